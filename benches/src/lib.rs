@@ -1,0 +1,1 @@
+//! Benchmarks of rackpool, each beside its limit.

@@ -1,0 +1,1 @@
+//! How racks reach each other: the Fabric trait and its providers.

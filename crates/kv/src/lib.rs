@@ -1,0 +1,1 @@
+//! A hash table that lives in the pool.

@@ -1,0 +1,249 @@
+use crate::{Epoch, PageId};
+
+/// What may be done to the page in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PageState {
+    /// Nobody uses the frame; the page id in the word is the one it will get when allocated.
+    Free = 0,
+    /// Reads and writes.
+    Live = 1,
+    /// Reads go on, writes wait: the page is being copied away.
+    Frozen = 2,
+    /// Nobody may enter; the frame is released when the last user has left.
+    Leaving = 3,
+    /// The frame receives a page from another rack; nobody may enter.
+    Arriving = 4,
+}
+
+/// What happens to the page in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageEvent {
+    /// The free page was allocated: its epoch grows.
+    Allocated,
+    /// A swap began: writers are drained.
+    Frozen,
+    /// The swap was given up: writers go on.
+    Thawed,
+    /// The page is going: it was freed, or its swap has been committed.
+    Left,
+    /// The last user has gone; the frame is free again.
+    Drained,
+    /// A page from elsewhere will be copied into this free frame.
+    Reserved {
+        /// The page to come.
+        page: PageId,
+        /// The epoch it has at its present home.
+        epoch: Epoch,
+    },
+    /// The page has come and this rack is its home now: its epoch grows.
+    Arrived,
+    /// The page will not come; the frame gets back the page id it had.
+    Cancelled {
+        /// The id the frame had before.
+        page: PageId,
+        /// The epoch of that id.
+        epoch: Epoch,
+    },
+}
+
+/// An event that can't happen in the state the page is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{event:?} can't happen to a page that is {state:?}")]
+pub struct PageTransitionError {
+    /// The state it was in.
+    pub state: PageState,
+    /// What was to happen.
+    pub event: PageEvent,
+}
+
+/// The state of a frame in one 64-bit word, which lies in the rack metadata and is the only place
+/// where control plane and data plane meet.
+///
+/// ```text
+///  63     56 55              32 31                0
+/// +---------+------------------+-------------------+
+/// |  state  |      epoch       |      page id      |
+/// +---------+------------------+-------------------+
+/// ```
+///
+/// A client that holds a translation compares the whole word, so a page that moved away and came
+/// back (another epoch) is never mistaken for the one it knew.
+///
+/// ```
+/// use rackpool_model::{PageEvent, PageId, PageState, PageWord};
+/// let word = PageWord::free(PageId(7)).apply(PageEvent::Allocated)?;
+/// assert_eq!(word.state(), Some(PageState::Live));
+/// assert!(word.apply(PageEvent::Allocated).is_err());
+/// # Ok::<(), rackpool_model::PageTransitionError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageWord(u64);
+
+impl PageState {
+    const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Free,
+            1 => Self::Live,
+            2 => Self::Frozen,
+            3 => Self::Leaving,
+            4 => Self::Arriving,
+            _ => return None,
+        })
+    }
+}
+
+impl PageWord {
+    const STATE_SHIFT: u32 = 56;
+    const EPOCH_SHIFT: u32 = 32;
+
+    /// The word of a frame that was never used and will hold `page`.
+    #[must_use]
+    pub const fn free(page: PageId) -> Self {
+        Self::new(PageState::Free, Epoch::ZERO, page)
+    }
+
+    /// A word from its parts.
+    #[must_use]
+    pub const fn new(state: PageState, epoch: Epoch, page: PageId) -> Self {
+        Self(
+            ((state as u64) << Self::STATE_SHIFT)
+                | ((epoch.raw() as u64) << Self::EPOCH_SHIFT)
+                | page.0 as u64,
+        )
+    }
+
+    /// The word with these bits, as loaded from shared memory.
+    #[inline]
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The bits.
+    #[inline]
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The state, or `None` when the bits are no word that this version writes.
+    #[must_use]
+    pub const fn state(self) -> Option<PageState> {
+        PageState::from_raw((self.0 >> Self::STATE_SHIFT) as u8)
+    }
+
+    /// The page in the frame, or the one it will get.
+    #[must_use]
+    pub const fn page(self) -> PageId {
+        #[expect(clippy::cast_possible_truncation, reason = "the page id is the low half")]
+        PageId(self.0 as u32)
+    }
+
+    /// The epoch of the page.
+    #[must_use]
+    pub const fn epoch(self) -> Epoch {
+        Epoch::new((self.0 >> Self::EPOCH_SHIFT) as u32)
+    }
+
+    /// Whether a reader may use the page now.
+    #[must_use]
+    pub const fn is_readable(self) -> bool {
+        matches!(self.state(), Some(PageState::Live | PageState::Frozen))
+    }
+
+    /// Whether a writer may use the page now.
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        matches!(self.state(), Some(PageState::Live))
+    }
+
+    /// The same page and epoch in another state.
+    #[must_use]
+    const fn with_state(self, state: PageState) -> Self {
+        Self::new(state, self.epoch(), self.page())
+    }
+
+    /// The word after `event`, or an error when it can't happen now.
+    pub const fn apply(self, event: PageEvent) -> Result<Self, PageTransitionError> {
+        use PageState::{Arriving, Free, Frozen, Leaving, Live};
+        let Some(state) = self.state() else {
+            return Err(PageTransitionError { state: Free, event });
+        };
+        Ok(match (state, event) {
+            (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
+            (Live, PageEvent::Frozen) => self.with_state(Frozen),
+            (Frozen, PageEvent::Thawed) => self.with_state(Live),
+            (Live | Frozen, PageEvent::Left) => self.with_state(Leaving),
+            (Leaving, PageEvent::Drained) => self.with_state(Free),
+            (Free, PageEvent::Reserved { page, epoch }) => Self::new(Arriving, epoch, page),
+            (Arriving, PageEvent::Arrived) => Self::new(Live, self.epoch().next(), self.page()),
+            (Arriving, PageEvent::Cancelled { page, epoch }) => Self::new(Free, epoch, page),
+            (state, event) => return Err(PageTransitionError { state, event }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: PageId = PageId(77);
+
+    fn events() -> [PageEvent; 8] {
+        let (page, epoch) = (PageId(5), Epoch::new(9));
+        [
+            PageEvent::Allocated,
+            PageEvent::Frozen,
+            PageEvent::Thawed,
+            PageEvent::Left,
+            PageEvent::Drained,
+            PageEvent::Reserved { page, epoch },
+            PageEvent::Arrived,
+            PageEvent::Cancelled { page, epoch },
+        ]
+    }
+
+    #[test]
+    fn a_life_from_allocation_to_free() {
+        let mut word = PageWord::free(PAGE);
+        for (event, state) in [
+            (PageEvent::Allocated, PageState::Live),
+            (PageEvent::Frozen, PageState::Frozen),
+            (PageEvent::Thawed, PageState::Live),
+            (PageEvent::Left, PageState::Leaving),
+            (PageEvent::Drained, PageState::Free),
+        ] {
+            word = word.apply(event).unwrap();
+            assert_eq!((word.state(), word.page()), (Some(state), PAGE));
+        }
+        assert_eq!(word.epoch(), Epoch::new(1));
+    }
+
+    #[test]
+    fn a_word_that_was_writable_never_comes_back() {
+        // Whatever happens to a live page, once it is live again after leaving its word differs.
+        let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
+        let free = live.apply(PageEvent::Left).unwrap().apply(PageEvent::Drained).unwrap();
+        assert_ne!(free.apply(PageEvent::Allocated).unwrap(), live);
+        let reserved = PageEvent::Reserved { page: PAGE, epoch: live.epoch() };
+        let back = free.apply(reserved).unwrap().apply(PageEvent::Arrived).unwrap();
+        assert_ne!(back, live);
+    }
+
+    #[test]
+    fn unknown_states_are_refused() {
+        let word = PageWord::from_raw(0xff << 56);
+        assert_eq!(word.state(), None);
+        assert!(!word.is_readable() && !word.is_writable());
+        assert!(events().iter().all(|event| word.apply(*event).is_err()));
+    }
+
+    #[test]
+    fn nobody_enters_unless_live_or_frozen() {
+        for state in [PageState::Free, PageState::Leaving, PageState::Arriving] {
+            let word = PageWord::new(state, Epoch::new(3), PAGE);
+            assert!(!word.is_readable() && !word.is_writable());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use crate::PageSize;
+
+/// The size of a slab object: 16 B times a power of two, up to the page size.
+///
+/// Class 0 holds objects of 16 B, class 1 of 32 B, and so on.
+///
+/// ```
+/// use rackpool_model::{PageSize, SizeClass};
+/// let class = SizeClass::for_bytes(100, PageSize::DEFAULT).unwrap();
+/// assert_eq!(class.bytes(), 128);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SizeClass(u8);
+
+impl SizeClass {
+    /// log2 of the smallest object.
+    pub const MIN_BITS: u8 = 4;
+
+    /// The smallest class whose objects hold `bytes` bytes; `None` for 0 and for more than a page.
+    #[must_use]
+    pub const fn for_bytes(bytes: u64, page: PageSize) -> Option<Self> {
+        if bytes == 0 || bytes > page.bytes() {
+            return None;
+        }
+        let bits = bytes.next_power_of_two().trailing_zeros();
+        #[expect(clippy::cast_possible_truncation, reason = "at most the page's 30 bits")]
+        Some(Self((bits as u8).saturating_sub(Self::MIN_BITS)))
+    }
+
+    /// The class with this index, if objects of it fit into a page.
+    #[must_use]
+    pub const fn from_index(index: u8, page: PageSize) -> Option<Self> {
+        if index <= page.bits() - Self::MIN_BITS { Some(Self(index)) } else { None }
+    }
+
+    /// Where it stands among the classes, from 0.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u8 {
+        self.0
+    }
+
+    /// log2 of an object's size.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0 + Self::MIN_BITS
+    }
+
+    /// The size of an object in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        1 << self.bits()
+    }
+
+    /// How many objects a page holds.
+    #[must_use]
+    pub const fn objects_per_page(self, page: PageSize) -> u32 {
+        1 << (page.bits() - self.bits())
+    }
+
+    /// How many classes there are for pages of this size.
+    #[must_use]
+    pub const fn count(page: PageSize) -> u8 {
+        page.bits() - Self::MIN_BITS + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_up_to_their_class() {
+        let page = PageSize::DEFAULT;
+        let class = |bytes| SizeClass::for_bytes(bytes, page).map(SizeClass::bytes);
+        assert_eq!(class(0), None);
+        assert_eq!(class(1), Some(16));
+        assert_eq!(class(16), Some(16));
+        assert_eq!(class(17), Some(32));
+        assert_eq!(class(2 << 20), Some(2 << 20));
+        assert_eq!(class((2 << 20) + 1), None);
+    }
+
+    #[test]
+    fn every_index_below_count_exists() {
+        let page = PageSize::DEFAULT;
+        assert_eq!(SizeClass::count(page), 18);
+        assert_eq!(SizeClass::from_index(17, page).map(|c| c.objects_per_page(page)), Some(1));
+        assert_eq!(SizeClass::from_index(18, page), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! The protocols of rackpool as pure state machines.

@@ -1,0 +1,1 @@
+//! Rack memory: files, mappings, layouts and the local access path.

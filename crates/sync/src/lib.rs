@@ -1,0 +1,1 @@
+//! Atomics facade, fences and futex of rackpool.

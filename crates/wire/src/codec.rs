@@ -1,0 +1,192 @@
+use bincode::{Decode, Encode, config};
+
+/// The version of every message of this crate. Processes of another version are refused.
+const VERSION: u8 = 1;
+
+/// The largest body of a frame in bytes. A peer that announces more is cut off.
+pub const MAX_FRAME_BYTES: usize = 1 << 20;
+
+/// Bytes before the body of a frame: its length (4, little endian) and the version (1).
+pub const FRAME_HEADER_BYTES: usize = 5;
+
+const CONFIG: config::Configuration<
+    config::LittleEndian,
+    config::Fixint,
+    config::Limit<MAX_FRAME_BYTES>,
+> = config::standard().with_fixed_int_encoding().with_limit::<MAX_FRAME_BYTES>();
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The sender runs another version of rackpool.
+    #[error(
+        "message version {found}, this program speaks {VERSION}: run the same rackpool release everywhere"
+    )]
+    Version {
+        /// The version the sender wrote.
+        found: u8,
+    },
+    /// More bytes than any message has.
+    #[error("a message of {bytes} B is over the limit of {MAX_FRAME_BYTES} B")]
+    TooLong {
+        /// The length announced or reached.
+        bytes: usize,
+    },
+    /// The bytes end before the message does.
+    #[error("the message is cut short")]
+    Truncated,
+    /// The bytes are no message of the expected kind.
+    #[error("the message is malformed: {0}")]
+    Malformed(String),
+}
+
+/// A whole frame: length, version, body.
+///
+/// ```
+/// use rackpool_wire::{FrameReader, encode};
+/// let frame = encode(&42_u64)?;
+/// let mut reader = FrameReader::new();
+/// reader.extend(&frame);
+/// assert_eq!(reader.next::<u64>()?, Some(42));
+/// # Ok::<(), rackpool_wire::CodecError>(())
+/// ```
+pub fn encode<M: Encode>(message: &M) -> Result<Vec<u8>, CodecError> {
+    let body = bincode::encode_to_vec(message, CONFIG)
+        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    if body.len() > MAX_FRAME_BYTES {
+        return Err(CodecError::TooLong { bytes: body.len() });
+    }
+    let length =
+        u32::try_from(body.len()).map_err(|_| CodecError::TooLong { bytes: body.len() })?;
+    let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.push(VERSION);
+    frame.extend_from_slice(&body);
+    Ok(frame)
+}
+
+/// The message in one whole frame, as a datagram transport delivers it.
+pub fn decode<M: Decode<()>>(frame: &[u8]) -> Result<M, CodecError> {
+    let length = body_length(frame)?.ok_or(CodecError::Truncated)?;
+    let body = &frame[FRAME_HEADER_BYTES..];
+    match body.len().cmp(&length) {
+        std::cmp::Ordering::Less => Err(CodecError::Truncated),
+        std::cmp::Ordering::Greater => Err(CodecError::Malformed("bytes after its end".into())),
+        std::cmp::Ordering::Equal => decode_body(body),
+    }
+}
+
+fn body_length(bytes: &[u8]) -> Result<Option<usize>, CodecError> {
+    let Some((header, _)) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let [a, b, c, d, version] = *header;
+    if version != VERSION {
+        return Err(CodecError::Version { found: version });
+    }
+    let length = u32::from_le_bytes([a, b, c, d]) as usize;
+    if length > MAX_FRAME_BYTES {
+        return Err(CodecError::TooLong { bytes: length });
+    }
+    Ok(Some(length))
+}
+
+fn decode_body<M: Decode<()>>(body: &[u8]) -> Result<M, CodecError> {
+    let (message, used) = bincode::decode_from_slice(body, CONFIG)
+        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    if used != body.len() {
+        return Err(CodecError::Malformed(format!("{} B too many", body.len() - used)));
+    }
+    Ok(message)
+}
+
+/// Cuts a stream of bytes into messages. It never holds more than one frame beyond what it was
+/// given, and refuses a frame over the limit as soon as its header is there.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl FrameReader {
+    /// A reader that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next bytes of the stream.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or `None` when more bytes are needed. After an error the stream
+    /// has no meaning any more: close it.
+    #[expect(clippy::should_implement_trait, reason = "the message's type is chosen by the caller")]
+    pub fn next<M: Decode<()>>(&mut self) -> Result<Option<M>, CodecError> {
+        let rest = &self.bytes[self.start..];
+        let Some(length) = body_length(rest)? else { return Ok(None) };
+        let Some(body) = rest.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length) else {
+            return Ok(None);
+        };
+        let message = decode_body(body)?;
+        self.start += FRAME_HEADER_BYTES + length;
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn another_version_is_named() {
+        let mut frame = encode(&1_u8).unwrap();
+        frame[4] = 9;
+        assert_eq!(decode::<u8>(&frame), Err(CodecError::Version { found: 9 }));
+    }
+
+    #[test]
+    fn a_long_frame_is_refused_by_its_header() {
+        let mut reader = FrameReader::new();
+        reader.extend(&[0xff, 0xff, 0xff, 0x7f, VERSION]);
+        assert_eq!(reader.next::<u8>(), Err(CodecError::TooLong { bytes: 0x7fff_ffff }));
+    }
+
+    #[test]
+    fn a_length_inside_a_message_is_bounded() {
+        // A vector that claims 2^60 elements must not be allocated.
+        let mut frame = encode(&(1_u64 << 60)).unwrap();
+        frame.truncate(FRAME_HEADER_BYTES + 8);
+        assert!(matches!(decode::<Vec<u64>>(&frame), Err(CodecError::Malformed(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive_any_cut(values in proptest::collection::vec(any::<u64>(), 0..20), cut in 1_usize..9) {
+            let stream: Vec<u8> = values.iter().flat_map(|v| encode(v).unwrap()).collect();
+            let mut reader = FrameReader::new();
+            let mut seen = Vec::new();
+            for piece in stream.chunks(cut) {
+                reader.extend(piece);
+                while let Some(value) = reader.next::<u64>().unwrap() {
+                    seen.push(value);
+                }
+            }
+            prop_assert_eq!(seen, values);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode::<crate::peer::PeerMessage>(&bytes);
+            let _ = decode::<crate::control::ControlRequest>(&bytes);
+            let _ = decode::<crate::metadata::MetadataRequest>(&bytes);
+        }
+    }
+}

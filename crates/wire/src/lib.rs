@@ -1,0 +1,17 @@
+//! Every message between rackpool processes, with bounded encoding and decoding.
+//!
+//! | module | between |
+//! |---|---|
+//! | [`metadata`] | a rack daemon (or the `rackpool` command) and the metadata server, over TCP |
+//! | [`control`] | a client and its rack daemon, over the daemon's Unix socket |
+//! | [`peer`] | two rack daemons, as messages of their fabric |
+//!
+//! Messages inside the rack's data path are no messages of this crate: they are ring entries.
+#![forbid(unsafe_code)]
+
+mod codec;
+pub mod control;
+pub mod metadata;
+pub mod peer;
+
+pub use codec::{CodecError, FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_BYTES, decode, encode};

@@ -1,0 +1,1 @@
+//! The rack daemon of rackpool.

@@ -1,0 +1,1 @@
+//! Process tests of rackpool: real daemons, real clients, real kills.
