@@ -1,1 +1,2 @@
 //! The client library of rackpool.
+pub use rackpool_model::GlobalAddr;

@@ -1,1 +1,4 @@
 //! The rackpool command.
+
+//pub mod report;
+pub mod ycsb;

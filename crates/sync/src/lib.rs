@@ -1,1 +1,23 @@
-//! Atomics facade, fences and futex of rackpool.
+//! Atomics, fences and the futex: the only door to them in rackpool.
+//!
+//! Built with `--cfg loom` the atomics are loom's, so that the lock-free parts of `rackpool-shm`
+//! and `rackpool-ring` run under its model checker without a change.
+#![forbid(unsafe_code)]
+
+pub mod atomic {
+    //! The atomic types and fences.
+    #[cfg(not(loom))]
+    pub use core::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    #[cfg(loom)]
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+#[cfg(not(loom))]
+pub mod futex;
+mod spin;
+
+pub use spin::{Spin, Turn};

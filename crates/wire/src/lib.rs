@@ -5,13 +5,13 @@
 //! | [`metadata`] | a rack daemon (or the `rackpool` command) and the metadata server, over TCP |
 //! | [`control`] | a client and its rack daemon, over the daemon's Unix socket |
 //! | [`peer`] | two rack daemons, as messages of their fabric |
-//!
-//! Messages inside the rack's data path are no messages of this crate: they are ring entries.
+//! | [`rack`] | a client's threads and their rack daemon, as words of ring entries and call cells |
 #![forbid(unsafe_code)]
 
 mod codec;
 pub mod control;
 pub mod metadata;
 pub mod peer;
+pub mod rack;
 
 pub use codec::{CodecError, FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_BYTES, decode, encode};

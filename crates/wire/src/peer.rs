@@ -88,13 +88,8 @@ pub enum PeerReply {
         frame: FrameId,
         /// The page's epoch.
         epoch: Epoch,
-        /// Bytes from the page's start to the end of the object run it belongs to; the page size
-        /// for pages of slab objects.
-        span_bytes: u64,
-        /// log2 of the size of the page's slab objects; 0 for a run of whole pages.
-        object_bits: u8,
-        /// Which page of a run it is, from 0.
-        run_index: u32,
+        /// What the page is used for, as its slab header says.
+        usage: u64,
     },
     /// The page holds nothing: it was freed or never allocated.
     NotAllocated,

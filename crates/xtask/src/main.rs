@@ -1,2 +1,75 @@
-//! x
-fn main() {}
+//! `cargo x`: the checks and chores of this workspace. `cargo x ci` is what CI runs.
+
+mod invocation;
+mod manifest;
+mod runner;
+mod steps;
+mod tidy;
+mod tree;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo x <command>
+
+  ci             every check that CI runs; writes nothing but build output
+  fix            let clippy and rustfmt mend what they can
+  tidy           what no lint can check: imports, file lengths, markers, named tests
+  loom           the models of the lock-free structures
+  bench [names]  the benchmarks whose names contain one of the given ones
+                 (what follows -- is passed on to the benchmark program)
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo x: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the command named by the first argument; false when one of its steps failed.
+fn run(arguments: &[String]) -> Result<bool> {
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", [].as_slice()),
+    };
+    if command != "bench" && !rest.is_empty() {
+        bail!("`cargo x {command}` takes no arguments, but got: {}", rest.join(" "));
+    }
+    let root = workspace_root()?;
+    let steps = match command {
+        "ci" => steps::ci(&root)?,
+        "fix" => steps::fix(),
+        "tidy" => vec![steps::tidy()],
+        "loom" => vec![steps::loom(&root)?],
+        "bench" => steps::bench(rest),
+        "help" | "-h" | "--help" => {
+            print!("{USAGE}");
+            return Ok(true);
+        }
+        unknown => bail!("there is no command `{unknown}`\n\n{USAGE}"),
+    };
+    Ok(runner::run_all(&root, steps))
+}
+
+/// The folder of the workspace's `Cargo.toml`, whichever folder `cargo x` was called from.
+fn workspace_root() -> Result<PathBuf> {
+    let start = match env::var_os("CARGO_MANIFEST_DIR") {
+        Some(own_crate) => PathBuf::from(own_crate),
+        None => env::current_dir().context("the current folder cannot be read")?,
+    };
+    start
+        .ancestors()
+        .find(|folder| tree::is_workspace_root(folder))
+        .map(PathBuf::from)
+        .with_context(|| format!("{} lies in no cargo workspace", start.display()))
+}

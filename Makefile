@@ -1,0 +1,32 @@
+# Everything a fresh Debian or Ubuntu with Rust needs; `cargo x` has the single steps.
+
+# rustup puts cargo where only a login shell looks.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+BUILT := $(or $(CARGO_TARGET_DIR),target)/release
+
+.DEFAULT_GOAL := help
+.PHONY: help prepare demo test bench clean
+
+help:
+	@echo 'make demo    build rackpool, show it at work, and write report/index.html'
+	@echo 'make test    every check that CI runs'
+	@echo 'make bench   the benchmarks'
+	@echo 'make clean   remove what was built and reported'
+
+prepare:
+	@bash deploy/prepare.sh
+
+demo: prepare
+	cargo build --locked --release --bins
+	$(BUILT)/rackpool demo
+	@echo 'The report is in $(CURDIR)/report/index.html'
+
+test: prepare
+	cargo --locked x ci
+
+bench: prepare
+	cargo --locked x bench
+
+clean:
+	cargo clean
+	rm -rf report

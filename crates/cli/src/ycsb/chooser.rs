@@ -1,0 +1,77 @@
+//! Which record the next operation is about: a distribution over the records that are there.
+
+use rand::Rng;
+
+use super::generator::{AcknowledgedCounter, Latest, ScrambledZipfian, Uniform};
+use super::workload::{Distribution, Workload};
+
+/// Draws record numbers as a workload's distribution says.
+#[derive(Debug, Clone)]
+pub(super) enum KeyChooser {
+    Uniform(Uniform),
+    Zipfian(ScrambledZipfian),
+    Latest(Latest),
+}
+
+impl KeyChooser {
+    /// A chooser among `records` records at the start, while `operations` operations are done.
+    ///
+    /// Costs time in proportion to `records` for the latest distribution: make one, then clone it.
+    pub(super) fn new(workload: &Workload, records: u64, operations: u64) -> Self {
+        match workload.distribution {
+            Distribution::Uniform => Self::Uniform(Uniform::new(records)),
+            Distribution::Latest => Self::Latest(Latest::new(records.saturating_sub(1))),
+            // As YCSB: room for twice the inserts expected, so that the popular records stay the same while
+            // records are inserted; what is drawn but not there yet is drawn again.
+            Distribution::Zipfian => {
+                let expected = operations * u64::from(workload.mix.insert) * 2 / 100;
+                Self::Zipfian(ScrambledZipfian::new(records + expected + 1))
+            }
+        }
+    }
+
+    /// The number of a record that is there.
+    pub(super) fn next(&mut self, records: &AcknowledgedCounter, rng: &mut impl Rng) -> u64 {
+        loop {
+            let number = match self {
+                Self::Uniform(uniform) => uniform.next(rng),
+                Self::Zipfian(zipfian) => zipfian.next(rng),
+                Self::Latest(latest) => latest.next(records.newest(), rng),
+            };
+            if number < records.present() {
+                return number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ycsb::WorkloadName;
+    use rand::{SeedableRng, rngs::SmallRng};
+
+    #[test]
+    fn only_records_that_are_there_are_drawn() {
+        let records = AcknowledgedCounter::new(20);
+        let mut rng = SmallRng::seed_from_u64(5);
+        for distribution in [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest] {
+            let workload = Workload { distribution, ..WorkloadName::D.into() };
+            let mut chooser = KeyChooser::new(&workload, 20, 10_000);
+            assert!((0..10_000).all(|_| chooser.next(&records, &mut rng) < 20), "{distribution}");
+        }
+    }
+
+    #[test]
+    fn inserted_records_are_drawn_once_acknowledged() {
+        let records = AcknowledgedCounter::new(20);
+        let mut rng = SmallRng::seed_from_u64(6);
+        for distribution in [Distribution::Zipfian, Distribution::Latest] {
+            let workload = Workload { distribution, ..WorkloadName::D.into() };
+            let mut chooser = KeyChooser::new(&workload, 20, 1000);
+            let new = records.take();
+            records.acknowledge(new);
+            assert!((0..10_000).any(|_| chooser.next(&records, &mut rng) == new), "{distribution}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! How a record's fields lie in one value.
+//!
+//! One field: the value is the field. Several: each is its length (4 bytes, little-endian) and its bytes, one
+//! after the other.
+
+use super::key::KeyName;
+use super::payload;
+
+/// Bytes of a field's length, where there are several fields.
+const PREFIX_BYTES: usize = 4;
+
+/// Number and size of a record's fields (YCSB: `fieldcount`, `fieldlength`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Number of fields, at least 1.
+    pub field_count: usize,
+    /// Bytes of each field.
+    pub field_length: usize,
+}
+
+/// A value that is not what was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// The value does not have this run's fields.
+    #[error(
+        "the value of {key} ({found} B) does not have the fields of this run ({expected} B): \
+         give the --field-count and --field-length it was loaded with, or load again"
+    )]
+    OtherFields {
+        /// Key of the record.
+        key: String,
+        /// Bytes found.
+        found: usize,
+        /// Bytes a value of this run has.
+        expected: usize,
+    },
+    /// A field's bytes were never written for this key.
+    #[error("field {field} of {key} holds bytes that nobody wrote there")]
+    Corrupt {
+        /// Key of the record.
+        key: String,
+        /// Number of the field, from 0.
+        field: usize,
+    },
+}
+
+impl Layout {
+    /// Bytes of a value with all its fields.
+    pub fn value_bytes(&self) -> usize {
+        if self.field_count == 1 {
+            self.field_length
+        } else {
+            self.field_count * (PREFIX_BYTES + self.field_length)
+        }
+    }
+
+    /// Where field `field` lies in a value, if the value has this layout up to there.
+    fn place(&self, value: &[u8], field: usize) -> Option<std::ops::Range<usize>> {
+        if value.len() != self.value_bytes() || field >= self.field_count {
+            return None;
+        }
+        if self.field_count == 1 {
+            return Some(0..value.len());
+        }
+        let prefix = field * (PREFIX_BYTES + self.field_length);
+        let (length, _) = value[prefix..].split_first_chunk::<PREFIX_BYTES>()?;
+        let start = prefix + PREFIX_BYTES;
+        (u32::from_le_bytes(*length) as usize == self.field_length)
+            .then_some(start..start + self.field_length)
+    }
+
+    /// Checks that field `field` (or all, if `None`) was written for `key`.
+    pub(super) fn verify(
+        &self,
+        key: &KeyName,
+        value: &[u8],
+        field: Option<usize>,
+    ) -> Result<(), LayoutError> {
+        let fields = field.map_or(0..self.field_count, |field| field..field + 1);
+        for field in fields {
+            let place = self.place(value, field).ok_or_else(|| self.other_fields(key, value))?;
+            if !payload::is_genuine(key.as_bytes(), field, &value[place]) {
+                return Err(LayoutError::Corrupt { key: key.to_string(), field });
+            }
+        }
+        Ok(())
+    }
+
+    fn other_fields(&self, key: &KeyName, value: &[u8]) -> LayoutError {
+        let expected = self.value_bytes();
+        LayoutError::OtherFields { key: key.to_string(), found: value.len(), expected }
+    }
+}
+
+/// Makes the values that one thread writes, each with its own nonce.
+#[derive(Debug)]
+pub(super) struct ValueWriter {
+    layout: Layout,
+    nonce: u64,
+}
+
+impl ValueWriter {
+    pub(super) fn new(layout: Layout, first_nonce: u64) -> Self {
+        Self { layout, nonce: first_nonce }
+    }
+
+    /// Replaces `value` by new contents for all fields.
+    pub(super) fn write_all(&mut self, key: &KeyName, value: &mut Vec<u8>) {
+        value.clear();
+        for field in 0..self.layout.field_count {
+            if self.layout.field_count > 1 {
+                // The plan bounds the length to far less than 4 GiB.
+                let length = u32::try_from(self.layout.field_length).unwrap_or(u32::MAX);
+                value.extend_from_slice(&length.to_le_bytes());
+            }
+            let start = value.len();
+            value.resize(start + self.layout.field_length, 0);
+            payload::fill(key.as_bytes(), field, self.nonce, &mut value[start..]);
+            self.nonce = self.nonce.wrapping_add(1);
+        }
+    }
+
+    /// Writes new contents for one field into a value that was read.
+    pub(super) fn write_one(
+        &mut self,
+        key: &KeyName,
+        value: &mut [u8],
+        field: usize,
+    ) -> Result<(), LayoutError> {
+        let place =
+            self.layout.place(value, field).ok_or_else(|| self.layout.other_fields(key, value))?;
+        payload::fill(key.as_bytes(), field, self.nonce, &mut value[place]);
+        self.nonce = self.nonce.wrapping_add(1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_field_is_the_value_itself() {
+        let layout = Layout { field_count: 1, field_length: 64 };
+        let (key, mut value) = (KeyName::new(5), Vec::new());
+        ValueWriter::new(layout, 1).write_all(&key, &mut value);
+        assert_eq!(value.len(), 64);
+        assert_eq!(layout.verify(&key, &value, None), Ok(()));
+    }
+
+    #[test]
+    fn several_fields_carry_their_lengths_and_can_be_written_singly() {
+        let layout = Layout { field_count: 3, field_length: 20 };
+        let (key, mut value) = (KeyName::new(5), Vec::new());
+        let mut writer = ValueWriter::new(layout, 1);
+        writer.write_all(&key, &mut value);
+        assert_eq!(value.len(), layout.value_bytes());
+        assert_eq!(value[24..28], [20, 0, 0, 0]);
+        let before = value.clone();
+        writer.write_one(&key, &mut value, 1).unwrap();
+        assert_eq!(value[..28], before[..28]);
+        assert_ne!(value[28..48], before[28..48]);
+        assert_eq!(value[48..], before[48..]);
+        assert_eq!(layout.verify(&key, &value, None), Ok(()));
+
+        value[30] ^= 1;
+        let corrupt = LayoutError::Corrupt { key: key.to_string(), field: 1 };
+        assert_eq!(layout.verify(&key, &value, None), Err(corrupt));
+        assert_eq!(layout.verify(&key, &value, Some(0)), Ok(()));
+    }
+
+    #[test]
+    fn values_of_another_run_are_named_as_such() {
+        let key = KeyName::new(5);
+        let layout = Layout { field_count: 2, field_length: 20 };
+        let mut writer = ValueWriter::new(layout, 1);
+        for mut value in [vec![], vec![0; 64], vec![0; 48]] {
+            let error = layout.verify(&key, &value, None).unwrap_err();
+            assert!(error.to_string().contains("--field-count"), "{error}");
+            assert_eq!(writer.write_one(&key, &mut value, 0), Err(error));
+        }
+    }
+}

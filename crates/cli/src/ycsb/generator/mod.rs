@@ -1,0 +1,21 @@
+//! YCSB's number generators: which record the next operation is about.
+//!
+//! All draw from a `rand` generator handed in, so one seed gives one sequence. YCSB's own random numbers
+//! (`java.util.Random`) are not reproduced: distributions agree with it, single draws do not.
+
+mod acknowledged;
+mod fnv;
+mod latest;
+mod scrambled;
+mod uniform;
+mod zipfian;
+
+pub(super) use acknowledged::AcknowledgedCounter;
+pub(super) use fnv::fnv_hash64;
+pub(super) use latest::Latest;
+pub(super) use scrambled::ScrambledZipfian;
+pub(super) use uniform::Uniform;
+pub(super) use zipfian::Zipfian;
+
+/// How skewed the Zipfian distributions are: YCSB's `ZIPFIAN_CONSTANT`.
+pub(super) const THETA: f64 = 0.99;

@@ -1,0 +1,78 @@
+//! A store in this process's memory: what the tests run over.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::store::{Store, StoreError, StoreFactory};
+
+type Pairs = HashMap<Vec<u8>, Vec<u8>>;
+
+/// Opens handles on one shared map. Thread `i` is in rack `i % racks`.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryStores {
+    pub(crate) pairs: Mutex<Pairs>,
+    /// Every how many updates one is written with a flipped bit. 0: never.
+    pub(crate) corrupt_every: usize,
+    /// Every insert of a key fails once this many pairs are there. 0: never.
+    pub(crate) full_at: usize,
+}
+
+impl MemoryStores {
+    /// Number of racks the threads are spread over.
+    pub(crate) const RACKS: u16 = 2;
+
+    pub(crate) fn pairs(&self) -> MutexGuard<'_, Pairs> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoreFactory for MemoryStores {
+    fn open(&self, _thread: usize) -> Result<Box<dyn Store + '_>, StoreError> {
+        Ok(Box::new(MemoryStore { stores: self, updates: 0 }))
+    }
+
+    fn label(&self) -> String {
+        "a map in memory".to_owned()
+    }
+
+    fn rack_of(&self, thread: usize) -> u16 {
+        u16::try_from(thread).unwrap() % Self::RACKS
+    }
+}
+
+struct MemoryStore<'a> {
+    stores: &'a MemoryStores,
+    updates: usize,
+}
+
+impl Store for MemoryStore<'_> {
+    fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError> {
+        value.clear();
+        let pairs = self.stores.pairs();
+        let Some(found) = pairs.get(key) else { return Ok(false) };
+        value.extend_from_slice(found);
+        Ok(true)
+    }
+
+    fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        self.updates += 1;
+        let mut pairs = self.stores.pairs();
+        let Some(found) = pairs.get_mut(key) else { return Ok(false) };
+        found.clear();
+        found.extend_from_slice(value);
+        if self.stores.corrupt_every != 0 && self.updates.is_multiple_of(self.stores.corrupt_every)
+        {
+            found[value.len() / 2] ^= 1;
+        }
+        Ok(true)
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let mut pairs = self.stores.pairs();
+        if self.stores.full_at != 0 && pairs.len() >= self.stores.full_at {
+            return Err(StoreError::new("the map is full"));
+        }
+        pairs.insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+}

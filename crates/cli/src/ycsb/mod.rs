@@ -1,0 +1,47 @@
+//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A, B, C, D and F, against any key-value store.
+//!
+//! Keys, field rules, mixes and distributions follow YCSB's own `CoreWorkload`
+//! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results can be set beside
+//! those of other systems. Workload E (scans) is absent: a hash table has no order to scan in.
+//!
+//! A run is: [`Options`] (command line) -> [`Plan`] (checked) -> [`run`] over a [`StoreFactory`] ->
+//! [`Session`] (results, serializable) -> [`render`] (table) or `report::write` (plots and HTML).
+
+mod chooser;
+mod command;
+mod counter;
+mod fields;
+mod generator;
+mod key;
+mod options;
+mod payload;
+mod plan;
+mod progress;
+mod recorder;
+mod runner;
+mod store;
+mod summary;
+mod table;
+mod text;
+mod timeline;
+mod worker;
+mod workload;
+
+#[cfg(test)]
+mod memory_store;
+
+pub use command::{CommandError, command};
+pub use fields::{Layout, LayoutError};
+pub use key::KeyName;
+pub use options::Options;
+pub use plan::{Plan, PlanError};
+pub use progress::Progress;
+pub use runner::{RunError, run};
+pub use store::{Store, StoreError, StoreFactory};
+pub use summary::{
+    Bucket, LatencySummary, OperationResult, RackResult, Sample, Session, WorkloadResult,
+};
+pub use table::{Style, render};
+pub use workload::{Distribution, Mix, Operation, Workload, WorkloadName};
+
+pub(crate) use text::{grouped, latency, micros};

@@ -1,0 +1,151 @@
+//! Results of a run, as they are printed, plotted and written as JSON.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything one `rackpool ycsb` measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// What was measured: the store's label.
+    pub store: String,
+    /// The load phase, unless it was skipped.
+    pub load: Option<WorkloadResult>,
+    /// The workloads, in the order they ran.
+    pub workloads: Vec<WorkloadResult>,
+}
+
+impl Session {
+    /// Load and workloads, in order.
+    pub fn phases(&self) -> impl Iterator<Item = &WorkloadResult> {
+        self.load.iter().chain(&self.workloads)
+    }
+
+    /// What was not as it should be, one line for each kind and phase; empty when all went well.
+    pub fn problems(&self) -> Vec<String> {
+        self.phases().flat_map(WorkloadResult::problems).collect()
+    }
+}
+
+/// What one phase (a workload, or the load) measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    /// `A`, `B`, `C`, `D`, `F`, or `load`.
+    pub name: String,
+    /// A few words about it: `update heavy`.
+    pub title: String,
+    /// How records were chosen: `zipfian 0.99`.
+    pub distribution: String,
+    /// Number of racks the threads ran in.
+    pub racks: usize,
+    /// Worker threads.
+    pub threads: usize,
+    /// Records there at the start (for the load: at the end).
+    pub records: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Operations done.
+    pub operations: u64,
+    /// Time from the first worker's start to the last one's end, in seconds.
+    pub seconds: f64,
+    /// Operations per second.
+    pub throughput: f64,
+    /// Latency of all operations together.
+    pub overall: LatencySummary,
+    /// Latency by kind of operation. A read-modify-write counts also as the read and the update in it.
+    pub by_operation: Vec<OperationResult>,
+    /// The same by the rack the threads ran in.
+    pub by_rack: Vec<RackResult>,
+    /// Throughput over time.
+    pub timeline: Vec<Sample>,
+    /// Operations that found no record where one should be.
+    pub missed: u64,
+    /// Values that were checked.
+    pub verified: u64,
+    /// Values that were not what anybody wrote there.
+    pub corrupt: u64,
+    /// The first miss and the first wrong value of each thread, in words.
+    pub examples: Vec<String>,
+}
+
+impl WorkloadResult {
+    /// What was not as it should be, one line for each kind.
+    pub fn problems(&self) -> Vec<String> {
+        let example = self.examples.first().map(String::as_str).unwrap_or_default();
+        let mut problems = Vec::new();
+        if self.missed > 0 {
+            problems.push(format!(
+                "{}: {} of {} operations found no record (load the records first, with the same \
+                 --records); {example}",
+                self.name, self.missed, self.operations
+            ));
+        }
+        if self.corrupt > 0 {
+            problems.push(format!("{}: {} values were wrong; {example}", self.name, self.corrupt));
+        }
+        problems
+    }
+}
+
+/// Latency of one kind of operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationResult {
+    /// `read`, `update`, `insert` or `read-modify-write`.
+    pub operation: String,
+    /// Its latency.
+    pub latency: LatencySummary,
+}
+
+/// What the threads of one rack did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RackResult {
+    /// The rack.
+    pub rack: u16,
+    /// Worker threads there.
+    pub threads: usize,
+    /// Their operations.
+    pub operations: u64,
+    /// Their operations per second of the phase.
+    pub throughput: f64,
+    /// Latency of their operations.
+    pub overall: LatencySummary,
+}
+
+/// A distribution of latencies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Number of operations.
+    pub count: u64,
+    /// Mean, in nanoseconds.
+    pub mean_ns: f64,
+    /// Median, in nanoseconds.
+    pub p50_ns: u64,
+    /// 95th percentile, in nanoseconds.
+    pub p95_ns: u64,
+    /// 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// 99.9th percentile, in nanoseconds.
+    pub p999_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+    /// The histogram for plotting: ascending, each about a tenth wider than the one before, no empty ones.
+    pub buckets: Vec<Bucket>,
+}
+
+/// Operations that took no longer than `upper_ns` and longer than the bucket before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Upper bound, inclusive, in nanoseconds.
+    pub upper_ns: u64,
+    /// Number of operations.
+    pub count: u64,
+}
+
+/// Throughput over a tenth of a second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// End of the sample, in seconds from the phase's start.
+    pub seconds: f64,
+    /// Operations that ended in it.
+    pub operations: u64,
+    /// Operations per second in it.
+    pub throughput: f64,
+}

@@ -1,0 +1,165 @@
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::{FabricError, MemoryRegion, OutOfRange};
+
+/// Bytes of one message ring.
+pub(super) const RING_BYTES: u64 = 1 << 20;
+/// Bytes of the whole link memory (see docs/design/fabric.md).
+pub(super) const LINK_BYTES: u64 = FIRST_RING_AT + 2 * RING_BYTES;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"racklink");
+const LAYOUT: u64 = 1;
+const INITIATOR_WORDS_AT: u64 = 0x1000;
+const ACCEPTOR_WORDS_AT: u64 = 0x2000;
+const FIRST_RING_AT: u64 = 0x3000;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// Which end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The one that connected, and made the link memory.
+    Initiator,
+    /// The one that accepted.
+    Acceptor,
+}
+
+/// A word that one side writes and the other reads. Two cache lines apart, so that neighbours are
+/// not fetched together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Word {
+    /// 1 when the side has torn the endpoint down.
+    Closed = 0x000,
+    /// 1 while the side may be copying.
+    InOperation = 0x080,
+    /// A [`SleepWord`](super::sleep::SleepWord).
+    Sleep = 0x100,
+    /// Bytes ever put into the ring that the side fills.
+    Tail = 0x180,
+    /// Bytes ever taken from the ring that the side empties.
+    Head = 0x200,
+}
+
+/// The shared memory of two ends, as one of them sees it.
+#[derive(Clone)]
+pub(super) struct Link {
+    memory: Arc<dyn MemoryRegion>,
+    side: Side,
+}
+
+impl Side {
+    const fn other(self) -> Self {
+        match self {
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
+        }
+    }
+
+    const fn words_at(self) -> u64 {
+        match self {
+            Self::Initiator => INITIATOR_WORDS_AT,
+            Self::Acceptor => ACCEPTOR_WORDS_AT,
+        }
+    }
+
+    /// Where the ring that this side fills begins.
+    const fn ring_at(self) -> u64 {
+        match self {
+            Self::Initiator => FIRST_RING_AT,
+            Self::Acceptor => FIRST_RING_AT + RING_BYTES,
+        }
+    }
+}
+
+/// A new link memory: zeroes, and sealed so that neither side can take pages from under the other.
+pub(super) fn create_memory() -> Result<OwnedFd, FabricError> {
+    let make = || -> rustix::io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("rackpool-link", flags)?;
+        rustix::fs::ftruncate(&fd, LINK_BYTES)?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL)?;
+        Ok(fd)
+    };
+    make().map_err(|errno| FabricError::local("create the memory of a link", errno))
+}
+
+/// Whether a descriptor from a peer is a link memory that can't shrink.
+pub(super) fn check_memory(fd: &OwnedFd) -> Result<(), FabricError> {
+    let seals = rustix::fs::fcntl_get_seals(fd)
+        .map_err(|_| FabricError::misbehaved("its link memory is no memfd"))?;
+    if !seals.contains(SEALS) {
+        return Err(FabricError::misbehaved("its link memory is not sealed"));
+    }
+    let size = rustix::fs::fstat(fd).map_or(0, |stat| stat.st_size);
+    if u64::try_from(size).ok() != Some(LINK_BYTES) {
+        return Err(FabricError::misbehaved(format!("its link memory has {size} B")));
+    }
+    Ok(())
+}
+
+impl From<OutOfRange> for FabricError {
+    fn from(error: OutOfRange) -> Self {
+        Self::local("access mapped memory", error)
+    }
+}
+
+impl Link {
+    /// One end of a link. The initiator writes the header, the acceptor checks it.
+    pub(super) fn new(memory: Arc<dyn MemoryRegion>, side: Side) -> Result<Self, FabricError> {
+        let header = [(0, MAGIC), (8, LAYOUT), (16, RING_BYTES)];
+        for (offset, value) in header {
+            match side {
+                Side::Initiator => memory.store(offset, value)?,
+                Side::Acceptor if memory.load(offset)? == value => {}
+                Side::Acceptor => return Err(FabricError::misbehaved("its link has no header")),
+            }
+        }
+        Ok(Self { memory, side })
+    }
+
+    /// Writes a word of this side.
+    pub(super) fn store(&self, word: Word, value: u64) -> Result<(), FabricError> {
+        Ok(self.memory.store(self.side.words_at() + word as u64, value)?)
+    }
+
+    /// Reads a word of the peer: any value is possible.
+    pub(super) fn peer(&self, word: Word) -> Result<u64, FabricError> {
+        Ok(self.memory.load(self.side.other().words_at() + word as u64)?)
+    }
+
+    /// Orders what was stored before against what is loaded after.
+    pub(super) fn fence(&self) {
+        self.memory.full_fence();
+    }
+
+    /// Writes bytes into the ring that this side fills, at a running position.
+    pub(super) fn put(&self, position: u64, bytes: &[u8]) -> Result<(), FabricError> {
+        let (first, rest) = bytes.split_at(before_wrap(position, bytes.len()));
+        let ring = self.side.ring_at();
+        self.memory.write(ring + position % RING_BYTES, first)?;
+        if !rest.is_empty() {
+            self.memory.write(ring, rest)?;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes from the ring that the peer fills, at a running position.
+    pub(super) fn take(&self, position: u64, into: &mut [u8]) -> Result<(), FabricError> {
+        let (first, rest) = into.split_at_mut(before_wrap(position, into.len()));
+        let ring = self.side.other().ring_at();
+        self.memory.read(ring + position % RING_BYTES, first)?;
+        if !rest.is_empty() {
+            self.memory.read(ring, rest)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many of `len` bytes at a position come before the end of the ring.
+fn before_wrap(position: u64, len: usize) -> usize {
+    let left = RING_BYTES - position % RING_BYTES;
+    usize::try_from(left).map_or(len, |left| left.min(len))
+}

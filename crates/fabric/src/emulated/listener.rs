@@ -1,0 +1,69 @@
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::net::SocketAddrUnix;
+
+use super::socket::new_socket;
+use crate::StartError;
+
+const BACKLOG: i32 = 64;
+
+/// A listening socket and its file, which is removed with it.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the file: another life's file is not removed.
+    file: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at a path. The file of a dead predecessor is replaced; there can be no living one,
+    /// because the daemon holds the lock of its rack's memory.
+    pub(super) fn bind(path: &Path) -> Result<Self, StartError> {
+        let failed = |step| {
+            move |source: io::Error| StartError::System {
+                step,
+                path: path.display().to_string(),
+                source,
+            }
+        };
+        let address = SocketAddrUnix::new(path).map_err(|_| StartError::Option {
+            option: "listen",
+            value: path.display().to_string(),
+            expected: "a path of at most 107 bytes",
+        })?;
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                fs::remove_file(path).map_err(failed("remove the stale socket"))?;
+            }
+            Ok(_) => return Err(StartError::NotASocket { path: path.display().to_string() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at the path")(error)),
+        }
+        let listen = || -> rustix::io::Result<OwnedFd> {
+            let socket = new_socket()?;
+            // The file gets the mode of the socket: nobody else connects, from the first moment.
+            rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let socket = listen().map_err(|errno| failed("listen")(errno.into()))?;
+        let made = fs::symlink_metadata(path).map_err(failed("look at the new socket"))?;
+        Ok(Self { socket, path: path.to_owned(), file: (made.dev(), made.ino()) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.file);
+        if ours {
+            // Nothing depends on it: the next life replaces what is left.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

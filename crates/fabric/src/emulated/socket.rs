@@ -1,0 +1,92 @@
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use super::hello::{MAX_EXPORTS, MAX_PACKET};
+use crate::FabricError;
+
+/// Descriptors that a packet may carry: the wake-up, the link memory and the exported regions.
+const MAX_FDS: usize = MAX_EXPORTS + 2;
+
+/// One packet of a handshake, unchecked.
+pub(super) struct Packet {
+    pub(super) bytes: Vec<u8>,
+    pub(super) fds: Vec<OwnedFd>,
+}
+
+/// What a socket had to say.
+pub(super) enum Received {
+    /// A packet.
+    Packet(Packet),
+    /// Nothing yet.
+    Nothing,
+    /// The peer has closed it.
+    End,
+}
+
+/// A socket that keeps packets apart and never blocks.
+pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Sends a packet. It fits into an empty socket, so it can't block.
+pub(super) fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOMANYREFS);
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a packet if there is one. Nothing in it is checked but its size.
+pub(super) fn receive(socket: impl AsFd) -> Result<Received, FabricError> {
+    let mut bytes = vec![0; MAX_PACKET];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received =
+        match rustix::net::recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+            Err(_) => return Ok(Received::End),
+        };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(FabricError::misbehaved("its handshake packet is too large"));
+    }
+    if received.bytes == 0 {
+        return Ok(Received::End);
+    }
+    bytes.truncate(received.bytes);
+    Ok(Received::Packet(Packet { bytes, fds }))
+}
+
+/// Whether the process at the other end runs as the user of this one.
+pub(super) fn check_user(socket: &OwnedFd) -> Result<(), FabricError> {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    let credentials = getsockopt(socket, PeerCredentials)
+        .map_err(|errno| FabricError::local("ask who the peer is", errno))?;
+    let (ours, theirs) = (rustix::process::geteuid().as_raw(), credentials.uid());
+    if ours != theirs {
+        return Err(FabricError::OtherUser { ours, theirs });
+    }
+    Ok(())
+}

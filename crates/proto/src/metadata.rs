@@ -1,0 +1,17 @@
+//! The machine of the metadata server: page directory, membership and named addresses, with every
+//! change durable before anybody sees it. `docs/design/metadata.md` tells the whole story.
+
+mod batch;
+mod change;
+mod event;
+mod judge;
+mod machine;
+mod records;
+mod roots;
+mod view;
+
+pub use change::Change;
+pub use event::{Action, BatchId, ConnectionToken, Event, News};
+pub use machine::Machine;
+pub use records::{MAX_ADDRESS_BYTES, MAX_RACKS, RecordError, Records};
+pub use roots::{MAX_NAME_BYTES, MAX_ROOTS_BYTES, Roots};

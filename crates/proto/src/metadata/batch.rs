@@ -1,0 +1,46 @@
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use rackpool_model::RackId;
+use rackpool_wire::metadata::MetadataReply;
+
+use super::{BatchId, Change, ConnectionToken, News};
+
+/// Changes that become durable together, and what follows when they are.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) id: BatchId,
+    pub(super) changes: Vec<Change>,
+    pub(super) leases: BTreeMap<RackId, LeaseChange>,
+    pub(super) news: Vec<News>,
+    pub(super) answers: Vec<Answer>,
+}
+
+/// What becomes of a rack's lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseChange {
+    /// It starts anew; `changed`: with something that the other racks see.
+    Granted { changed: bool },
+    /// It ends.
+    Ended,
+}
+
+/// An answer that waits for its batch.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) to: ConnectionToken,
+    pub(super) tag: u64,
+    pub(super) reply: MetadataReply,
+}
+
+impl Batch {
+    pub(super) const fn new(id: BatchId) -> Self {
+        Self {
+            id,
+            changes: Vec::new(),
+            leases: BTreeMap::new(),
+            news: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::time::Duration;
+
+use rackpool_model::{GlobalAddr, Incarnation, PageSize, RackId};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
+
+use super::batch::{Batch, LeaseChange};
+use super::{Change, MAX_ADDRESS_BYTES, MAX_RACKS, News, Records, Roots};
+use crate::Time;
+use crate::directory::{DirectoryError, Run};
+use crate::membership::{Membership, RackRecord};
+
+/// Decides requests that may change the records, one after the other. Everything is checked
+/// before the first change, so a refusal changes nothing.
+pub(super) struct Judge<'a> {
+    pub(super) now: Time,
+    /// The durable records and all changes of the batch so far.
+    pub(super) records: &'a mut Records,
+    pub(super) membership: &'a Membership,
+    pub(super) batch: &'a mut Batch,
+}
+
+impl Judge<'_> {
+    pub(super) fn decide(&mut self, request: MetadataRequest) -> MetadataReply {
+        let verdict = match request {
+            MetadataRequest::Register(announced) => self.register(&announced),
+            MetadataRequest::Leave { rack, incarnation } => self.leave(rack, incarnation),
+            MetadataRequest::PutRoot { name, expected, new } => self.put_root(name, expected, new),
+            // The machine answers these itself.
+            MetadataRequest::Heartbeat { .. }
+            | MetadataRequest::Locate { .. }
+            | MetadataRequest::GetRoot { .. }
+            | MetadataRequest::Status => Err(Refusal::Invalid("this changes nothing".into())),
+        };
+        verdict.unwrap_or_else(MetadataReply::Refused)
+    }
+
+    fn register(&mut self, announced: &RackAnnouncement) -> Result<MetadataReply, Refusal> {
+        let rack = announced.rack;
+        let page_size = self.check_limits(announced)?;
+        let known = self.records.racks.get(&rack);
+        if let Some(known) = known {
+            known.admits(announced, self.lease_left(rack))?;
+        } else if self.records.racks.len() >= MAX_RACKS {
+            return Err(Refusal::Invalid(format!("a pool has at most {MAX_RACKS} racks")));
+        }
+        let record = RackRecord::of(announced);
+        let changed = known != Some(&record);
+        let served = self.records.directory.served_by(rack).copied();
+        let (run, is_new) = self.run_for(announced)?;
+
+        if self.records.page_size.is_none() {
+            self.change(Change::PoolFormatted { page_size });
+        }
+        if is_new {
+            self.change(Change::RunHandedOut(run));
+        }
+        if changed {
+            self.change(Change::RackRegistered { rack, record });
+        }
+        if changed || self.lease_left(rack).is_none() {
+            let lost = served.filter(|served| served.memory != run.memory).map(|run| run.pages);
+            let incarnation = announced.incarnation;
+            self.batch.news.push(News::Joined { rack, incarnation, pages: run.pages, lost });
+        }
+        let changed = changed
+            || self.batch.leases.get(&rack) == Some(&LeaseChange::Granted { changed: true });
+        self.batch.leases.insert(rack, LeaseChange::Granted { changed });
+        let lease_ms = u64::try_from(self.membership.lease().as_millis()).unwrap_or(u64::MAX);
+        Ok(MetadataReply::Registered { pages: run.pages, lease_ms })
+    }
+
+    fn check_limits(&self, announced: &RackAnnouncement) -> Result<PageSize, Refusal> {
+        let page_size = PageSize::from_bytes(announced.page_bytes)
+            .map_err(|error| Refusal::Invalid(error.to_string()))?;
+        if let Some(pool) = self.records.page_size
+            && pool != page_size
+        {
+            return Err(Refusal::PageSize { pool: pool.bytes(), rack: page_size.bytes() });
+        }
+        if announced.frames == 0 {
+            return Err(Refusal::Invalid("a rack without frames has nothing to share".into()));
+        }
+        for address in [&announced.control_path, &announced.fabric_address] {
+            if address.len() > MAX_ADDRESS_BYTES {
+                return Err(Refusal::Invalid(format!(
+                    "an address of {} B: they have at most {MAX_ADDRESS_BYTES} B",
+                    address.len()
+                )));
+            }
+        }
+        Ok(page_size)
+    }
+
+    /// The memory's run, and whether it is handed out just now.
+    fn run_for(&self, announced: &RackAnnouncement) -> Result<(Run, bool), Refusal> {
+        let RackAnnouncement { rack, memory, frames, .. } = *announced;
+        if let Some(run) = self.records.directory.run_of(memory) {
+            if run.rack != rack {
+                return Err(Refusal::Invalid(format!(
+                    "memory {memory} belongs to {0}: start the daemon with --rack {1}",
+                    run.rack, run.rack.0
+                )));
+            }
+            if run.pages.count != frames {
+                return Err(Refusal::FramesChanged { before: run.pages.count, now: frames });
+            }
+            return Ok((*run, false));
+        }
+        match self.records.directory.next_run(rack, memory, frames) {
+            Ok(run) => Ok((run, true)),
+            Err(DirectoryError::Exhausted { .. }) => Err(Refusal::PageIdsExhausted),
+            Err(error) => Err(Refusal::Invalid(error.to_string())),
+        }
+    }
+
+    fn leave(&mut self, rack: RackId, incarnation: Incarnation) -> Result<MetadataReply, Refusal> {
+        let known = self.records.racks.get(&rack).ok_or(Refusal::NotMember(rack))?;
+        known.check(rack, incarnation)?;
+        if !known.left {
+            self.change(Change::RackLeft { rack });
+            self.batch.news.push(News::Left { rack });
+            self.batch.leases.insert(rack, LeaseChange::Ended);
+        }
+        Ok(MetadataReply::Left)
+    }
+
+    fn put_root(
+        &mut self,
+        name: String,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> Result<MetadataReply, Refusal> {
+        Roots::check_name(&name)?;
+        let addr = self.records.roots.get(&name);
+        if addr != expected {
+            return Ok(MetadataReply::Root { addr, changed: false });
+        }
+        match new {
+            _ if new == addr => {}
+            Some(addr) => {
+                self.records.roots.check_room(&name)?;
+                self.change(Change::RootPut { name, addr });
+            }
+            None => self.change(Change::RootRemoved { name }),
+        }
+        Ok(MetadataReply::Root { addr: new, changed: true })
+    }
+
+    /// What is left of the rack's lease once this batch is durable.
+    fn lease_left(&self, rack: RackId) -> Option<Duration> {
+        match self.batch.leases.get(&rack) {
+            Some(LeaseChange::Granted { .. }) => Some(self.membership.lease()),
+            Some(LeaseChange::Ended) => None,
+            None => self.membership.lease_left(rack, self.now),
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let applied = self.records.apply(&change);
+        debug_assert!(applied.is_ok(), "a change that was checked before: {applied:?}");
+        self.batch.changes.push(change);
+    }
+}

@@ -1,0 +1,229 @@
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
+
+use super::batch::{Answer, Batch, LeaseChange};
+use super::judge::Judge;
+use super::view::View;
+use super::{Action, BatchId, Change, ConnectionToken, Event, News, RecordError, Records};
+use crate::Time;
+use crate::membership::{Heartbeat, Membership};
+
+/// The metadata server without its sockets, store and clock.
+///
+/// Reads and heartbeats are answered at once from what is durable. Requests that may change
+/// something are decided together, as one batch, and answered when it is durable.
+#[derive(Debug)]
+pub struct Machine {
+    now: Time,
+    /// What is durable: all that anybody is shown.
+    settled: Records,
+    /// That and the batch under way.
+    ahead: Records,
+    membership: Membership,
+    startup: Startup,
+    waiting: VecDeque<Asked>,
+    in_flight: Option<Batch>,
+    last_batch: BatchId,
+    actions: VecDeque<Action>,
+}
+
+/// Whether this boot's number is durable. Before that nothing is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Startup {
+    Due,
+    Underway,
+    Done,
+    /// The next request makes it due again.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Asked {
+    from: ConnectionToken,
+    tag: u64,
+    request: MetadataRequest,
+}
+
+impl Machine {
+    /// The machine as its records left it. Every rack that has not left gets a whole `lease`.
+    ///
+    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made durable,
+    /// or their sum in the order that [`Change`] names.
+    pub fn restore(
+        now: Time,
+        lease: Duration,
+        records: impl IntoIterator<Item = Change>,
+    ) -> Result<Self, RecordError> {
+        let mut settled = Records::default();
+        for change in records {
+            settled.apply(&change)?;
+        }
+        let mut membership = Membership::new(lease, u64::from(settled.next_boot()) << 32);
+        for (rack, record) in &settled.racks {
+            if !record.left {
+                membership.grant(now, *rack, false);
+            }
+        }
+        Ok(Self {
+            now,
+            ahead: settled.clone(),
+            settled,
+            membership,
+            startup: Startup::Due,
+            waiting: VecDeque::new(),
+            in_flight: None,
+            last_batch: BatchId(0),
+            actions: VecDeque::new(),
+        })
+    }
+
+    /// Takes in what has happened. Time that runs backwards is taken for standing still.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        for rack in self.membership.expire(self.now) {
+            self.actions.push_back(Action::Report(News::Expired { rack }));
+        }
+        match event {
+            Event::Requested { from, tag, request } => {
+                if self.startup == Startup::Failed {
+                    self.startup = Startup::Due;
+                }
+                self.requested(Asked { from, tag, request });
+            }
+            Event::Committed { batch } => self.committed(batch),
+            Event::CommitFailed { batch, reason } => self.commit_failed(batch, &reason),
+            Event::DeadlinePassed => {}
+        }
+    }
+
+    /// The next thing to do. Requests taken in between two calls that return `None` become durable
+    /// together: hand in all that wait before asking.
+    pub fn poll(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && self.in_flight.is_none() {
+            self.begin_batch();
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Event::DeadlinePassed`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.membership.deadline()
+    }
+
+    fn requested(&mut self, asked: Asked) {
+        let Asked { from, tag, request } = asked;
+        let answer = if self.startup == Startup::Done { self.read(from, &request) } else { None };
+        match answer {
+            Some(reply) => self.actions.push_back(Action::Reply { to: from, tag, reply }),
+            None => self.waiting.push_back(Asked { from, tag, request }),
+        }
+    }
+
+    /// The answer to a request that changes nothing durable; `None` for the others.
+    fn read(&mut self, from: ConnectionToken, request: &MetadataRequest) -> Option<MetadataReply> {
+        Some(match *request {
+            MetadataRequest::Heartbeat { rack, incarnation, free_frames, seen_version } => {
+                let beat = Heartbeat { from, rack, incarnation, free_frames, seen_version };
+                self.heartbeat(beat).unwrap_or_else(MetadataReply::Refused)
+            }
+            MetadataRequest::Locate { page } => self.view().locate(page),
+            MetadataRequest::GetRoot { ref name } => self.view().root(name),
+            MetadataRequest::Status => MetadataReply::Status(self.view().status()),
+            MetadataRequest::Register(_)
+            | MetadataRequest::Leave { .. }
+            | MetadataRequest::PutRoot { .. } => return None,
+        })
+    }
+
+    fn heartbeat(&mut self, beat: Heartbeat) -> Result<MetadataReply, Refusal> {
+        let record = self.settled.racks.get(&beat.rack).ok_or(Refusal::NotMember(beat.rack))?;
+        let tell = self.membership.heartbeat(self.now, record, beat)?;
+        let members = if tell { self.view().members() } else { Vec::new() };
+        Ok(MetadataReply::Renewed { version: self.membership.version(), members })
+    }
+
+    fn view(&self) -> View<'_> {
+        View { records: &self.settled, membership: &self.membership }
+    }
+
+    fn begin_batch(&mut self) {
+        let mut batch = Batch::new(BatchId(self.last_batch.0 + 1));
+        match self.startup {
+            Startup::Due => {
+                self.startup = Startup::Underway;
+                batch.changes.push(Change::Started { boot: self.settled.next_boot() });
+            }
+            Startup::Done if !self.waiting.is_empty() => self.decide_waiting(&mut batch),
+            _ => return,
+        }
+        if batch.changes.is_empty() {
+            self.finish(batch);
+            return;
+        }
+        self.last_batch = batch.id;
+        self.actions.push_back(Action::Persist { batch: batch.id, changes: batch.changes.clone() });
+        self.in_flight = Some(batch);
+    }
+
+    fn decide_waiting(&mut self, batch: &mut Batch) {
+        for Asked { from, tag, request } in mem::take(&mut self.waiting) {
+            let mut judge = Judge {
+                now: self.now,
+                records: &mut self.ahead,
+                membership: &self.membership,
+                batch,
+            };
+            let reply = judge.decide(request);
+            batch.answers.push(Answer { to: from, tag, reply });
+        }
+    }
+
+    fn committed(&mut self, id: BatchId) {
+        let Some(batch) = self.in_flight.take_if(|batch| batch.id == id) else { return };
+        self.finish(batch);
+        if self.startup == Startup::Underway {
+            self.startup = Startup::Done;
+            for asked in mem::take(&mut self.waiting) {
+                self.requested(asked);
+            }
+        }
+    }
+
+    /// The batch is durable, or has nothing that must be.
+    fn finish(&mut self, batch: Batch) {
+        for change in &batch.changes {
+            let applied = self.settled.apply(change);
+            debug_assert!(applied.is_ok(), "the batch was applied to `ahead`: {applied:?}");
+        }
+        for (rack, change) in batch.leases {
+            match change {
+                LeaseChange::Granted { changed } => self.membership.grant(self.now, rack, changed),
+                LeaseChange::Ended => self.membership.end(rack),
+            }
+        }
+        self.actions.extend(batch.news.into_iter().map(Action::Report));
+        let reply = |Answer { to, tag, reply }| Action::Reply { to, tag, reply };
+        self.actions.extend(batch.answers.into_iter().map(reply));
+    }
+
+    fn commit_failed(&mut self, id: BatchId, reason: &str) {
+        let Some(batch) = self.in_flight.take_if(|batch| batch.id == id) else { return };
+        self.ahead = self.settled.clone();
+        let mut refused: Vec<(ConnectionToken, u64)> =
+            batch.answers.iter().map(|answer| (answer.to, answer.tag)).collect();
+        if self.startup == Startup::Underway {
+            self.startup = Startup::Failed;
+            refused.extend(self.waiting.drain(..).map(|asked| (asked.from, asked.tag)));
+        }
+        for (to, tag) in refused {
+            let reply = MetadataReply::Refused(Refusal::Store(reason.to_string()));
+            self.actions.push_back(Action::Reply { to, tag, reply });
+        }
+    }
+}

@@ -1,0 +1,70 @@
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use rackpool_model::{PageSize, RackId};
+
+use super::{Change, Roots};
+use crate::directory::{Directory, DirectoryError};
+use crate::membership::RackRecord;
+
+/// The most racks a pool can have. With this limit the pool's whole state fits one message.
+pub const MAX_RACKS: usize = 1024;
+
+/// The longest address of a rack in bytes.
+pub const MAX_ADDRESS_BYTES: usize = 255;
+
+/// A change that does not fit the records it shall be applied to. In what the store holds this means
+/// that it was altered by somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// A run or a rack contradicts the page directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// A rack left that never registered.
+    #[error("{0} left but never registered")]
+    UnknownRack(RackId),
+    /// A name that is empty or too long.
+    #[error("\"{0}\" can't be a name")]
+    Name(String),
+}
+
+/// Everything durable: the sum of all changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    pub(super) boot: u32,
+    pub(super) page_size: Option<PageSize>,
+    pub(super) directory: Directory,
+    pub(super) racks: BTreeMap<RackId, RackRecord>,
+    pub(super) roots: Roots,
+}
+
+impl Records {
+    /// Makes a change, or none when it does not fit.
+    pub fn apply(&mut self, change: &Change) -> Result<(), RecordError> {
+        match change {
+            Change::Started { boot } => self.boot = *boot,
+            Change::PoolFormatted { page_size } => self.page_size = Some(*page_size),
+            Change::RunHandedOut(run) => self.directory.add(*run)?,
+            Change::RackRegistered { rack, record } => {
+                self.directory.serve(*rack, record.memory)?;
+                self.racks.insert(*rack, record.clone());
+            }
+            Change::RackLeft { rack } => {
+                let record = self.racks.get_mut(rack).ok_or(RecordError::UnknownRack(*rack))?;
+                record.left = true;
+            }
+            Change::RootPut { name, addr } => {
+                Roots::check_name(name).map_err(|_| RecordError::Name(name.clone()))?;
+                self.roots.set(name, Some(*addr));
+            }
+            Change::RootRemoved { name } => self.roots.set(name, None),
+        }
+        Ok(())
+    }
+
+    /// The number of the start after the last one.
+    pub(super) const fn next_boot(&self) -> u32 {
+        self.boot.saturating_add(1)
+    }
+}

@@ -1,0 +1,64 @@
+use alloc::vec::Vec;
+
+use rackpool_model::{PageId, PageSize};
+use rackpool_wire::metadata::{Member, MetadataReply, PoolStatus};
+
+use super::{Records, Roots};
+use crate::directory::Lookup;
+use crate::membership::Membership;
+
+/// What is shown to those who ask.
+pub(super) struct View<'a> {
+    pub(super) records: &'a Records,
+    pub(super) membership: &'a Membership,
+}
+
+impl View<'_> {
+    pub(super) fn locate(&self, page: PageId) -> MetadataReply {
+        match self.records.directory.lookup(page) {
+            Lookup::Home { pages, rack } => MetadataReply::Located { pages, home: rack },
+            Lookup::Lost => MetadataReply::PageLost,
+            Lookup::NeverHandedOut => MetadataReply::NoSuchPage,
+        }
+    }
+
+    pub(super) fn root(&self, name: &str) -> MetadataReply {
+        match Roots::check_name(name) {
+            Ok(()) => MetadataReply::Root { addr: self.records.roots.get(name), changed: false },
+            Err(refusal) => MetadataReply::Refused(refusal),
+        }
+    }
+
+    pub(super) fn members(&self) -> Vec<Member> {
+        let racks = self.records.racks.iter();
+        // A rack's record is never written before its run, so none is left out.
+        let member = racks.filter_map(|(&rack, record)| {
+            let run = self.records.directory.served_by(rack)?;
+            Some(Member {
+                rack,
+                incarnation: record.incarnation,
+                memory: record.memory,
+                alive: self.membership.is_alive(rack),
+                pages: run.pages,
+                free_frames: self.membership.free_frames(rack),
+                control_path: record.control_path.clone(),
+                fabric_address: record.fabric_address.clone(),
+            })
+        });
+        member.collect()
+    }
+
+    /// `store_bytes` is left to the shell.
+    pub(super) fn status(&self) -> PoolStatus {
+        let lease_ms = self.membership.lease().as_millis();
+        PoolStatus {
+            page_bytes: self.records.page_size.map_or(0, PageSize::bytes),
+            lease_ms: u64::try_from(lease_ms).unwrap_or(u64::MAX),
+            version: self.membership.version(),
+            members: self.members(),
+            roots: self.records.roots.iter().map(|(name, addr)| (name.into(), addr)).collect(),
+            lost_pages: self.records.directory.lost_pages(),
+            store_bytes: 0,
+        }
+    }
+}

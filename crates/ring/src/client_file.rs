@@ -1,0 +1,187 @@
+//! The layout of a client's file.
+//!
+//! ```text
+//! +-----------------------------+ 0
+//! | superblock                  |
+//! +-----------------------------+ 4096
+//! | thread slot 0 (16 KiB)      |  access slot, reserved objects, inbox, outbox, magazines
+//! | thread slot 1 ...           |
+//! +-----------------------------+
+//! | call cells, 16 per thread   |
+//! +-----------------------------+
+//! | request ring: in the rack   |
+//! | request ring: out of it     |
+//! +-----------------------------+ page-aligned
+//! | data area, 256 KiB a thread |
+//! +-----------------------------+
+//! ```
+
+use rackpool_shm::access::AccessSlot;
+use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
+use rackpool_shm::{Mapping, OutOfBounds, Shared};
+use rackpool_sync::atomic::AtomicU64;
+
+use crate::call::CallCell;
+use crate::request::{Entry, RequestRing, RingHeader};
+
+/// Threads of one client that can use the pool at the same time, at most.
+pub const MAX_THREADS: u16 = 512;
+/// Calls a thread can have outstanding.
+pub const CELLS_PER_THREAD: usize = 16;
+/// Bytes of a thread's data area.
+pub const DATA_BYTES: u64 = 256 << 10;
+/// Objects that one message moves between a client's cache and the daemon.
+pub const EXCHANGE: usize = 64;
+/// Objects of one size that a thread's cache holds.
+pub const MAGAZINE: usize = 64;
+/// Sizes that are cached: 16 B to 512 KiB.
+pub const MAGAZINE_CLASSES: usize = 16;
+/// Objects a thread can hold reserved.
+pub const RESERVED: usize = 8;
+const RING_ENTRIES: usize = 1024;
+const THREAD_SLOT_BYTES: u64 = 16 << 10;
+
+/// One thread's part of the client file. Every array holds global addresses of objects, 0 for
+/// none; an object stands in one of them from the moment the daemon hands it out until `alloc`
+/// returns it, and from `free` until the daemon takes it back. When the client dies, the daemon
+/// takes back whatever stands here.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct ThreadSlot {
+    /// The frame the thread is using.
+    pub access: AccessSlot,
+    /// Objects that are between the cache and the program.
+    pub reserved: [AtomicU64; RESERVED],
+    /// Objects from the daemon. It writes here only while it owes an answer to the thread.
+    pub inbox: [AtomicU64; EXCHANGE],
+    /// Objects for the daemon to free. It clears what it has freed.
+    pub outbox: [AtomicU64; EXCHANGE],
+    /// Free objects for the next allocations, by size class.
+    pub magazines: [[AtomicU64; MAGAZINE]; MAGAZINE_CLASSES],
+}
+
+const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
+
+// SAFETY: `repr(C)`, nothing but atomic integers, shared types and padding.
+unsafe impl Shared for ThreadSlot {}
+
+/// Which of a client's two rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Requests that the rack's daemon answers by itself.
+    Rack,
+    /// Requests that another rack has a part in.
+    Remote,
+}
+
+/// A client file mapped by the client or by its daemon.
+#[derive(Debug)]
+pub struct ClientFile {
+    memory: Mapping,
+    threads: u16,
+}
+
+impl ClientFile {
+    /// Bytes of a file for so many threads. It is sparse: unused threads take no memory.
+    #[must_use]
+    pub const fn bytes(threads: u16) -> u64 {
+        Self::data_start(threads) + threads as u64 * DATA_BYTES
+    }
+
+    const fn cells_start(threads: u16) -> u64 {
+        SUPERBLOCK_BYTES + threads as u64 * THREAD_SLOT_BYTES
+    }
+
+    const fn ring_start(threads: u16, route: Route) -> u64 {
+        let cells = (threads as usize * CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
+        let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+        match route {
+            Route::Rack => Self::cells_start(threads) + cells,
+            Route::Remote => Self::cells_start(threads) + cells + ring,
+        }
+    }
+
+    const fn data_start(threads: u16) -> u64 {
+        let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+        (Self::ring_start(threads, Route::Remote) + ring).next_multiple_of(4096)
+    }
+
+    /// The layout over a mapping that is long enough for it.
+    pub fn new(memory: Mapping, threads: u16) -> Result<Self, OutOfBounds> {
+        let needed = Self::bytes(threads);
+        if memory.len() < needed {
+            return Err(OutOfBounds { offset: 0, len: needed, mapped: memory.len() });
+        }
+        Ok(Self { memory, threads })
+    }
+
+    /// Threads there is room for.
+    #[must_use]
+    pub const fn threads(&self) -> u16 {
+        self.threads
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> Result<&Superblock, OutOfBounds> {
+        self.memory.view(0)
+    }
+
+    const fn check(&self, thread: u16) -> Result<u64, OutOfBounds> {
+        if thread < self.threads {
+            return Ok(thread as u64);
+        }
+        let offset = SUPERBLOCK_BYTES + thread as u64 * THREAD_SLOT_BYTES;
+        Err(OutOfBounds { offset, len: THREAD_SLOT_BYTES, mapped: self.memory.len() })
+    }
+
+    /// A thread's slot.
+    #[inline]
+    pub fn thread(&self, thread: u16) -> Result<&ThreadSlot, OutOfBounds> {
+        self.memory.view(SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES)
+    }
+
+    /// A thread's call cells.
+    pub fn cells(&self, thread: u16) -> Result<&[CallCell], OutOfBounds> {
+        let each = (CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
+        let offset = Self::cells_start(self.threads) + self.check(thread)? * each;
+        self.memory.view_slice(offset, CELLS_PER_THREAD)
+    }
+
+    /// One of the two request rings.
+    pub fn ring(&self, route: Route) -> Result<RequestRing<'_>, OutOfBounds> {
+        let offset = Self::ring_start(self.threads, route);
+        let header = self.memory.view(offset)?;
+        let entries =
+            self.memory.view_slice(offset + size_of::<RingHeader>() as u64, RING_ENTRIES)?;
+        Ok(RequestRing::new(header, entries))
+    }
+
+    /// Where a thread's data area starts in the file; it has [`DATA_BYTES`].
+    pub fn data_offset(&self, thread: u16) -> Result<u64, OutOfBounds> {
+        Ok(Self::data_start(self.threads) + self.check(thread)? * DATA_BYTES)
+    }
+
+    /// The mapping, to copy bytes of data areas.
+    #[must_use]
+    pub const fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_follow_each_other_without_overlap() {
+        for threads in [1, 3, 64, MAX_THREADS] {
+            let rack = ClientFile::ring_start(threads, Route::Rack);
+            let remote = ClientFile::ring_start(threads, Route::Remote);
+            let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+            assert!(ClientFile::cells_start(threads) + u64::from(threads) * 1024 <= rack);
+            assert_eq!(rack + ring, remote);
+            assert!(remote + ring <= ClientFile::data_start(threads));
+            assert_eq!(rack % 64, 0);
+        }
+    }
+}

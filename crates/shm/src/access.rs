@@ -1,0 +1,171 @@
+//! The meeting of data plane and control plane: a client announces the frame it is about to use,
+//! then looks at the page word; the daemon changes the page word, then looks at the announcements.
+//! With a full fence on both sides at least one of them sees the other.
+
+use rackpool_model::{FrameId, PageWord};
+use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
+
+/// What a client is about to do in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Intent {
+    /// Load bytes.
+    Read = 1,
+    /// Store bytes, or both.
+    Write = 2,
+}
+
+/// One thread's announcement: 0, or a frame and an intent.
+///
+/// ```text
+///  63            34 33       2 1      0
+/// +----------------+----------+--------+
+/// |       0        |  frame   | intent |
+/// +----------------+----------+--------+
+/// ```
+///
+/// Written by one thread of one client, read by the daemon. Its own cache line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct AccessSlot(AtomicU64);
+
+/// A page word in the rack metadata, for those who may only look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct PageWordRef<'a>(&'a AtomicU64);
+
+/// Leave to use a frame; given back when dropped.
+#[derive(Debug)]
+#[must_use = "the page may be taken away as soon as the guard is gone"]
+pub struct AccessGuard<'a>(&'a AccessSlot);
+
+impl<'a> PageWordRef<'a> {
+    /// A reference to the word in `cell`.
+    pub const fn new(cell: &'a AtomicU64) -> Self {
+        Self(cell)
+    }
+
+    /// What the word says now.
+    #[inline]
+    #[must_use]
+    pub fn load(self) -> PageWord {
+        PageWord::from_raw(self.0.load(Ordering::Acquire))
+    }
+}
+
+impl AccessSlot {
+    /// A slot that announces nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Announces `frame` and returns leave to use it if its page word still is `expected`; else
+    /// returns what the word is instead.
+    #[inline]
+    pub fn enter(
+        &self,
+        frame: FrameId,
+        intent: Intent,
+        word: PageWordRef<'_>,
+        expected: PageWord,
+    ) -> Result<AccessGuard<'_>, PageWord> {
+        self.0.store((u64::from(frame.0) << 2) | intent as u64, Ordering::Relaxed);
+        // SYNC: pairs with the fence in `is_drained`.
+        fence(Ordering::SeqCst);
+        let guard = AccessGuard(self);
+        let found = word.load();
+        if found == expected { Ok(guard) } else { Err(found) }
+    }
+
+    /// What the slot announces. Bits that mean nothing count as nothing: a broken client can only
+    /// fail to protect its own access.
+    #[must_use]
+    pub fn announced(&self) -> Option<(FrameId, Intent)> {
+        // SYNC: pairs with the release store in `AccessGuard`.
+        let raw = self.0.load(Ordering::Acquire);
+        let intent = match raw & 3 {
+            1 => Intent::Read,
+            2 => Intent::Write,
+            _ => return None,
+        };
+        Some((FrameId(u32::try_from(raw >> 2).ok()?), intent))
+    }
+
+    /// Takes the announcement of a thread that no longer exists back.
+    pub fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for AccessGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SYNC: pairs with the load in `announced`: what was done under the guard is done.
+        self.0.0.store(0, Ordering::Release);
+    }
+}
+
+/// Who has to leave a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// Writers only: the page is frozen.
+    Writers,
+    /// Everyone: the page is leaving.
+    Everyone,
+}
+
+/// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
+/// before; whoever enters afterwards sees that.
+pub fn is_drained<'a>(
+    frame: FrameId,
+    drain: Drain,
+    slots: impl IntoIterator<Item = &'a AccessSlot>,
+) -> bool {
+    // SYNC: pairs with the fence in `enter`.
+    fence(Ordering::SeqCst);
+    slots.into_iter().all(|slot| match slot.announced() {
+        Some((used, intent)) => {
+            used != frame || (drain == Drain::Writers && intent == Intent::Read)
+        }
+        None => true,
+    })
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use rackpool_model::{PageEvent, PageId};
+
+    use super::*;
+
+    fn live() -> PageWord {
+        PageWord::free(PageId(1)).apply(PageEvent::Allocated).unwrap()
+    }
+
+    #[test]
+    fn entering_a_changed_page_says_what_it_is_and_leaves_no_trace() {
+        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
+        let stale = PageWord::free(PageId(1));
+        let found = slot.enter(FrameId(3), Intent::Read, PageWordRef::new(&cell), stale);
+        assert_eq!(found.err(), Some(live()));
+        assert_eq!(slot.announced(), None);
+    }
+
+    #[test]
+    fn readers_may_stay_in_a_frozen_page() {
+        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
+        let guard = slot.enter(FrameId(3), Intent::Read, PageWordRef::new(&cell), live()).unwrap();
+        assert!(is_drained(FrameId(3), Drain::Writers, [&slot]));
+        assert!(!is_drained(FrameId(3), Drain::Everyone, [&slot]));
+        assert!(is_drained(FrameId(4), Drain::Everyone, [&slot]));
+        drop(guard);
+        assert!(is_drained(FrameId(3), Drain::Everyone, [&slot]));
+    }
+
+    #[test]
+    fn garbage_in_a_slot_announces_nothing() {
+        for raw in [3, u64::MAX, 1 << 40] {
+            assert_eq!(AccessSlot(AtomicU64::new(raw)).announced(), None);
+        }
+    }
+}

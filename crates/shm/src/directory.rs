@@ -1,0 +1,75 @@
+//! Where a rack's files are.
+
+use std::path::{Path, PathBuf};
+
+use rackpool_model::{ClientId, RackId};
+
+/// The folder of one rack: `<pool>/rack-<n>`, on a file system that is memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RackDirectory(PathBuf);
+
+impl RackDirectory {
+    /// The folder of `rack` in the pool's folder.
+    #[must_use]
+    pub fn new(pool: &Path, rack: RackId) -> Self {
+        Self(pool.join(format!("rack-{}", rack.0)))
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The CXL memory.
+    #[must_use]
+    pub fn frames(&self) -> PathBuf {
+        self.0.join("frames")
+    }
+
+    /// The daemon's own state.
+    #[must_use]
+    pub fn metadata(&self) -> PathBuf {
+        self.0.join("metadata")
+    }
+
+    /// The file of one client.
+    #[must_use]
+    pub fn client(&self, client: ClientId) -> PathBuf {
+        self.0.join(format!("client-{}", client.0))
+    }
+
+    /// The client whose file has this name.
+    #[must_use]
+    pub fn client_of(name: &str) -> Option<ClientId> {
+        name.strip_prefix("client-")?.parse().ok().map(ClientId)
+    }
+
+    /// The daemon's socket for clients.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.0.join("daemon.sock")
+    }
+
+    /// The daemon's socket for the emulated fabric.
+    #[must_use]
+    pub fn fabric_socket(&self) -> PathBuf {
+        self.0.join("fabric.sock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_known_by_the_name_of_its_file() {
+        let rack = RackDirectory::new(Path::new("/pool"), RackId(3));
+        let path = rack.client(ClientId(17));
+        assert_eq!(path, Path::new("/pool/rack-3/client-17"));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap();
+        assert_eq!(RackDirectory::client_of(name), Some(ClientId(17)));
+        assert_eq!(RackDirectory::client_of("client-x"), None);
+        assert_eq!(RackDirectory::client_of("frames"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! Creating, opening and locking the files of a rack.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Why a file of the rack can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The operating system refused.
+    #[error("can't {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another process holds the lock.
+    #[error(
+        "{path} is in use by another rack daemon: stop that daemon, or serve another rack or folder"
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not as long as it has to be.
+    #[error(
+        "{path} has {found} B where {expected} B are needed: it was cut or belongs to another configuration; start with the old --memory and --page-size, or remove the rack's folder to give its contents up"
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        found: u64,
+        /// The length it must have, in bytes.
+        expected: u64,
+    },
+}
+
+fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
+    move |source| FileError::Io { action, path: path.to_path_buf(), source }
+}
+
+/// Creates a file of `len` zero bytes that only this user can open; there must be none yet.
+pub fn create(path: &Path, len: u64) -> Result<File, FileError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(io_error("create", path))?;
+    file.set_len(len).map_err(io_error("size", path))?;
+    Ok(file)
+}
+
+/// Opens a file for reading and writing; `None` when there is none.
+pub fn open(path: &Path) -> Result<Option<File>, FileError> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("open", path)(error)),
+    }
+}
+
+/// Opens a file for reading only, so that its descriptor can be given away.
+pub fn open_read_only(path: &Path) -> Result<File, FileError> {
+    File::open(path).map_err(io_error("open", path))
+}
+
+/// Checks a file's length.
+pub fn check_len(file: &File, path: &Path, expected: u64) -> Result<(), FileError> {
+    let found = file.metadata().map_err(io_error("examine", path))?.len();
+    if found == expected {
+        Ok(())
+    } else {
+        Err(FileError::Length { path: path.to_path_buf(), found, expected })
+    }
+}
+
+/// Locks the file for this process; the kernel gives the lock back when the process ends, however
+/// it ends.
+pub fn lock(file: &File, path: &Path) -> Result<(), FileError> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(FileError::Locked { path: path.to_path_buf() }),
+        Err(error) => Err(io_error("lock", path)(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_lock_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metadata");
+        let first = create(&path, 4096).unwrap();
+        lock(&first, &path).unwrap();
+        let second = open(&path).unwrap().unwrap();
+        assert!(matches!(lock(&second, &path), Err(FileError::Locked { .. })));
+        drop(first);
+        lock(&second, &path).unwrap();
+    }
+
+    #[test]
+    fn lengths_are_checked_and_files_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frames");
+        let file = create(&path, 8192).unwrap();
+        check_len(&file, &path, 8192).unwrap();
+        assert!(matches!(
+            check_len(&file, &path, 4096),
+            Err(FileError::Length { found: 8192, .. })
+        ));
+        assert!(matches!(create(&path, 1), Err(FileError::Io { .. })));
+        assert!(open(&folder.path().join("none")).unwrap().is_none());
+    }
+}

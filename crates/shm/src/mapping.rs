@@ -1,0 +1,275 @@
+//! Memory shared with other processes: views of atomics and checked copies, never plain
+//! references to bytes.
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use rackpool_sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// An access outside a mapping, or one that is not aligned as its type needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} B at offset {offset} do not lie (aligned) within the {mapped} B mapped")]
+pub struct OutOfBounds {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub len: u64,
+    /// Bytes there are.
+    pub mapped: u64,
+}
+
+/// A type that may be looked at in memory which other processes write at any time.
+///
+/// # Safety
+/// The type is `repr(C)` (or transparent), consists of nothing but atomic integers and padding,
+/// and every bit pattern is a value of it.
+pub unsafe trait Shared {}
+
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Shared for AtomicU64 {}
+// SAFETY: `repr(C)` around one atomic integer.
+unsafe impl Shared for crate::access::AccessSlot {}
+// SAFETY: an array of shared types is shared.
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+/// A file mapped for reading and writing.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory that lives until drop; it is only touched through atomics
+// and raw copies, which may race with other processes anyway.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+/// A file mapped for reading.
+#[derive(Debug)]
+pub struct ReadOnlyMapping(Mapping);
+
+impl Mapping {
+    /// Maps `len` bytes of the file from its start. The file must be at least that long and never
+    /// become shorter.
+    pub fn new(file: impl AsFd, len: u64) -> std::io::Result<Self> {
+        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(file: impl AsFd, len: u64, protection: ProtFlags) -> std::io::Result<Self> {
+        let len = usize::try_from(len).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), 0)
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len })
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether nothing is mapped.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Asks the kernel to back the mapping with huge pages where it can. Only advice.
+    pub fn advise_huge(&self) {
+        // SAFETY: the range is exactly this mapping.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+    }
+
+    #[inline]
+    const fn check(&self, offset: u64, len: u64, align: u64) -> Result<usize, OutOfBounds> {
+        let mapped = self.len as u64;
+        if offset <= mapped && len <= mapped - offset && offset.is_multiple_of(align) {
+            #[expect(clippy::cast_possible_truncation, reason = "not above `self.len`, a usize")]
+            return Ok(offset as usize);
+        }
+        Err(OutOfBounds { offset, len, mapped })
+    }
+
+    /// The address of a byte that [`Self::check`] found to lie in the mapping.
+    #[inline]
+    const fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: `offset` is at most `len`, so the result stays within (or one past) the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// A view of the `T` at `offset`.
+    #[inline]
+    pub fn view<T: Shared>(&self, offset: u64) -> Result<&T, OutOfBounds> {
+        let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64)?;
+        // SAFETY: in bounds and aligned (checked, the base is page-aligned); `Shared` makes a
+        // reference to memory that others write sound; it can't outlive the mapping.
+        Ok(unsafe { &*self.at(at).cast::<T>() })
+    }
+
+    /// A view of `count` `T` from `offset`.
+    pub fn view_slice<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], OutOfBounds> {
+        let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
+        let at = self.check(offset, bytes, align_of::<T>() as u64)?;
+        // SAFETY: as in `view`, for all `count` elements.
+        Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>(), count) })
+    }
+
+    /// Copies bytes out. 1, 2, 4 and 8 aligned bytes are read in one piece.
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let at = self.check(offset, into.len() as u64, 1)?;
+        if into.len() <= 8 && self.read_word(offset, into) {
+            return Ok(());
+        }
+        // SAFETY: the source lies in the mapping (checked), the target is an exclusive slice, and
+        // they can't overlap as no slice is ever made of mapped memory. A racing writer of
+        // another process may tear the bytes, which are plain data.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in. 1, 2, 4 and 8 aligned bytes are written in one piece.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
+        let at = self.check(offset, from.len() as u64, 1)?;
+        if from.len() <= 8 && self.write_word(offset, from) {
+            return Ok(());
+        }
+        // SAFETY: as in `read`, with source and target exchanged.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn read_word(&self, offset: u64, into: &mut [u8]) -> bool {
+        macro_rules! read_as {
+            ($atomic:ty, $bytes:expr) => {
+                match self.cell::<$atomic>(offset) {
+                    Some(cell) => {
+                        into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
+                        true
+                    }
+                    None => false,
+                }
+            };
+        }
+        match into.len() {
+            1 => read_as!(AtomicU8, 1),
+            2 => read_as!(AtomicU16, 2),
+            4 => read_as!(AtomicU32, 4),
+            8 => read_as!(AtomicU64, 8),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn write_word(&self, offset: u64, from: &[u8]) -> bool {
+        macro_rules! write_as {
+            ($atomic:ty, $value:ty) => {
+                match (self.cell::<$atomic>(offset), <[u8; size_of::<$value>()]>::try_from(from)) {
+                    (Some(cell), Ok(bytes)) => {
+                        cell.store(<$value>::from_le_bytes(bytes), Ordering::Relaxed);
+                        true
+                    }
+                    _ => false,
+                }
+            };
+        }
+        match from.len() {
+            1 => write_as!(AtomicU8, u8),
+            2 => write_as!(AtomicU16, u16),
+            4 => write_as!(AtomicU32, u32),
+            8 => write_as!(AtomicU64, u64),
+            _ => false,
+        }
+    }
+
+    /// The atomic at `offset` if it lies in the mapping and is aligned.
+    #[inline]
+    fn cell<T>(&self, offset: u64) -> Option<&T> {
+        let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64).ok()?;
+        // SAFETY: only called with atomic integers; in bounds and aligned (checked).
+        Some(unsafe { &*self.at(at).cast::<T>() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `map` got, and no view outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl ReadOnlyMapping {
+    /// Maps `len` bytes of the file from its start.
+    pub fn new(file: impl AsFd, len: u64) -> std::io::Result<Self> {
+        Mapping::map(file, len, ProtFlags::READ).map(Self)
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether nothing is mapped.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The page word at `offset`.
+    #[inline]
+    pub fn page_word(&self, offset: u64) -> Result<crate::access::PageWordRef<'_>, OutOfBounds> {
+        self.0.view::<AtomicU64>(offset).map(crate::access::PageWordRef::new)
+    }
+
+    /// Loads 8 aligned bytes.
+    #[inline]
+    pub fn load(&self, offset: u64) -> Result<u64, OutOfBounds> {
+        Ok(self.0.view::<AtomicU64>(offset)?.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mapping(len: u64) -> (tempfile::TempDir, Mapping) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = crate::file::create(&folder.path().join("memory"), len).unwrap();
+        (folder, Mapping::new(&file, len).unwrap())
+    }
+
+    #[test]
+    fn nothing_outside_is_touched() {
+        let (_folder, memory) = mapping(4096);
+        let mut byte = [0];
+        assert!(memory.read(4096, &mut byte).is_err());
+        assert!(memory.read(u64::MAX, &mut byte).is_err());
+        assert!(memory.write(4090, &[0; 8]).is_err());
+        assert!(memory.view::<AtomicU64>(4).is_err(), "not aligned");
+        assert!(memory.view_slice::<AtomicU64>(8, usize::MAX).is_err());
+        assert!(memory.view_slice::<AtomicU64>(0, 512).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(offset in 0_u64..4000, bytes in proptest::collection::vec(any::<u8>(), 0..96)) {
+            let (_folder, memory) = mapping(4096);
+            memory.write(offset, &bytes).unwrap();
+            let mut found = vec![0; bytes.len()];
+            memory.read(offset, &mut found).unwrap();
+            prop_assert_eq!(found, bytes);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The rack metadata: what the daemon knows of its frames and can't afford to lose. The daemon
+//! maps it read-write; clients map it read-only.
+
+use rackpool_model::{FrameId, PageSize, RackId, SizeClass};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
+
+/// Racks a pool can have: each has a record in every other's metadata.
+pub const MAX_RACKS: u16 = 256;
+/// Objects that one exchange between racks moves at most.
+pub const PEER_BATCH: usize = 32;
+
+/// What the page in a frame is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageUse {
+    /// Nothing.
+    Unused,
+    /// Objects of one size.
+    Slab(SizeClass),
+    /// Page `index` of an object of `pages` whole pages.
+    Run {
+        /// Which page of the object, from 0.
+        index: u32,
+        /// Pages of the object.
+        pages: u32,
+    },
+}
+
+/// The slab header of a frame.
+///
+/// ```text
+///   0  kind (8 bits), class (8), run pages (24), run index (24)
+///   8  bitmap of objects in use, for classes of at most 64 objects a page
+/// ```
+#[derive(Debug)]
+#[repr(C)]
+pub struct SlabHeader {
+    kind: AtomicU64,
+    bitmap: AtomicU64,
+}
+
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl Shared for SlabHeader {}
+
+/// One side of the exactly-once exchange with another rack; see `docs/design/rack-memory.md`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct PeerLog {
+    /// The number of the last exchange begun.
+    pub sequence: AtomicU64,
+    /// How far it has come.
+    pub state: AtomicU64,
+    /// What it is: 1 allocates, 2 frees.
+    pub kind: AtomicU64,
+    /// Bytes of each object to allocate.
+    pub bytes: AtomicU64,
+    /// How many of `addrs` are meant.
+    pub count: AtomicU64,
+    reserved: [AtomicU64; 3],
+    /// The objects.
+    pub addrs: [AtomicU64; PEER_BATCH],
+}
+
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl Shared for PeerLog {}
+
+/// What a rack notes about another one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct PeerRecord {
+    /// Exchanges that this rack asked for.
+    pub asked: PeerLog,
+    /// Exchanges that the other rack asked for.
+    pub served: PeerLog,
+}
+
+// SAFETY: `repr(C)`, nothing but shared types.
+unsafe impl Shared for PeerRecord {}
+
+/// Where everything lies in the metadata file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataLayout {
+    page_size: PageSize,
+    frames: u32,
+}
+
+/// The metadata file mapped by its daemon.
+#[derive(Debug)]
+pub struct RackMetadata {
+    memory: Mapping,
+    layout: MetadataLayout,
+}
+
+impl PageUse {
+    const SLAB: u64 = 1;
+    const RUN: u64 = 2;
+    const RUN_MASK: u64 = (1 << 24) - 1;
+    /// Pages of the largest object.
+    pub const MAX_RUN: u32 = (1 << 24) - 1;
+
+    /// The header word.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        match self {
+            Self::Unused => 0,
+            Self::Slab(class) => Self::SLAB | (u64::from(class.index()) << 8),
+            Self::Run { index, pages } => {
+                Self::RUN | (u64::from(pages) << 16) | (u64::from(index) << 40)
+            }
+        }
+    }
+
+    /// What a header word says; words that this release does not write say nothing.
+    #[must_use]
+    pub fn from_raw(raw: u64, page: PageSize) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "masked to fewer bits")]
+        let (kind, class, pages, index) = (
+            raw & 0xff,
+            (raw >> 8) as u8,
+            ((raw >> 16) & Self::RUN_MASK) as u32,
+            (raw >> 40) as u32,
+        );
+        match kind {
+            Self::SLAB => SizeClass::from_index(class, page).map_or(Self::Unused, Self::Slab),
+            Self::RUN if index < pages => Self::Run { index, pages },
+            _ => Self::Unused,
+        }
+    }
+
+    /// Bytes from the start of this page to the end of what may be accessed through it: the page
+    /// itself, or the rest of the run.
+    #[must_use]
+    pub fn span_bytes(self, page: PageSize) -> u64 {
+        match self {
+            Self::Unused => 0,
+            Self::Slab(_) => page.bytes(),
+            Self::Run { index, pages } => u64::from(pages - index) * page.bytes(),
+        }
+    }
+}
+
+impl SlabHeader {
+    /// The raw word of what the page is used for.
+    pub fn kind(&self) -> u64 {
+        self.kind.load(Ordering::Acquire)
+    }
+
+    /// Notes what the page is used for.
+    pub fn set_kind(&self, usage: PageUse) {
+        self.kind.store(usage.to_raw(), Ordering::Release);
+    }
+}
+
+impl MetadataLayout {
+    /// The layout for a rack's geometry.
+    #[must_use]
+    pub const fn new(page_size: PageSize, frames: u32) -> Self {
+        Self { page_size, frames }
+    }
+
+    const fn page_aligned(bytes: u64) -> u64 {
+        bytes.next_multiple_of(4096)
+    }
+
+    /// Offset of a frame's page word.
+    #[inline]
+    #[must_use]
+    pub const fn word(&self, frame: FrameId) -> u64 {
+        SUPERBLOCK_BYTES + frame.0 as u64 * 8
+    }
+
+    /// Offset of a frame's slab header.
+    #[inline]
+    #[must_use]
+    pub const fn header(&self, frame: FrameId) -> u64 {
+        SUPERBLOCK_BYTES + Self::page_aligned(self.frames as u64 * 8) + frame.0 as u64 * 16
+    }
+
+    const fn peers(&self) -> u64 {
+        SUPERBLOCK_BYTES
+            + Self::page_aligned(self.frames as u64 * 8)
+            + Self::page_aligned(self.frames as u64 * 16)
+    }
+
+    const fn bitmaps(&self) -> u64 {
+        self.peers() + Self::page_aligned(MAX_RACKS as u64 * size_of::<PeerRecord>() as u64)
+    }
+
+    /// Bytes of bitmap for each frame: a bit for each object of the smallest class.
+    #[must_use]
+    pub const fn bitmap_bytes(&self) -> u64 {
+        let bytes = self.page_size.bytes() >> (SizeClass::MIN_BITS + 3);
+        if bytes < 8 { 8 } else { bytes }
+    }
+
+    /// Bytes of the whole file. Bitmaps take room only where they are used: the file is sparse.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bitmaps() + Self::page_aligned(self.bitmap_bytes() * self.frames as u64)
+    }
+
+    /// Fixed bytes for each frame: page word and slab header.
+    pub const BYTES_PER_FRAME: u32 = 8 + 16;
+
+    /// Offset of the word of the bitmap, of a frame that holds objects of `class`, which has the
+    /// bit of object `index`; and that bit.
+    #[inline]
+    #[must_use]
+    pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> (u64, u64) {
+        let bit = 1 << (index % 64);
+        if class.objects_per_page(self.page_size) <= 64 {
+            return (self.header(frame) + 8, bit);
+        }
+        let word = index as u64 / 64;
+        (self.bitmaps() + frame.0 as u64 * self.bitmap_bytes() + word * 8, bit)
+    }
+}
+
+impl RackMetadata {
+    /// The layout over a mapping that is long enough for it.
+    pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutOfBounds> {
+        memory.view_slice::<AtomicU64>(0, 1)?;
+        if memory.len() < layout.bytes() {
+            return Err(OutOfBounds { offset: 0, len: layout.bytes(), mapped: memory.len() });
+        }
+        Ok(Self { memory, layout })
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub const fn layout(&self) -> &MetadataLayout {
+        &self.layout
+    }
+
+    /// Frames in the rack.
+    #[must_use]
+    pub const fn frames(&self) -> u32 {
+        self.layout.frames
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> Result<&Superblock, OutOfBounds> {
+        self.memory.view(0)
+    }
+
+    /// A frame's page word.
+    #[inline]
+    pub fn word(&self, frame: FrameId) -> Result<&AtomicU64, OutOfBounds> {
+        self.in_range(frame)?;
+        self.memory.view(self.layout.word(frame))
+    }
+
+    /// A frame's slab header.
+    #[inline]
+    pub fn header(&self, frame: FrameId) -> Result<&SlabHeader, OutOfBounds> {
+        self.in_range(frame)?;
+        self.memory.view(self.layout.header(frame))
+    }
+
+    /// The words of the bitmap of a frame that holds objects of `class`.
+    pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutOfBounds> {
+        self.in_range(frame)?;
+        let objects = class.objects_per_page(self.layout.page_size);
+        let (offset, _) = self.layout.bit(frame, class, 0);
+        self.memory.view_slice(offset, objects.div_ceil(64) as usize)
+    }
+
+    /// What is noted about another rack.
+    pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutOfBounds> {
+        let size = size_of::<PeerRecord>() as u64;
+        let offset = self.layout.peers() + u64::from(rack.0) * size;
+        if rack.0 >= MAX_RACKS {
+            return Err(OutOfBounds { offset, len: size, mapped: self.memory.len() });
+        }
+        self.memory.view(offset)
+    }
+
+    const fn in_range(&self, frame: FrameId) -> Result<(), OutOfBounds> {
+        if frame.0 < self.layout.frames {
+            return Ok(());
+        }
+        let offset = self.layout.word(frame);
+        Err(OutOfBounds { offset, len: 8, mapped: self.memory.len() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_uses_survive_their_word() {
+        let page = PageSize::DEFAULT;
+        for index in 0..SizeClass::count(page) {
+            let usage = PageUse::Slab(SizeClass::from_index(index, page).unwrap());
+            assert_eq!(PageUse::from_raw(usage.to_raw(), page), usage);
+        }
+        let run = PageUse::Run { index: PageUse::MAX_RUN - 1, pages: PageUse::MAX_RUN };
+        assert_eq!(PageUse::from_raw(run.to_raw(), page), run);
+        assert_eq!(PageUse::from_raw(u64::MAX, page), PageUse::Unused);
+        assert_eq!(PageUse::Run { index: 1, pages: 3 }.span_bytes(page), 4 << 20);
+    }
+
+    #[test]
+    fn areas_do_not_overlap_and_small_classes_keep_their_bits_inline() {
+        let page = PageSize::DEFAULT;
+        let layout = MetadataLayout::new(page, 1000);
+        let last = FrameId(999);
+        assert!(layout.word(last) + 8 <= layout.header(FrameId(0)));
+        assert!(layout.header(last) + 16 <= layout.peers());
+        let tiny = SizeClass::for_bytes(16, page).unwrap();
+        let big = SizeClass::for_bytes(64 << 10, page).unwrap();
+        assert!(layout.bit(FrameId(0), tiny, 0).0 >= layout.bitmaps());
+        assert_eq!(
+            layout.bit(last, tiny, 131_071).0 + 8,
+            layout.bitmaps() + layout.bitmap_bytes() * 1000
+        );
+        assert_eq!(layout.bit(FrameId(5), big, 31), (layout.header(FrameId(5)) + 8, 1 << 31));
+    }
+}

@@ -1,0 +1,100 @@
+//! One call of cargo: printed so that it can be pasted into a shell, and run.
+
+use std::env;
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// A call of cargo with its arguments and the environment it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Invocation {
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Invocation {
+    /// A call of cargo with these arguments, which no argument may contain white space in.
+    pub(crate) fn cargo(arguments: &str) -> Self {
+        let arguments = arguments.split_whitespace().map(String::from).collect();
+        Self { arguments, environment: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Runs it in `root`, its output going where ours goes.
+    ///
+    /// # Errors
+    /// When cargo cannot be started, or ends with anything but success.
+    pub(crate) fn run(&self, root: &Path) -> Result<()> {
+        let status =
+            self.command(root).status().with_context(|| format!("`{self}` did not start"))?;
+        ensure!(status.success(), "`{self}` failed: {status}");
+        Ok(())
+    }
+
+    /// Whether it succeeds; its output is dropped.
+    pub(crate) fn succeeds(&self, root: &Path) -> bool {
+        let quiet = self.command(root).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet.is_ok_and(|status| status.success())
+    }
+
+    fn command(&self, root: &Path) -> Command {
+        // cargo tells its children which cargo it is, so that all steps use the same toolchain.
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(&self.arguments).current_dir(root);
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        command
+    }
+}
+
+impl fmt::Display for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        f.write_str("cargo")?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {}", quoted(argument)))
+    }
+}
+
+/// `word` as a shell reads it back unchanged.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_prints_as_a_shell_line() {
+        let models = Invocation::cargo("test --test").with("loom*").env("RUSTFLAGS", "--cfg loom");
+        assert_eq!(models.to_string(), "RUSTFLAGS='--cfg loom' cargo test --test 'loom*'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn a_failing_call_is_an_error_that_names_the_call() {
+        let root = std::env::temp_dir();
+        let wrong = Invocation::cargo("no-such-command-of-cargo");
+        assert!(!wrong.succeeds(&root));
+        assert!(Invocation::cargo("--version").succeeds(&root));
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs steps one after the other until one fails, and sums up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::invocation::Invocation;
+
+/// One line of the summary: what is done, and how to do it again alone.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) repeat: String,
+    pub(crate) work: Work,
+}
+
+/// What a step does.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Calls cargo; the step fails with the first call that does.
+    Run(Vec<Invocation>),
+    /// Reads the tree below the workspace root.
+    Check(fn(&Path) -> Result<()>),
+    /// Cannot be done here, for this reason.
+    Skip(String),
+}
+
+impl Step {
+    /// A step that is repeated by the same calls of cargo.
+    pub(crate) fn run(name: &'static str, calls: Vec<Invocation>) -> Self {
+        let lines: Vec<String> = calls.iter().map(Invocation::to_string).collect();
+        Self { name, repeat: lines.join(" && "), work: Work::Run(calls) }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed(Duration),
+    Failed(Duration),
+    Skipped(String),
+    NotReached,
+}
+
+/// Runs the steps in order up to the first failure; true when none failed.
+pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
+    let mut outcomes: Vec<(&'static str, Outcome)> = Vec::new();
+    let mut failed: Option<String> = None;
+    for step in steps {
+        let outcome = match &failed {
+            Some(_) => Outcome::NotReached,
+            None => run_one(root, &step),
+        };
+        if matches!(outcome, Outcome::Failed(_)) {
+            failed = Some(step.repeat);
+        }
+        outcomes.push((step.name, outcome));
+    }
+    print!("\n==== summary ====\n{}", summary(&outcomes));
+    if let Some(repeat) = &failed {
+        println!("\nfailed; to repeat only this step: {repeat}");
+    }
+    failed.is_none()
+}
+
+fn run_one(root: &Path, step: &Step) -> Outcome {
+    let start = Instant::now();
+    println!("\n==== {}: {} ====", step.name, step.repeat);
+    let result = match &step.work {
+        Work::Run(calls) => calls.iter().try_for_each(|call| call.run(root)),
+        Work::Check(check) => check(root),
+        Work::Skip(reason) => {
+            println!("!!!! {} SKIPPED: {reason} !!!!", step.name);
+            return Outcome::Skipped(reason.clone());
+        }
+    };
+    let took = start.elapsed();
+    match result {
+        Ok(()) => {
+            println!("---- {} passed in {} ----", step.name, seconds(took));
+            Outcome::Passed(took)
+        }
+        Err(error) => {
+            println!("---- {} FAILED after {}: {error:#} ----", step.name, seconds(took));
+            Outcome::Failed(took)
+        }
+    }
+}
+
+fn summary(outcomes: &[(&'static str, Outcome)]) -> String {
+    let width = outcomes.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, outcome): &(&'static str, Outcome)| match outcome {
+        Outcome::Passed(took) => format!("{name:width$}  passed   {:>9}\n", seconds(*took)),
+        Outcome::Failed(took) => format!("{name:width$}  FAILED   {:>9}\n", seconds(*took)),
+        Outcome::Skipped(reason) => format!("{name:width$}  SKIPPED  {reason}\n"),
+        Outcome::NotReached => format!("{name:width$}  not reached\n"),
+    };
+    outcomes.iter().map(line).collect()
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    fn check(name: &'static str, check: fn(&Path) -> Result<()>) -> Step {
+        Step { name, repeat: format!("cargo x {name}"), work: Work::Check(check) }
+    }
+
+    #[test]
+    fn nothing_runs_after_a_failure() {
+        let root = Path::new(".");
+        let fails = check("fails", |_| bail!("as it should"));
+        let after = check("after", |_| unreachable!("the step before it failed"));
+        assert!(!run_all(root, vec![check("first", |_| Ok(())), fails, after]));
+    }
+
+    #[test]
+    fn a_skipped_step_is_no_failure() {
+        let skip = Step {
+            name: "deny",
+            repeat: "cargo deny check".into(),
+            work: Work::Skip("cargo-deny is not installed".into()),
+        };
+        assert!(run_all(Path::new("."), vec![skip, check("last", |_| Ok(()))]));
+    }
+
+    #[test]
+    fn the_summary_has_a_line_for_every_step() {
+        let outcomes = [
+            ("fmt", Outcome::Passed(Duration::from_millis(1250))),
+            ("deny", Outcome::Skipped("not installed".into())),
+            ("clippy", Outcome::Failed(Duration::from_secs(61))),
+            ("test", Outcome::NotReached),
+        ];
+        let expected = "fmt     passed       1.2 s\n\
+                        deny    SKIPPED  not installed\n\
+                        clippy  FAILED      61.0 s\n\
+                        test    not reached\n";
+        assert_eq!(summary(&outcomes), expected);
+    }
+}

@@ -1,0 +1,111 @@
+//! The import arrows: which crate of the workspace may import which.
+
+use super::Violation;
+use crate::tree::Member;
+
+/// The crates that each crate may import directly, all without their `rackpool-`.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("wire", &["model"]),
+    ("proto", &["wire", "model"]),
+    ("sync", &[]),
+    ("shm", &["sync", "model"]),
+    ("ring", &["shm", "sync"]),
+    ("fabric", &["model"]),
+    ("fabric-verbs", &["fabric"]),
+    ("rrpc", &["fabric", "wire"]),
+    ("client", &["proto", "ring", "shm", "sync", "model", "wire"]),
+    ("daemon", SHELL),
+    ("metaserver", SHELL),
+    ("kv", &["client"]),
+    ("fuse", &["client"]),
+    ("object", &["client"]),
+    // It starts the daemon and the metadata server as processes and prints what they answer.
+    ("cli", &["client", "kv", "wire", "model"]),
+    ("sim", &["proto", "model", "wire"]),
+];
+
+/// What the shells around the machines may import.
+const SHELL: &[&str] = &["proto", "rrpc", "ring", "shm", "sync", "fabric", "model", "wire"];
+
+/// Nothing imports these, so they may import anything.
+const UNBOUND: &[&str] = &["benches", "tests", "xtask"];
+
+pub(super) fn check(members: &[Member]) -> Vec<Violation> {
+    members.iter().flat_map(check_member).collect()
+}
+
+fn check_member(member: &Member) -> Vec<Violation> {
+    let path = member.manifest_path();
+    let Some(name) = member.manifest.package.strip_prefix("rackpool-") else {
+        let package = &member.manifest.package;
+        return vec![Violation::new(path, 1, format!("call the package `rackpool-{package}`"))];
+    };
+    if UNBOUND.contains(&name) {
+        return Vec::new();
+    }
+    let Some((_, allowed)) = ALLOWED.iter().find(|(importer, _)| *importer == name) else {
+        let message = format!(
+            "`{name}` has no place in the table of imports: add what it may import to ALLOWED \
+             in crates/xtask/src/tidy/arrows.rs"
+        );
+        return vec![Violation::new(path, 1, message)];
+    };
+    let forbidden = |imported: &str| {
+        let allowed = if allowed.is_empty() { "nothing".into() } else { allowed.join(", ") };
+        format!(
+            "`{name}` must not import `{imported}`, only {allowed}: move what it needs down to one \
+             of these, or the code up to a crate that may import `{imported}`"
+        )
+    };
+    let mut violations = Vec::new();
+    for dependency in &member.manifest.dependencies {
+        if let Some(imported) = dependency.package.strip_prefix("rackpool-")
+            && !allowed.contains(&imported)
+        {
+            violations.push(Violation::new(path.as_str(), dependency.line, forbidden(imported)));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Manifest;
+
+    fn violations(package: &str, dependencies: &str) -> Vec<Violation> {
+        let text = format!("[package]\nname = \"{package}\"\n[dependencies]\n{dependencies}");
+        let manifest = Manifest::parse(&text).unwrap();
+        check(&[Member { folder: "crates/x".into(), manifest }])
+    }
+
+    #[test]
+    fn allowed_imports_and_foreign_crates_pass() {
+        let both = "rackpool-shm.workspace = true\nrackpool-sync.workspace = true\n";
+        assert_eq!(violations("rackpool-ring", both), []);
+        assert_eq!(violations("rackpool-model", "thiserror = \"2\"\n"), []);
+        assert_eq!(violations("rackpool-tests", both), []);
+    }
+
+    #[test]
+    fn an_arrow_upwards_is_found_with_its_line() {
+        let found =
+            violations("rackpool-shm", "thiserror = \"2\"\nrackpool-ring.workspace = true\n");
+        assert_eq!(found.len(), 1);
+        let text = found[0].to_string();
+        assert!(text.starts_with("crates/x/Cargo.toml:5: `shm` must not import `ring`"), "{text}");
+    }
+
+    #[test]
+    fn what_an_import_imports_is_not_allowed_with_it() {
+        // kv -> client -> model does not make kv -> model an arrow.
+        assert_eq!(violations("rackpool-kv", "rackpool-model.workspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn a_new_crate_needs_a_place_in_the_table() {
+        assert!(violations("rackpool-cache", "")[0].message.contains("no place in the table"));
+        assert!(violations("cache", "")[0].message.contains("call the package"));
+    }
+}

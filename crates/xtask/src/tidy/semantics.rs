@@ -1,0 +1,103 @@
+//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests exist.
+
+use super::Violation;
+use super::definitions::Definitions;
+use crate::tree::Tree;
+
+const PATH: &str = "docs/SEMANTICS.md";
+
+pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
+    let Some(text) = tree.text(PATH) else {
+        let message = "missing: write down what rackpool promises, each promise with its test";
+        return vec![Violation::new(PATH, 1, message)];
+    };
+    let mut violations = Vec::new();
+    for (line, cell) in test_cells(text) {
+        let tests: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        if tests.is_empty() {
+            let message = "this promise names no test: write `path::to::test_name` in its row";
+            violations.push(Violation::new(PATH, line, message));
+        }
+        for test in tests {
+            let name = test.rsplit("::").next().unwrap_or(test);
+            if !definitions.has_function(name) {
+                let message =
+                    format!("the test `{test}` does not exist: write it, or name the test");
+                violations.push(Violation::new(PATH, line, message));
+            }
+        }
+    }
+    violations
+}
+
+/// The cells below every table heading `Test` or `Tests`, with their lines.
+fn test_cells(text: &str) -> Vec<(usize, &str)> {
+    let mut cells = Vec::new();
+    let mut column: Option<usize> = None;
+    let mut in_table = false;
+    for (index, line) in text.lines().enumerate() {
+        let Some(row) = line.trim().strip_prefix('|') else {
+            in_table = false;
+            continue;
+        };
+        let row: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+        if !in_table {
+            in_table = true;
+            column = row.iter().position(|heading| matches!(*heading, "Test" | "Tests"));
+        } else if let Some(column) = column
+            && !row.iter().all(|cell| is_rule(cell))
+        {
+            cells.push((index + 1, row.get(column).copied().unwrap_or("")));
+        }
+    }
+    cells
+}
+
+/// Whether the cell belongs to the line between heading and rows.
+fn is_rule(cell: &str) -> bool {
+    !cell.is_empty() && cell.chars().all(|c| matches!(c, '-' | ':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(semantics: &str) -> Vec<(usize, String)> {
+        let tree = Tree::of(&[
+            (PATH, semantics),
+            ("tests/tests/kill.rs", "#[test]\nfn daemon_dies() {}\nfn client_dies() {}\n"),
+        ]);
+        let violations = check(&tree, &Definitions::of(&tree));
+        violations.into_iter().map(|violation| (violation.line, violation.message)).collect()
+    }
+
+    #[test]
+    fn existing_tests_pass_whatever_else_is_in_the_text() {
+        let text = "# Promises\n`not::a::test`\n\n| Promise | Test |\n|---|:--|\n\
+                    | `x` is kept | `kill::daemon_dies`, `client_dies` |\n\n\
+                    | Word | Meaning |\n|---|---|\n| `page` | 2 MiB |\n";
+        assert_eq!(found(text), []);
+    }
+
+    #[test]
+    fn a_test_that_is_gone_is_found() {
+        let text =
+            "| Test | Promise |\n|---|---|\n| `kill::daemon_dies` | a |\n| `kill::gone` | b |\n";
+        let violations = found(text);
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].0, 4);
+        assert!(violations[0].1.contains("`kill::gone`"));
+    }
+
+    #[test]
+    fn a_promise_without_a_test_is_found() {
+        let violations = found("| Promise | Tests |\n|---|---|\n| a | |\n| b |\n");
+        assert_eq!(violations.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn the_file_must_exist() {
+        let tree = Tree::of(&[]);
+        assert_eq!(check(&tree, &Definitions::of(&tree)).len(), 1);
+    }
+}
