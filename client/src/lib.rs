@@ -1,2 +1,45 @@
-//! The client library of rackpool.
-pub use rackpool_model::GlobalAddr;
+//! The client library of rackpool: a pool of memory that spans racks.
+//!
+//! Open a [`Pool`] through the daemon of your rack, allocate, and use the [`GlobalAddr`] you get
+//! from any thread, from any other process, in any rack. Memory of your own rack is reached with
+//! loads and stores; memory of other racks through your daemon.
+//!
+//! ```no_run
+//! use rackpool_client::{ClientOptions, Pool, RackId};
+//!
+//! let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+//! let addr = pool.alloc(64)?;
+//! pool.write(addr, b"hello, racks")?;
+//! let mut bytes = [0; 12];
+//! pool.read(addr, &mut bytes)?;
+//! assert_eq!(&bytes, b"hello, racks");
+//! pool.free(addr)?;
+//! pool.close();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is promised
+//! Aligned accesses of 1, 2, 4 and 8 bytes are atomic; larger ones are not. A thread sees its own
+//! operations in program order. [`Pool::compare_and_swap`] and [`Pool::fetch_and_add`] are
+//! linearizable across racks. `docs/SEMANTICS.md` has every promise and the test that holds it.
+#![forbid(unsafe_code)]
+
+mod atomics;
+mod cache;
+mod calls;
+mod connection;
+mod control;
+mod error;
+mod keeper;
+mod options;
+mod pool;
+mod remote;
+mod thread;
+mod transfer;
+mod translation;
+
+pub use error::{AccessError, AllocError, DaemonError, FreeError, OpenError, RootError};
+pub use options::ClientOptions;
+pub use pool::{Pool, ReadRequest, WriteRequest};
+pub use rackpool_model::{GlobalAddr, PageSize, RackId};
+pub use rackpool_wire::control::RackStatus;

@@ -168,6 +168,13 @@ impl<'a> RequestRing<'a> {
         Some(Request::from_words(header, arguments))
     }
 
+    /// Whether there is nothing to take.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let position = self.header.head.0.load(Ordering::Relaxed);
+        self.entry(position).turn.load(Ordering::Acquire) != position.wrapping_add(1)
+    }
+
     /// Mends what a consumer killed within [`Self::pop`] left: the entry before the head may not
     /// have been given back. Called once by a new consumer before it pops.
     pub fn recover(&self) {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`access`] | access slots: how a client enters a page without a lock, how the daemon drains it |
 //! | [`directory`] | where a rack's files are |
-//! | [`file`] | creating, opening and locking them |
+//! | [`mod@file`] | creating, opening and locking them |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
 //! | [`superblock`] | what the first page of a file says |

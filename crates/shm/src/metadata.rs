@@ -58,7 +58,9 @@ pub struct PeerLog {
     pub bytes: AtomicU64,
     /// How many of `addrs` are meant.
     pub count: AtomicU64,
-    reserved: [AtomicU64; 3],
+    /// Identity of the asking rack's memory, low half first.
+    pub memory: [AtomicU64; 2],
+    reserved: AtomicU64,
     /// The objects.
     pub addrs: [AtomicU64; PEER_BATCH],
 }

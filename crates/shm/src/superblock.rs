@@ -87,6 +87,7 @@ pub enum SuperblockError {
 ///   16  page bits (4), frames (4)  24  rack (4), threads (4)
 ///   32  memory id (16)             48  client id (8)
 ///   56  checksum of bytes 0..56    64  first page id   72  incarnation
+///   80  process id of the client   88  when that process started
 ///  128  1: the daemon sleeps, ring its event
 /// ```
 #[derive(Debug)]
@@ -96,7 +97,8 @@ pub struct Superblock {
     checksum: AtomicU64,
     first_page: AtomicU64,
     incarnation: AtomicU64,
-    reserved: [AtomicU64; 6],
+    owner: [AtomicU64; 2],
+    reserved: [AtomicU64; 4],
     sleeping: AtomicU32,
 }
 
@@ -168,8 +170,25 @@ impl Superblock {
 
     /// What the file says of itself.
     pub fn read(&self, path: &Path) -> Result<Geometry, SuperblockError> {
-        let found_checksum = self.checksum.load(Ordering::Acquire);
+        let checksum = self.checksum.load(Ordering::Acquire);
         let words: [u64; 7] = std::array::from_fn(|i| self.geometry[i].load(Ordering::Acquire));
+        Self::check(words, checksum, path)
+    }
+
+    /// What a copy of a file's first bytes says of it, for those who may not map it writable.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Geometry, SuperblockError> {
+        let word = |i: usize| {
+            let chunk = bytes.get(i * 8..i * 8 + 8).and_then(|chunk| chunk.try_into().ok());
+            u64::from_le_bytes(chunk.unwrap_or_default())
+        };
+        Self::check(std::array::from_fn(word), word(7), path)
+    }
+
+    fn check(
+        words: [u64; 7],
+        found_checksum: u64,
+        path: &Path,
+    ) -> Result<Geometry, SuperblockError> {
         let corrupt = || SuperblockError::Corrupt(path.to_path_buf());
         if words[0] != MAGIC {
             return Err(SuperblockError::Foreign(path.to_path_buf()));
@@ -225,6 +244,18 @@ impl Superblock {
         self.incarnation.store(incarnation.0, Ordering::Release);
     }
 
+    /// The process that owns a client file: its id, and when it started in the kernel's ticks.
+    #[must_use]
+    pub fn owner(&self) -> (u64, u64) {
+        (self.owner[0].load(Ordering::Acquire), self.owner[1].load(Ordering::Acquire))
+    }
+
+    /// Notes the process that owns a client file.
+    pub fn set_owner(&self, pid: u64, started: u64) {
+        self.owner[1].store(started, Ordering::Release);
+        self.owner[0].store(pid, Ordering::Release);
+    }
+
     /// Where the daemon says that it sleeps.
     #[must_use]
     pub const fn sleeping(&self) -> &AtomicU32 {
@@ -263,9 +294,13 @@ mod tests {
 
     #[test]
     fn what_is_formatted_is_read() {
-        with_block(|_, block| {
+        with_block(|memory, block| {
             block.format(&geometry());
             assert_eq!(block.read(Path::new("x")), Ok(geometry()));
+            let mut bytes = vec![0; 4096];
+            memory.read(0, &mut bytes).unwrap();
+            assert_eq!(Superblock::parse(&bytes, Path::new("x")), Ok(geometry()));
+            assert!(Superblock::parse(&bytes[..30], Path::new("x")).is_err());
             assert_eq!(block.first_page(), None);
             block.set_first_page(PageId(3));
             assert_eq!(block.first_page(), Some(PageId(3)));

@@ -5,7 +5,7 @@
 //! done exactly once although it may be sent again after a crash.
 
 use bincode::{Decode, Encode};
-use rackpool_model::{Epoch, FrameId, GlobalAddr, PageId, RackId};
+use rackpool_model::{Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
 /// A message of the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -61,6 +61,8 @@ pub enum PeerRequest {
     Allocate {
         /// Who asks.
         rack: RackId,
+        /// The identity of its memory, which the sequence belongs to.
+        memory: MemoryId,
         /// The request's number among those of this rack; each is carried out once.
         sequence: u64,
         /// Bytes of each object.
@@ -72,6 +74,8 @@ pub enum PeerRequest {
     Free {
         /// Who asks.
         rack: RackId,
+        /// The identity of its memory, which the sequence belongs to.
+        memory: MemoryId,
         /// The request's number among those of this rack; each is carried out once.
         sequence: u64,
         /// The objects.

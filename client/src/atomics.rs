@@ -1,0 +1,102 @@
+//! Compare-and-swap and fetch-and-add: on the CPU of the page's home rack, whoever asks.
+
+use std::time::Instant;
+
+use rackpool_ring::client_file::Route;
+use rackpool_shm::access::Intent;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::calls::Outcome;
+use crate::thread::{Thread, access_error};
+use crate::translation::Place;
+use crate::{AccessError, DaemonError, GlobalAddr};
+
+/// What is done to the 8 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    CompareAndSwap { expected: u64, new: u64 },
+    FetchAndAdd { delta: u64 },
+}
+
+impl Atomic {
+    fn apply(self, cell: &AtomicU64) -> u64 {
+        match self {
+            Self::CompareAndSwap { expected, new } => {
+                match cell.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(before) | Err(before) => before,
+                }
+            }
+            Self::FetchAndAdd { delta } => cell.fetch_add(delta, Ordering::SeqCst),
+        }
+    }
+
+    const fn request(self, addr: GlobalAddr) -> RackRequest {
+        match self {
+            Self::CompareAndSwap { expected, new } => {
+                RackRequest::CompareAndSwap { addr, expected, new }
+            }
+            Self::FetchAndAdd { delta } => RackRequest::FetchAndAdd { addr, delta },
+        }
+    }
+}
+
+impl Thread {
+    /// Carries the operation out once and returns the value before it.
+    pub(crate) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        if !addr.raw().is_multiple_of(8) {
+            return Err(AccessError::Misaligned(addr));
+        }
+        let target = self.target(addr, 8)?;
+        let deadline = Instant::now() + self.connection.request_timeout();
+        loop {
+            let done = match self.translate(&target)?.place {
+                Place::Local { frame, word } => {
+                    let connection = &*self.connection;
+                    let slot = self.slot()?;
+                    match Self::enter(connection, slot, frame, word, Intent::Write)? {
+                        Some(_guard) => {
+                            let at =
+                                u64::from(frame.0) * connection.page_size.bytes() + target.offset;
+                            let cell = connection.frames.view::<AtomicU64>(at);
+                            Some(atomic.apply(cell.map_err(|_| DaemonError::Protocol)?))
+                        }
+                        None => None,
+                    }
+                }
+                Place::Remote { .. } => self.atomic_remote(addr, atomic)?,
+            };
+            if let Some(before) = done {
+                return Ok(before);
+            }
+            self.translations.remove(target.page);
+            if Instant::now() > deadline {
+                return Err(DaemonError::Unavailable.into());
+            }
+        }
+    }
+
+    /// `Ok(None)`: the page is not there any more, nothing was done.
+    fn atomic_remote(
+        &mut self,
+        addr: GlobalAddr,
+        atomic: Atomic,
+    ) -> Result<Option<u64>, AccessError> {
+        let cell = self.calls.reserve(&self.connection)?;
+        let request = atomic.request(addr);
+        let posted = match self.calls.post(&self.connection, cell, request, Route::Remote) {
+            Ok(posted) => posted,
+            Err(error) => {
+                self.calls.unreserve(cell);
+                return Err(error.into());
+            }
+        };
+        self.connection.ring_doorbell();
+        match self.calls.wait(&self.connection, posted)? {
+            Outcome::Answered(RackAnswer::Done(before)) => Ok(Some(before)),
+            Outcome::Answered(RackAnswer::Moved) => Ok(None),
+            Outcome::Answered(refusal) => Err(access_error(refusal, addr)),
+            Outcome::Lost => Err(AccessError::Indeterminate(self.connection.rack)),
+        }
+    }
+}

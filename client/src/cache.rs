@@ -1,0 +1,269 @@
+//! Allocation from, and freeing into, the thread's magazines in the client file.
+//!
+//! Wherever an object is between the daemon and the program it stands in exactly one array of the
+//! thread's slot, or for an instant in two; the daemon counts it once when it cleans up after a
+//! client. So each step here is one store, and dying between two steps loses nothing.
+
+use rackpool_model::{GlobalAddr, SizeClass};
+use rackpool_ring::client_file::{EXCHANGE, MAGAZINE, MAGAZINE_CLASSES, Route};
+use rackpool_shm::metadata::PageUse;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::thread::Thread;
+use crate::translation::{Place, Translation};
+use crate::{AllocError, DaemonError, FreeError};
+
+/// Bytes that a magazine may hold: of large objects it holds fewer.
+const MAGAZINE_BYTES: u64 = 1 << 20;
+/// Objects at least this large go back to the daemon at once when they belong to another rack.
+const PROMPT_BYTES: u64 = 4096;
+/// Objects of other racks that are given back together.
+const REMOTE_BATCH: u8 = 32;
+
+/// How full the thread's arrays are. The truth is in the client file; these are counts of it.
+#[derive(Debug, Default)]
+pub(crate) struct Magazines {
+    counts: [u8; MAGAZINE_CLASSES],
+    outbox: u8,
+}
+
+/// How many objects of a class a magazine holds; 0 for classes that are not cached.
+fn capacity(class: SizeClass) -> u8 {
+    if usize::from(class.index()) >= MAGAZINE_CLASSES {
+        return 0;
+    }
+    let by_bytes = (MAGAZINE_BYTES >> class.bits()).min(MAGAZINE as u64);
+    u8::try_from(by_bytes).unwrap_or(0)
+}
+
+fn take(cell: &AtomicU64) -> u64 {
+    let value = cell.load(Ordering::Relaxed);
+    cell.store(0, Ordering::Release);
+    value
+}
+
+impl Thread {
+    /// Hands out an object of at least `bytes` bytes.
+    pub(crate) fn alloc(&mut self, bytes: u64) -> Result<GlobalAddr, AllocError> {
+        if bytes == 0 {
+            return Err(AllocError::ZeroSize);
+        }
+        let class = SizeClass::for_bytes(bytes, self.connection.page_size);
+        let Some(class) = class.filter(|class| capacity(*class) > 0) else {
+            self.refill(bytes, 1)?;
+            let slot = self.slot()?;
+            return Ok(GlobalAddr::from_raw(take(&slot.inbox[0])));
+        };
+        let index = usize::from(class.index());
+        if self.magazines.counts[index] == 0 {
+            self.fill_magazine(class)?;
+        }
+        let top = self.magazines.counts[index] - 1;
+        let slot = self.slot()?;
+        let addr = GlobalAddr::from_raw(take(&slot.magazines[index][usize::from(top)]));
+        self.magazines.counts[index] = top;
+        Ok(addr)
+    }
+
+    #[cold]
+    fn fill_magazine(&mut self, class: SizeClass) -> Result<(), AllocError> {
+        let wanted = u64::from(capacity(class)).div_ceil(2);
+        let count = self.refill(class.bytes(), wanted)?.min(u64::from(capacity(class)));
+        let slot = self.slot()?;
+        let magazine = &slot.magazines[usize::from(class.index())];
+        let mut filled = 0;
+        for (inbox, cell) in slot.inbox.iter().zip(magazine).take(EXCHANGE) {
+            if u64::from(filled) == count {
+                break;
+            }
+            cell.store(inbox.load(Ordering::Relaxed), Ordering::Release);
+            inbox.store(0, Ordering::Release);
+            filled += 1;
+        }
+        self.magazines.counts[usize::from(class.index())] = filled;
+        Ok(())
+    }
+
+    /// Gets 1 to `count` objects into the inbox.
+    fn refill(&mut self, bytes: u64, count: u64) -> Result<u64, AllocError> {
+        // What others have freed may still be in our outbox.
+        let request = RackRequest::Refill { bytes, count };
+        let mut answer = self.calls.ask(&self.connection, request, Route::Rack)?;
+        if matches!(answer, RackAnswer::OutOfMemory { .. }) && self.flush_everything()? {
+            answer = self.calls.ask(&self.connection, request, Route::Rack)?;
+        }
+        match answer {
+            RackAnswer::Done(count) if count > 0 && count <= EXCHANGE as u64 => Ok(count),
+            RackAnswer::Invalid => Err(AllocError::TooLarge(bytes)),
+            RackAnswer::OutOfMemory { rack_frames, rack_free, racks, pool_frames, pool_free } => {
+                Err(AllocError::OutOfMemory {
+                    bytes,
+                    rack_frames,
+                    rack_free,
+                    racks,
+                    pool_frames,
+                    pool_free,
+                })
+            }
+            _ => Err(DaemonError::Protocol.into()),
+        }
+    }
+
+    /// Takes an object back.
+    pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
+        let target = self.target(addr, 1)?;
+        // Where a page lies may have changed since it was remembered, what it is used for too if
+        // it was freed and allocated anew: an object is only taken back on fresh knowledge.
+        let mut translation = self.translate(&target)?;
+        if let Place::Local { frame, word } = translation.place {
+            let offset = self.connection.layout.word(frame);
+            let cell = self.connection.metadata.page_word(offset);
+            if cell.map_err(|_| DaemonError::Protocol).map_err(crate::AccessError::from)?.load()
+                != word
+            {
+                self.translations.remove(target.page);
+                translation = self.translate(&target)?;
+            }
+        }
+        let size = self.connection.page_size;
+        let class = match translation.page_use(size) {
+            PageUse::Slab(class) if target.offset & (class.bytes() - 1) == 0 => class,
+            PageUse::Run { index: 0, .. } if target.offset == 0 => {
+                return self.give_back(addr, true);
+            }
+            PageUse::Slab(class) => {
+                return Err(FreeError::NotAnObject { addr, object_bytes: class.bytes() });
+            }
+            PageUse::Run { pages, .. } => {
+                let object_bytes = u64::from(pages) * size.bytes();
+                return Err(FreeError::NotAnObject { addr, object_bytes });
+            }
+            PageUse::Unused => return Err(FreeError::NotAllocated(addr)),
+        };
+        let Place::Local { .. } = translation.place else {
+            return self.give_back(addr, class.bytes() >= PROMPT_BYTES);
+        };
+        self.check_allocated(addr, &translation, class)?;
+        if capacity(class) == 0 {
+            return self.give_back(addr, true);
+        }
+        self.keep(addr, class)
+    }
+
+    /// The daemon's bitmap tells objects that were never handed out or have been taken back.
+    fn check_allocated(
+        &self,
+        addr: GlobalAddr,
+        translation: &Translation,
+        class: SizeClass,
+    ) -> Result<(), FreeError> {
+        let Place::Local { frame, .. } = translation.place else { return Ok(()) };
+        let object = addr.offset(self.connection.page_size) >> class.bits();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "objects of a page number at most 2^26"
+        )]
+        let (offset, bit) = self.connection.layout.bit(frame, class, object as u32);
+        match self.connection.metadata.load(offset) {
+            Ok(word) if word & bit != 0 => Ok(()),
+            _ => Err(FreeError::NotAllocated(addr)),
+        }
+    }
+
+    /// Puts a local object into its magazine.
+    fn keep(&mut self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
+        let index = usize::from(class.index());
+        let count = self.magazines.counts[index];
+        let access = |error: DaemonError| FreeError::Access(error.into());
+        let slot = self.slot().map_err(access)?;
+        let held = &slot.magazines[index][..usize::from(count)];
+        if held.iter().any(|cell| cell.load(Ordering::Relaxed) == addr.raw()) {
+            return Err(FreeError::NotAllocated(addr));
+        }
+        if count < capacity(class) {
+            slot.magazines[index][usize::from(count)].store(addr.raw(), Ordering::Release);
+            self.magazines.counts[index] = count + 1;
+            return Ok(());
+        }
+        self.drain_magazine(class, capacity(class) / 2).map_err(access)?;
+        self.keep(addr, class)
+    }
+
+    /// Gives the objects of a magazine from the top down to `keep` back to the daemon.
+    #[cold]
+    fn drain_magazine(&mut self, class: SizeClass, keep: u8) -> Result<(), DaemonError> {
+        let index = usize::from(class.index());
+        while self.magazines.counts[index] > keep {
+            if usize::from(self.magazines.outbox) == EXCHANGE {
+                self.flush_outbox()?;
+            }
+            let top = self.magazines.counts[index] - 1;
+            let slot = self.slot()?;
+            let cell = &slot.magazines[index][usize::from(top)];
+            slot.outbox[usize::from(self.magazines.outbox)]
+                .store(cell.load(Ordering::Relaxed), Ordering::Release);
+            cell.store(0, Ordering::Release);
+            self.magazines.outbox += 1;
+            self.magazines.counts[index] = top;
+        }
+        self.flush_outbox().map(|_| ())
+    }
+
+    /// Puts an object into the outbox, which is emptied at once or when enough are there.
+    fn give_back(&mut self, addr: GlobalAddr, at_once: bool) -> Result<(), FreeError> {
+        let access = |error: DaemonError| FreeError::Access(error.into());
+        if self.magazines.outbox >= REMOTE_BATCH {
+            self.flush_outbox().map_err(access)?;
+        }
+        let slot = self.slot().map_err(access)?;
+        let waiting = &slot.outbox[..usize::from(self.magazines.outbox)];
+        if waiting.iter().any(|cell| cell.load(Ordering::Relaxed) == addr.raw()) {
+            return Err(FreeError::NotAllocated(addr));
+        }
+        slot.outbox[usize::from(self.magazines.outbox)].store(addr.raw(), Ordering::Release);
+        self.magazines.outbox += 1;
+        if at_once && self.flush_outbox().map_err(access)? > 0 {
+            return Err(FreeError::NotAllocated(addr));
+        }
+        Ok(())
+    }
+
+    /// Empties the outbox; returns how many of its objects were not allocated.
+    fn flush_outbox(&mut self) -> Result<u64, DaemonError> {
+        if self.magazines.outbox == 0 {
+            return Ok(0);
+        }
+        match self.calls.ask(&self.connection, RackRequest::Release, Route::Rack)? {
+            RackAnswer::Done(refused) => {
+                self.magazines.outbox = 0;
+                if refused > 0 {
+                    tracing::warn!("{refused} objects were freed twice");
+                }
+                Ok(refused)
+            }
+            _ => Err(DaemonError::Protocol),
+        }
+    }
+
+    /// Gives everything back that the thread holds; whether there was anything.
+    fn flush_everything(&mut self) -> Result<bool, DaemonError> {
+        let any = self.magazines.outbox > 0 || self.magazines.counts.iter().any(|count| *count > 0);
+        self.flush_outbox()?;
+        for index in (0_u8..).take(MAGAZINE_CLASSES) {
+            if let Some(class) = SizeClass::from_index(index, self.connection.page_size) {
+                self.drain_magazine(class, 0)?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Gives everything back as far as the daemon can be reached; the rest is taken back when the
+    /// client goes.
+    pub(crate) fn give_back_everything(&mut self) {
+        if self.connection.check_link().is_ok() && !self.calls.has_abandoned() {
+            // What stays behind is found by the daemon, or by the next owner of the slot.
+            let _ = self.flush_everything();
+        }
+    }
+}

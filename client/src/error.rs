@@ -1,0 +1,174 @@
+use std::io;
+use std::path::PathBuf;
+
+use rackpool_model::{GlobalAddr, RackId};
+use rackpool_shm::superblock::SuperblockError;
+use rackpool_wire::CodecError;
+use rackpool_wire::control::ControlRefusal;
+use rackpool_wire::metadata::Refusal;
+
+/// Why a pool can't be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No daemon listens there.
+    #[error(
+        "no rack daemon at {socket} ({source}): start one with `rackpool up` or check the folder and the rack"
+    )]
+    Connect {
+        /// The daemon's socket.
+        socket: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The connection broke or a descriptor could not be used.
+    #[error("the connection to the rack daemon failed: {0}")]
+    Io(#[from] io::Error),
+    /// The daemon speaks another version, or it is no daemon.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The daemon refuses.
+    #[error(transparent)]
+    Refused(ControlRefusal),
+    /// The files it passed are not what they should be.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The files or answers break the protocol.
+    #[error("the rack daemon broke the protocol: {0}; run the same rackpool release everywhere")]
+    Protocol(String),
+}
+
+/// Why memory can't be read, written or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The address names no page.
+    #[error("{0} is no address of this pool: use addresses that `alloc` returned")]
+    InvalidAddress(GlobalAddr),
+    /// The page holds no object: it was freed, or never allocated.
+    #[error("{0} is not allocated: the object was freed, or the address is wrong")]
+    NotAllocated(GlobalAddr),
+    /// The access goes past the end of what was allocated there.
+    #[error("{len} B at {addr} end past the object's page: at most {available} B lie there")]
+    BeyondObject {
+        /// Where the access starts.
+        addr: GlobalAddr,
+        /// Its length in bytes.
+        len: u64,
+        /// Bytes from `addr` to the end of the object's last page.
+        available: u64,
+    },
+    /// An access of no bytes.
+    #[error("an access of 0 B: give at least one byte")]
+    Empty,
+    /// Atomics work on 8 aligned bytes.
+    #[error("{0} is not aligned to 8 B, which compare-and-swap and fetch-and-add need")]
+    Misaligned(GlobalAddr),
+    /// The contents are gone with their rack's memory.
+    #[error("the page of {0} is lost: its rack came back without its memory")]
+    PageLost(GlobalAddr),
+    /// The home rack of the address does not answer.
+    #[error("{} does not answer: its daemon is down or cut off; start it again", .0)]
+    RackUnavailable(RackId),
+    /// The home rack's daemon died during an atomic operation, which may or may not have happened.
+    #[error("{} died during the operation: it may or may not have happened; read the value to know", .0)]
+    Indeterminate(RackId),
+    /// The daemon of the own rack does not answer.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// Why the own rack's daemon did not serve a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// It is not running, or runs but does not answer in time.
+    #[error(
+        "the rack daemon does not answer: start it again, or raise the request timeout if it is overloaded"
+    )]
+    Unavailable,
+    /// It came back but does not know this client any more.
+    #[error(
+        "the rack daemon gave this client up (it was away too long, or its memory is new): open the pool again"
+    )]
+    Forgotten,
+    /// The metadata server does not answer.
+    #[error("the metadata server does not answer: start it again")]
+    MetadataUnreachable,
+    /// More threads use the pool than it was opened for.
+    #[error("{0} threads use this pool already: open it with more `ClientOptions::threads`")]
+    TooManyThreads(u16),
+    /// The pool has been closed.
+    #[error("the pool is closed: open it again")]
+    Closed,
+    /// It broke the protocol.
+    #[error("the rack daemon broke the protocol: run the same rackpool release everywhere")]
+    Protocol,
+}
+
+/// Why no memory was allocated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// 0 bytes were asked for.
+    #[error("an allocation of 0 B: ask for at least one byte")]
+    ZeroSize,
+    /// More bytes than any rack has were asked for.
+    #[error("an allocation of {0} B is larger than any object of the pool can be: split it")]
+    TooLarge(u64),
+    /// No rack has room.
+    #[error(
+        "out of memory: no room for {bytes} B; this rack has {rack_free} of {rack_frames} frames free, the {racks} reachable racks {pool_free} of {pool_frames}: free objects, or add a rack or memory"
+    )]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Frames of the own rack.
+        rack_frames: u32,
+        /// Free ones of them.
+        rack_free: u32,
+        /// Racks that can be reached.
+        racks: u32,
+        /// Frames of all of them.
+        pool_frames: u64,
+        /// Free ones of them.
+        pool_free: u64,
+    },
+    /// The daemon of the own rack does not answer.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// Why memory was not freed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FreeError {
+    /// The address is not the start of an object.
+    #[error(
+        "{addr} is not the start of an object (objects there have {object_bytes} B): free what `alloc` returned"
+    )]
+    NotAnObject {
+        /// The address.
+        addr: GlobalAddr,
+        /// Size of the objects in its page, in bytes.
+        object_bytes: u64,
+    },
+    /// The object is free already.
+    #[error("{0} is not allocated: it was freed before")]
+    NotAllocated(GlobalAddr),
+    /// The page could not be found.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+}
+
+/// Why a named address can't be read or set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootError {
+    /// The metadata server refuses.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A daemon does not answer.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}

@@ -1,0 +1,85 @@
+//! The thread that keeps the link to the daemon: it sees the daemon's end and finds it again.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rackpool_wire::control::ControlRefusal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::connection::{Connection, Link, lock};
+use crate::{DaemonError, OpenError};
+
+/// How often a daemon that is gone is looked for.
+const RETRY: Duration = Duration::from_millis(20);
+/// How often the keeper of a quiet link looks whether the pool is still open.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Starts the keeper. It ends when the pool is closed or dropped.
+pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(connection);
+    std::thread::Builder::new().name("rackpool-keeper".into()).spawn(move || keep(&weak))?;
+    Ok(())
+}
+
+fn keep(weak: &Weak<Connection>) {
+    loop {
+        let Some(connection) = weak.upgrade() else { return };
+        match connection.link() {
+            Link::Closed | Link::Forgotten => return,
+            Link::Up => {
+                if watch_for_end(connection)
+                    && let Some(connection) = weak.upgrade()
+                {
+                    tracing::warn!("{}: the daemon is gone, looking for it", connection.rack);
+                    connection.set_link(Link::Down);
+                }
+            }
+            Link::Down | Link::Overdue => {
+                let began = Instant::now();
+                drop(connection);
+                find(weak, began);
+            }
+        }
+    }
+}
+
+/// Waits a while; whether the daemon's end of the socket closed meanwhile.
+fn watch_for_end(connection: Arc<Connection>) -> bool {
+    let watched = match &*lock(&connection.control) {
+        Some(control) => control.watch(),
+        None => return false,
+    };
+    drop(connection);
+    let Ok(socket) = watched else { return true };
+    let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
+    match poll(&mut fds, Some(&LOOK)) {
+        Ok(0) | Err(_) => false,
+        Ok(_) => fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR),
+    }
+}
+
+fn find(weak: &Weak<Connection>, began: Instant) {
+    loop {
+        let Some(connection) = weak.upgrade() else { return };
+        match connection.reopen() {
+            Ok(()) => {
+                tracing::info!("{}: the daemon is back", connection.rack);
+                return;
+            }
+            Err(OpenError::Refused(ControlRefusal::UnknownClient)) => {
+                tracing::error!("{}: {}", connection.rack, DaemonError::Forgotten);
+                connection.set_link(Link::Forgotten);
+                return;
+            }
+            Err(error) => tracing::debug!("{}: {error}", connection.rack),
+        }
+        if connection.link() == Link::Closed {
+            return;
+        }
+        if began.elapsed() > connection.options.reconnect_timeout {
+            connection.set_link(Link::Overdue);
+        }
+        drop(connection);
+        std::thread::sleep(RETRY);
+    }
+}

@@ -1,0 +1,63 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rackpool_model::RackId;
+use rackpool_shm::directory::RackDirectory;
+
+/// How a [`Pool`](crate::Pool) is opened.
+///
+/// ```
+/// use std::time::Duration;
+/// use rackpool_client::{ClientOptions, RackId};
+/// let options = ClientOptions::new("/dev/shm/rackpool", RackId(1))
+///     .threads(128)
+///     .request_timeout(Duration::from_secs(5));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    pub(crate) socket: PathBuf,
+    pub(crate) threads: u16,
+    pub(crate) request_timeout: Duration,
+    pub(crate) reconnect_timeout: Duration,
+}
+
+impl ClientOptions {
+    /// Through the daemon of `rack`, whose files are in the pool's folder `pool`.
+    pub fn new(pool: impl AsRef<Path>, rack: RackId) -> Self {
+        Self::with_socket(RackDirectory::new(pool.as_ref(), rack).control_socket())
+    }
+
+    /// Through the daemon that listens on this Unix socket.
+    pub fn with_socket(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            threads: 64,
+            request_timeout: Duration::from_secs(30),
+            reconnect_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// How many threads can use the pool at the same time: 1 to 512, 64 unless set. Each takes
+    /// up to 272 KiB of shared memory, only once it is used.
+    #[must_use]
+    pub const fn threads(mut self, threads: u16) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How long an operation waits for its answer before it fails; 30 s unless set.
+    #[must_use]
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// How long a daemon that died may take to come back before operations that need it fail;
+    /// 10 s unless set. Memory of the own rack that was used before stays usable meanwhile.
+    #[must_use]
+    pub const fn reconnect_timeout(mut self, timeout: Duration) -> Self {
+        self.reconnect_timeout = timeout;
+        self
+    }
+}

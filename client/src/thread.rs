@@ -1,0 +1,182 @@
+//! One thread's use of a pool: its slot in the client file, its translations, its calls.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rackpool_model::{FrameId, GlobalAddr, PageId, PageState, PageWord};
+use rackpool_ring::client_file::{Route, ThreadSlot};
+use rackpool_shm::access::{AccessGuard, Intent};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::cache::Magazines;
+use crate::calls::Calls;
+use crate::connection::Connection;
+use crate::translation::{Place, Translation, Translations};
+use crate::{AccessError, DaemonError};
+
+/// The state of one thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) index: u16,
+    pub(crate) translations: Translations,
+    pub(crate) calls: Calls,
+    pub(crate) magazines: Magazines,
+}
+
+/// Bytes of one page that an operation is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) addr: GlobalAddr,
+    pub(crate) page: PageId,
+    /// Offset in the page.
+    pub(crate) offset: u64,
+    /// Bytes of the whole operation from here on.
+    pub(crate) len: u64,
+}
+
+impl Thread {
+    pub(crate) fn new(connection: Arc<Connection>) -> Result<Self, DaemonError> {
+        let index = connection.take_thread()?;
+        Ok(Self {
+            index,
+            translations: Translations::new(),
+            calls: Calls::new(index),
+            magazines: Magazines::default(),
+            connection,
+        })
+    }
+
+    /// The thread's part of the client file.
+    #[inline]
+    pub(crate) fn slot(&self) -> Result<&ThreadSlot, DaemonError> {
+        self.connection.file.thread(self.index).map_err(|_| DaemonError::Protocol)
+    }
+
+    /// The page and offset of an address.
+    #[inline]
+    pub(crate) fn target(&self, addr: GlobalAddr, len: usize) -> Result<Target, AccessError> {
+        let size = self.connection.page_size;
+        let page = addr.page(size).ok_or(AccessError::InvalidAddress(addr))?;
+        Ok(Target { addr, page, offset: addr.offset(size), len: len as u64 })
+    }
+
+    /// Where the target lies, having checked that it lies inside what was allocated there.
+    pub(crate) fn translate(&mut self, target: &Target) -> Result<Translation, AccessError> {
+        let known = match self.translations.get(target.page) {
+            Some(known) => known,
+            None => self.fetch_translation(target)?,
+        };
+        let size = self.connection.page_size;
+        let span = known.page_use(size).span_bytes(size);
+        let available = span.saturating_sub(target.offset);
+        if target.len > available {
+            let Target { addr, len, .. } = *target;
+            return Err(AccessError::BeyondObject { addr, len, available });
+        }
+        Ok(known)
+    }
+
+    fn fetch_translation(&mut self, target: &Target) -> Result<Translation, AccessError> {
+        let Target { addr, page, .. } = *target;
+        let deadline = Instant::now() + self.connection.request_timeout();
+        loop {
+            let request = RackRequest::Translate { page };
+            let (place, usage) = match self.calls.ask(&self.connection, request, Route::Rack)? {
+                RackAnswer::Local { frame, word, usage } => (Place::Local { frame, word }, usage),
+                RackAnswer::Remote { home, usage } => (Place::Remote { home }, usage),
+                RackAnswer::Moved if Instant::now() < deadline => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                refusal => return Err(access_error(refusal, addr)),
+            };
+            let translation = Translation { page, place, usage };
+            self.translations.insert(translation);
+            return Ok(translation);
+        }
+    }
+
+    /// Enters a frame of this rack. `Ok(None)`: the page is not there any more, translate again.
+    #[inline]
+    pub(crate) fn enter<'a>(
+        connection: &'a Connection,
+        slot: &'a ThreadSlot,
+        frame: FrameId,
+        word: PageWord,
+        intent: Intent,
+    ) -> Result<Option<AccessGuard<'a>>, AccessError> {
+        let offset = connection.layout.word(frame);
+        let cell = connection.metadata.page_word(offset).map_err(|_| DaemonError::Protocol)?;
+        match slot.access.enter(frame, intent, cell, word) {
+            Ok(guard) => Ok(Some(guard)),
+            Err(found) => Self::enter_frozen(connection, slot, frame, word, intent, found),
+        }
+    }
+
+    /// The word is not the expected one. If the page is the same and only frozen, a reader goes
+    /// on and a writer waits until the page is thawed or gone.
+    #[cold]
+    fn enter_frozen<'a>(
+        connection: &'a Connection,
+        slot: &'a ThreadSlot,
+        frame: FrameId,
+        word: PageWord,
+        intent: Intent,
+        mut found: PageWord,
+    ) -> Result<Option<AccessGuard<'a>>, AccessError> {
+        let offset = connection.layout.word(frame);
+        let cell = connection.metadata.page_word(offset).map_err(|_| DaemonError::Protocol)?;
+        let deadline = Instant::now() + connection.request_timeout();
+        loop {
+            let same = (found.page(), found.epoch()) == (word.page(), word.epoch());
+            let wanted = match (same, found.state(), intent) {
+                (true, Some(PageState::Live), _) => word,
+                (true, Some(PageState::Frozen), Intent::Read) => found,
+                (true, Some(PageState::Frozen), Intent::Write) => {
+                    if Instant::now() > deadline {
+                        return Err(DaemonError::Unavailable.into());
+                    }
+                    std::thread::yield_now();
+                    found = cell.load();
+                    continue;
+                }
+                _ => return Ok(None),
+            };
+            match slot.access.enter(frame, intent, cell, wanted) {
+                Ok(guard) => return Ok(Some(guard)),
+                Err(now) => found = now,
+            }
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Ok(slot) = self.slot() {
+            slot.access.clear();
+        }
+        self.give_back_everything();
+        // A slot with a call that may still be answered must not get another owner.
+        if !self.calls.has_abandoned() {
+            self.connection.return_thread(self.index);
+        }
+    }
+}
+
+/// The error for an answer that refuses an access.
+pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError {
+    match answer {
+        RackAnswer::NotAllocated => AccessError::NotAllocated(addr),
+        RackAnswer::PageLost => AccessError::PageLost(addr),
+        RackAnswer::RackUnavailable(rack) => AccessError::RackUnavailable(rack),
+        RackAnswer::Indeterminate(rack) => AccessError::Indeterminate(rack),
+        RackAnswer::MetadataUnreachable => DaemonError::MetadataUnreachable.into(),
+        RackAnswer::Moved => DaemonError::Unavailable.into(),
+        RackAnswer::Local { .. }
+        | RackAnswer::Remote { .. }
+        | RackAnswer::Done(_)
+        | RackAnswer::OutOfMemory { .. }
+        | RackAnswer::Invalid => DaemonError::Protocol.into(),
+    }
+}

@@ -1,0 +1,169 @@
+//! Reads and writes: page by page, with loads and stores where the page is local.
+
+use rackpool_shm::access::Intent;
+
+use crate::remote::RemoteTransfer;
+use crate::thread::Thread;
+use crate::translation::Place;
+use crate::{AccessError, DaemonError, GlobalAddr};
+
+/// The bytes of a transfer and their direction.
+#[derive(Debug)]
+pub(crate) enum Bytes<'a> {
+    Read(&'a mut [u8]),
+    Write(&'a [u8]),
+}
+
+impl Bytes<'_> {
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Read(into) => into.len(),
+            Self::Write(from) => from.len(),
+        }
+    }
+
+    const fn intent(&self) -> Intent {
+        match self {
+            Self::Read(_) => Intent::Read,
+            Self::Write(_) => Intent::Write,
+        }
+    }
+
+    /// The part that starts at `start` and has `len` bytes.
+    pub(crate) fn part(&mut self, start: usize, len: usize) -> Bytes<'_> {
+        match self {
+            Self::Read(into) => Bytes::Read(&mut into[start..start + len]),
+            Self::Write(from) => Bytes::Write(&from[start..start + len]),
+        }
+    }
+}
+
+impl Thread {
+    /// Copies bytes out of the pool.
+    #[inline]
+    pub(crate) fn read(&mut self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
+        if let Some(result) = self.transfer_hit(addr, &mut Bytes::Read(into)) {
+            return result;
+        }
+        self.transfer(addr, Bytes::Read(into))
+    }
+
+    /// Copies bytes into the pool.
+    #[inline]
+    pub(crate) fn write(&mut self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
+        if let Some(result) = self.transfer_hit(addr, &mut Bytes::Write(from)) {
+            return result;
+        }
+        self.transfer(addr, Bytes::Write(from))
+    }
+
+    /// The hot path: one known page of this rack, nothing in its way. `None`: it is not that easy.
+    #[inline(always)]
+    fn transfer_hit(
+        &self,
+        addr: GlobalAddr,
+        bytes: &mut Bytes<'_>,
+    ) -> Option<Result<(), AccessError>> {
+        let connection = &*self.connection;
+        let size = connection.page_size;
+        let (page, offset) = (addr.page(size)?, addr.offset(size));
+        let known = self.translations.get(page)?;
+        let Place::Local { frame, word } = known.place else { return None };
+        let len = bytes.len() as u64;
+        if len == 0 || offset + len > size.bytes() {
+            return None;
+        }
+        let slot = connection.file.thread(self.index).ok()?;
+        let cell = connection.metadata.page_word(connection.layout.word(frame)).ok()?;
+        let _guard = slot.access.enter(frame, bytes.intent(), cell, word).ok()?;
+        let at = u64::from(frame.0) * size.bytes() + offset;
+        let copied = match bytes {
+            Bytes::Read(into) => connection.frames.read(at, into),
+            Bytes::Write(from) => connection.frames.write(at, from),
+        };
+        Some(copied.map_err(|_| DaemonError::Protocol.into()))
+    }
+
+    /// Any transfer: over pages, to other racks, to pages not known yet.
+    #[cold]
+    fn transfer(&mut self, addr: GlobalAddr, mut bytes: Bytes<'_>) -> Result<(), AccessError> {
+        if bytes.len() == 0 {
+            return Err(AccessError::Empty);
+        }
+        let page_bytes = self.connection.page_size.bytes();
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = bytes.len() - done;
+            let here = addr.add(done as u64).map_err(|_| AccessError::InvalidAddress(addr))?;
+            let target = self.target(here, rest)?;
+            let in_page = (page_bytes - target.offset).min(rest as u64);
+            #[expect(clippy::cast_possible_truncation, reason = "not above `rest`, a usize")]
+            let len = in_page as usize;
+            let translation = self.translate(&target)?;
+            match translation.place {
+                Place::Local { frame, word } => {
+                    let connection = &*self.connection;
+                    let intent = bytes.intent();
+                    let Some(guard) = Self::enter(connection, self.slot()?, frame, word, intent)?
+                    else {
+                        self.translations.remove(target.page);
+                        continue;
+                    };
+                    let at = u64::from(frame.0) * page_bytes + target.offset;
+                    let copied = match bytes.part(done, len) {
+                        Bytes::Read(into) => connection.frames.read(at, into),
+                        Bytes::Write(from) => connection.frames.write(at, from),
+                    };
+                    copied.map_err(|_| DaemonError::Protocol)?;
+                    drop(guard);
+                }
+                Place::Remote { home } => {
+                    let mut one =
+                        [RemoteTransfer { addr: here, home, bytes: bytes.part(done, len) }];
+                    self.transfer_remote(&mut one)?;
+                }
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Several transfers, each done before the next as far as anyone can see. Those to one other
+    /// rack that follow each other are on the way at the same time.
+    pub(crate) fn transfer_batch<'a>(
+        &mut self,
+        transfers: impl Iterator<Item = (GlobalAddr, Bytes<'a>)>,
+    ) -> Result<(), AccessError> {
+        let page_bytes = self.connection.page_size.bytes();
+        let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
+        for (addr, mut bytes) in transfers {
+            if waiting.is_empty()
+                && let Some(result) = self.transfer_hit(addr, &mut bytes)
+            {
+                result?;
+                continue;
+            }
+            if bytes.len() == 0 {
+                return Err(AccessError::Empty);
+            }
+            let target = self.target(addr, bytes.len())?;
+            let whole = target.offset + target.len <= page_bytes;
+            let place = self.translate(&target)?.place;
+            match place {
+                Place::Remote { home } if whole => {
+                    if waiting.last().is_some_and(|last| last.home != home) {
+                        self.transfer_remote(&mut waiting)?;
+                        waiting.clear();
+                    }
+                    waiting.push(RemoteTransfer { addr, home, bytes });
+                }
+                _ => {
+                    self.transfer_remote(&mut waiting)?;
+                    waiting.clear();
+                    self.transfer(addr, bytes)?;
+                }
+            }
+        }
+        self.transfer_remote(&mut waiting)
+    }
+}

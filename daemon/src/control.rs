@@ -1,0 +1,92 @@
+//! The daemon's Unix socket: clients come, ask rare things, and go.
+
+mod client;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use rackpool_model::ClientId;
+use tokio::net::UnixListener;
+
+use crate::link::Asker;
+use crate::plane::{Figures, Waker};
+use crate::rack::Rack;
+
+/// What every connection needs.
+pub(crate) struct Control {
+    pub(crate) rack: Arc<Rack>,
+    pub(crate) plane: Arc<Waker>,
+    pub(crate) metadata: Asker,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) fabric: String,
+    /// Clients of an earlier daemon that may come back.
+    pub(crate) orphans: Mutex<BTreeSet<ClientId>>,
+    /// The last id given to a client.
+    pub(crate) last_client: Mutex<u32>,
+}
+
+impl Control {
+    /// An id that no file of the rack bears.
+    pub(crate) fn next_client(&self) -> ClientId {
+        let mut last = self.last_client.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            *last = last.wrapping_add(1).max(1);
+            let id = ClientId(*last);
+            if !self.rack.directory.client(id).exists() {
+                return id;
+            }
+        }
+    }
+
+    /// Whether the client is one that may come back; it may do so once.
+    pub(crate) fn claim_orphan(&self, client: ClientId) -> bool {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).remove(&client)
+    }
+}
+
+/// Binds the socket. One that a dead daemon left is replaced: the lock on the rack's metadata
+/// says that there is no other daemon.
+pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => bail!("{} is in the way and no socket: remove it", path.display()),
+        Err(_) => {}
+    }
+    // Bound under another name and moved, so that nobody finds a socket that does not listen yet.
+    let hidden = path.with_extension("new");
+    match std::fs::remove_file(&hidden) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| hidden.display().to_string()),
+    }
+    let listener = UnixListener::bind(&hidden).with_context(|| {
+        format!("can't listen at {}: is the path longer than 100 bytes?", path.display())
+    })?;
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&hidden, path)?;
+    Ok(listener)
+}
+
+/// Serves clients for ever.
+pub(crate) async fn serve(listener: UnixListener, control: Arc<Control>) -> anyhow::Result<()> {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let control = Arc::clone(&control);
+                tokio::spawn(async move {
+                    if let Err(error) = client::serve(stream, &control).await {
+                        tracing::warn!("a connection ended: {error:#}");
+                    }
+                });
+            }
+            Err(error) => {
+                // Too many descriptors: somebody has to leave first.
+                tracing::warn!("can't accept a client: {error}");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One client's connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rackpool_model::ClientId;
+use rackpool_ring::client_file::{ClientFile, MAX_THREADS, Route};
+use rackpool_shm::metadata::MetadataLayout;
+use rackpool_shm::superblock::{FileKind, Geometry};
+use rackpool_shm::{Mapping, file};
+use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
+use rackpool_wire::{FrameReader, encode};
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use super::Control;
+use crate::plane::{Command, get};
+use crate::{descriptors, process};
+
+/// How long a stranger may take to say who it is.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+
+/// Serves one connection to its end.
+pub(super) async fn serve(mut stream: UnixStream, control: &Control) -> anyhow::Result<()> {
+    let peer = stream.peer_cred()?;
+    let owner = rustix::process::geteuid().as_raw();
+    let mut frames = FrameReader::new();
+    let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
+    let Some(hello) = hello.context("a stranger said nothing")?? else { return Ok(()) };
+    if peer.uid() != owner {
+        let refusal = ControlRefusal::Credentials { owner, caller: peer.uid() };
+        return refuse(&mut stream, refusal).await;
+    }
+    match hello {
+        ControlRequest::Hello { threads, resume } => {
+            let pid = peer.pid().and_then(|pid| u64::try_from(pid).ok()).unwrap_or(0);
+            match admit(control, threads, resume, pid).await {
+                Ok((client, file, bell)) => {
+                    let served =
+                        welcome(&mut stream, &mut frames, control, client, &file, bell, pid);
+                    let result = served.await;
+                    control.plane.tell(Command::Gone { client });
+                    result
+                }
+                Err(refusal) => refuse(&mut stream, refusal).await,
+            }
+        }
+        // People who only want to know: no client is made for them.
+        request => {
+            let reply = answer(control, request).await;
+            stream.write_all(&encode(&reply)?).await?;
+            serve_requests(&mut stream, &mut frames, control).await
+        }
+    }
+}
+
+async fn next(
+    stream: &mut UnixStream,
+    frames: &mut FrameReader,
+) -> anyhow::Result<Option<ControlRequest>> {
+    loop {
+        if let Some(request) = frames.next()? {
+            return Ok(Some(request));
+        }
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes).await {
+            Ok(0) => return Ok(None),
+            Ok(count) => frames.extend(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn refuse(stream: &mut UnixStream, refusal: ControlRefusal) -> anyhow::Result<()> {
+    tracing::warn!("refused a client: {refusal}");
+    stream.write_all(&encode(&ControlReply::Refused(refusal))?).await?;
+    Ok(())
+}
+
+/// Makes or finds the client's file and has the data plane serve it.
+async fn admit(
+    control: &Control,
+    threads: u16,
+    resume: Option<Resume>,
+    pid: u64,
+) -> Result<(ClientId, std::fs::File, OwnedFd), ControlRefusal> {
+    let invalid = |error: anyhow::Error| ControlRefusal::Invalid(format!("{error:#}"));
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
+    let kept = bell.try_clone().map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
+    let (client, file, mapped) = match resume {
+        Some(Resume { client, memory }) => {
+            let known = memory == control.rack.geometry.memory && control.claim_orphan(client);
+            let path = control.rack.directory.client(client);
+            match known.then(|| file::open(&path)) {
+                Some(Ok(Some(file))) => (client, file, None),
+                _ => return Err(ControlRefusal::UnknownClient),
+            }
+        }
+        None => {
+            if threads == 0 || threads > MAX_THREADS {
+                let text = format!("{threads} threads: ask for 1 to {MAX_THREADS}");
+                return Err(ControlRefusal::Invalid(text));
+            }
+            let client = control.next_client();
+            let (file, mapped) = create(control, client, threads, pid).map_err(invalid)?;
+            (client, file, Some(mapped))
+        }
+    };
+    let (admitted, served) = oneshot::channel();
+    control.plane.tell(Command::Admit { client, file: mapped, doorbell: bell, admitted });
+    match served.await {
+        Ok(true) => Ok((client, file, kept)),
+        _ => Err(ControlRefusal::UnknownClient),
+    }
+}
+
+fn create(
+    control: &Control,
+    client: ClientId,
+    threads: u16,
+    pid: u64,
+) -> anyhow::Result<(std::fs::File, Arc<ClientFile>)> {
+    let path = control.rack.directory.client(client);
+    let bytes = ClientFile::bytes(threads);
+    let file = file::create(&path, bytes)?;
+    let mapped = ClientFile::new(Mapping::new(&file, bytes)?, threads)?;
+    for route in [Route::Rack, Route::Remote] {
+        mapped.ring(route)?.format();
+    }
+    let block = mapped.superblock()?;
+    block.set_owner(pid, process::started(pid).unwrap_or(0));
+    block.format(&Geometry {
+        kind: FileKind::Client,
+        client,
+        threads: u32::from(threads),
+        ..control.rack.geometry
+    });
+    Ok((file, Arc::new(mapped)))
+}
+
+/// Passes the descriptors and serves the client until it goes.
+async fn welcome(
+    stream: &mut UnixStream,
+    frames: &mut FrameReader,
+    control: &Control,
+    client: ClientId,
+    file: &std::fs::File,
+    bell: OwnedFd,
+    pid: u64,
+) -> anyhow::Result<()> {
+    let rack = &control.rack;
+    let metadata = file::open_read_only(&rack.directory.metadata())?;
+    let reply = ControlReply::Welcome {
+        client,
+        rack: rack.geometry.rack,
+        memory: rack.geometry.memory,
+        incarnation: rack.incarnation,
+    };
+    let files = [rack.frames_file.as_fd(), metadata.as_fd(), file.as_fd(), bell.as_fd()];
+    descriptors::send(stream, &encode(&reply)?, &files).await?;
+    drop(bell);
+    // The end of the process is the end of the client, even if a child holds the socket open.
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; an `OwnedFd` keeps the promise it asks"
+    )]
+    let process = process::watch(pid).map(AsyncFd::new);
+    match process {
+        Some(Ok(process)) => tokio::select! {
+            served = serve_requests(stream, frames, control) => served,
+            _ = process.readable() => Ok(()),
+        },
+        _ => serve_requests(stream, frames, control).await,
+    }
+}
+
+async fn serve_requests(
+    stream: &mut UnixStream,
+    frames: &mut FrameReader,
+    control: &Control,
+) -> anyhow::Result<()> {
+    while let Some(request) = next(stream, frames).await? {
+        if matches!(request, ControlRequest::Hello { .. }) {
+            bail!("a client introduced itself twice");
+        }
+        let reply = answer(control, request).await;
+        stream.write_all(&encode(&reply)?).await?;
+    }
+    Ok(())
+}
+
+async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
+    let request = match request {
+        ControlRequest::GetRoot { name } => MetadataRequest::GetRoot { name },
+        ControlRequest::PutRoot { name, expected, new } => {
+            MetadataRequest::PutRoot { name, expected, new }
+        }
+        ControlRequest::RackStatus => return ControlReply::RackStatus(status(control)),
+        ControlRequest::Hello { .. } => {
+            return ControlReply::Refused(ControlRefusal::Invalid("hello comes first".into()));
+        }
+    };
+    match control.metadata.ask(request).await {
+        Some(MetadataReply::Root { addr, changed }) => ControlReply::Root { addr, changed },
+        Some(MetadataReply::Refused(refusal)) => {
+            ControlReply::Refused(ControlRefusal::Metadata(refusal))
+        }
+        Some(_) | None => ControlReply::Refused(ControlRefusal::MetadataUnreachable),
+    }
+}
+
+fn status(control: &Control) -> RackStatus {
+    let figures = &control.figures;
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    RackStatus {
+        pid: std::process::id(),
+        frames: control.rack.geometry.frames,
+        free_frames: narrow(get(&figures.free_frames)),
+        allocated_bytes: get(&figures.allocated_bytes),
+        clients: narrow(get(&figures.clients)),
+        metadata_bytes_per_frame: MetadataLayout::BYTES_PER_FRAME,
+        remote_operations: get(&figures.remote_operations),
+        requests: get(&figures.requests),
+        sleeps: get(&figures.sleeps),
+        fabric: control.fabric.clone(),
+    }
+}

@@ -1,0 +1,159 @@
+//! Handing objects over between racks exactly once, although either daemon may die at any time.
+//!
+//! Both sides keep a record of the last exchange in their metadata. The asker writes its record
+//! before it sends, and sends again until it is answered; the server writes its record before it
+//! changes anything, and answers a repeated request from the record. There is at most one
+//! exchange under way from one rack to another.
+
+mod asked;
+mod served;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use rackpool_model::{ClientId, GlobalAddr, RackId};
+use rackpool_wire::rack::RackAnswer;
+
+use super::DataPlane;
+use super::clients::Caller;
+
+/// What an exchange is for.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    /// Objects for a client of this rack.
+    Allocate {
+        /// `None` once it has been told that there is no answer: then they go back.
+        caller: Option<Caller>,
+        bytes: u64,
+        count: u64,
+        /// Racks that had nothing.
+        tried: Vec<RackId>,
+    },
+    /// Objects that go home.
+    Free {
+        /// Where they stand until the record holds them.
+        client: Option<(ClientId, u16)>,
+        release: Option<u64>,
+        addrs: Vec<GlobalAddr>,
+    },
+}
+
+#[derive(Debug)]
+struct Active {
+    job: Job,
+    deadline: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    active: Option<Active>,
+    waiting: VecDeque<Job>,
+}
+
+/// A client's request to free, part of which is done by other racks.
+#[derive(Debug)]
+struct Release {
+    caller: Caller,
+    refused: u64,
+    jobs: usize,
+}
+
+/// The exchanges with all racks.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    lines: BTreeMap<RackId, Line>,
+    releases: BTreeMap<u64, Release>,
+    next_release: u64,
+}
+
+impl Exchanges {
+    pub(super) fn has_deadlines(&self) -> bool {
+        self.lines.values().any(|line| line.active.is_some())
+    }
+
+    /// A request to free begins.
+    pub(super) fn open_release(&mut self, caller: Caller, refused: u64) -> u64 {
+        self.next_release += 1;
+        self.releases.insert(self.next_release, Release { caller, refused, jobs: 0 });
+        self.next_release
+    }
+
+    /// One more job belongs to it.
+    pub(super) fn count_job(&mut self, release: Option<u64>) {
+        if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
+            release.jobs += 1;
+        }
+    }
+
+    /// So many of its objects were not in use.
+    pub(super) fn refuse(&mut self, release: Option<u64>, refused: u64) {
+        if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
+            release.refused += refused;
+        }
+    }
+}
+
+impl DataPlane {
+    /// Answers a request to free once all of its jobs are done.
+    pub(super) fn close_release_if_done(&mut self, id: u64) {
+        if self.exchanges.releases.get(&id).is_some_and(|release| release.jobs == 0)
+            && let Some(Release { caller, refused, .. }) = self.exchanges.releases.remove(&id)
+        {
+            self.clients.finish(caller, RackAnswer::Done(refused));
+        }
+    }
+
+    fn job_done(&mut self, release: Option<u64>, refused: u64) {
+        self.exchanges.refuse(release, refused);
+        if let Some(id) = release {
+            if let Some(release) = self.exchanges.releases.get_mut(&id) {
+                release.jobs = release.jobs.saturating_sub(1);
+            }
+            self.close_release_if_done(id);
+        }
+    }
+
+    /// Allocates in another rack: the one with most free frames that has not been tried.
+    pub(super) fn refill_elsewhere(
+        &mut self,
+        caller: Caller,
+        bytes: u64,
+        count: u64,
+        tried: Vec<RackId>,
+    ) -> anyhow::Result<()> {
+        let own = self.rack.geometry.rack;
+        let next = self
+            .members
+            .iter()
+            .filter(|member| member.alive && member.rack != own && !tried.contains(&member.rack))
+            .max_by_key(|member| (member.free_frames, std::cmp::Reverse(member.rack)))
+            .map(|member| member.rack);
+        match next {
+            Some(rack) => {
+                let job = Job::Allocate { caller: Some(caller), bytes, count, tried };
+                self.begin_exchange(rack, job)
+            }
+            None => {
+                let answer = self.out_of_memory();
+                self.clients.finish(caller, answer);
+                Ok(())
+            }
+        }
+    }
+
+    fn out_of_memory(&self) -> RackAnswer {
+        let own = self.rack.geometry.rack;
+        let others = || self.members.iter().filter(|m| m.alive && m.rack != own);
+        let rack_frames = self.rack.geometry.frames;
+        let rack_free = self.slab.free_frames();
+        RackAnswer::OutOfMemory {
+            rack_frames,
+            rack_free,
+            racks: 1 + u32::try_from(others().count()).unwrap_or(u32::MAX - 1),
+            pool_frames: u64::from(rack_frames)
+                + others().map(|m| u64::from(m.pages.count)).sum::<u64>(),
+            pool_free: u64::from(rack_free)
+                + others().map(|m| u64::from(m.free_frames)).sum::<u64>(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The serving side.
+
+use rackpool_model::{GlobalAddr, MemoryId, RackId};
+use rackpool_shm::metadata::{MAX_RACKS, PEER_BATCH, PeerLog};
+use rackpool_sync::atomic::{Ordering, fence};
+use rackpool_wire::peer::PeerReply;
+
+use crate::plane::DataPlane;
+
+/// The record is being written: it means nothing yet.
+const WRITING: u64 = 1;
+/// What the record says is being done.
+const DOING: u64 = 2;
+/// It is done.
+const DONE: u64 = 3;
+
+const ALLOCATE: u64 = 1;
+const FREE: u64 = 2;
+
+/// How a request relates to the record.
+enum Order {
+    Repeated,
+    Next,
+    Stale,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of 128 bits")]
+const fn halves(memory: MemoryId) -> [u64; 2] {
+    [memory.0 as u64, (memory.0 >> 64) as u64]
+}
+
+fn order(log: &PeerLog, memory: MemoryId, sequence: u64) -> Order {
+    let known = [log.memory[0].load(Ordering::Relaxed), log.memory[1].load(Ordering::Relaxed)];
+    let last = log.sequence.load(Ordering::Relaxed);
+    if known != halves(memory) || sequence > last {
+        Order::Next
+    } else if sequence == last {
+        Order::Repeated
+    } else {
+        Order::Stale
+    }
+}
+
+fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
+    let count = usize::try_from(log.count.load(Ordering::Acquire)).unwrap_or(PEER_BATCH);
+    let cells = log.addrs.iter().take(count);
+    cells.map(|cell| GlobalAddr::from_raw(cell.load(Ordering::Relaxed))).collect()
+}
+
+impl DataPlane {
+    pub(in crate::plane) fn serve_allocate(
+        &mut self,
+        rack: RackId,
+        memory: MemoryId,
+        sequence: u64,
+        bytes: u64,
+        count: u16,
+    ) -> anyhow::Result<PeerReply> {
+        if rack.0 >= MAX_RACKS || bytes == 0 {
+            return Ok(PeerReply::Invalid("no such rack, or no bytes".into()));
+        }
+        let metadata = std::sync::Arc::clone(&self.rack.metadata);
+        let log = &metadata.peer(rack)?.served;
+        match order(log, memory, sequence) {
+            Order::Stale => return Ok(PeerReply::Invalid("an exchange of the past".into())),
+            Order::Repeated => return Ok(PeerReply::Allocated(addrs_of(log))),
+            Order::Next => {}
+        }
+        write(log, memory, sequence, ALLOCATE, &[]);
+        for (cell, taken) in log.addrs.iter().take(usize::from(count)).zip(1_u64..) {
+            let Some(candidate) = self.slab.peek(bytes)? else { break };
+            // The note first: a daemon killed in between leaves a note, which its successor puts
+            // into effect.
+            cell.store(candidate.addr.raw(), Ordering::Relaxed);
+            log.count.store(taken, Ordering::Release);
+            self.slab.commit(candidate)?;
+        }
+        log.state.store(DONE, Ordering::Release);
+        Ok(PeerReply::Allocated(addrs_of(log)))
+    }
+
+    pub(in crate::plane) fn serve_free(
+        &mut self,
+        rack: RackId,
+        memory: MemoryId,
+        sequence: u64,
+        addrs: &[GlobalAddr],
+    ) -> anyhow::Result<PeerReply> {
+        if rack.0 >= MAX_RACKS || addrs.len() > PEER_BATCH {
+            return Ok(PeerReply::Invalid("no such rack, or too many objects".into()));
+        }
+        let metadata = std::sync::Arc::clone(&self.rack.metadata);
+        let log = &metadata.peer(rack)?.served;
+        match order(log, memory, sequence) {
+            Order::Stale => return Ok(PeerReply::Invalid("an exchange of the past".into())),
+            Order::Repeated => return Ok(PeerReply::Freed { refused: 0 }),
+            Order::Next => {}
+        }
+        write(log, memory, sequence, FREE, addrs);
+        let mut refused = 0;
+        for addr in addrs {
+            refused += u16::from(self.slab.free(*addr)?.is_err());
+        }
+        log.state.store(DONE, Ordering::Release);
+        Ok(PeerReply::Freed { refused })
+    }
+
+    /// Ends what an earlier daemon was doing for other racks. Called before anything is handed
+    /// out, so whatever is not in use is free because of the record and not of something later.
+    pub(crate) fn finish_served(&mut self) -> anyhow::Result<()> {
+        let metadata = std::sync::Arc::clone(&self.rack.metadata);
+        for rack in (0..MAX_RACKS).map(RackId) {
+            let log = &metadata.peer(rack)?.served;
+            match log.state.load(Ordering::Acquire) {
+                DOING => {}
+                WRITING => {
+                    // Nothing was done: forget whose record it was to be, so that the request is
+                    // taken for a new one when it comes again.
+                    write(log, MemoryId(0), 0, 0, &[]);
+                    log.state.store(DONE, Ordering::Release);
+                    continue;
+                }
+                _ => continue,
+            }
+            let addrs = addrs_of(log);
+            if log.kind.load(Ordering::Relaxed) == ALLOCATE {
+                // An object noted but not in use was about to be handed out: leave it out.
+                let used: Vec<GlobalAddr> =
+                    addrs.into_iter().filter(|addr| self.slab.is_allocated(*addr)).collect();
+                for (cell, addr) in log.addrs.iter().zip(&used) {
+                    cell.store(addr.raw(), Ordering::Relaxed);
+                }
+                log.count.store(used.len() as u64, Ordering::Release);
+            } else {
+                for addr in addrs {
+                    if self.slab.free(addr)?.is_err() {
+                        tracing::debug!("{addr} was freed before the crash");
+                    }
+                }
+            }
+            log.state.store(DONE, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Writes the record of a new exchange; the state comes last and makes it the truth.
+fn write(log: &PeerLog, memory: MemoryId, sequence: u64, kind: u64, addrs: &[GlobalAddr]) {
+    log.state.store(WRITING, Ordering::Release);
+    let [low, high] = halves(memory);
+    log.memory[0].store(low, Ordering::Relaxed);
+    log.memory[1].store(high, Ordering::Relaxed);
+    log.sequence.store(sequence, Ordering::Relaxed);
+    log.kind.store(kind, Ordering::Relaxed);
+    for (cell, addr) in log.addrs.iter().zip(addrs) {
+        cell.store(addr.raw(), Ordering::Relaxed);
+    }
+    log.count.store(addrs.len().min(PEER_BATCH) as u64, Ordering::Relaxed);
+    // A release store of the state keeps the fields before it, and this fence keeps them after
+    // the store that said `WRITING`.
+    fence(Ordering::SeqCst);
+    log.state.store(DOING, Ordering::Release);
+}

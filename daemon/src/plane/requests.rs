@@ -1,0 +1,203 @@
+//! Requests of clients.
+
+use std::time::{Duration, Instant};
+
+use rackpool_model::{ClientId, GlobalAddr, PageState};
+use rackpool_ring::client_file::EXCHANGE;
+use rackpool_ring::request::Request;
+use rackpool_shm::metadata::PageUse;
+use rackpool_sync::atomic::Ordering;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use super::clients::{Caller, strike};
+use super::exchange::Job;
+use super::{DataPlane, count};
+
+/// How long an allocation waits for pages of this rack that are leaving.
+const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// An allocation that waits for a page to become free.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Starved {
+    caller: Caller,
+    bytes: u64,
+    count: u64,
+    deadline: Instant,
+}
+
+impl DataPlane {
+    /// Serves one entry of a client's ring. Nothing in it is trusted.
+    pub(super) fn serve(&mut self, client: ClientId, request: &Request) -> anyhow::Result<()> {
+        let Request { code, cell, thread, call, arguments } = *request;
+        let caller = Caller { client, thread, cell, call };
+        // An entry of a call that was given up, perhaps posted to an earlier daemon.
+        if !self.clients.is_waiting(caller) {
+            return Ok(());
+        }
+        match RackRequest::from_words(code, arguments) {
+            Some(RackRequest::Translate { page }) => self.translate(caller, page),
+            Some(RackRequest::Refill { bytes, count }) => self.refill(caller, bytes, count),
+            Some(RackRequest::Release) => self.release(caller),
+            Some(RackRequest::Read { addr, len, data }) => {
+                count(&self.figures.remote_operations);
+                self.start_transfer(caller, addr, len, data, true);
+                Ok(())
+            }
+            Some(RackRequest::Write { addr, len, data }) => {
+                count(&self.figures.remote_operations);
+                self.start_transfer(caller, addr, len, data, false);
+                Ok(())
+            }
+            Some(
+                request @ (RackRequest::CompareAndSwap { .. } | RackRequest::FetchAndAdd { .. }),
+            ) => self.forward_atomic(caller, request),
+            None => {
+                self.clients.finish(caller, RackAnswer::Invalid);
+                Ok(())
+            }
+        }
+    }
+
+    fn translate(&mut self, caller: Caller, page: rackpool_model::PageId) -> anyhow::Result<()> {
+        let Some((frame, word, usage)) = self.slab.lookup(page) else {
+            return self.translate_remote(caller, page);
+        };
+        let answer = match word.state() {
+            Some(PageState::Live | PageState::Frozen) => RackAnswer::Local { frame, word, usage },
+            _ => RackAnswer::NotAllocated,
+        };
+        self.clients.finish(caller, answer);
+        Ok(())
+    }
+
+    fn refill(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<()> {
+        let pages = self.rack.geometry.page_size.pages_for(bytes);
+        if bytes == 0 || count == 0 || pages > u64::from(PageUse::MAX_RUN) {
+            self.clients.finish(caller, RackAnswer::Invalid);
+            return Ok(());
+        }
+        if self.refill_here(caller, bytes, count)? {
+            return Ok(());
+        }
+        self.slab.close_empty_pages()?;
+        if !self.slab.leaving().is_empty() {
+            let deadline = Instant::now() + LEAVING_PATIENCE;
+            self.starved.push(Starved { caller, bytes, count, deadline });
+            return Ok(());
+        }
+        self.refill_elsewhere(caller, bytes, count, Vec::new())
+    }
+
+    /// Fills the caller's inbox from this rack; whether it could, or the caller has gone.
+    fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<bool> {
+        let Some(client) = self.clients.0.get(&caller.client).filter(|c| !c.gone) else {
+            return Ok(true);
+        };
+        let Some(slot) = client.thread(caller.thread) else { return Ok(true) };
+        // Objects that an earlier daemon put there and died before it could say so.
+        let mut filled = slot.inbox.iter().take_while(|c| c.load(Ordering::Relaxed) != 0).count();
+        if filled == 0 {
+            let wanted = usize::try_from(count).unwrap_or(EXCHANGE).min(EXCHANGE);
+            for cell in &slot.inbox[..wanted] {
+                let Some(candidate) = self.slab.peek(bytes)? else { break };
+                // The note first: see the module `slab`.
+                cell.store(candidate.addr.raw(), Ordering::Release);
+                self.slab.commit(candidate)?;
+                filled += 1;
+            }
+        }
+        if filled > 0 {
+            self.clients.finish(caller, RackAnswer::Done(filled as u64));
+        }
+        Ok(filled > 0)
+    }
+
+    /// Tries again for those who wait for a leaving page.
+    pub(super) fn feed_starved(&mut self, now: Instant) -> anyhow::Result<()> {
+        if self.starved.is_empty() {
+            return Ok(());
+        }
+        let quiet = self.slab.leaving().is_empty();
+        for starved in std::mem::take(&mut self.starved) {
+            let Starved { caller, bytes, count, deadline } = starved;
+            if self.refill_here(caller, bytes, count)? {
+                continue;
+            }
+            if quiet || now > deadline {
+                self.refill_elsewhere(caller, bytes, count, Vec::new())?;
+            } else {
+                self.starved.push(starved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what stands in the caller's outbox: objects of this rack at once, the others by an
+    /// exchange with their home.
+    fn release(&mut self, caller: Caller) -> anyhow::Result<()> {
+        let Some(client) = self.client(caller) else { return Ok(()) };
+        let file = std::sync::Arc::clone(&client.file);
+        let Ok(slot) = file.thread(caller.thread) else { return Ok(()) };
+        let page_size = self.rack.geometry.page_size;
+        let mut refused = 0;
+        let mut elsewhere: Vec<GlobalAddr> = Vec::new();
+        for cell in &slot.outbox {
+            let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
+            if addr.is_null() {
+                continue;
+            }
+            let page = addr.page(page_size);
+            if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
+                refused += u64::from(self.slab.free(addr)?.is_err());
+                cell.store(0, Ordering::Release);
+            } else {
+                elsewhere.push(addr);
+            }
+        }
+        if elsewhere.is_empty() {
+            self.clients.finish(caller, RackAnswer::Done(refused));
+            return Ok(());
+        }
+        let release = self.exchanges.open_release(caller, refused);
+        self.free_elsewhere(caller.client, caller.thread, Some(release), &elsewhere)?;
+        self.close_release_if_done(release);
+        Ok(())
+    }
+
+    /// Sends objects back to their homes. Objects that have none are struck out and counted.
+    pub(super) fn free_elsewhere(
+        &mut self,
+        client: ClientId,
+        thread: u16,
+        release: Option<u64>,
+        addrs: &[GlobalAddr],
+    ) -> anyhow::Result<()> {
+        let page_size = self.rack.geometry.page_size;
+        let mut by_home = std::collections::BTreeMap::<_, Vec<GlobalAddr>>::new();
+        let mut homeless = Vec::new();
+        for addr in addrs {
+            match addr.page(page_size).and_then(|page| self.home_of(page)) {
+                Some(home) => by_home.entry(home).or_default().push(*addr),
+                None => homeless.push(*addr),
+            }
+        }
+        if !homeless.is_empty() {
+            if let Some(slot) = self.clients.0.get(&client).and_then(|c| c.thread(thread)) {
+                strike(slot, &homeless);
+            }
+            self.exchanges.refuse(release, homeless.len() as u64);
+        }
+        for (home, addrs) in by_home {
+            for addrs in addrs.chunks(rackpool_shm::metadata::PEER_BATCH) {
+                let addrs = addrs.to_vec();
+                self.exchanges.count_job(release);
+                if let Some(client) = self.clients.0.get_mut(&client) {
+                    client.returning += 1;
+                }
+                let job = Job::Free { client: Some((client, thread)), release, addrs };
+                self.begin_exchange(home, job)?;
+            }
+        }
+        Ok(())
+    }
+}

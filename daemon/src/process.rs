@@ -1,0 +1,43 @@
+//! Telling one process from another, also from a later one with the same id.
+
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// When the process started, in the kernel's ticks; `None` when there is no such process.
+pub(crate) fn started(pid: u64) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything; the fields after it do not.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let is_zombie = fields.next()? == "Z";
+    // Field 22 of the file, 1 being the process id and 3 the state just taken.
+    let started = fields.nth(18)?.parse().ok()?;
+    (!is_zombie).then_some(started)
+}
+
+/// Whether the process that started then is still there.
+pub(crate) fn is_alive(pid: u64, started_at: u64) -> bool {
+    started(pid) == Some(started_at)
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub(crate) fn watch(pid: u64) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let me = u64::from(std::process::id());
+        let started_at = started(me).unwrap();
+        assert!(is_alive(me, started_at));
+        assert!(!is_alive(me, started_at + 1));
+        assert_eq!(started(0), None);
+        assert!(watch(me).is_some());
+    }
+}

@@ -1,0 +1,82 @@
+//! The daemon's memory as its fabric sees it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rackpool_fabric::emulated::Mapper;
+use rackpool_fabric::{MemoryRegion, OutOfRange};
+use rackpool_ring::client_file::ClientFile;
+use rackpool_shm::Mapping;
+use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A mapping that the fabric may read and write.
+#[derive(Debug)]
+pub(crate) struct Region<M>(pub(crate) M);
+
+/// Something that is a mapping, or has one.
+pub(crate) trait HasMapping: Send + Sync {
+    fn mapping(&self) -> &Mapping;
+}
+
+impl HasMapping for Mapping {
+    fn mapping(&self) -> &Mapping {
+        self
+    }
+}
+
+impl HasMapping for Arc<ClientFile> {
+    fn mapping(&self) -> &Mapping {
+        self.memory()
+    }
+}
+
+impl<M: HasMapping> Region<M> {
+    fn out_of_range(&self, offset: u64, len: u64) -> OutOfRange {
+        OutOfRange { offset, len, region_len: self.0.mapping().len() }
+    }
+
+    fn cell(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
+        self.0.mapping().view(offset).map_err(|_| self.out_of_range(offset, 8))
+    }
+}
+
+impl<M: HasMapping> MemoryRegion for Region<M> {
+    fn len(&self) -> u64 {
+        self.0.mapping().len()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let len = into.len() as u64;
+        self.0.mapping().read(offset, into).map_err(|_| self.out_of_range(offset, len))
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        let len = from.len() as u64;
+        self.0.mapping().write(offset, from).map_err(|_| self.out_of_range(offset, len))
+    }
+
+    fn load(&self, offset: u64) -> Result<u64, OutOfRange> {
+        Ok(self.cell(offset)?.load(Ordering::Acquire))
+    }
+
+    fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange> {
+        self.cell(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn full_fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Maps what peers of the emulated fabric pass.
+#[derive(Debug)]
+pub(crate) struct PeerMapper;
+
+impl Mapper for PeerMapper {
+    fn map(&self, fd: OwnedFd, len: u64) -> std::io::Result<Arc<dyn MemoryRegion>> {
+        let mapping = Mapping::new(&fd, len)?;
+        mapping.advise_huge();
+        Ok(Arc::new(Region(mapping)))
+    }
+}

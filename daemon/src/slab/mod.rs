@@ -1,0 +1,201 @@
+//! Which objects of this rack are in use: the slab allocator over the rack metadata.
+//!
+//! The metadata is the truth; what is kept here in private memory is derived from it when the
+//! daemon starts. Handing out is done in two steps, so that the caller can note the object where
+//! it goes before it counts as in use: a crash between the steps leaves a note of a free object,
+//! which is struck out at the next start, and never an object that nobody has.
+
+mod adopt;
+mod object;
+mod run;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use rackpool_model::{
+    FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
+};
+use rackpool_shm::OutOfBounds;
+use rackpool_shm::metadata::{PageUse, RackMetadata};
+use rackpool_sync::atomic::Ordering;
+
+/// Which frame holds a page; every page bound to a frame of this rack is in it, free ones too.
+pub(crate) type PageTable = DashMap<PageId, FrameId>;
+
+/// A free object that is about to be handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) addr: GlobalAddr,
+    kind: CandidateKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CandidateKind {
+    Object { frame: FrameId, class: SizeClass, index: u32 },
+    Run { first: PageId, pages: u32 },
+}
+
+/// The rack's own metadata contradicts itself: the file was changed by something else.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SlabError {
+    #[error("the rack metadata is damaged: {0}")]
+    Bounds(#[from] OutOfBounds),
+    #[error("the rack metadata is damaged: {0}")]
+    Transition(#[from] rackpool_model::PageTransitionError),
+}
+
+/// An address that is no object in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotAllocated;
+
+/// What the allocator derives of a frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct FrameState {
+    free_objects: u32,
+    /// Where to look for a free object first, in words of the bitmap.
+    hint: u32,
+    listed: bool,
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    metadata: Arc<RackMetadata>,
+    page_size: PageSize,
+    table: PageTable,
+    frames: Vec<FrameState>,
+    /// Free pages by id, so that runs are found.
+    free_pages: BTreeMap<PageId, FrameId>,
+    /// Frames of each class with free objects, the most recent last.
+    partial: Vec<Vec<FrameId>>,
+    /// Frames whose page is leaving and that wait for their last user.
+    leaving: Vec<FrameId>,
+    allocated_bytes: u64,
+}
+
+impl Slab {
+    /// What is known of a page: its frame, its word, and what it is used for.
+    pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
+        let frame = *self.table.get(&page)?;
+        let word = self.word(frame).ok()?;
+        let usage = self.metadata.header(frame).ok()?.kind();
+        (word.page() == page).then_some((frame, word, usage))
+    }
+
+    /// Frames that hold no page.
+    pub(crate) fn free_frames(&self) -> u32 {
+        u32::try_from(self.free_pages.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes in objects in use.
+    pub(crate) const fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes
+    }
+
+    /// A free object of at least `bytes` bytes, or `None` when the rack has no room for it. The
+    /// caller notes it where it goes and then calls [`Self::commit`].
+    pub(crate) fn peek(&mut self, bytes: u64) -> Result<Option<Candidate>, SlabError> {
+        match SizeClass::for_bytes(bytes, self.page_size) {
+            Some(class) => self.peek_object(class),
+            None => Ok(self.peek_run(bytes)),
+        }
+    }
+
+    /// The candidate is in use from now on.
+    pub(crate) fn commit(&mut self, candidate: Candidate) -> Result<(), SlabError> {
+        match candidate.kind {
+            CandidateKind::Object { frame, class, index } => {
+                self.commit_object(frame, class, index)
+            }
+            CandidateKind::Run { first, pages } => self.commit_run(first, pages),
+        }
+    }
+
+    /// Whether the address is an object in use.
+    pub(crate) fn is_allocated(&self, addr: GlobalAddr) -> bool {
+        let Some((frame, word, usage)) = addr.page(self.page_size).and_then(|p| self.lookup(p))
+        else {
+            return false;
+        };
+        let offset = addr.offset(self.page_size);
+        word.is_readable()
+            && match PageUse::from_raw(usage, self.page_size) {
+                PageUse::Unused => false,
+                PageUse::Run { index, .. } => index == 0 && offset == 0,
+                PageUse::Slab(class) => self.object_is_used(frame, class, offset),
+            }
+    }
+
+    /// Takes an object back.
+    pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<Result<(), NotAllocated>, SlabError> {
+        if !self.is_allocated(addr) {
+            return Ok(Err(NotAllocated));
+        }
+        let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
+        let Some((frame, _, usage)) = found else { return Ok(Err(NotAllocated)) };
+        match PageUse::from_raw(usage, self.page_size) {
+            PageUse::Slab(class) => {
+                self.free_object(frame, class, addr.offset(self.page_size))?;
+            }
+            PageUse::Run { pages, .. } => self.free_run(frame, pages)?,
+            PageUse::Unused => return Ok(Err(NotAllocated)),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Frames whose page is leaving.
+    pub(crate) fn leaving(&self) -> &[FrameId] {
+        &self.leaving
+    }
+
+    /// The page that a frame holds or is bound to.
+    pub(crate) fn page_of(&self, frame: FrameId) -> Result<PageId, SlabError> {
+        Ok(self.word(frame)?.page())
+    }
+
+    /// The last user of a leaving page has gone: its frame is free.
+    pub(crate) fn drained(&mut self, frame: FrameId) -> Result<(), SlabError> {
+        let word = self.word(frame)?;
+        self.metadata.header(frame)?.set_kind(PageUse::Unused);
+        self.step(frame, PageEvent::Drained)?;
+        self.leaving.retain(|left| *left != frame);
+        self.free_pages.insert(word.page(), frame);
+        Ok(())
+    }
+
+    fn word(&self, frame: FrameId) -> Result<PageWord, OutOfBounds> {
+        Ok(PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire)))
+    }
+
+    /// Changes a page word. Only this thread does, so a plain store is enough.
+    fn step(&self, frame: FrameId, event: PageEvent) -> Result<PageWord, SlabError> {
+        let next = self.word(frame)?.apply(event)?;
+        self.metadata.word(frame)?.store(next.raw(), Ordering::Release);
+        Ok(next)
+    }
+
+    /// The page of a frame is no longer in use; it leaves when nobody is in it.
+    fn leave(&mut self, frame: FrameId) -> Result<(), SlabError> {
+        self.step(frame, PageEvent::Left)?;
+        self.leaving.push(frame);
+        Ok(())
+    }
+
+    fn state(&self, frame: FrameId) -> Result<Option<PageState>, SlabError> {
+        Ok(self.word(frame)?.state())
+    }
+
+    fn address(&self, page: PageId, offset: u64) -> Result<GlobalAddr, SlabError> {
+        GlobalAddr::new(page, offset, self.page_size).map_err(|_| {
+            SlabError::Bounds(OutOfBounds { offset, len: 0, mapped: self.page_size.bytes() })
+        })
+    }
+
+    fn index(frame: FrameId) -> usize {
+        frame.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;
