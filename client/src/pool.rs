@@ -150,8 +150,22 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), AccessError> {
-        let transfers = reads.iter_mut().map(|read| (read.addr, Bytes::Read(&mut *read.into)));
+        self.read_many(reads.iter_mut().map(|read| (read.addr, &mut *read.into)))
+    }
+
+    /// [`Pool::read_batch`] for requests that come from elsewhere: addresses and what to fill.
+    pub fn read_many<'a>(
+        &self,
+        reads: impl Iterator<Item = (GlobalAddr, &'a mut [u8])>,
+    ) -> Result<(), AccessError> {
+        let transfers = reads.map(|(addr, into)| (addr, Bytes::Read(into)));
         self.with(|thread| thread.transfer_batch(transfers))?
+    }
+
+    /// Whether `addr` lies in the rack this pool is used from, so that reading it costs a memory
+    /// access and no round trip. True now; pages may move.
+    pub fn is_local(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        self.with(|thread| thread.is_local(addr))?
     }
 
     /// Writes in the given order; writes to one other rack that follow each other take one round

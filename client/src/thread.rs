@@ -77,6 +77,16 @@ impl Thread {
         Ok(known)
     }
 
+    /// Whether the page of an address is in this rack.
+    pub(crate) fn is_local(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        let target = self.target(addr, 1)?;
+        let known = match self.translations.get(target.page) {
+            Some(known) => known,
+            None => self.fetch_translation(&target)?,
+        };
+        Ok(matches!(known.place, Place::Local { .. }))
+    }
+
     fn fetch_translation(&mut self, target: &Target) -> Result<Translation, AccessError> {
         let Target { addr, page, .. } = *target;
         let deadline = Instant::now() + self.connection.request_timeout();

@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) address: String,
     pub(crate) announcement: RackAnnouncement,
     pub(crate) figures: Arc<Figures>,
+    /// The pages the memory has already.
+    known: Option<PageRange>,
     questions: mpsc::Receiver<Question>,
 }
 
@@ -92,9 +94,10 @@ impl Link {
         address: String,
         announcement: RackAnnouncement,
         figures: Arc<Figures>,
+        known: Option<PageRange>,
     ) -> (Self, Asker) {
         let (sender, questions) = mpsc::channel(64);
-        (Self { address, announcement, figures, questions }, Asker(sender))
+        (Self { address, announcement, figures, known, questions }, Asker(sender))
     }
 
     /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
@@ -114,6 +117,13 @@ impl Link {
         connection.send(MetadataRequest::Register(self.announcement.clone())).await?;
         match connection.receive().await?.message {
             MetadataReply::Registered { pages, lease_ms } => {
+                if self.known.is_some_and(|known| known != pages) {
+                    bail!(
+                        "the metadata server at {} gives this memory other pages than it has: it \
+                         has lost its store; bring the store back",
+                        self.address
+                    );
+                }
                 Ok((connection, pages, Duration::from_millis(lease_ms)))
             }
             MetadataReply::Refused(refusal) => bail!(refusal),

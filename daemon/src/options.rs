@@ -28,6 +28,9 @@ pub struct Options {
     /// Bandwidth of each direction of the emulated fabric in Gbit/s.
     #[arg(long, default_value_t = 100.0)]
     pub bandwidth_gbps: f64,
+    /// Stop when standard input ends: for programs that start daemons and may be killed.
+    #[arg(long)]
+    pub stop_with_stdin: bool,
 }
 
 fn parse_rack(text: &str) -> Result<RackId, String> {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use rackpool_model::{
@@ -74,7 +75,7 @@ impl Rack {
             .context("can't map the frames: is there enough address space?")?;
         frames.advise_huge();
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
-        let incarnation = Incarnation(metadata.superblock()?.incarnation().0 + 1);
+        let incarnation = next_incarnation(metadata.superblock()?.incarnation());
         metadata.superblock()?.set_incarnation(incarnation);
         Ok(Self {
             directory,
@@ -104,6 +105,14 @@ impl Rack {
         self.metadata.superblock()?.set_first_page(first);
         Ok(())
     }
+}
+
+/// Larger than the life before, also than lives of the same rack with other memory: those began
+/// earlier.
+fn next_incarnation(last: Incarnation) -> Incarnation {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now_ns = u64::try_from(now.as_nanos()).unwrap_or(0);
+    Incarnation(now_ns.max(last.0 + 1))
 }
 
 fn frames_bytes(geometry: &Geometry) -> u64 {

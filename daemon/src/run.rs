@@ -49,10 +49,10 @@ async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
         control_path: rack.directory.control_socket().display().to_string(),
         fabric_address: fabric.address(),
     };
-    let (link, asker) =
-        Link::new(options.metadata.clone(), announcement.clone(), Arc::clone(&figures));
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
+    let address = options.metadata.clone();
+    let (link, asker) = Link::new(address, announcement.clone(), Arc::clone(&figures), known);
     let registered = link.register(known.is_none()).await?;
     if let (None, Some(pages)) = (known, registered) {
         rack.bind_pages(pages.first)?;
@@ -90,6 +90,7 @@ async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
         kept = link.keep(Arc::clone(&waker)) => kept,
         () = follow_notices(&mut noticed, &asker, &control) => Ok(()),
         _ = plane_ended.recv() => Ok(()),
+        () = crate::process::stdin_closed(options.stop_with_stdin) => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };

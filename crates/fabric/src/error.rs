@@ -16,7 +16,9 @@ pub enum ErrorClass {
 #[non_exhaustive]
 pub enum FabricError {
     /// The endpoint has as many requests in flight as it can have.
-    #[error("{in_flight} requests are in flight and {asked} more do not fit: poll, then post again")]
+    #[error(
+        "{in_flight} requests are in flight and {asked} more do not fit: poll, then post again"
+    )]
     QueueFull {
         /// Requests in flight.
         in_flight: usize,
@@ -244,4 +246,3 @@ pub enum StartError {
         source: std::io::Error,
     },
 }
-

@@ -11,8 +11,9 @@
 mod error;
 mod fabric;
 mod region;
+mod regions;
 
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod emulated;
 

@@ -112,12 +112,14 @@ impl Membership {
         standing.until = Some(now.after(self.lease));
     }
 
-    /// Ends the rack's lease.
-    pub fn end(&mut self, rack: RackId) {
-        if let Some(standing) = self.racks.get_mut(&rack)
-            && standing.until.take().is_some()
-        {
+    /// Ends the rack's lease. `changed` as for [`Self::grant`]: it registered and left in one step.
+    pub fn end(&mut self, rack: RackId, changed: bool) {
+        let standing = self.racks.entry(rack).or_default();
+        if standing.until.take().is_some() || changed {
             self.version += 1;
+        }
+        if changed {
+            *standing = Standing::default();
         }
     }
 
@@ -128,7 +130,7 @@ impl Membership {
         };
         let expired: Vec<RackId> = self.racks.iter().filter_map(over).collect();
         for &rack in &expired {
-            self.end(rack);
+            self.end(rack, false);
         }
         expired
     }

@@ -21,8 +21,8 @@ impl KeyChooser {
         match workload.distribution {
             Distribution::Uniform => Self::Uniform(Uniform::new(records)),
             Distribution::Latest => Self::Latest(Latest::new(records.saturating_sub(1))),
-            // As YCSB: room for twice the inserts expected, so that the popular records stay the same while
-            // records are inserted; what is drawn but not there yet is drawn again.
+            // As YCSB: room for twice the inserts expected, so that the popular records stay the
+            // same while records are inserted; what is drawn but not there yet is drawn again.
             Distribution::Zipfian => {
                 let expected = operations * u64::from(workload.mix.insert) * 2 / 100;
                 Self::Zipfian(ScrambledZipfian::new(records + expected + 1))

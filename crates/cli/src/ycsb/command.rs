@@ -29,7 +29,7 @@ pub enum CommandError {
         cause: std::io::Error,
     },
     /// The run finished, but records were missing or wrong.
-    #[error("the run was not clean:\n{}", problems.join("\n"))]
+    #[error("records were missing or wrong, see below the table")]
     Unclean {
         /// One line for each kind of problem and workload.
         problems: Vec<String>,
@@ -39,8 +39,8 @@ pub enum CommandError {
 /// Runs what the options ask for, prints the table on standard output and writes `--json`.
 ///
 /// # Errors
-/// When the options make no sense, the run or the writing fails, or records were missing or wrong; in the last
-/// case table and JSON are there nevertheless.
+/// When the options make no sense, the run or the writing fails, or records were missing or wrong;
+/// in the last case table and JSON are there nevertheless.
 pub fn command(options: &Options, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
     let plan = options.plan()?;
     let session = run(&plan, factory, Progress::new(options.quiet))?;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A 64-bit counter on its own pair of cache lines, so that counting on one core does not slow another.
+/// A 64-bit counter on its own pair of cache lines, so that counting on one core does not slow
+/// another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct SharedCounter(AtomicU64);
@@ -19,7 +20,7 @@ impl SharedCounter {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sets the value. For the counter's one writer, or under a lock.
+    /// Sets the value. For the counter's one writer, under a lock, or where all set the same.
     pub(super) fn publish(&self, value: u64) {
         // SYNC: pairs with the load in `SharedCounter::get`.
         self.0.store(value, Ordering::Release);

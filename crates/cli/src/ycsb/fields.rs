@@ -1,7 +1,7 @@
 //! How a record's fields lie in one value.
 //!
-//! One field: the value is the field. Several: each is its length (4 bytes, little-endian) and its bytes, one
-//! after the other.
+//! One field: the value is the field. Several: each is its length (4 bytes, little-endian) and its
+//! bytes, one after the other.
 
 use super::key::KeyName;
 use super::payload;

@@ -4,7 +4,8 @@ use super::generator::fnv_hash64;
 
 /// A record's key: `user` and the FNV hash of its number in decimal digits.
 ///
-/// YCSB's `buildKeyName` with its defaults `insertorder=hashed` and `zeropadding=1` (which pads nothing).
+/// YCSB's `buildKeyName` with its defaults `insertorder=hashed` and `zeropadding=1` (which pads
+/// nothing).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyName {
     bytes: [u8; Self::MAX_BYTES],

@@ -1,8 +1,10 @@
-//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A, B, C, D and F, against any key-value store.
+//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A, B, C, D and F, against any key-value
+//! store.
 //!
 //! Keys, field rules, mixes and distributions follow YCSB's own `CoreWorkload`
-//! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results can be set beside
-//! those of other systems. Workload E (scans) is absent: a hash table has no order to scan in.
+//! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results can be
+//! set beside those of other systems. Workload E (scans) is absent: a hash table has no order to
+//! scan in.
 //!
 //! A run is: [`Options`] (command line) -> [`Plan`] (checked) -> [`run`] over a [`StoreFactory`] ->
 //! [`Session`] (results, serializable) -> [`render`] (table) or `report::write` (plots and HTML).
@@ -28,7 +30,7 @@ mod worker;
 mod workload;
 
 #[cfg(test)]
-mod memory_store;
+pub(crate) mod memory_store;
 
 pub use command::{CommandError, command};
 pub use fields::{Layout, LayoutError};
@@ -44,4 +46,4 @@ pub use summary::{
 pub use table::{Style, render};
 pub use workload::{Distribution, Mix, Operation, Workload, WorkloadName};
 
-pub(crate) use text::{grouped, latency, micros};
+pub(crate) use text::{grouped, latency, rounded};

@@ -33,7 +33,8 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = Self::THREADS)]
     pub threads: usize,
 
-    /// How records are chosen, in place of each workload's own way (latest for D, zipfian for the others).
+    /// How records are chosen, in place of each workload's own way (latest for D, zipfian for the
+    /// others).
     #[arg(short, long, value_enum)]
     pub distribution: Option<Distribution>,
 
@@ -49,11 +50,13 @@ pub struct Options {
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true)]
     pub read_all_fields: bool,
 
-    /// Whether an update writes all fields or one. With several fields in a value, one costs a read before.
+    /// Whether an update writes all fields or one. With several fields in a value, one costs a read
+    /// before.
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = false)]
     pub write_all_fields: bool,
 
-    /// Seed of the choices: the same seed gives each thread the same operations on the same records.
+    /// Seed of the choices: the same seed gives each thread the same operations on the same
+    /// records.
     #[arg(long, value_name = "N", default_value_t = Self::SEED)]
     pub seed: u64,
 
@@ -66,6 +69,7 @@ pub struct Options {
     pub no_load: bool,
 
     /// Check that every value read was written for its key; a wrong one makes the command fail.
+    /// Checking lowers throughput a little; it is no part of the latencies.
     #[arg(long)]
     pub verify: bool,
 

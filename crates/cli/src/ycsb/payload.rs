@@ -1,8 +1,9 @@
 //! Field contents that name their key: what `--verify` checks.
 //!
-//! A field begins with its writer's nonce (8 bytes, little-endian); the rest is a stream of pseudo-random
-//! bytes that follows from key, field number and nonce. A reader who knows the key computes it again. Bytes of
-//! another key, of another field, or of two writes mixed do not pass, except once in 2^64 for each 8 bytes.
+//! A field begins with its writer's nonce (8 bytes, little-endian); the rest is a stream of
+//! pseudo-random bytes that follows from key, field number and nonce. A reader who knows the key
+//! computes it again. Bytes of another key, of another field, or of two writes mixed do not pass,
+//! except once in 2^64 for each 8 bytes.
 
 /// Bytes of the nonce at the beginning of a field.
 const NONCE_BYTES: usize = 8;
@@ -27,7 +28,8 @@ pub(super) fn is_genuine(key: &[u8], field: usize, bytes: &[u8]) -> bool {
     rest.chunks(NONCE_BYTES).all(|chunk| *chunk == stream.next().to_le_bytes()[..chunk.len()])
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014).
 struct Stream(u64);
 
 impl Stream {

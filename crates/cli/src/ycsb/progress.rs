@@ -1,6 +1,10 @@
 //! Progress on the terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use super::text::{grouped, rounded};
 
 /// Shows how far a run is, on standard error; nothing where that is no terminal.
 #[derive(Debug, Clone, Copy)]
@@ -19,9 +23,13 @@ impl Progress {
         let target =
             if self.hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let template = "{msg:<12} {bar:32.cyan/dim} {percent:>3}%  {human_pos} of {human_len}  \
-                        {per_sec}  {eta} left";
+                        {rate} ops/s  {eta} left";
         let style = ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
+                // Writing to a terminal line's buffer cannot fail.
+                let _ = out.write_str(&grouped(rounded(state.per_sec())));
+            })
             .progress_chars("━╸─");
         let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
         Bar(bar.with_message(title.to_owned()))

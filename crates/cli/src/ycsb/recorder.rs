@@ -18,7 +18,8 @@ const FIRST_BUCKET_NS: u64 = 20;
 
 /// Latencies by kind of operation, and of the workload's operations as a whole.
 ///
-/// As in YCSB, a read-modify-write counts as such and, once each, as the read and the update it consists of.
+/// As in YCSB, a read-modify-write counts as such and, once each, as the read and the update it
+/// consists of.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     all: Histogram<u64>,

@@ -4,7 +4,8 @@ use std::error::Error;
 
 /// One worker thread's own handle on a key-value store.
 ///
-/// A store is opened on the thread that uses it and never leaves it, so it needs neither locks nor `Send`.
+/// A store is opened on the thread that uses it and never leaves it, so it needs neither locks nor
+/// `Send`.
 pub trait Store {
     /// Replaces `value`'s contents by the pair's value. `Ok(false)`: no such key.
     ///
@@ -12,14 +13,15 @@ pub trait Store {
     /// When the store cannot answer; the run ends with this error.
     fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError>;
 
-    /// Replaces the whole value of a pair that exists. `Ok(false)`: no such key, and nothing was written.
+    /// Replaces the whole value of a pair that exists. `Ok(false)`: no such key, and nothing was
+    /// written.
     ///
     /// # Errors
     /// When the store cannot answer; the run ends with this error.
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError>;
 
-    /// Stores a pair; one that is there already is replaced (a second load of the same keys succeeds).
-    /// When it returns, every thread's reads find the key.
+    /// Stores a pair; one that is there already is replaced (a second load of the same keys
+    /// succeeds). When it returns, every thread's reads find the key.
     ///
     /// # Errors
     /// When the pair could not be stored; the run ends with this error.
@@ -28,8 +30,8 @@ pub trait Store {
 
 /// Opens a [`Store`] for each worker thread.
 pub trait StoreFactory: Sync {
-    /// Opens the store of worker `thread` (counted from 0). Called on that worker's own thread, before the
-    /// clock starts, once for the load phase and once for each workload.
+    /// Opens the store of worker `thread` (counted from 0). Called on that worker's own thread,
+    /// before the clock starts, once for the load phase and once for each workload.
     ///
     /// # Errors
     /// When the store cannot be reached; the run ends with this error.

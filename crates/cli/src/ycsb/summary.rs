@@ -50,7 +50,8 @@ pub struct WorkloadResult {
     pub throughput: f64,
     /// Latency of all operations together.
     pub overall: LatencySummary,
-    /// Latency by kind of operation. A read-modify-write counts also as the read and the update in it.
+    /// Latency by kind of operation. A read-modify-write counts also as the read and the update in
+    /// it.
     pub by_operation: Vec<OperationResult>,
     /// The same by the rack the threads ran in.
     pub by_rack: Vec<RackResult>,
@@ -103,7 +104,7 @@ pub struct RackResult {
     pub threads: usize,
     /// Their operations.
     pub operations: u64,
-    /// Their operations per second of the phase.
+    /// Their operations per second, from the phase's start to the end of the rack's last thread.
     pub throughput: f64,
     /// Latency of their operations.
     pub overall: LatencySummary,
@@ -126,7 +127,8 @@ pub struct LatencySummary {
     pub p999_ns: u64,
     /// Longest, in nanoseconds.
     pub max_ns: u64,
-    /// The histogram for plotting: ascending, each about a tenth wider than the one before, no empty ones.
+    /// The histogram for plotting: ascending, each about a tenth wider than the one before, no
+    /// empty ones.
     pub buckets: Vec<Bucket>,
 }
 

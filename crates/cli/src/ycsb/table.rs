@@ -16,7 +16,8 @@ pub enum Style {
 }
 
 impl Style {
-    /// What suits standard output: colours on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+    /// What suits standard output: colours on a terminal, unless `NO_COLOR` is set
+    /// (<https://no-color.org>).
     pub fn of_stdout() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         if wanted && std::io::stdout().is_terminal() { Self::Coloured } else { Self::Plain }
@@ -42,8 +43,8 @@ const WORDS: usize = 2;
 
 type Row = [String; HEADINGS.len()];
 
-/// The session as a table: for each phase its operations by kind, then by rack where there are several, then
-/// what went wrong.
+/// The session as a table: for each phase its operations by kind, then by rack where there are
+/// several, then what went wrong.
 pub fn render(session: &Session, style: Style) -> String {
     let groups: Vec<Vec<Row>> = session.phases().map(rows).collect();
     let heads = [HEADINGS.map(str::to_owned), UNITS.map(str::to_owned)];

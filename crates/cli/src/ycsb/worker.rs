@@ -21,8 +21,10 @@ pub(super) struct Worker<'a> {
     records: &'a AcknowledgedCounter,
     rng: SmallRng,
     writer: ValueWriter,
-    /// The value read, and the value to be written.
+    /// The value read.
     value: Vec<u8>,
+    /// A whole new value, made before the clock starts.
+    fresh: Vec<u8>,
     pub(super) tally: Tally,
 }
 
@@ -62,15 +64,15 @@ impl<'a> Worker<'a> {
             corrupt: 0,
             examples: Vec::new(),
         };
-        Self { plan, store, records, rng, writer, value: Vec::new(), tally }
+        Self { plan, store, records, rng, writer, value: Vec::new(), fresh: Vec::new(), tally }
     }
 
     /// Stores record `number`.
     pub(super) fn load(&mut self, number: u64) -> Result<(), Failure> {
         let key = KeyName::new(number);
-        self.writer.write_all(&key, &mut self.value);
+        self.writer.write_all(&key, &mut self.fresh);
         let start = Instant::now();
-        self.store.insert(key.as_bytes(), &self.value).map_err(fail(Operation::Insert, key))?;
+        self.store.insert(key.as_bytes(), &self.fresh).map_err(fail(Operation::Insert, key))?;
         self.tally.recorder.record(Operation::Insert, start.elapsed());
         Ok(())
     }
@@ -101,46 +103,48 @@ impl<'a> Worker<'a> {
     }
 
     fn update(&mut self, key: KeyName) -> Result<(), Failure> {
-        let field = self.one_unless(self.plan.write_all_fields);
-        let Some(field) = field else {
-            self.writer.write_all(&key, &mut self.value);
-            let start = Instant::now();
-            let found = self.write(key)?;
-            self.tally.recorder.record(Operation::Update, start.elapsed());
-            self.note_miss(key, found);
-            return Ok(());
-        };
-        // One field of several: the others have to be read first, and that is part of the update.
+        let field = self.prepare(key);
         let start = Instant::now();
-        let (mut found, _) = self.timed_read(key)?;
-        if found {
-            self.renew(key, Some(field));
-            found = self.write(key)?;
-        }
+        // One field of several: the others have to be read first, and that is part of the update.
+        let found = match field {
+            Some(field) => self.timed_read(key)?.0 && self.write_one(key, field)?,
+            None => self.write_fresh(key)?,
+        };
         self.tally.recorder.record(Operation::Update, start.elapsed());
         self.note_miss(key, found);
         Ok(())
     }
 
     fn read_modify_write(&mut self, key: KeyName) -> Result<(), Failure> {
-        let field = self.one_unless(self.plan.write_all_fields);
+        let field = self.prepare(key);
         let start = Instant::now();
         let (found, read_time) = self.timed_read(key)?;
         // Checking is no part of the operation, but has to come before the value is changed.
         let checking = Instant::now();
         self.check(key, found, None);
-        let checked = checking.elapsed();
         self.tally.recorder.record_part(Operation::Read, read_time);
+        let checked = checking.elapsed();
         if found {
-            self.renew(key, field);
             let writing = Instant::now();
-            let still_there = self.write(key)?;
+            let still_there = match field {
+                Some(field) => self.write_one(key, field)?,
+                None => self.write_fresh(key)?,
+            };
             self.tally.recorder.record_part(Operation::Update, writing.elapsed());
             self.note_miss(key, still_there);
         }
         let time = start.elapsed().saturating_sub(checked);
         self.tally.recorder.record(Operation::ReadModifyWrite, time);
         Ok(())
+    }
+
+    /// Makes a fresh value, if all fields are to be written; else says which one.
+    fn prepare(&mut self, key: KeyName) -> Option<usize> {
+        let field = self.one_unless(self.plan.write_all_fields);
+        if field.is_none() {
+            self.writer.write_all(&key, &mut self.fresh);
+        }
+        field
     }
 
     fn timed_read(&mut self, key: KeyName) -> Result<(bool, Duration), Failure> {
@@ -150,7 +154,16 @@ impl<'a> Worker<'a> {
         Ok((found, start.elapsed()))
     }
 
-    fn write(&mut self, key: KeyName) -> Result<bool, Failure> {
+    fn write_fresh(&mut self, key: KeyName) -> Result<bool, Failure> {
+        self.store.update(key.as_bytes(), &self.fresh).map_err(fail(Operation::Update, key))
+    }
+
+    /// Writes the value just read, with new contents for one field.
+    fn write_one(&mut self, key: KeyName, field: usize) -> Result<bool, Failure> {
+        if let Err(error) = self.writer.write_one(&key, &mut self.value, field) {
+            self.note_corrupt(&error);
+            self.writer.write_all(&key, &mut self.value);
+        }
         self.store.update(key.as_bytes(), &self.value).map_err(fail(Operation::Update, key))
     }
 
@@ -158,21 +171,6 @@ impl<'a> Worker<'a> {
     fn one_unless(&mut self, all: bool) -> Option<usize> {
         let fields = self.plan.layout.field_count;
         (!all && fields > 1).then(|| self.rng.random_range(0..fields))
-    }
-
-    /// New contents for one field of the value just read, or for all.
-    fn renew(&mut self, key: KeyName, field: Option<usize>) {
-        let renewed = match field {
-            Some(field) => self.writer.write_one(&key, &mut self.value, field),
-            None => {
-                self.writer.write_all(&key, &mut self.value);
-                Ok(())
-            }
-        };
-        if let Err(error) = renewed {
-            self.note_corrupt(&error);
-            self.writer.write_all(&key, &mut self.value);
-        }
     }
 
     fn check(&mut self, key: KeyName, found: bool, field: Option<usize>) {

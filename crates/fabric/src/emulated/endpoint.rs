@@ -290,7 +290,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Executes the operations whose time has come, within the budget of one poll.
+    /// Executes the operations whose time has come, within the budget of one poll. A peer that
+    /// closes meanwhile and sleeps until `in_op` is 0 is woken by the next poll, in close().
     fn copy_due(
         &mut self,
         regions: &mut Regions,
@@ -302,11 +303,6 @@ impl Endpoint {
         self.link.fence();
         let copied = self.copy_within(COPY_BYTES_PER_POLL, regions, clock, events);
         self.link.store(Word::InOperation, 0)?;
-        // SYNC: pairs with the fence of arm(): the peer may be sleeping until in_op is 0.
-        self.link.fence();
-        if self.peer_closed()? {
-            self.sleep.wake();
-        }
         copied
     }
 

@@ -34,7 +34,8 @@ pub(super) struct Established {
 pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<Link, FabricError> {
     socket::check_user(socket)?;
     let memory = link::create_memory()?;
-    let copy = memory.try_clone().map_err(|error| FabricError::local("copy a descriptor", error))?;
+    let copy =
+        memory.try_clone().map_err(|error| FabricError::local("copy a descriptor", error))?;
     let link = Link::new(local.map(copy, LINK_BYTES)?, Side::Initiator)?;
     local.say_hello(socket, Some(&memory))?;
     Ok(link)
@@ -48,9 +49,7 @@ pub(super) fn finish(
     answer: Packet,
 ) -> Result<Established, FabricError> {
     let theirs = hello::decode(&answer.bytes)?;
-    let mut fds = answer.fds.into_iter();
-    let peer_wake = next_fd(&mut fds)?;
-    local.establish(theirs, socket, link, peer_wake, fds)
+    local.establish(theirs, Arc::new(socket), link, answer.fds.into_iter())
 }
 
 /// Acceptor: the initiator has said hello. When it can't be served it is told why.
@@ -59,17 +58,97 @@ pub(super) fn answer(
     socket: OwnedFd,
     greeting: Packet,
 ) -> Result<Established, FabricError> {
-    match check_greeting(local, &socket, greeting) {
-        Ok((theirs, link, peer_wake, fds)) => {
-            let established = local.establish(theirs, socket, link, peer_wake, fds.into_iter());
-            let established = established?;
-            local.say_hello(&established.socket, None)?;
-            Ok(established)
-        }
-        Err(error) => {
-            // A stranger that does not listen to the reason needs none.
-            let _ = socket::send(&socket, &hello::encode_refusal(&error.to_string()), &[]);
-            Err(error)
-        }
+    let socket = Arc::new(socket);
+    let result = accept(local, &socket, greeting);
+    if let Err(error) = &result {
+        // A stranger that does not listen to the reason needs none.
+        let _ = socket::send(&*socket, &hello::encode_refusal(&error.to_string()), &[]);
     }
+    result
+}
+
+fn accept(
+    local: &Local,
+    socket: &Arc<OwnedFd>,
+    greeting: Packet,
+) -> Result<Established, FabricError> {
+    socket::check_user(socket)?;
+    let theirs = hello::decode(&greeting.bytes)?;
+    let mut fds = greeting.fds.into_iter();
+    let memory = next_fd(&mut fds)?;
+    link::check_memory(&memory)?;
+    let link = Link::new(local.map(memory, LINK_BYTES)?, Side::Acceptor)?;
+    let established = local.establish(theirs, Arc::clone(socket), link, fds)?;
+    local.say_hello(socket, None)?;
+    Ok(established)
+}
+
+impl Local {
+    /// Sends this side's hello; the initiator's carries the link memory.
+    fn say_hello(&self, socket: &OwnedFd, memory: Option<&OwnedFd>) -> Result<(), FabricError> {
+        let regions = self.exports.iter().map(|export| export.len).collect();
+        let hello = Hello { rack: self.rack, incarnation: self.incarnation, regions };
+        let mut fds: Vec<_> = memory.iter().map(|memory| memory.as_fd()).collect();
+        fds.push(self.wake.as_fd());
+        fds.extend(self.exports.iter().map(|export| export.fd.as_fd()));
+        socket::send(socket, &hello.encode(), &fds)
+            .map_err(|errno| FabricError::local("greet the peer", errno))
+    }
+
+    /// Takes over what the peer's hello brought, after the link memory.
+    fn establish(
+        &self,
+        theirs: Hello,
+        socket: Arc<OwnedFd>,
+        link: Link,
+        mut fds: impl Iterator<Item = OwnedFd>,
+    ) -> Result<Established, FabricError> {
+        let peer_wake = next_fd(&mut fds)?;
+        check_wake(&peer_wake)?;
+        let mut remote = Vec::with_capacity(theirs.regions.len());
+        for len in theirs.regions {
+            let fd = next_fd(&mut fds)?;
+            check_export(&fd, len)?;
+            remote.push(self.map(fd, len)?);
+        }
+        if fds.next().is_some() {
+            return Err(FabricError::misbehaved("it sent more descriptors than it announced"));
+        }
+        let (peer, incarnation) = (theirs.rack, theirs.incarnation);
+        Ok(Established { peer, incarnation, link, remote, peer_wake, socket })
+    }
+
+    fn map(&self, fd: OwnedFd, len: u64) -> Result<Arc<dyn MemoryRegion>, FabricError> {
+        let memory = self
+            .mapper
+            .map(fd, len)
+            .map_err(|error| FabricError::local("map the memory of a peer", error))?;
+        if memory.len() < len {
+            return Err(FabricError::local("map the memory of a peer", "the mapping is too short"));
+        }
+        Ok(memory)
+    }
+}
+
+fn next_fd(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<OwnedFd, FabricError> {
+    fds.next().ok_or_else(|| FabricError::misbehaved("it sent fewer descriptors than it announced"))
+}
+
+/// Writing to the peer's wake-up must never block this side.
+fn check_wake(fd: &OwnedFd) -> Result<(), FabricError> {
+    match rustix::fs::fcntl_getfl(fd) {
+        Ok(flags) if flags.contains(OFlags::NONBLOCK) => Ok(()),
+        _ => Err(FabricError::misbehaved("writing to its wake-up may block")),
+    }
+}
+
+/// A file that is shorter than announced would fault when it is accessed. Devices have no size.
+fn check_export(fd: &OwnedFd, len: u64) -> Result<(), FabricError> {
+    let stat = rustix::fs::fstat(fd)
+        .map_err(|errno| FabricError::local("look at the memory of a peer", errno))?;
+    let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
+    if len == 0 || is_file && u64::try_from(stat.st_size).unwrap_or(0) < len {
+        return Err(FabricError::misbehaved(format!("it exports {len} B that are not there")));
+    }
+    Ok(())
 }

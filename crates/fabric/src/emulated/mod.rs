@@ -1,4 +1,19 @@
 //! Racks on one host, joined by shared memory and a model of latency and bandwidth.
+//!
+//! The formats, the states and what happens at each crash: `docs/design/fabric.md`.
+
+mod connector;
+mod copy;
+mod endpoint;
+mod handshake;
+mod hello;
+mod link;
+mod listener;
+mod model;
+mod provider;
+mod ring;
+mod sleep;
+mod socket;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,6 +24,8 @@ use std::time::Duration;
 use rackpool_model::{Incarnation, RackId};
 
 use crate::MemoryRegion;
+
+pub use provider::EmulatedFabric;
 
 /// Maps memory that a peer exports. The owner of the fabric provides it, because mapping is
 /// unsafe code.
@@ -42,4 +59,25 @@ pub struct EmulatedOptions {
     pub exports: Vec<ExportedRegion>,
     /// Maps what peers export.
     pub mapper: Arc<dyn Mapper>,
+}
+
+impl EmulatedOptions {
+    /// The defaults: 2 us and 100 Gbit/s, nothing exported yet.
+    #[must_use]
+    pub fn new(
+        rack: RackId,
+        incarnation: Incarnation,
+        listen: PathBuf,
+        mapper: Arc<dyn Mapper>,
+    ) -> Self {
+        Self {
+            rack,
+            incarnation,
+            listen,
+            latency: Duration::from_micros(2),
+            bandwidth_gbps: 100.0,
+            exports: Vec::new(),
+            mapper,
+        }
+    }
 }

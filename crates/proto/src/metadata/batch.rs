@@ -18,11 +18,11 @@ pub(super) struct Batch {
 
 /// What becomes of a rack's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeaseChange {
-    /// It starts anew; `changed`: with something that the other racks see.
-    Granted { changed: bool },
-    /// It ends.
-    Ended,
+pub(super) struct LeaseChange {
+    /// Whether it starts anew; else it ends.
+    pub(super) granted: bool,
+    /// Whether the rack registered with something that the others see.
+    pub(super) changed: bool,
 }
 
 /// An answer that waits for its batch.

@@ -64,9 +64,7 @@ impl Judge<'_> {
             let incarnation = announced.incarnation;
             self.batch.news.push(News::Joined { rack, incarnation, pages: run.pages, lost });
         }
-        let changed = changed
-            || self.batch.leases.get(&rack) == Some(&LeaseChange::Granted { changed: true });
-        self.batch.leases.insert(rack, LeaseChange::Granted { changed });
+        self.set_lease(rack, LeaseChange { granted: true, changed });
         let lease_ms = u64::try_from(self.membership.lease().as_millis()).unwrap_or(u64::MAX);
         Ok(MetadataReply::Registered { pages: run.pages, lease_ms })
     }
@@ -121,7 +119,7 @@ impl Judge<'_> {
         if !known.left {
             self.change(Change::RackLeft { rack });
             self.batch.news.push(News::Left { rack });
-            self.batch.leases.insert(rack, LeaseChange::Ended);
+            self.set_lease(rack, LeaseChange { granted: false, changed: false });
         }
         Ok(MetadataReply::Left)
     }
@@ -151,10 +149,15 @@ impl Judge<'_> {
     /// What is left of the rack's lease once this batch is durable.
     fn lease_left(&self, rack: RackId) -> Option<Duration> {
         match self.batch.leases.get(&rack) {
-            Some(LeaseChange::Granted { .. }) => Some(self.membership.lease()),
-            Some(LeaseChange::Ended) => None,
+            Some(change) => change.granted.then(|| self.membership.lease()),
             None => self.membership.lease_left(rack, self.now),
         }
+    }
+
+    fn set_lease(&mut self, rack: RackId, mut lease: LeaseChange) {
+        // What changed earlier in the batch is news still.
+        lease.changed |= self.batch.leases.get(&rack).is_some_and(|earlier| earlier.changed);
+        self.batch.leases.insert(rack, lease);
     }
 
     fn change(&mut self, change: Change) {

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 
-use super::batch::{Answer, Batch, LeaseChange};
+use super::batch::{Answer, Batch};
 use super::judge::Judge;
 use super::view::View;
 use super::{Action, BatchId, Change, ConnectionToken, Event, News, RecordError, Records};
@@ -157,7 +157,9 @@ impl Machine {
         match self.startup {
             Startup::Due => {
                 self.startup = Startup::Underway;
-                batch.changes.push(Change::Started { boot: self.settled.next_boot() });
+                let boot = self.settled.next_boot();
+                self.ahead.boot = boot;
+                batch.changes.push(Change::Started { boot });
             }
             Startup::Done if !self.waiting.is_empty() => self.decide_waiting(&mut batch),
             _ => return,
@@ -202,9 +204,10 @@ impl Machine {
             debug_assert!(applied.is_ok(), "the batch was applied to `ahead`: {applied:?}");
         }
         for (rack, change) in batch.leases {
-            match change {
-                LeaseChange::Granted { changed } => self.membership.grant(self.now, rack, changed),
-                LeaseChange::Ended => self.membership.end(rack),
+            if change.granted {
+                self.membership.grant(self.now, rack, change.changed);
+            } else {
+                self.membership.end(rack, change.changed);
             }
         }
         self.actions.extend(batch.news.into_iter().map(Action::Report));

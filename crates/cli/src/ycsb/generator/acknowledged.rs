@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::ycsb::counter::SharedCounter;
 
-/// YCSB's `AcknowledgedCounterGenerator`: hands out the numbers of records to insert, and names a record as
-/// newest only when it and all before it have been acknowledged by the store.
+/// YCSB's `AcknowledgedCounterGenerator`: hands out the numbers of records to insert, and names a
+/// record as newest only when it and all before it have been acknowledged by the store.
 #[derive(Debug)]
 pub(in crate::ycsb) struct AcknowledgedCounter {
     next: SharedCounter,

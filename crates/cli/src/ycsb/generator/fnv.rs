@@ -1,6 +1,7 @@
 //! The hash that scatters record numbers.
 
-/// FNV-1a (64 bits) over a number's 8 bytes, lowest first, read as a signed number without its sign.
+/// FNV-1a (64 bits) over a number's 8 bytes, lowest first, read as a signed number without its
+/// sign.
 ///
 /// YCSB's `Utils.fnvhash64`, which takes `Math.abs` of a Java `long`.
 pub(in crate::ycsb) fn fnv_hash64(number: u64) -> u64 {

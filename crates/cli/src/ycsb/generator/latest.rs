@@ -4,7 +4,8 @@ use rand::Rng;
 
 use super::Zipfian;
 
-/// YCSB's `SkewedLatestGenerator`: a Zipfian distance back from the newest record that is surely there.
+/// YCSB's `SkewedLatestGenerator`: a Zipfian distance back from the newest record that is surely
+/// there.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct Latest {
     distances: Zipfian,
@@ -16,7 +17,8 @@ impl Latest {
         Self { distances: Zipfian::new(newest) }
     }
 
-    /// A record number up to `newest`. As in YCSB record 0 is never drawn, unless it is the only one.
+    /// A record number up to `newest`. As in YCSB record 0 is never drawn, unless it is the only
+    /// one.
     pub(in crate::ycsb) fn next(&mut self, newest: u64, rng: &mut impl Rng) -> u64 {
         self.distances.grow(newest);
         newest.saturating_sub(self.distances.next(rng))

@@ -1,7 +1,8 @@
 //! YCSB's number generators: which record the next operation is about.
 //!
-//! All draw from a `rand` generator handed in, so one seed gives one sequence. YCSB's own random numbers
-//! (`java.util.Random`) are not reproduced: distributions agree with it, single draws do not.
+//! All draw from a `rand` generator handed in, so one seed gives one sequence. YCSB's own random
+//! numbers (`java.util.Random`) are not reproduced: distributions agree with it, single draws do
+//! not.
 
 mod acknowledged;
 mod fnv;

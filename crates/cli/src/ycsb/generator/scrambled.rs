@@ -4,8 +4,8 @@ use rand::Rng;
 
 use super::{Zipfian, fnv_hash64};
 
-/// YCSB's `ScrambledZipfianGenerator`: ranks of a Zipfian over ten thousand million items, hashed onto the
-/// records. How popular the top records are thus does not depend on how many there are.
+/// YCSB's `ScrambledZipfianGenerator`: ranks of a Zipfian over ten thousand million items, hashed
+/// onto the records. How popular the top records are thus does not depend on how many there are.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct ScrambledZipfian {
     ranks: Zipfian,

@@ -4,11 +4,12 @@ use rand::Rng;
 
 use super::THETA;
 
-/// YCSB's `ZipfianGenerator`: the method of Gray et al., "Quickly Generating Billion-Record Synthetic
-/// Databases", SIGMOD 1994, exact for the two first ranks and close for the others.
+/// YCSB's `ZipfianGenerator`: the method of Gray et al., "Quickly Generating Billion-Record
+/// Synthetic Databases", SIGMOD 1994, exact for the two first ranks and close for the others.
 ///
-/// Where the number of items grows, YCSB goes on using the first number in `eta`; here `eta` follows, as the
-/// paper defines it. From 100,000 items to 105,000 (workload D) `eta` differs by less than 0.1 %.
+/// Where the number of items grows, YCSB goes on using the first number in `eta`; here `eta`
+/// follows, as the paper defines it. From 100,000 items to 105,000 (workload D) `eta` differs by
+/// less than 0.1 %.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct Zipfian {
     items: u64,

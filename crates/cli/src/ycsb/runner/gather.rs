@@ -2,40 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::{Job, Phase, Report};
+use super::crew::Report;
+use super::{Job, Phase};
 use crate::ycsb::recorder::Recorder;
 use crate::ycsb::summary::{RackResult, Sample, WorkloadResult};
 
 impl Phase<'_> {
+    /// `records`: how many there were to choose from at the start.
     pub(super) fn gather(
         &self,
         records: u64,
         reports: Vec<Report>,
         timeline: Vec<Sample>,
     ) -> WorkloadResult {
-        let started = reports.iter().map(|report| report.started).min();
-        let ended = reports.iter().map(|report| report.ended).max();
-        let seconds = started
-            .zip(ended)
-            .map_or(0.0, |(started, ended)| ended.duration_since(started).as_secs_f64())
-            .max(1e-9);
-        let mut all = Recorder::new();
-        let mut racks = BTreeMap::<u16, (usize, Recorder)>::new();
+        let mut by_rack = BTreeMap::<u16, Vec<&Report>>::new();
         for report in &reports {
-            all.merge(&report.tally.recorder);
-            let rack = racks.entry(self.factory.rack_of(report.thread));
-            let (threads, recorder) = rack.or_insert_with(|| (0, Recorder::new()));
-            *threads += 1;
-            recorder.merge(&report.tally.recorder);
+            by_rack.entry(self.factory.rack_of(report.thread)).or_default().push(report);
         }
-        let by_rack = racks.into_iter().map(|(rack, (threads, recorder))| RackResult {
-            rack,
-            threads,
-            operations: recorder.operations(),
-            throughput: recorder.operations() as f64 / seconds,
-            overall: recorder.overall(),
-        });
-        let by_rack: Vec<_> = by_rack.collect();
+        let by_rack: Vec<_> =
+            by_rack.into_iter().map(|(rack, reports)| rack_result(rack, &reports)).collect();
+        let every: Vec<_> = reports.iter().collect();
+        let (recorder, seconds) = (merged(&every), seconds(&every));
         let (name, title, distribution) = self.names();
         let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum();
         WorkloadResult {
@@ -46,11 +33,11 @@ impl Phase<'_> {
             threads: self.plan.threads,
             records,
             value_bytes: self.plan.layout.value_bytes(),
-            operations: all.operations(),
+            operations: recorder.operations(),
             seconds,
-            throughput: all.operations() as f64 / seconds,
-            overall: all.overall(),
-            by_operation: all.by_kind(),
+            throughput: recorder.operations() as f64 / seconds,
+            overall: recorder.overall(),
+            by_operation: recorder.by_kind(),
             by_rack,
             timeline,
             missed: sum(|report| report.tally.missed),
@@ -69,4 +56,31 @@ impl Phase<'_> {
             }
         }
     }
+}
+
+fn rack_result(rack: u16, reports: &[&Report]) -> RackResult {
+    let recorder = merged(reports);
+    RackResult {
+        rack,
+        threads: reports.len(),
+        operations: recorder.operations(),
+        throughput: recorder.operations() as f64 / seconds(reports),
+        overall: recorder.overall(),
+    }
+}
+
+fn merged(reports: &[&Report]) -> Recorder {
+    let mut all = Recorder::new();
+    for report in reports {
+        all.merge(&report.tally.recorder);
+    }
+    all
+}
+
+/// From the first start to the last end, never zero.
+fn seconds(reports: &[&Report]) -> f64 {
+    let started = reports.iter().map(|report| report.started).min();
+    let ended = reports.iter().map(|report| report.ended).max();
+    let span = started.zip(ended).map(|(started, ended)| ended.duration_since(started));
+    span.unwrap_or_default().as_secs_f64().max(1e-9)
 }

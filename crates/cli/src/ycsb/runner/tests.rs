@@ -153,24 +153,37 @@ fn a_failing_store_ends_the_run_and_says_where() {
     );
 }
 
-#[test]
-fn a_store_that_does_not_open_ends_the_run() {
-    struct Closed;
-    impl StoreFactory for Closed {
-        fn open(&self, thread: usize) -> Result<Box<dyn crate::ycsb::Store + '_>, StoreError> {
-            if thread == 1 { Err(StoreError::new("no pool")) } else { MEMORY.open(thread) }
-        }
-        fn label(&self) -> String {
-            String::new()
-        }
-        fn rack_of(&self, _thread: usize) -> u16 {
-            0
+/// Stores in memory of which one does not open, or panics while opening.
+struct Closed {
+    memory: MemoryStores,
+    panics: bool,
+}
+
+impl StoreFactory for Closed {
+    fn open(&self, thread: usize) -> Result<Box<dyn crate::ycsb::Store + '_>, StoreError> {
+        match thread {
+            1 if self.panics => panic!("as the test wants"),
+            1 => Err(StoreError::new("no pool")),
+            _ => self.memory.open(thread),
         }
     }
-    static MEMORY: std::sync::LazyLock<MemoryStores> = std::sync::LazyLock::new(Default::default);
-    let plan = options(&[WorkloadName::A]).plan().unwrap();
-    let error = run(&plan, &Closed, Progress::new(true)).unwrap_err();
-    assert_eq!(error.to_string(), "worker 1 could not open its store: no pool");
+    fn label(&self) -> String {
+        String::new()
+    }
+    fn rack_of(&self, _thread: usize) -> u16 {
+        0
+    }
+}
+
+#[test]
+fn a_store_that_does_not_open_ends_the_run() {
+    let plan = Options { records: 1_000_000_000, ..options(&[WorkloadName::A]) }.plan().unwrap();
+    let refusal = |panics| {
+        let closed = Closed { memory: MemoryStores::default(), panics };
+        run(&plan, &closed, Progress::new(true)).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(false), "worker 1 could not open its store: no pool");
+    assert_eq!(refusal(true), "a worker panicked; its message is above");
 }
 
 #[test]

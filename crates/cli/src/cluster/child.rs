@@ -1,0 +1,143 @@
+//! One child process.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::wait_for;
+
+/// How long a process may take to stop cleanly.
+const STOP: Duration = Duration::from_secs(5);
+
+/// A process of the pool.
+#[derive(Debug)]
+pub struct Child {
+    program: &'static str,
+    log: PathBuf,
+    process: std::process::Child,
+}
+
+/// Finds a program of this project: beside this one, or where it was built.
+fn find(program: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("can't find this program's own file")?;
+    own.ancestors()
+        .skip(1)
+        .take(3)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+        .with_context(|| {
+            format!("{program} is not beside {}: build all with `cargo build`", own.display())
+        })
+}
+
+impl Child {
+    pub(super) fn start(
+        program: &'static str,
+        arguments: &[(&str, String)],
+        log: &Path,
+    ) -> anyhow::Result<Self> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("can't write {}", log.display()))?;
+        let mut command = Command::new(find(program)?);
+        for (name, value) in arguments {
+            command.arg(name).arg(value);
+        }
+        let process = command
+            .arg("--stop-with-stdin")
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            // A Ctrl-C in the terminal is for the one who started it.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("can't start {program}"))?;
+        Ok(Self { program, log: log.to_path_buf(), process })
+    }
+
+    /// The program's name.
+    #[must_use]
+    pub const fn program(&self) -> &'static str {
+        self.program
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where its messages go.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// That it has ended, in words with the end of its log.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        let status = self.process.try_wait().ok()??;
+        Some(format!("{} ended ({status}):\n{}", self.program, self.log_tail()))
+    }
+
+    pub(super) fn wait_until(
+        &mut self,
+        timeout: Duration,
+        mut ready: impl FnMut() -> bool,
+    ) -> anyhow::Result<()> {
+        let mut ended = None;
+        let in_time = wait_for(timeout, || {
+            ended = self.ended();
+            ended.is_some() || ready()
+        });
+        match ended {
+            Some(ended) => bail!(ended),
+            None if in_time => Ok(()),
+            None => bail!("{} is not ready in time:\n{}", self.program, self.log_tail()),
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.process.id())?), signal)
+            .with_context(|| format!("can't signal {}", self.program))
+    }
+
+    /// Kills it as `kill -9` does, and waits until it is gone.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+
+    pub(super) fn terminate(&self) {
+        // One that has ended needs no signal.
+        let _ = self.signal(Signal::SIGTERM);
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        Ok(self.process.wait()?)
+    }
+
+    pub(super) fn wait_or_kill(&mut self) -> anyhow::Result<()> {
+        if wait_for(STOP, || matches!(self.process.try_wait(), Ok(Some(_)))) {
+            return Ok(());
+        }
+        self.kill()?;
+        bail!("{} did not stop and was killed; see {}", self.program, self.log.display())
+    }
+}

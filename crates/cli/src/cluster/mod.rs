@@ -1,0 +1,268 @@
+//! A pool on this machine: a metadata server and rack daemons as child processes.
+//!
+//! The children stop when their standard input ends, so none of them outlives the process that
+//! started it, however that ends.
+
+mod child;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rackpool_client::RackId;
+
+pub use child::Child;
+
+/// How long a process may take to be ready.
+const START: Duration = Duration::from_secs(20);
+
+/// What a pool on this machine is like.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Folder of the pool's memory, on a file system that is memory.
+    pub dir: PathBuf,
+    /// File of the metadata server's store.
+    pub store: PathBuf,
+    /// How many racks.
+    pub racks: u16,
+    /// Memory of each rack in bytes.
+    pub memory: u64,
+    /// Page size in bytes.
+    pub page_size: u64,
+    /// Latency of the emulated fabric in microseconds.
+    pub latency_us: f64,
+    /// Bandwidth of the emulated fabric in Gbit/s.
+    pub bandwidth_gbps: f64,
+    /// How long a rack counts as alive without a heartbeat, in milliseconds.
+    pub lease_ms: u64,
+    /// Whether memory and store are removed when the pool stops.
+    pub ephemeral: bool,
+}
+
+impl ClusterOptions {
+    /// Two racks of 1 GiB in a fresh folder that goes when the pool stops.
+    pub fn ephemeral() -> anyhow::Result<Self> {
+        let memory = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let unique =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos();
+        let name = format!("rackpool-{}-{unique:x}", std::process::id());
+        Ok(Self {
+            dir: Path::new(memory).join(&name),
+            store: std::env::temp_dir().join(name).join("metadata.redb"),
+            racks: 2,
+            memory: 1 << 30,
+            page_size: 2 << 20,
+            latency_us: 2.0,
+            bandwidth_gbps: 100.0,
+            lease_ms: 2000,
+            ephemeral: true,
+        })
+    }
+
+    /// Where the metadata server writes its address.
+    #[must_use]
+    pub fn address_file(&self) -> PathBuf {
+        address_file(&self.dir)
+    }
+}
+
+/// Where the metadata server of the pool in `dir` writes its address.
+#[must_use]
+pub fn address_file(dir: &Path) -> PathBuf {
+    dir.join("metadata.addr")
+}
+
+/// The racks whose folders are in `dir`.
+pub fn racks_in(dir: &Path) -> anyhow::Result<Vec<RackId>> {
+    let entries = std::fs::read_dir(dir).with_context(|| {
+        format!("no pool in {}: start one with `rackpool up`, or name its --dir", dir.display())
+    })?;
+    let mut racks = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let rack = name.to_str().and_then(|name| name.strip_prefix("rack-"));
+        racks.extend(rack.and_then(|number| number.parse().ok()).map(RackId));
+    }
+    racks.sort_unstable();
+    Ok(racks)
+}
+
+/// The running processes.
+#[derive(Debug)]
+pub struct Cluster {
+    options: ClusterOptions,
+    metadata_address: String,
+    metadata: Child,
+    daemons: Vec<Child>,
+}
+
+impl Cluster {
+    /// Starts all processes and waits until each is ready.
+    pub fn start(options: ClusterOptions) -> anyhow::Result<Self> {
+        if options.racks == 0 || options.racks > 256 {
+            bail!("--racks {}: a pool has 1 to 256 racks", options.racks);
+        }
+        for folder in [options.dir.as_path(), options.store.parent().unwrap_or(Path::new("."))] {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("can't create {}", folder.display()))?;
+        }
+        let metadata = start_metadata(&options, "127.0.0.1:0")?;
+        let mut cluster = Self {
+            metadata_address: metadata_address(&options.dir)?,
+            options,
+            metadata,
+            daemons: Vec::new(),
+        };
+        for rack in 0..cluster.options.racks {
+            let daemon = cluster.start_daemon(RackId(rack))?;
+            cluster.daemons.push(daemon);
+        }
+        for rack in 0..cluster.options.racks {
+            cluster.wait_for_daemon(RackId(rack))?;
+        }
+        Ok(cluster)
+    }
+
+    /// What it was started with.
+    #[must_use]
+    pub const fn options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// The metadata server's address.
+    #[must_use]
+    pub fn metadata_address(&self) -> &str {
+        &self.metadata_address
+    }
+
+    /// The metadata server's process.
+    pub const fn metadata(&mut self) -> &mut Child {
+        &mut self.metadata
+    }
+
+    /// A rack daemon's process.
+    pub fn daemon(&mut self, rack: RackId) -> anyhow::Result<&mut Child> {
+        self.daemons.get_mut(usize::from(rack.0)).with_context(|| format!("there is no {rack}"))
+    }
+
+    /// Starts the metadata server again, at the same address, after it ended.
+    pub fn restart_metadata(&mut self) -> anyhow::Result<()> {
+        self.metadata.wait()?;
+        self.metadata = start_metadata(&self.options, &self.metadata_address)?;
+        Ok(())
+    }
+
+    /// Starts a daemon again after it ended, and waits until it serves.
+    pub fn restart_daemon(&mut self, rack: RackId) -> anyhow::Result<()> {
+        self.daemon(rack)?.wait()?;
+        let started = self.start_daemon(rack)?;
+        *self.daemon(rack)? = started;
+        self.wait_for_daemon(rack)
+    }
+
+    fn socket(&self, rack: RackId) -> PathBuf {
+        self.options.dir.join(format!("rack-{}", rack.0)).join("daemon.sock")
+    }
+
+    fn start_daemon(&self, rack: RackId) -> anyhow::Result<Child> {
+        let options = &self.options;
+        let arguments = [
+            ("--rack", rack.0.to_string()),
+            ("--dir", options.dir.display().to_string()),
+            ("--metadata", self.metadata_address.clone()),
+            ("--memory", options.memory.to_string()),
+            ("--page-size", options.page_size.to_string()),
+            ("--latency-us", options.latency_us.to_string()),
+            ("--bandwidth-gbps", options.bandwidth_gbps.to_string()),
+        ];
+        let log = options.dir.join(format!("rack-{}.log", rack.0));
+        Child::start("rackpool-daemon", &arguments, &log)
+    }
+
+    fn wait_for_daemon(&mut self, rack: RackId) -> anyhow::Result<()> {
+        let socket = self.socket(rack);
+        self.daemon(rack)?
+            .wait_until(START, || std::os::unix::net::UnixStream::connect(&socket).is_ok())
+    }
+
+    /// The first process that has ended by itself, in words.
+    pub fn ended(&mut self) -> Option<String> {
+        std::iter::once(&mut self.metadata).chain(&mut self.daemons).find_map(Child::ended)
+    }
+
+    /// Every process with its id, its role and its log.
+    pub fn processes(&self) -> impl Iterator<Item = &Child> {
+        std::iter::once(&self.metadata).chain(&self.daemons)
+    }
+
+    /// Stops all processes, the daemons first, and removes what does not outlive them.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        self.stop_processes()
+    }
+
+    fn stop_processes(&mut self) -> anyhow::Result<()> {
+        for daemon in &mut self.daemons {
+            daemon.terminate();
+        }
+        let mut result = Ok(());
+        for daemon in &mut self.daemons {
+            result = result.and(daemon.wait_or_kill());
+        }
+        self.metadata.terminate();
+        result = result.and(self.metadata.wait_or_kill());
+        if self.options.ephemeral {
+            let _ = std::fs::remove_dir_all(&self.options.dir);
+            if let Some(folder) = self.options.store.parent() {
+                let _ = std::fs::remove_dir_all(folder);
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // After `stop` there is nothing left to do.
+        let _ = self.stop_processes();
+    }
+}
+
+fn start_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Child> {
+    let file = options.address_file();
+    // What an earlier server wrote says nothing about this one.
+    let _ = std::fs::remove_file(&file);
+    let arguments = [
+        ("--listen", listen.to_owned()),
+        ("--store", options.store.display().to_string()),
+        ("--lease-ms", options.lease_ms.to_string()),
+        ("--address-file", file.display().to_string()),
+    ];
+    let log = options.dir.join("metadata.log");
+    let mut child = Child::start("rackpool-metaserver", &arguments, &log)?;
+    child.wait_until(START, || file.exists())?;
+    Ok(child)
+}
+
+/// The address of the metadata server of the pool in `dir`.
+pub fn metadata_address(dir: &Path) -> anyhow::Result<String> {
+    let file = address_file(dir);
+    let text = std::fs::read_to_string(&file).with_context(|| {
+        format!(
+            "no pool runs in {}: start one with `rackpool up`, or name its --dir",
+            dir.display()
+        )
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+/// Waits, looking every 2 ms, until the condition holds; whether it did in time.
+pub(crate) fn wait_for(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}

@@ -1,0 +1,21 @@
+//! What the `rackpool` command does.
+
+pub mod demo;
+mod signals;
+mod size;
+pub mod status;
+pub mod up;
+pub mod ycsb;
+
+use std::path::PathBuf;
+
+/// The folder of the pool unless another one is named.
+const DEFAULT_DIR: &str = "/dev/shm/rackpool";
+
+/// Which pool.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PoolFolder {
+    /// Folder of the pool.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
+    pub dir: PathBuf,
+}

@@ -1,0 +1,153 @@
+//! The figures of a report.
+
+mod distribution;
+mod percentiles;
+mod throughput;
+mod timeline;
+
+use plotters::style::RGBColor;
+use plotters_backend::DrawingBackend;
+
+use super::canvas::{Canvas, Error};
+use super::palette;
+use crate::ycsb::{WorkloadResult, latency};
+
+/// A figure of a report; each draws itself on every backend.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Figure {
+    Throughput,
+    Percentiles,
+    Distribution,
+    Timeline,
+}
+
+impl Figure {
+    /// All, in the order of the page.
+    pub(super) const ALL: [Self; 4] =
+        [Self::Throughput, Self::Percentiles, Self::Distribution, Self::Timeline];
+
+    /// Its file's name, without extension.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Percentiles => "latency-percentiles",
+            Self::Distribution => "latency-distribution",
+            Self::Timeline => "throughput-over-time",
+        }
+    }
+
+    /// What a reader who does not see it is told.
+    pub(super) fn caption(self, results: &[WorkloadResult]) -> String {
+        match self {
+            Self::Throughput => throughput::caption(results),
+            Self::Percentiles => percentiles::caption(results),
+            Self::Distribution => distribution::caption(results),
+            Self::Timeline => timeline::caption(results),
+        }
+    }
+
+    /// Width and height in logical pixels.
+    pub(super) fn size(self, results: &[WorkloadResult]) -> (u32, u32) {
+        match self {
+            Self::Percentiles => (WIDTH, percentiles::height(results)),
+            Self::Throughput | Self::Distribution | Self::Timeline => (WIDTH, 440),
+        }
+    }
+
+    /// Draws it on white.
+    pub(super) fn draw<DB: DrawingBackend>(
+        self,
+        results: &[WorkloadResult],
+        canvas: &mut Canvas<'_, DB>,
+    ) -> Result<(), Error<DB>> {
+        canvas.cover(palette::PAPER)?;
+        match self {
+            Self::Throughput => throughput::draw(results, canvas),
+            Self::Percentiles => percentiles::draw(results, canvas),
+            Self::Distribution => distribution::draw(results, canvas),
+            Self::Timeline => timeline::draw(results, canvas),
+        }?;
+        canvas.present()
+    }
+}
+
+/// Width of every figure, in logical pixels.
+const WIDTH: u32 = 960;
+
+/// A result's name, with its distribution where the name alone would not tell it from another.
+fn labels(results: &[WorkloadResult]) -> Vec<String> {
+    let alone = |name: &str| results.iter().filter(|other| other.name == name).count() == 1;
+    let label = |result: &WorkloadResult| {
+        if alone(&result.name) {
+            result.name.clone()
+        } else {
+            format!("{} {}", result.name, result.distribution)
+        }
+    };
+    results.iter().map(label).collect()
+}
+
+/// Names and colours of all results, for a legend.
+fn entries(results: &[WorkloadResult]) -> Vec<(String, RGBColor)> {
+    labels(results).into_iter().enumerate().map(|(i, name)| (name, palette::series(i))).collect()
+}
+
+/// A unit in which the largest rate reads well: its size and its name.
+fn rate_unit(most: f64) -> (f64, &'static str) {
+    match most {
+        m if m >= 2e6 => (1e6, "million operations per second"),
+        m if m >= 2e3 => (1e3, "thousand operations per second"),
+        _ => (1.0, "operations per second"),
+    }
+}
+
+/// A number at an axis: no more digits than it needs.
+fn plain(value: f64) -> String {
+    let digits = format!("{value:.3}");
+    digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A time (ns) at an axis: `1 µs`, not `1.00 µs`.
+fn time(ns: f64) -> String {
+    let text = latency(ns);
+    match text.split_once(' ') {
+        Some((digits, unit)) if digits.contains('.') => {
+            let digits = digits.trim_end_matches('0').trim_end_matches('.');
+            format!("{digits} {unit}")
+        }
+        _ => text,
+    }
+}
+
+/// Names of racks and threads, for the line below a heading.
+fn setting(results: &[WorkloadResult]) -> String {
+    let Some(first) = results.first() else { return String::new() };
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let same = results.iter().all(|result| {
+        (result.threads, result.racks, result.value_bytes)
+            == (first.threads, first.racks, first.value_bytes)
+    });
+    if !same {
+        return "threads and racks differ: see the table".to_owned();
+    }
+    format!(
+        "{} in {}, values of {} B",
+        plural(first.threads, "thread"),
+        plural(first.racks, "rack"),
+        first.value_bytes
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_at_an_axis_are_short() {
+        assert_eq!([0.0, 0.5, 20.0, 1.25, 1000.0].map(plain), ["0", "0.5", "20", "1.25", "1000"]);
+        let times = [100.0, 1e3, 2e4, 1e5, 1.5e6].map(time);
+        assert_eq!(times, ["100 ns", "1 µs", "20 µs", "100 µs", "1.5 ms"]);
+        assert_eq!(rate_unit(812_000.0).0, 1e3);
+        assert_eq!(rate_unit(8_120_000.0).0, 1e6);
+    }
+}

@@ -1,0 +1,108 @@
+//! What all figures share: heading, legend, grid, and the frame that values are drawn in.
+
+use plotters::style::RGBColor;
+use plotters_backend::DrawingBackend;
+
+use super::axis::Axis;
+use super::canvas::{Align, Canvas, Error, Font};
+use super::palette::{AXIS, GRID, INK, MUTED};
+
+/// Space left and right of everything, in logical pixels.
+pub(super) const MARGIN: f64 = 28.0;
+/// The heading.
+pub(super) const TITLE: Font = Font { size: 17.0, bold: true, colour: INK };
+/// What is below the heading, and the units.
+pub(super) const SUBTITLE: Font = Font { size: 12.5, bold: false, colour: MUTED };
+/// Numbers at the axes.
+pub(super) const LABEL: Font = Font { size: 12.5, bold: false, colour: MUTED };
+/// Names of what is shown.
+pub(super) const NAME: Font = Font { size: 14.0, bold: true, colour: INK };
+/// Numbers in the plot.
+pub(super) const VALUE: Font = Font { size: 13.0, bold: false, colour: INK };
+
+/// Draws heading and the line below it.
+pub(super) fn heading<DB: DrawingBackend>(
+    canvas: &mut Canvas<'_, DB>,
+    title: &str,
+    subtitle: &str,
+) -> Result<(), Error<DB>> {
+    canvas.text(title, (MARGIN, 30.0), Align::Left, TITLE)?;
+    canvas.text(subtitle, (MARGIN, 54.0), Align::Left, SUBTITLE)
+}
+
+/// Draws a row of discs with names, ending at `right`.
+pub(super) fn legend<DB: DrawingBackend>(
+    canvas: &mut Canvas<'_, DB>,
+    entries: &[(String, RGBColor)],
+    (right, y): (f64, f64),
+) -> Result<(), Error<DB>> {
+    const RADIUS: f64 = 5.0;
+    const GAP: f64 = 20.0;
+    let mut x = right;
+    for (name, colour) in entries.iter().rev() {
+        canvas.text(name, (x, y), Align::Right, LABEL)?;
+        x -= canvas.width(name, LABEL) + 2.0 * RADIUS;
+        canvas.disc((x, y), RADIUS, *colour)?;
+        x -= RADIUS + GAP;
+    }
+    Ok(())
+}
+
+/// The rectangle that values are drawn in, with its axes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) left: f64,
+    pub(super) top: f64,
+    pub(super) right: f64,
+    pub(super) bottom: f64,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+}
+
+impl Frame {
+    /// Where a pair of values is drawn.
+    pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
+        (
+            self.left + self.x.place(x) * (self.right - self.left),
+            self.bottom - self.y.place(y) * (self.bottom - self.top),
+        )
+    }
+
+    /// Draws level lines with their values at the left.
+    pub(super) fn levels<DB: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, DB>,
+        label: impl Fn(f64) -> String,
+    ) -> Result<(), Error<DB>> {
+        for (i, value) in self.y.ticks().into_iter().enumerate() {
+            let (_, y) = self.at(0.0, value);
+            let colour = if i == 0 { AXIS } else { GRID };
+            canvas.line(&[(self.left, y), (self.right, y)], 1.0, colour)?;
+            canvas.text(&label(value), (self.left - 10.0, y), Align::Right, LABEL)?;
+        }
+        Ok(())
+    }
+
+    /// Draws upright lines with their values below.
+    pub(super) fn uprights<DB: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, DB>,
+        label: impl Fn(f64) -> String,
+    ) -> Result<(), Error<DB>> {
+        for value in self.x.ticks() {
+            let (x, _) = self.at(value, 0.0);
+            canvas.line(&[(x, self.top), (x, self.bottom)], 1.0, GRID)?;
+            canvas.text(&label(value), (x, self.bottom + 18.0), Align::Centre, LABEL)?;
+        }
+        Ok(())
+    }
+
+    /// Names the values below, at the right end.
+    pub(super) fn name_x<DB: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, DB>,
+        name: &str,
+    ) -> Result<(), Error<DB>> {
+        canvas.text(name, (self.right, self.bottom + 40.0), Align::Right, LABEL)
+    }
+}

@@ -1,0 +1,193 @@
+//! The report's page.
+
+use std::fmt::Write as _;
+
+use super::DemoRun;
+use crate::ycsb::{LatencySummary, WorkloadResult, grouped, latency, rounded};
+
+const STYLE: &str = include_str!("style.css");
+
+/// What holds for every run, whatever the caller notes.
+const NOTES: [&str; 3] = [
+    "Latencies are those a worker thread sees, from its call to the answer: on a machine with \
+     fewer cores than busy threads (workers, daemons, servers) they include waiting for a core, \
+     which shows in the tail first.",
+    "Each worker starts its next operation when the last one is done (a closed loop), so a stall \
+     delays the operations after it instead of counting against them.",
+    "Keys, mixes and distributions are YCSB's; its random numbers are not, so single keys differ \
+     from those of its Java client while their frequencies agree.",
+];
+
+/// The page, with each figure's caption and SVG document inside.
+pub(super) fn page(run: &DemoRun, figures: &[(String, String)]) -> String {
+    let title = escaped(&run.title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header>\n<h1>{title}</h1>\n<p class=\"muted\">{}</p>\n{}</header>\n{}<main>\n\
+         <h2>Results</h2>\n{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
+         <h2>Notes</h2>\n{}{}</main>\n</body>\n</html>\n",
+        escaped(&run.started),
+        tiles(run),
+        problems(&run.results),
+        table(&run.results),
+        plots(figures),
+        facts(run),
+        notes(run),
+        commands(&run.commands),
+    )
+}
+
+fn tiles(run: &DemoRun) -> String {
+    let results = &run.results;
+    let fastest = results.iter().max_by(|a, b| a.throughput.total_cmp(&b.throughput));
+    let operations: u64 = results.iter().map(|result| result.operations).sum();
+    let verified: u64 = results.iter().map(|result| result.verified).sum();
+    let mut tiles = Vec::new();
+    if let Some(fastest) = fastest {
+        let rate = grouped(rounded(fastest.throughput));
+        tiles.push((rate, format!("operations/s in {}, the fastest", fastest.name)));
+        let median = latency(fastest.overall.p50_ns as f64);
+        tiles.push((median, format!("median latency in {}", fastest.name)));
+    }
+    tiles.push((grouped(operations), "operations in all".to_owned()));
+    if verified > 0 {
+        let corrupt: u64 = results.iter().map(|result| result.corrupt).sum();
+        tiles.push((grouped(verified), format!("values verified, {} wrong", grouped(corrupt))));
+    }
+    let tile = |(value, name): &(String, String)| {
+        format!(
+            "<div class=\"card\"><b>{}</b><span>{}</span></div>\n",
+            escaped(value),
+            escaped(name)
+        )
+    };
+    format!("<div class=\"tiles\">\n{}</div>\n", tiles.iter().map(tile).collect::<String>())
+}
+
+fn problems(results: &[WorkloadResult]) -> String {
+    let problems: Vec<_> = results.iter().flat_map(WorkloadResult::problems).collect();
+    if problems.is_empty() {
+        return String::new();
+    }
+    format!("<section class=\"card bad\">\n<h2>Not clean</h2>\n{}</section>\n", list(&problems))
+}
+
+fn table(results: &[WorkloadResult]) -> String {
+    const HEADINGS: [&str; 9] =
+        ["Workload", "Operations", "Per second", "Mean", "p50", "p95", "p99", "p99.9", "Max"];
+    let heads = HEADINGS.map(|heading| format!("<th scope=\"col\">{heading}</th>")).concat();
+    let mut text = format!("<div class=\"card wide\">\n<table>\n<thead><tr>{heads}</tr></thead>\n");
+    for result in results {
+        let what = format!("{}, {}", result.title, result.distribution);
+        let name = format!("{}<small>{}</small>", escaped(&result.name), escaped(&what));
+        text.push_str("<tbody>\n");
+        row(&mut text, &name, Some(result.throughput), &result.overall);
+        if result.by_operation.len() > 1 {
+            for kind in &result.by_operation {
+                row(&mut text, &escaped(&kind.operation), None, &kind.latency);
+            }
+        }
+        if result.by_rack.len() > 1 {
+            for rack in &result.by_rack {
+                let from = format!("from rack {}", rack.rack);
+                row(&mut text, &from, Some(rack.throughput), &rack.overall);
+            }
+        }
+        text.push_str("</tbody>\n");
+    }
+    text + "</table>\n</div>\n"
+}
+
+fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary) {
+    let rate = rate.map(|rate| grouped(rounded(rate))).unwrap_or_default();
+    let whole = [times.p50_ns, times.p95_ns, times.p99_ns, times.p999_ns, times.max_ns];
+    let times_ns = std::iter::once(times.mean_ns).chain(whole.map(|ns| ns as f64));
+    let cells: String = times_ns.map(|ns| format!("<td>{}</td>", latency(ns))).collect();
+    let count = grouped(times.count);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "<tr><th scope=\"row\">{name}</th><td>{count}</td><td>{rate}</td>{cells}</tr>"
+    );
+}
+
+fn plots(figures: &[(String, String)]) -> String {
+    let plot = |(caption, drawing): &(String, String)| {
+        // Inside a page an SVG needs no name space, and without it nothing here looks like a link.
+        let drawing = drawing.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
+        let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(caption));
+        format!("<figure class=\"card\">\n{}</figure>\n", drawing.replacen("<svg ", &label, 1))
+    };
+    figures.iter().map(plot).collect()
+}
+
+fn facts(run: &DemoRun) -> String {
+    let mut bench = Vec::new();
+    if let Some(first) = run.results.first() {
+        let names: Vec<_> = run.results.iter().map(|result| result.name.as_str()).collect();
+        bench.push(("Workloads".to_owned(), names.join(", ")));
+        bench.push(("Records".to_owned(), grouped(first.records)));
+        bench.push(("Value".to_owned(), format!("{} B", grouped(first.value_bytes as u64))));
+        bench.push((
+            "Threads".to_owned(),
+            format!(
+                "{} in {} rack{}",
+                first.threads,
+                first.racks,
+                if first.racks == 1 { "" } else { "s" }
+            ),
+        ));
+    }
+    let section = |(name, facts): (&str, &[(String, String)])| {
+        let pair = |(name, value): &(String, String)| {
+            format!("<dt>{}</dt><dd>{}</dd>\n", escaped(name), escaped(value))
+        };
+        let pairs: String = facts.iter().map(pair).collect();
+        format!("<section class=\"card\">\n<h3>{name}</h3>\n<dl>\n{pairs}</dl>\n</section>\n")
+    };
+    let sections: String = [
+        ("Machine", run.machine.as_slice()),
+        ("Pool", run.pool.as_slice()),
+        ("Benchmark", bench.as_slice()),
+    ]
+    .into_iter()
+    .filter(|(_, facts)| !facts.is_empty())
+    .map(section)
+    .collect();
+    format!("<div class=\"facts\">\n{sections}</div>\n")
+}
+
+fn notes(run: &DemoRun) -> String {
+    let notes: Vec<_> =
+        run.notes.iter().map(String::as_str).chain(NOTES).map(str::to_owned).collect();
+    list(&notes)
+}
+
+fn commands(commands: &[String]) -> String {
+    if commands.is_empty() {
+        return String::new();
+    }
+    let lines = escaped(&commands.join("\n"));
+    format!("<h2>To repeat it</h2>\n<pre class=\"card\"><code>{lines}</code></pre>\n")
+}
+
+fn list(items: &[String]) -> String {
+    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", escaped(item))).collect();
+    format!("<ul>\n{items}</ul>\n")
+}
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}

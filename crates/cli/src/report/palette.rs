@@ -1,0 +1,55 @@
+//! The colours of plots and page.
+//!
+//! The page's style sheet (`style.css`) replaces each of the plots' colours by name in the dark
+//! mode, and a test sees to it that it knows them all.
+
+use plotters::style::RGBColor;
+
+/// Behind everything.
+pub(super) const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
+/// Titles and values.
+pub(super) const INK: RGBColor = RGBColor(0x1D, 0x27, 0x33);
+/// Labels and units.
+pub(super) const MUTED: RGBColor = RGBColor(0x62, 0x6F, 0x7E);
+/// The line a bar stands on.
+pub(super) const AXIS: RGBColor = RGBColor(0xA9, 0xB3, 0xBE);
+/// Grid lines.
+pub(super) const GRID: RGBColor = RGBColor(0xE4, 0xE8, 0xEC);
+
+/// One colour for each result, told apart by people who see fewer colours, too.
+const SERIES: [RGBColor; 6] = [
+    RGBColor(0x2B, 0x5D, 0x8A),
+    RGBColor(0x3E, 0x9C, 0x9A),
+    RGBColor(0x97, 0xB8, 0x5C),
+    RGBColor(0xE0, 0xA4, 0x3A),
+    RGBColor(0xC2, 0x58, 0x3F),
+    RGBColor(0x85, 0x67, 0x9B),
+];
+
+/// Light to dark: p50, p95, p99, p99.9.
+pub(super) const PERCENTILES: [RGBColor; 4] = [
+    RGBColor(0x9F, 0xC4, 0xE2),
+    RGBColor(0x5B, 0x93, 0xC1),
+    RGBColor(0x2E, 0x68, 0x9C),
+    RGBColor(0x12, 0x3B, 0x63),
+];
+
+/// The colour of the result at `index`.
+pub(super) fn series(index: usize) -> RGBColor {
+    SERIES[index % SERIES.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dark_mode_replaces_every_colour() {
+        let style = include_str!("style.css");
+        let plain = [PAPER, INK, MUTED, AXIS, GRID];
+        for RGBColor(red, green, blue) in plain.into_iter().chain(SERIES).chain(PERCENTILES) {
+            let selector = format!("[fill=\"#{red:02X}{green:02X}{blue:02X}\"]");
+            assert!(style.contains(&selector), "{selector}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! How connections fail and end.
+
+use rackpool_model::RackId;
+
+use super::pair::{End, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
+use super::{Factory, Hardware};
+use crate::{DisconnectReason, ErrorClass, Event, FabricError, WorkRequest};
+
+fn ended(end: &mut End) -> DisconnectReason {
+    match end.wait("the end", |event| matches!(event, Event::Disconnected { .. })) {
+        Event::Disconnected { endpoint, reason } => {
+            assert_eq!(endpoint, end.endpoint);
+            reason
+        }
+        other => panic!("{other:?} is no end"),
+    }
+}
+
+/// Checks that all of these requests, and nothing else, have failed with this class, in order.
+fn all_failed(end: &mut End, count: u64, class: ErrorClass) {
+    let failed = std::mem::take(&mut end.events);
+    assert_eq!(failed.len() as u64, count);
+    for (expected, event) in (0..count).zip(failed) {
+        let Event::Completed { id, result: Err(error), .. } = event else { panic!("{event:?}") };
+        assert_eq!((id, error.class()), (expected, class));
+    }
+}
+
+fn ten_writes(factory: &impl Factory, end: &mut End) -> Vec<WorkRequest> {
+    let region = end.register(&memory_of(factory, &pattern(4096, 1)));
+    (0..10).map(|id| write(id, transfer(region, 0, id * 4096, 4096))).collect()
+}
+
+/// When the peer dies every request fails exactly once, and then the endpoint is gone.
+pub fn death_of_the_peer_ends_everything(factory: &impl Factory) {
+    let Pair { mut a, b } = Pair::new(factory, Hardware::STUCK);
+    let list = ten_writes(factory, &mut a);
+    ok(a.post(&list));
+    drop(b);
+    assert_eq!(ended(&mut a), DisconnectReason::PeerGone);
+    if factory.models_time() {
+        all_failed(&mut a, 10, ErrorClass::PeerGone);
+    }
+    a.poll();
+    assert_eq!(a.events, []);
+}
+
+/// Each side learns once that the endpoint has ended, and who ended it.
+pub fn disconnect_tells_both_sides(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::STUCK);
+    let list = ten_writes(factory, &mut b);
+    ok(b.post(&list));
+    let endpoint = a.endpoint;
+    a.fabric().disconnect(endpoint);
+    a.fabric().disconnect(endpoint);
+    assert_eq!(ended(&mut a), DisconnectReason::Local);
+    assert_eq!(ended(&mut b), DisconnectReason::Peer);
+    if factory.models_time() {
+        all_failed(&mut b, 10, ErrorClass::Fenced);
+    }
+    for end in [&mut a, &mut b] {
+        let endpoint = end.endpoint;
+        end.fabric().disconnect(endpoint);
+        end.poll();
+        assert_eq!(end.events, []);
+    }
+}
+
+/// After `Disconnected` no write of the peer lands, although it knows nothing yet.
+pub fn disconnect_fences_the_peer(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    let list = ten_writes(factory, &mut a);
+    // The first is done, the others are due and wait for the next poll.
+    ok(a.post(&list[..1]));
+    ok(a.completed(0));
+    ok(a.post(&list[1..]));
+    let endpoint = b.endpoint;
+    b.fabric().disconnect(endpoint);
+    assert_eq!(ended(&mut b), DisconnectReason::Local);
+    let zeroes = vec![0; 10 * 4096];
+    ok(b.node.frames.write(0, &zeroes));
+    assert_eq!(ended(&mut a), DisconnectReason::Peer);
+    assert_eq!(a.events.len(), 9);
+    assert!(bytes_of(&b.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
+}
+
+/// An endpoint that has ended takes nothing any more, and says so.
+pub fn an_ended_endpoint_is_refused(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    let list = ten_writes(factory, &mut a);
+    let endpoint = a.endpoint;
+    a.fabric().disconnect(endpoint);
+    for _ in 0..2 {
+        assert_eq!(a.post(&list), Err(FabricError::Closed));
+        assert_eq!(a.send(b"hello"), Err(FabricError::Closed));
+        ended(&mut a);
+        b.poll();
+        a.events.push(Event::Disconnected { endpoint, reason: DisconnectReason::Local });
+    }
+    a.endpoint.0 += 1000;
+    assert_eq!(a.post(&list), Err(FabricError::UnknownEndpoint));
+    assert_eq!(a.send(b"hello"), Err(FabricError::UnknownEndpoint));
+}
+
+/// Nobody there: an event says so in words, and the fabric goes on.
+pub fn connecting_to_nowhere_fails(factory: &impl Factory) {
+    let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
+    let address = factory.nowhere();
+    let connecting = ok(a.fabric().connect(&address));
+    let failed = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+    let Event::ConnectFailed { endpoint, error } = a.wait("the failure", failed) else { panic!() };
+    assert_eq!((endpoint, error.class()), (connecting, ErrorClass::PeerGone));
+    let text = error.to_string();
+    assert!(text.contains("no rack daemon answers at"), "{text}");
+    assert_eq!(a.events, []);
+}
+
+/// What is no address of this provider is refused at once.
+pub fn addresses_of_others_are_refused(factory: &impl Factory) {
+    let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
+    for address in ["", "carrier-pigeon:7", "\0", "🕊"] {
+        let Err(error) = a.fabric().connect(address) else { panic!("{address:?} was taken") };
+        assert_eq!(error.class(), ErrorClass::Fatal);
+    }
+}
+
+/// A connection that is not wanted any more ends with `Disconnected`, whatever became of it.
+pub fn a_connect_can_be_given_up(factory: &impl Factory) {
+    let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
+    let mut b = End::alone(factory.start(RackId(2), 4096, Hardware::FAST));
+    let address = b.fabric().address();
+    for _ in 0..20 {
+        a.endpoint = ok(a.fabric().connect(&address));
+        let endpoint = a.endpoint;
+        assert_eq!(a.send(b"early"), Err(FabricError::NotConnected));
+        a.fabric().disconnect(endpoint);
+        assert_eq!(ended(&mut a), DisconnectReason::Local);
+        assert_eq!(a.events, []);
+    }
+    a.endpoint = ok(a.fabric().connect(&address));
+    a.wait("the connection", |event| matches!(event, Event::Connected { .. }));
+    // What the other side saw of the attempts is paired: accepted, then ended.
+    let open = |events: &[Event]| {
+        let count = |fits: fn(&Event) -> bool| events.iter().filter(|event| fits(event)).count();
+        count(|event| matches!(event, Event::Accepted { .. }))
+            - count(|event| matches!(event, Event::Disconnected { .. }))
+    };
+    ok(a.send(b"hello"));
+    b.wait("the message", |event| matches!(event, Event::Message { .. }));
+    while open(&b.events) > 1 {
+        b.poll();
+    }
+}
+
+/// Two racks that connect to each other at the same moment have two endpoints that both work.
+pub fn both_sides_may_connect(factory: &impl Factory) {
+    let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
+    let mut b = End::alone(factory.start(RackId(2), 4096, Hardware::FAST));
+    let (to_a, to_b) = (a.fabric().address(), b.fabric().address());
+    a.endpoint = ok(a.fabric().connect(&to_b));
+    b.endpoint = ok(b.fabric().connect(&to_a));
+    for end in [&mut a, &mut b] {
+        end.wait("the own connection", |event| matches!(event, Event::Connected { .. }));
+        end.wait("the other's connection", |event| matches!(event, Event::Accepted { .. }));
+    }
+    for round in 0..2 {
+        ok(a.send(&[round]));
+        ok(b.send(&[round]));
+        for end in [&mut a, &mut b] {
+            let event = end.wait("a message", |event| matches!(event, Event::Message { .. }));
+            let Event::Message { endpoint, bytes } = event else { panic!() };
+            assert_eq!(bytes, [round]);
+            assert_ne!(endpoint, end.endpoint, "it came through the other's connection");
+        }
+    }
+}

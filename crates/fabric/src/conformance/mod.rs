@@ -1,0 +1,93 @@
+//! What every provider has to do, as functions that panic when it does not.
+//!
+//! A provider's tests implement [`Factory`] and name it in
+//! [`conformance_tests!`](crate::conformance_tests).
+
+pub mod endings;
+pub mod memory;
+pub mod messages;
+pub mod pair;
+pub mod sleeping;
+pub mod transfers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackpool_model::RackId;
+
+use crate::{Fabric, MemoryRegion};
+
+/// Makes the fabrics of one provider, all on this host.
+pub trait Factory: Sync {
+    /// A fabric that exports `frames_len` zeroed bytes as its only region. A provider that models
+    /// a network takes `hardware`, others ignore it.
+    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node;
+
+    /// Memory that can be registered.
+    fn memory(&self, len: u64) -> Arc<dyn MemoryRegion>;
+
+    /// An address of this provider at which nobody listens.
+    fn nowhere(&self) -> String;
+
+    /// Whether operations take the time that [`Hardware`] says, or longer.
+    fn models_time(&self) -> bool;
+}
+
+/// The hardware to be modelled.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    /// Time from the last byte on the wire to its arrival.
+    pub latency: Duration,
+    /// Bandwidth of each direction, in Gbit/s.
+    pub bandwidth_gbps: f64,
+}
+
+impl Hardware {
+    /// 2 us, 100 Gbit/s.
+    pub const FAST: Self = Self { latency: Duration::from_micros(2), bandwidth_gbps: 100.0 };
+
+    /// So slow that what is posted stays in flight for a whole test.
+    pub const STUCK: Self = Self { latency: Duration::from_secs(10), bandwidth_gbps: 100.0 };
+}
+
+/// A rack of a test.
+pub struct Node {
+    /// Its fabric.
+    pub fabric: Box<dyn Fabric>,
+    /// The memory that it exports, as itself sees it.
+    pub frames: Arc<dyn MemoryRegion>,
+}
+
+/// Makes a test of every property for one provider: `conformance_tests!(factory expression);`
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:expr) => {
+        $crate::conformance_tests! { @each $factory,
+            transfers: [
+                sizes_and_offsets, empty_and_outside_are_refused, lists_are_executed_in_order,
+                a_list_is_taken_whole_or_not_at_all, completions_come_exactly_once,
+                a_full_queue_says_retry, words_are_moved_whole, regions_leave_when_idle,
+                time_is_at_least_what_the_model_says
+            ],
+            messages: [
+                order_and_content, sizes_that_cannot_be, a_full_ring_says_retry_and_recovers,
+                a_message_follows_the_writes_before_it
+            ],
+            endings: [
+                death_of_the_peer_ends_everything, disconnect_tells_both_sides,
+                disconnect_fences_the_peer, an_ended_endpoint_is_refused,
+                connecting_to_nowhere_fails, addresses_of_others_are_refused,
+                a_connect_can_be_given_up, both_sides_may_connect
+            ],
+            sleeping: [no_wake_up_is_lost, a_full_ring_wakes_its_sender, idle_fabrics_sleep]
+        }
+    };
+    (@each $factory:expr, $($module:ident: [$($property:ident),*]),*) => {
+        $(mod $module {
+            $(#[test]
+            fn $property() {
+                $crate::conformance::$module::$property(&$factory);
+            })*
+        })*
+    };
+}

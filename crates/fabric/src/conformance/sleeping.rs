@@ -1,0 +1,118 @@
+//! Sleeping and being woken.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::pair::{End, Pair, ok, pattern};
+use super::{Factory, Hardware};
+use crate::{Event, MAX_MESSAGE};
+
+const PING_PONGS: u32 = 3000;
+
+/// Sleeps until there is something to do; false when nothing has come for a very long time.
+fn sleep(end: &End, seconds: i64) -> bool {
+    let fd = end.node.fabric.wake_fd();
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout))) > 0
+}
+
+/// Polls, sleeping in between, until a message comes; how often it slept.
+fn message(end: &mut End) -> (Vec<u8>, u32) {
+    let mut sleeps = 0;
+    loop {
+        end.poll();
+        if let Some(event) = end.events.pop() {
+            assert!(end.events.is_empty());
+            let Event::Message { bytes, .. } = event else { panic!("{event:?}") };
+            return (bytes, sleeps);
+        }
+        if end.fabric().arm() {
+            sleeps += 1;
+            assert!(sleep(end, 30), "a wake-up was lost");
+            end.fabric().disarm();
+        }
+    }
+}
+
+/// Two racks that sleep between messages are always woken, whoever is faster.
+pub fn no_wake_up_is_lost(factory: &impl Factory) {
+    let hardware = Hardware { latency: Duration::ZERO, ..Hardware::FAST };
+    let Pair { mut a, mut b } = Pair::new(factory, hardware);
+    let echo = thread::spawn(move || {
+        for round in 0..PING_PONGS {
+            let (bytes, _) = message(&mut b);
+            assert_eq!(bytes, round.to_le_bytes());
+            ok(b.send(&bytes));
+        }
+        b
+    });
+    let mut sleeps = 0;
+    for round in 0..PING_PONGS {
+        ok(a.send(&round.to_le_bytes()));
+        // Answers that come before, while and after this side goes to sleep.
+        for _ in 0..(round % 64) * 8 {
+            std::hint::spin_loop();
+        }
+        let (bytes, slept) = message(&mut a);
+        assert_eq!(bytes, round.to_le_bytes());
+        sleeps += slept;
+    }
+    assert!(sleeps > 0, "nothing was tested: it never slept");
+    drop(ok(echo.join()));
+}
+
+/// A sender that sleeps because the ring is full is woken when there is room.
+pub fn a_full_ring_wakes_its_sender(factory: &impl Factory) {
+    const MESSAGES: u32 = 300;
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    let receiver = thread::spawn(move || {
+        let mut received = 0;
+        while received < MESSAGES {
+            // Slow: the ring fills up meanwhile.
+            thread::sleep(Duration::from_millis(u64::from(received % 8 == 0)));
+            b.poll();
+            for event in b.events.drain(..) {
+                let Event::Message { bytes, .. } = event else { panic!("{event:?}") };
+                assert!(bytes == pattern(MAX_MESSAGE, (received % 251) as u8));
+                received += 1;
+            }
+        }
+        b
+    });
+    let mut sent = 0;
+    while sent < MESSAGES {
+        if a.send(&pattern(MAX_MESSAGE, (sent % 251) as u8)).is_ok() {
+            sent += 1;
+            continue;
+        }
+        if a.fabric().arm() {
+            assert!(sleep(&a, 30), "nobody said that there is room again");
+        }
+        a.fabric().disarm();
+        a.poll();
+        assert_eq!(a.events, []);
+    }
+    drop(ok(receiver.join()));
+}
+
+/// When nothing happens a fabric lets its thread sleep, and a connection wakes it.
+pub fn idle_fabrics_sleep(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    for end in [&mut a, &mut b] {
+        let start = Instant::now();
+        // Wake-ups of the connection may still be there once.
+        loop {
+            end.poll();
+            if end.fabric().arm() && !sleep(end, 0) {
+                break;
+            }
+            end.fabric().disarm();
+            assert!(start.elapsed() < Duration::from_secs(30), "it never sleeps");
+        }
+    }
+    let endpoint = b.endpoint;
+    b.fabric().disconnect(endpoint);
+    assert!(sleep(&a, 30), "the end of the endpoint does not wake");
+}

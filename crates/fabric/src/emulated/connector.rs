@@ -1,0 +1,328 @@
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags};
+
+use super::handshake::{self, Established, Local};
+use super::link::Link;
+use super::listener::Listener;
+use super::sleep::{drain, signal};
+use super::socket::{self, Received};
+use crate::{EndpointId, FabricError};
+
+/// How long a peer may take for its part of a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How soon to look again at something that can't be waited for.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// Strangers that may be in the middle of a handshake; more wait in the listener's backlog.
+const MAX_STRANGERS: usize = 64;
+
+/// What the fabric wants from its connector.
+pub(super) enum Command {
+    /// Connect to a socket.
+    Connect { endpoint: EndpointId, path: PathBuf },
+    /// Nobody waits for the endpoint any more.
+    Abandon { endpoint: EndpointId },
+    /// The link has ended: stop watching its socket.
+    Forget { watch: u64 },
+    /// End.
+    Stop,
+}
+
+/// What the connector found out.
+pub(super) enum Outcome {
+    /// A link is there; `endpoint` is `None` when the peer connected.
+    Ready { endpoint: Option<EndpointId>, watch: u64, established: Box<Established> },
+    /// A peer could not be connected to.
+    Failed { endpoint: EndpointId, error: FabricError },
+    /// The socket of a link has ended: the peer is gone.
+    Gone { watch: u64 },
+    /// The peer used the socket of a link, which is there only to end.
+    Broken { watch: u64 },
+}
+
+/// The thread that makes connections and notices their end, so that the thread that polls the
+/// fabric never waits for the operating system.
+pub(super) struct Connector {
+    local: Local,
+    listener: Listener,
+    control: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    outcomes: Sender<Outcome>,
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Incoming>,
+    watched: Vec<Watched>,
+    next_watch: u64,
+    /// Set when the process ran out of descriptors: accept no more until then.
+    accept_again_at: Option<Instant>,
+}
+
+struct Outgoing {
+    endpoint: EndpointId,
+    path: PathBuf,
+    socket: OwnedFd,
+    /// The link that was offered; `None` while the listener's backlog is full.
+    offered: Option<Link>,
+    give_up_at: Instant,
+}
+
+struct Incoming {
+    socket: OwnedFd,
+    give_up_at: Instant,
+}
+
+struct Watched {
+    watch: u64,
+    socket: Arc<OwnedFd>,
+    broken: bool,
+}
+
+impl Connector {
+    pub(super) fn new(
+        local: Local,
+        listener: Listener,
+        control: Arc<OwnedFd>,
+        commands: Receiver<Command>,
+        outcomes: Sender<Outcome>,
+    ) -> Self {
+        Self {
+            local,
+            listener,
+            control,
+            commands,
+            outcomes,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            watched: Vec::new(),
+            next_watch: 0,
+            accept_again_at: None,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            let ready = self.wait();
+            let mut ready = ready.into_iter();
+            let mut next = || ready.next().unwrap_or(PollFlags::empty());
+            let control = next();
+            let listener = next();
+            let outgoing = std::mem::take(&mut self.outgoing);
+            let outgoing: Vec<_> = outgoing.into_iter().map(|one| (next(), one)).collect();
+            let incoming = std::mem::take(&mut self.incoming);
+            let incoming: Vec<_> = incoming.into_iter().map(|one| (next(), one)).collect();
+            let watched = std::mem::take(&mut self.watched);
+            let watched: Vec<_> = watched.into_iter().map(|one| (next(), one)).collect();
+
+            outgoing.into_iter().for_each(|(flags, one)| self.go_on_connecting(flags, one));
+            incoming.into_iter().for_each(|(flags, one)| self.go_on_accepting(flags, one));
+            watched.into_iter().for_each(|(flags, one)| self.look_at(flags, one));
+            if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
+                self.accept_again_at = None;
+            }
+            if !listener.is_empty() {
+                self.accept();
+            }
+            if !control.is_empty() {
+                drain(&*self.control);
+            }
+            if !self.obey() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    fn wait(&self) -> Vec<PollFlags> {
+        let open = PollFlags::IN;
+        let silent = PollFlags::empty();
+        let accepting = self.accept_again_at.is_none() && self.incoming.len() < MAX_STRANGERS;
+        let mut fds = vec![
+            PollFd::new(&*self.control, open),
+            PollFd::new(&self.listener.socket, if accepting { open } else { silent }),
+        ];
+        for one in &self.outgoing {
+            // A socket that is not connected yet would report a hang-up all the time.
+            fds.push(match one.offered {
+                Some(_) => PollFd::new(&one.socket, open),
+                None => PollFd::new(&*self.control, silent),
+            });
+        }
+        fds.extend(self.incoming.iter().map(|one| PollFd::new(&one.socket, open)));
+        for one in &self.watched {
+            let flags = if one.broken { silent } else { open };
+            fds.push(PollFd::from_borrowed_fd(one.socket.as_fd(), flags));
+        }
+        let timeout = self.next_deadline().map(|at| {
+            // Rounded up, so that the deadline has passed afterwards.
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => fds.iter().map(PollFd::revents).collect(),
+            // Interrupted, or short of memory: nothing is known, look again.
+            Err(_) => vec![PollFlags::empty(); fds.len()],
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let retry = self.outgoing.iter().any(|one| one.offered.is_none());
+        let outgoing = self.outgoing.iter().map(|one| one.give_up_at);
+        let incoming = self.incoming.iter().map(|one| one.give_up_at);
+        outgoing
+            .chain(incoming)
+            .chain(retry.then(|| Instant::now() + RETRY_AFTER))
+            .chain(self.accept_again_at)
+            .min()
+    }
+
+    /// Executes the commands; false when it is time to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Connect { endpoint, path }) => match socket::new_socket() {
+                    Ok(socket) => {
+                        let give_up_at = Instant::now() + HANDSHAKE_TIMEOUT;
+                        let one = Outgoing { endpoint, path, socket, offered: None, give_up_at };
+                        self.go_on_connecting(PollFlags::empty(), one);
+                    }
+                    Err(errno) => {
+                        let error = FabricError::local("create a socket", errno);
+                        self.report(Outcome::Failed { endpoint, error });
+                    }
+                },
+                Ok(Command::Abandon { endpoint }) => {
+                    self.outgoing.retain(|one| one.endpoint != endpoint);
+                }
+                Ok(Command::Forget { watch }) => self.watched.retain(|one| one.watch != watch),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn report(&self, outcome: Outcome) {
+        // The fabric is being dropped when nobody listens; Stop is on its way.
+        let _ = self.outcomes.send(outcome);
+        signal(&*self.local.wake);
+    }
+
+    fn ready(&mut self, endpoint: Option<EndpointId>, established: Established) {
+        let watch = self.next_watch;
+        self.next_watch += 1;
+        let socket = Arc::clone(&established.socket);
+        self.watched.push(Watched { watch, socket, broken: false });
+        self.report(Outcome::Ready { endpoint, watch, established: Box::new(established) });
+    }
+
+    fn go_on_connecting(&mut self, flags: PollFlags, mut one: Outgoing) {
+        let endpoint = one.endpoint;
+        let result = match one.offered.take() {
+            None => self.reach(&one.path, &one.socket).map(|link| {
+                one.offered = link;
+                Some(one)
+            }),
+            Some(link) if flags.is_empty() => {
+                one.offered = Some(link);
+                Ok(Some(one))
+            }
+            Some(link) => match socket::receive(&one.socket) {
+                Ok(Received::Packet(answer)) => {
+                    handshake::finish(&self.local, one.socket, link, answer).map(|established| {
+                        self.ready(Some(endpoint), established);
+                        None
+                    })
+                }
+                Ok(Received::Nothing) => {
+                    one.offered = Some(link);
+                    Ok(Some(one))
+                }
+                Ok(Received::End) => Err(FabricError::Unreachable {
+                    address: one.path.display().to_string(),
+                    cause: "it closed the connection without an answer".into(),
+                }),
+                Err(error) => Err(error),
+            },
+        };
+        match result {
+            Ok(Some(one)) if one.give_up_at > Instant::now() => self.outgoing.push(one),
+            Ok(Some(one)) => {
+                let timeout_ms = HANDSHAKE_TIMEOUT.as_secs() * 1000;
+                let address = one.path.display().to_string();
+                let error = FabricError::Silent { address, timeout_ms };
+                self.report(Outcome::Failed { endpoint, error });
+            }
+            Ok(None) => {}
+            Err(error) => self.report(Outcome::Failed { endpoint, error }),
+        }
+    }
+
+    /// Connects and says hello. `None` when the peer's backlog is full.
+    fn reach(&self, path: &PathBuf, socket: &OwnedFd) -> Result<Option<Link>, FabricError> {
+        let unreachable = |errno: Errno| FabricError::Unreachable {
+            address: path.display().to_string(),
+            cause: errno.to_string(),
+        };
+        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+        match rustix::net::connect(socket, &address) {
+            Ok(()) => handshake::greet(&self.local, socket).map(Some),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(unreachable(errno)),
+        }
+    }
+
+    fn accept(&mut self) {
+        while self.incoming.len() < MAX_STRANGERS {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.listener.socket, flags) {
+                Ok(socket) => {
+                    let give_up_at = Instant::now() + HANDSHAKE_TIMEOUT;
+                    self.incoming.push(Incoming { socket, give_up_at });
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
+    /// nobody but itself.
+    fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
+        if !flags.is_empty() {
+            match socket::receive(&one.socket) {
+                Ok(Received::Packet(greeting)) => {
+                    if let Ok(established) = handshake::answer(&self.local, one.socket, greeting) {
+                        self.ready(None, established);
+                    }
+                    return;
+                }
+                Ok(Received::Nothing) => {}
+                Ok(Received::End) | Err(_) => return,
+            }
+        }
+        if one.give_up_at > Instant::now() {
+            self.incoming.push(one);
+        }
+    }
+
+    fn look_at(&mut self, flags: PollFlags, mut one: Watched) {
+        if flags.intersects(PollFlags::HUP) {
+            self.report(Outcome::Gone { watch: one.watch });
+            return;
+        }
+        if !flags.is_empty() && !one.broken {
+            one.broken = true;
+            self.report(Outcome::Broken { watch: one.watch });
+        }
+        self.watched.push(one);
+    }
+}

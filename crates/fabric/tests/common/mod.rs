@@ -1,0 +1,60 @@
+//! Emulated fabrics for tests.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses its part; a panic is its failure"
+)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rackpool_fabric::MemoryRegion;
+use rackpool_fabric::conformance::memory::{FileMapper, FileMemory};
+use rackpool_fabric::conformance::{Factory, Hardware, Node};
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
+use rackpool_model::{Incarnation, RackId};
+
+/// Racks whose sockets lie in a directory of the test.
+pub(crate) struct Emulated {
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Emulated {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn socket(&self, rack: RackId) -> PathBuf {
+        self.directory.path().join(format!("rack{}.sock", rack.0))
+    }
+
+    /// Options for a rack that exports this memory.
+    pub(crate) fn options(&self, rack: RackId, frames: &FileMemory) -> EmulatedOptions {
+        let (listen, mapper) = (self.socket(rack), Arc::new(FileMapper));
+        let mut options = EmulatedOptions::new(rack, Incarnation(1), listen, mapper);
+        options.exports = vec![ExportedRegion { fd: frames.share().unwrap(), len: frames.len() }];
+        options
+    }
+}
+
+impl Factory for Emulated {
+    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+        let frames = FileMemory::anonymous(frames_len);
+        let mut options = self.options(rack, &frames);
+        options.latency = hardware.latency;
+        options.bandwidth_gbps = hardware.bandwidth_gbps;
+        Node { fabric: Box::new(EmulatedFabric::new(options).unwrap()), frames: Arc::new(frames) }
+    }
+
+    fn memory(&self, len: u64) -> Arc<dyn MemoryRegion> {
+        Arc::new(FileMemory::anonymous(len))
+    }
+
+    fn nowhere(&self) -> String {
+        format!("emulated:{}", self.directory.path().join("nobody.sock").display())
+    }
+
+    fn models_time(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! Peers that are other processes, and are killed or stopped.
+
+#![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
+
+mod common;
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use common::Emulated;
+use rackpool_fabric::conformance::pair::{End, bytes_of, memory_of, ok, transfer, write};
+use rackpool_fabric::conformance::{Factory, Hardware};
+use rackpool_fabric::{DisconnectReason, ErrorClass, Event};
+use rackpool_model::RackId;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+const ADDRESS: &str = "RACKPOOL_TEST_FABRIC_ADDRESS";
+const LEN: u32 = 256 << 10;
+
+/// The peer: this program again, running `peer` alone. It dies with the test.
+struct Peer(Child);
+
+impl Peer {
+    fn start(address: &str) -> Self {
+        let command = std::env::current_exe().unwrap();
+        let arguments = ["--exact", "peer", "--ignored", "--quiet"];
+        Self(Command::new(command).args(arguments).env(ADDRESS, address).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_child(&self.0);
+        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "the peer ended: {status:?}");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has ended already when this fails.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test: writes to the frames of the rack that started it until that has enough.
+#[test]
+#[ignore = "run by the other tests as a process of its own"]
+fn peer() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let test = Emulated::new();
+    let mut end = End::alone(test.start(RackId(2), 1 << 20, Hardware::FAST));
+    end.endpoint = end.node.fabric.connect(&address).unwrap();
+    end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
+    let region = end.register(&memory_of(&test, &vec![7; LEN as usize]));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(60) {
+        // Fails when there are enough in flight, and at the end.
+        let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
+        end.poll();
+        if let Some(Event::Disconnected { reason, .. }) = end.events.last() {
+            assert_eq!(*reason, DisconnectReason::Peer);
+            return;
+        }
+        end.events.clear();
+        // Mostly outside of a copy, with requests that are due.
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    panic!("nobody ended this");
+}
+
+fn start(hardware: Hardware) -> (Emulated, End, Peer) {
+    let test = Emulated::new();
+    let mut end = End::alone(test.start(RackId(1), 1 << 20, hardware));
+    let peer = Peer::start(&end.node.fabric.address());
+    let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
+    let Event::Accepted { endpoint, peer: rack, .. } = end.wait("the peer", accepted) else {
+        panic!()
+    };
+    assert_eq!(rack, RackId(2));
+    end.endpoint = endpoint;
+    // The peer is writing.
+    let start = Instant::now();
+    while bytes_of(&end.node.frames, 0, 1) != [7] {
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    (test, end, peer)
+}
+
+#[test]
+fn a_killed_peer_is_noticed_at_once_and_nothing_is_left_open() {
+    for round in 0..5 {
+        let (test, mut end, mut peer) = start(Hardware::STUCK);
+        let region = end.register(&memory_of(&test, &[1; 8]));
+        let list: Vec<_> = (0..20).map(|id| write(id, transfer(region, 0, id * 8, 8))).collect();
+        ok(end.post(&list));
+        std::thread::sleep(Duration::from_micros(300 * round));
+        peer.0.kill().unwrap();
+        peer.0.wait().unwrap();
+        let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+        let Event::Disconnected { reason, .. } = end.wait("the end", is_end) else { panic!() };
+        assert_eq!(reason, DisconnectReason::PeerGone);
+        assert_eq!(end.events.len(), 20);
+        for (expected, event) in (0..).zip(&end.events) {
+            let Event::Completed { id, result: Err(error), .. } = event else { panic!() };
+            assert_eq!((*id, error.class()), (expected, ErrorClass::PeerGone));
+        }
+        assert_eq!(end.node.fabric.next_completion(), None);
+    }
+}
+
+#[test]
+fn a_stopped_peer_cannot_write_after_the_fence() {
+    let (mut fenced_stopped, mut fenced_later) = (0, 0);
+    for round in 0..8 {
+        let (_test, mut end, mut peer) = start(Hardware::FAST);
+        std::thread::sleep(Duration::from_micros(700 * round));
+        peer.stop();
+        let endpoint = end.endpoint;
+        end.fabric().disconnect(endpoint);
+        let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+        let start = Instant::now();
+        while !end.events.iter().any(is_end) && start.elapsed() < Duration::from_millis(200) {
+            end.poll();
+        }
+        if end.events.iter().any(is_end) {
+            fenced_stopped += 1;
+        } else {
+            // It was stopped within a copy. Only running, or death, gets it out.
+            fenced_later += 1;
+            match round % 2 {
+                0 => peer.signal(Signal::CONT),
+                _ => peer.0.kill().unwrap(),
+            }
+            end.wait("the end", is_end);
+        }
+        let zeroes = vec![0; LEN as usize];
+        end.node.frames.write(0, &zeroes).unwrap();
+        // Fails when it was killed above.
+        let _ = kill_process(Pid::from_child(&peer.0), Signal::CONT);
+        peer.0.wait().unwrap();
+        assert!(bytes_of(&end.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
+    }
+    println!("fenced while stopped: {fenced_stopped}, after the copy: {fenced_later}");
+    assert!(fenced_stopped > 0, "a stopped peer always delays the end");
+}

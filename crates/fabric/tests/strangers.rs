@@ -1,0 +1,310 @@
+//! Peers that speak nonsense: on the socket, in the handshake, in the link memory.
+#![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
+
+mod common;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use common::Emulated;
+use rackpool_fabric::conformance::memory::FileMemory;
+use rackpool_fabric::conformance::pair::{End, ok};
+use rackpool_fabric::conformance::{Factory, Hardware};
+use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError, MemoryRegion};
+use rackpool_model::RackId;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketType,
+};
+
+// From docs/design/fabric.md.
+const LINK_LEN: u64 = 0x0020_3000;
+const INITIATOR_TAIL: u64 = 0x1180;
+const INITIATOR_HEAD: u64 = 0x1200;
+const INITIATOR_RING: u64 = 0x3000;
+
+/// A process that is no rack daemon, at the other end of a socket.
+struct Stranger {
+    socket: OwnedFd,
+}
+
+impl Stranger {
+    fn connect(test: &Emulated) -> Self {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(test.socket(RackId(1))).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        Self { socket }
+    }
+
+    fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); 256];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+        }
+        let bytes = [IoSlice::new(bytes)];
+        rustix::net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    /// The answer; empty when the other side hung up.
+    fn receive(&self) -> Vec<u8> {
+        let fd = PollFd::new(&self.socket, PollFlags::IN);
+        let timeout = Timespec { tv_sec: 30, tv_nsec: 0 };
+        assert!(rustix::event::poll(&mut [fd], Some(&timeout)).unwrap() > 0, "no answer");
+        let mut bytes = vec![0; 1024];
+        let mut space = [MaybeUninit::uninit(); 256];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        let received =
+            rustix::net::recvmsg(&self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC);
+        let len = received.map_or(0, |received| received.bytes);
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn refused(&self) -> String {
+        let answer = self.receive();
+        assert_eq!(answer[8..12], [2, 0, 0, 0], "it was not refused");
+        String::from_utf8(answer[18..].to_vec()).unwrap()
+    }
+}
+
+/// A hello of rack 66 that exports one page.
+fn hello(version: u32) -> Vec<u8> {
+    let mut packet = b"rackfab\0\x01\0\0\0".to_vec();
+    packet.extend(version.to_le_bytes());
+    packet.extend([66, 0, 1, 0, 0, 0, 0, 0]);
+    packet.extend(5_u64.to_le_bytes());
+    packet.extend(4096_u64.to_le_bytes());
+    packet
+}
+
+struct Offer {
+    link: OwnedFd,
+    wake: OwnedFd,
+    page: OwnedFd,
+}
+
+impl Offer {
+    fn new(link_len: u64, seals: SealFlags) -> Self {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let link = rustix::fs::memfd_create("link", flags).unwrap();
+        rustix::fs::ftruncate(&link, link_len).unwrap();
+        rustix::fs::fcntl_add_seals(&link, seals).unwrap();
+        let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        Self { link, wake, page: FileMemory::anonymous(4096).share().unwrap() }
+    }
+
+    fn good() -> Self {
+        let offer = Self::new(LINK_LEN, SealFlags::SHRINK | SealFlags::GROW);
+        let memory = offer.memory();
+        ok(memory.store(0, u64::from_le_bytes(*b"racklink")));
+        ok(memory.store(8, 1));
+        ok(memory.store(16, 1 << 20));
+        offer
+    }
+
+    fn memory(&self) -> FileMemory {
+        FileMemory::new(self.link.try_clone().unwrap(), LINK_LEN)
+    }
+
+    fn fds(&self) -> [BorrowedFd<'_>; 3] {
+        [self.link.as_fd(), self.wake.as_fd(), self.page.as_fd()]
+    }
+}
+
+fn rack(test: &Emulated) -> End {
+    End::alone(test.start(RackId(1), 4096, Hardware::FAST))
+}
+
+/// The rack still serves: another one can connect to it.
+fn still_serves(test: &Emulated, end: &mut End) {
+    let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
+    let address = end.node.fabric.address();
+    ok(other.node.fabric.connect(&address));
+    other.wait("a connection", |event| matches!(event, Event::Connected { .. }));
+    end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
+}
+
+#[test]
+fn nonsense_is_refused_and_forgotten() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let good = Offer::good();
+    let mut shifted = hello(1);
+    shifted[18] = 2;
+    for packet in [&b"GET / HTTP/1.1"[..], &[0; 700], &[255; 40], &hello(1)[..39], &shifted] {
+        let stranger = Stranger::connect(&test);
+        stranger.send(packet, &good.fds());
+        let answer = stranger.receive();
+        assert!(answer.is_empty() || answer[8] == 2);
+    }
+    assert_eq!(end.events, []);
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let stranger = Stranger::connect(&test);
+    stranger.send(&hello(99), &Offer::good().fds());
+    let reason = stranger.refused();
+    assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn descriptors_are_checked() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let good = Offer::good();
+    let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    let unsealed = Offer::new(LINK_LEN, SealFlags::GROW);
+    let short = Offer::new(LINK_LEN - 4096, sealed);
+    let empty = Offer::new(LINK_LEN, sealed);
+    let blocking = eventfd(0, EventfdFlags::empty()).unwrap();
+    let small = FileMemory::anonymous(4095).share().unwrap();
+    let [link, wake, page] = good.fds();
+    for (fds, expected) in [
+        (&[][..], "fewer descriptors"),
+        (&[link, wake][..], "fewer descriptors"),
+        (&[link, wake, page, page][..], "more descriptors"),
+        (&unsealed.fds()[..], "not sealed"),
+        (&short.fds()[..], "link memory has"),
+        (&empty.fds()[..], "no header"),
+        (&[wake, link, page][..], "no memfd"),
+        (&[link, blocking.as_fd(), page][..], "may block"),
+        (&[link, wake, small.as_fd()][..], "not there"),
+    ] {
+        let stranger = Stranger::connect(&test);
+        stranger.send(&hello(1), fds);
+        let reason = stranger.refused();
+        assert!(reason.contains(expected), "{reason}");
+    }
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn a_broken_ring_ends_its_endpoint_only() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let entry = |len: u32, number: u32, due: u64| {
+        [&len.to_le_bytes()[..], &number.to_le_bytes(), &due.to_le_bytes()].concat()
+    };
+    let cases: [(&str, Vec<u8>, u64); 9] = [
+        ("tail", entry(1, 0, 0), u64::MAX),
+        ("tail", entry(1, 0, 0), (1 << 20) + 8),
+        ("tail", entry(1, 0, 0), 23),
+        ("tail", entry(1, 0, 0), 8),
+        ("claims 0 B", entry(0, 0, 0), 24),
+        ("claims 65537 B", entry(65_537, 0, 0), 1 << 19),
+        ("behind the ring's tail", entry(9, 0, 0), 24),
+        ("wrong number", entry(8, 1, 0), 24),
+        ("far future", entry(8, 0, u64::MAX), 24),
+    ];
+    for (expected, entry, tail) in cases {
+        let stranger = Stranger::connect(&test);
+        let offer = Offer::good();
+        ok(offer.memory().write(INITIATOR_RING, &entry));
+        ok(offer.memory().store(INITIATOR_TAIL, tail));
+        stranger.send(&hello(1), &offer.fds());
+        end.wait("the peer", |event| matches!(event, Event::Accepted { .. }));
+        let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+        let Event::Disconnected { reason: DisconnectReason::Failed(error), .. } = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(error.class(), ErrorClass::Fatal);
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(end.events, []);
+    }
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    for on_socket in [false, true] {
+        let stranger = Stranger::connect(&test);
+        let offer = Offer::good();
+        stranger.send(&hello(1), &offer.fds());
+        let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
+        let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
+        assert_eq!(stranger.receive()[8], 1, "a hello comes back");
+        if on_socket {
+            stranger.send(b"psst", &[]);
+        } else {
+            ok(offer.memory().store(INITIATOR_HEAD, 8));
+            let error = end.fabric().send(endpoint, b"hello");
+            assert!(matches!(error, Err(FabricError::Misbehaved { .. })), "{error:?}");
+            assert!(!end.fabric().arm());
+        }
+        let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+        let failed =
+            matches!(ended, Event::Disconnected { reason: DisconnectReason::Failed(_), .. });
+        assert!(failed, "{ended:?}");
+    }
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn silent_strangers_keep_nobody_waiting_and_are_hung_up_on() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let strangers: Vec<_> = (0..20).map(|_| Stranger::connect(&test)).collect();
+    still_serves(&test, &mut end);
+    for stranger in &strangers {
+        assert_eq!(stranger.receive(), []);
+    }
+}
+
+/// Connects to a listener that does `answer` and nothing else.
+fn connect_to(answer: impl FnOnce(Stranger) -> Option<Stranger>) -> FabricError {
+    let test = Emulated::new();
+    let path = test.directory.path().join("strange.sock");
+    let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&listener, 4).unwrap();
+    let mut end = rack(&test);
+    ok(end.fabric().connect(&format!("emulated:{}", path.display())));
+    let stranger = Stranger { socket: rustix::net::accept(&listener).unwrap() };
+    let _open = answer(stranger);
+    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
+    let Event::ConnectFailed { error, .. } = failed else { panic!() };
+    error
+}
+
+#[test]
+fn bad_listeners_are_errors_of_connect() {
+    let error = connect_to(|stranger| {
+        assert_eq!(stranger.receive().len(), 40);
+        stranger.send(&hello(99), &[]);
+        Some(stranger)
+    });
+    assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
+
+    let error = connect_to(|stranger| {
+        stranger.send(b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full", &[]);
+        Some(stranger)
+    });
+    assert_eq!(error, FabricError::Refused { reason: "full".into() });
+    assert_eq!(error.class(), ErrorClass::Fatal);
+
+    let error = connect_to(|stranger| {
+        stranger.send(b"What?", &[]);
+        Some(stranger)
+    });
+    assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
+
+    let error = connect_to(|_| None);
+    assert!(matches!(error, FabricError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("without an answer"), "{error}");
+
+    let error = connect_to(Some);
+    assert!(matches!(error, FabricError::Silent { .. }), "{error}");
+    assert_eq!(error.class(), ErrorClass::PeerGone);
+}

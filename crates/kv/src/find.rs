@@ -1,0 +1,180 @@
+use std::ops::Range;
+
+use rackpool_client::GlobalAddr;
+
+use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, PATH_BUCKETS, slot_addr, word_at};
+use crate::error::KvError;
+use crate::handle::Handle;
+use crate::hash::KeyHash;
+use crate::memory::{Memory, ReadRequest};
+use crate::segment::{SegmentHeader, SegmentRef};
+use crate::slot::{SlotKind, SlotWord};
+use crate::verify::Verdict;
+use crate::words::read_word;
+
+/// What the caller will do with the slot it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Look only: the slot may be frozen.
+    Read,
+    /// Change it: it was not frozen when seen.
+    Write,
+}
+
+/// The slot of a key.
+#[derive(Debug)]
+pub(crate) struct LiveSlot {
+    pub(crate) at: GlobalAddr,
+    pub(crate) word: SlotWord,
+    /// Where the value is in the handle's scratch bytes.
+    pub(crate) value: Range<usize>,
+}
+
+/// The empty slot that a key would go into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vacancy {
+    pub(crate) at: GlobalAddr,
+    pub(crate) word: SlotWord,
+}
+
+/// Where a key is, or that it was absent at some moment of the search.
+#[derive(Debug)]
+pub(crate) enum Located {
+    Live(LiveSlot),
+    Absent(Miss),
+}
+
+/// A search that did not find its key.
+#[derive(Debug)]
+pub(crate) struct Miss {
+    pub(crate) segment: SegmentRef,
+    /// None when all slots of the key's path are in use.
+    pub(crate) vacancy: Option<Vacancy>,
+    /// Whether a slot of the path is dead.
+    pub(crate) dead: bool,
+    frozen: bool,
+}
+
+/// What one look at a segment gave.
+enum Probe {
+    Live(LiveSlot),
+    Absent(Miss),
+    /// A slot changed meanwhile: look again.
+    Changed,
+    /// The segment's memory has another life by now.
+    Stale,
+    /// The object of the slot at this address is no object, though the slot points to it.
+    Damaged(GlobalAddr),
+}
+
+/// After so many looks at bytes that make no sense they are not a race any more.
+const MAX_DAMAGED: u32 = 64;
+
+impl<M: Memory> Handle<M> {
+    /// Finds `key`; its value is in the scratch bytes then.
+    #[inline]
+    pub(crate) fn locate(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        intent: Intent,
+    ) -> Result<Located, KvError<M::Error>> {
+        let mut damaged = 0;
+        loop {
+            let segment = self.segment(hash)?;
+            let (frozen, located) = match self.probe(segment, hash, key)? {
+                Probe::Live(slot) => (slot.word.is_frozen(), Located::Live(slot)),
+                Probe::Absent(miss) => (miss.frozen, Located::Absent(miss)),
+                Probe::Changed => continue,
+                Probe::Stale => {
+                    self.refresh(hash, segment)?;
+                    continue;
+                }
+                Probe::Damaged(addr) => {
+                    damaged += 1;
+                    if self.confirm(hash, segment)? && damaged > MAX_DAMAGED {
+                        return Err(KvError::Corrupt { what: "entry", addr });
+                    }
+                    continue;
+                }
+            };
+            if !frozen {
+                return Ok(located);
+            }
+            match intent {
+                Intent::Read if self.confirm(hash, segment)? => return Ok(located),
+                Intent::Read => {}
+                Intent::Write => self.reshape(segment, hash)?,
+            }
+        }
+    }
+
+    /// Looks along the key's path, up to the first empty slot.
+    fn probe(
+        &mut self,
+        segment: SegmentRef,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Result<Probe, KvError<M::Error>> {
+        let path = self.shared.layout.shape.path(hash);
+        let near = self.shared.memory.is_near(segment.addr());
+        let mut lines = [[0; BUCKET_BYTES]; PATH_BUCKETS];
+        if !near {
+            self.read_path(segment, path.buckets(), &mut lines)?;
+        }
+        let (mut dead, mut frozen) = (false, false);
+        for (bucket, line) in path.buckets().iter().zip(&mut lines) {
+            let first = *bucket as usize * BUCKET_SLOTS;
+            if near {
+                let addr = slot_addr(segment.addr(), first);
+                self.shared.memory.read(addr, line).map_err(KvError::Memory)?;
+            }
+            for index in 0..BUCKET_SLOTS {
+                let word = SlotWord::from_raw(word_at(line, index));
+                let at = slot_addr(segment.addr(), first + index);
+                frozen |= word.is_frozen();
+                if word.may_hold(hash) {
+                    match self.verify(at, word, segment, hash, key)? {
+                        Verdict::Same(slot) => return Ok(Probe::Live(slot)),
+                        Verdict::OtherKey(now) => frozen |= now.is_frozen(),
+                        Verdict::Changed => return Ok(Probe::Changed),
+                        Verdict::Stale => return Ok(Probe::Stale),
+                        Verdict::Damaged => return Ok(Probe::Damaged(word.object().addr)),
+                    }
+                    continue;
+                }
+                match word.kind() {
+                    SlotKind::Live => {}
+                    SlotKind::Dead => dead = true,
+                    SlotKind::Empty(life) if life == segment.life() => {
+                        let vacancy = Some(Vacancy { at, word });
+                        return Ok(Probe::Absent(Miss { segment, vacancy, dead, frozen }));
+                    }
+                    SlotKind::Empty(_) => return Ok(Probe::Stale),
+                }
+            }
+        }
+        // No slot told the life of the segment: its header does.
+        let tag = read_word(&self.shared.memory, SegmentHeader::tag_addr(segment.addr()))?;
+        if tag != segment.tag(hash) {
+            return Ok(Probe::Stale);
+        }
+        Ok(Probe::Absent(Miss { segment, vacancy: None, dead, frozen }))
+    }
+
+    /// Reads all buckets of a path at once.
+    fn read_path(
+        &self,
+        segment: SegmentRef,
+        buckets: &[u32],
+        lines: &mut [[u8; BUCKET_BYTES]; PATH_BUCKETS],
+    ) -> Result<(), KvError<M::Error>> {
+        let [a, b, c, d] = lines;
+        let read = |index: usize, into| {
+            let bucket = buckets.get(index).copied().unwrap_or_default() as usize;
+            ReadRequest { addr: slot_addr(segment.addr(), bucket * BUCKET_SLOTS), into }
+        };
+        let mut reads = [read(0, &mut a[..]), read(1, b), read(2, c), read(3, d)];
+        self.shared.memory.read_batch(&mut reads[..buckets.len()]).map_err(KvError::Memory)
+    }
+}

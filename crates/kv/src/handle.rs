@@ -1,0 +1,112 @@
+use std::sync::Arc;
+
+use crate::directory::DirectoryCache;
+use crate::error::KvError;
+use crate::find::{Intent, Located};
+use crate::memory::Memory;
+use crate::segment::Layout;
+use crate::slot::ObjectRef;
+use crate::store::Rule;
+use crate::table::Table;
+
+/// What all handles of a table share.
+#[derive(Debug)]
+pub(crate) struct Shared<M> {
+    pub(crate) memory: M,
+    pub(crate) layout: Layout,
+    pub(crate) patience: std::time::Duration,
+}
+
+/// One thread's access to a [`Table`]: it has its own copy of the directory and its own buffers, so
+/// that handles never wait for each other.
+///
+/// Keys have 1 to 65535 bytes; header (32 B), key and value together fit into one page of the pool.
+/// All operations are linearizable among all handles in all racks. None ever waits for another
+/// client, except a moment (see [`Table::with_patience`]) for one that splits a segment.
+///
+/// An operation that fails with [`KvError::Memory`] changed no entry; one that fails with
+/// [`KvError::OutcomeUnknown`] may have.
+#[derive(Debug)]
+pub struct Handle<M> {
+    pub(crate) shared: Arc<Shared<M>>,
+    pub(crate) cache: DirectoryCache,
+    /// What was read last: an object.
+    pub(crate) scratch: Vec<u8>,
+    /// What is being written: an object.
+    pub(crate) staging: Vec<u8>,
+    pub(crate) unreclaimed: u64,
+}
+
+impl<M: Memory> Handle<M> {
+    pub(crate) fn new(shared: Arc<Shared<M>>) -> Self {
+        Self {
+            shared,
+            cache: DirectoryCache::new(),
+            scratch: vec![0; ObjectRef::MAX_WHOLE],
+            staging: Vec::new(),
+            unreclaimed: 0,
+        }
+    }
+
+    /// The table this is a handle of.
+    #[must_use]
+    pub fn table(&self) -> Table<M> {
+        Table { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
+    /// there; if not, `value` is left empty.
+    #[inline]
+    pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
+        value.clear();
+        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+            Located::Live(slot) => {
+                value.extend_from_slice(&self.scratch[slot.value]);
+                Ok(true)
+            }
+            Located::Absent(_) => Ok(false),
+        }
+    }
+
+    /// Stores `value` under `key`. Says whether it replaced another one.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
+        Ok(self.store(key, value, Rule::Always)?.was_present)
+    }
+
+    /// Stores `value` under `key` if the key is not there yet. Says whether it did.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
+        Ok(self.store(key, value, Rule::IfAbsent)?.done)
+    }
+
+    /// Stores `value` under `key` if the key is there already. Says whether it did.
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
+        Ok(self.store(key, value, Rule::IfPresent)?.done)
+    }
+
+    /// Deletes `key`. Says whether it was there.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError<M::Error>> {
+        self.remove(key)
+    }
+
+    /// Stores `new` under `key` if its value is `expected`, or if it has none and `expected` is
+    /// `None`. Says whether it did.
+    pub fn compare_and_put(
+        &mut self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        match expected {
+            None => self.insert(key, new),
+            Some(expected) => self.exchange(key, expected, new),
+        }
+    }
+
+    /// How many pieces of the pool (objects, segments) this handle had to leave behind because the
+    /// memory failed while it gave them back or did not say whether a change was made. At most so
+    /// many; 0 unless a daemon or page was lost.
+    #[must_use]
+    pub fn unreclaimed(&self) -> u64 {
+        self.unreclaimed
+    }
+}

@@ -1,0 +1,92 @@
+use rackpool_client::GlobalAddr;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::bucket::{SegmentShape, word_at};
+use crate::error::KvError;
+use crate::segment::Layout;
+
+/// The table header: what [`Table::addr`](crate::Table::addr) points to.
+///
+/// ```text
+///  0       8         12          13             14   16          24      32     64         72    128
+/// +-------+---------+-----------+--------------+----+-----------+-------+------+----------+-----+
+/// | magic | version | max depth | segment bits | 0  | directory | check |  0   | free top |  0  |
+/// +-------+---------+-----------+--------------+----+-----------+-------+------+----------+-----+
+/// ```
+///
+/// `check` is XXH3-64 over the 24 bytes before it. Only `free top` (the free stack's head, on a
+/// line of its own) changes.
+pub(crate) struct TableHeader;
+
+impl TableHeader {
+    pub(crate) const BYTES: u64 = 128;
+    const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
+    const VERSION: u32 = 1;
+
+    pub(crate) const fn free_top_addr(table: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(table.raw() + 64)
+    }
+
+    pub(crate) fn encode(directory: GlobalAddr, max_depth: u8, segment_bits: u8) -> [u8; 128] {
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
+        bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
+        bytes[12] = max_depth;
+        bytes[13] = segment_bits;
+        bytes[16..24].copy_from_slice(&directory.raw().to_le_bytes());
+        let check = xxh3_64(&bytes[..24]);
+        bytes[24..32].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode<E>(addr: GlobalAddr, bytes: &[u8; 128]) -> Result<Layout, KvError<E>> {
+        if word_at(bytes, 0) != Self::MAGIC {
+            return Err(KvError::NotATable { addr });
+        }
+        let [_, _, _, _, _, _, _, _, v0, v1, v2, v3, max_depth, segment_bits, ..] = *bytes;
+        let found = u32::from_le_bytes([v0, v1, v2, v3]);
+        if found != Self::VERSION {
+            return Err(KvError::Version { addr, found, supported: Self::VERSION });
+        }
+        let damaged = KvError::Corrupt { what: "table header", addr };
+        if word_at(bytes, 3) != xxh3_64(&bytes[..24]) || max_depth > crate::Options::MAX_DEPTH {
+            return Err(damaged);
+        }
+        let directory = GlobalAddr::from_raw(word_at(bytes, 2));
+        let shape = SegmentShape::new(segment_bits).ok_or(damaged)?;
+        Ok(Layout { addr, directory, max_depth, shape })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDR: GlobalAddr = GlobalAddr::from_raw(4096);
+
+    fn decode(bytes: &[u8; 128]) -> Result<Layout, KvError<std::io::Error>> {
+        TableHeader::decode(ADDR, bytes)
+    }
+
+    #[test]
+    fn comes_back_as_it_went() {
+        let bytes = TableHeader::encode(GlobalAddr::from_raw(8192), 12, 15);
+        let layout = decode(&bytes).unwrap();
+        assert_eq!((layout.max_depth, layout.shape.bytes()), (12, 32768));
+        assert_eq!(layout.entry_addr(2).raw(), 8208);
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        let good = TableHeader::encode(GlobalAddr::from_raw(8192), 12, 15);
+        assert!(matches!(decode(&[0; 128]), Err(KvError::NotATable { .. })));
+        let mut other = good;
+        other[8] = 2;
+        assert!(matches!(decode(&other), Err(KvError::Version { found: 2, .. })));
+        for at in 12..32 {
+            let mut damaged = good;
+            damaged[at] ^= 1;
+            assert!(matches!(decode(&damaged), Err(KvError::Corrupt { .. })), "byte {at}");
+        }
+    }
+}

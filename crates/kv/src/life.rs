@@ -1,0 +1,40 @@
+/// Which use of a segment's memory this is. Segments are used again as segments; each use has the
+/// next life, so that words left over from an earlier one are recognized. 0 is no life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u32);
+
+impl Life {
+    /// Bits a life takes in a word; it wraps after them.
+    pub(crate) const BITS: u32 = 17;
+    const MASK: u64 = (1 << Self::BITS) - 1;
+
+    /// The first use of fresh memory.
+    pub(crate) const FIRST: Self = Self(1);
+
+    /// Keeps the low [`Self::BITS`] bits.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self((bits & Self::MASK) as u32)
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    pub(crate) const fn next(self) -> Self {
+        let next = (self.0 as u64 + 1) & Self::MASK;
+        if next == 0 { Self::FIRST } else { Self(next as u32) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_past_zero() {
+        assert_eq!(Life::from_bits(Life::MASK).next(), Life::FIRST);
+        assert_eq!(Life::FIRST.next().bits(), 2);
+    }
+}

@@ -1,0 +1,154 @@
+use std::sync::Arc;
+
+use rackpool_client::GlobalAddr;
+
+/// What a table needs of the memory it lives in: one-sided reads and writes and an 8-byte
+/// compare-and-swap, all at global addresses.
+///
+/// What the table relies on:
+/// - aligned 8-byte words are read and written whole; larger ranges may tear between words;
+/// - a write has reached the memory when the call returns, and whoever sees the effect of a later
+///   compare-and-swap of the same client sees that write too;
+/// - one client's calls take effect in the order it makes them;
+/// - compare-and-swap is linearizable, whoever asks and wherever the page is.
+///
+/// ```
+/// use rackpool_kv::{Memory, ReadRequest};
+/// # use rackpool_kv::GlobalAddr;
+/// fn two_words<M: Memory>(memory: &M, addr: GlobalAddr) -> Result<[u8; 16], M::Error> {
+///     let mut bytes = [0; 16];
+///     let (low, high) = bytes.split_at_mut(8);
+///     memory.read_batch(&mut [
+///         ReadRequest { addr, into: low },
+///         ReadRequest { addr: GlobalAddr::from_raw(addr.raw() + 8), into: high },
+///     ])?;
+///     Ok(bytes)
+/// }
+/// ```
+pub trait Memory: Send + Sync {
+    /// Why an operation failed.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Memory of `bytes` bytes, from 16 to the page size, aligned to the next power of two. Its
+    /// content is unspecified.
+    fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error>;
+
+    /// Gives back what [`allocate`](Self::allocate) returned.
+    fn free(&self, addr: GlobalAddr) -> Result<(), Self::Error>;
+
+    /// Fills `into` from `addr`. Reading memory that was freed meanwhile may give any bytes or an
+    /// error, and must do no harm.
+    fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Stores `from` at `addr`.
+    fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), Self::Error>;
+
+    /// Executes `reads` in order; in one round trip when they go to another rack.
+    fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), Self::Error> {
+        reads.iter_mut().try_for_each(|read| self.read(read.addr, read.into))
+    }
+
+    /// Replaces the aligned 8-byte word at `addr` by `new` if it is `expected`; returns what it was
+    /// before in either case. The word's bytes are little-endian.
+    fn compare_and_swap(
+        &self,
+        addr: GlobalAddr,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, CasError<Self::Error>>;
+
+    /// Executes several compare-and-swaps, in any order, and returns when all are done. After an
+    /// error each of them may or may not have happened: the table uses this only where that does
+    /// not matter. Worth implementing where a list costs one round trip.
+    fn compare_and_swap_batch(&self, requests: &[CasRequest]) -> Result<(), CasError<Self::Error>> {
+        requests.iter().try_for_each(|request| {
+            self.compare_and_swap(request.addr, request.expected, request.new).map(drop)
+        })
+    }
+
+    /// The page size in bytes: the largest object.
+    fn page_bytes(&self) -> u64;
+
+    /// A hint: whether reading `addr` costs a memory access rather than a round trip. Near, the
+    /// table reads as little as it can; far, it reads more than it may need, in one batch.
+    fn is_near(&self, addr: GlobalAddr) -> bool {
+        let _ = addr;
+        true
+    }
+}
+
+/// One read of [`Memory::read_batch`].
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// Where to read.
+    pub addr: GlobalAddr,
+    /// What to fill.
+    pub into: &'a mut [u8],
+}
+
+/// One swap of [`Memory::compare_and_swap_batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CasRequest {
+    /// The aligned 8-byte word.
+    pub addr: GlobalAddr,
+    /// Swap only if the word is this.
+    pub expected: u64,
+    /// What to put there.
+    pub new: u64,
+}
+
+/// Why a compare-and-swap gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CasError<E> {
+    /// It may or may not have happened, and will not happen any more now that this is returned.
+    #[error("it is unknown whether the compare-and-swap happened: its home went away during it")]
+    Indeterminate,
+    /// It did not happen.
+    #[error(transparent)]
+    Failed(E),
+}
+
+impl<M: Memory + ?Sized> Memory for Arc<M> {
+    type Error = M::Error;
+
+    fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error> {
+        (**self).allocate(bytes)
+    }
+
+    fn free(&self, addr: GlobalAddr) -> Result<(), Self::Error> {
+        (**self).free(addr)
+    }
+
+    fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), Self::Error> {
+        (**self).read(addr, into)
+    }
+
+    fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), Self::Error> {
+        (**self).write(addr, from)
+    }
+
+    fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), Self::Error> {
+        (**self).read_batch(reads)
+    }
+
+    fn compare_and_swap(
+        &self,
+        addr: GlobalAddr,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, CasError<Self::Error>> {
+        (**self).compare_and_swap(addr, expected, new)
+    }
+
+    fn compare_and_swap_batch(&self, requests: &[CasRequest]) -> Result<(), CasError<Self::Error>> {
+        (**self).compare_and_swap_batch(requests)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        (**self).page_bytes()
+    }
+
+    fn is_near(&self, addr: GlobalAddr) -> bool {
+        (**self).is_near(addr)
+    }
+}

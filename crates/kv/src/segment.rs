@@ -1,0 +1,186 @@
+use rackpool_client::GlobalAddr;
+
+use crate::bucket::SegmentShape;
+use crate::hash::KeyHash;
+use crate::life::Life;
+
+/// A directory entry: which segment holds the keys whose hash ends in the entry's index.
+///
+/// ```text
+///  63        47 46    42 41                    0
+/// +------------+--------+-----------------------+
+/// |    life    | depth  |  segment address / 64 |   0: no segment
+/// +------------+--------+-----------------------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentRef(u64);
+
+/// The header of a segment, its first 64 bytes.
+///
+/// ```text
+///  0     8       16          24                32                  40  64
+/// +-----+-------+-----------+-----------------+-------------------+----+
+/// | tag | claim | next free | lower successor |  upper successor  |  0 |   each 8 bytes
+/// +-----+-------+-----------+-----------------+-------------------+----+
+/// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
+/// ```
+///
+/// The tag changes only between two lives, before anything else of the segment does. The
+/// successors are references that are set once in a life, the upper one first; until then they are
+/// [`SegmentRef::unset`].
+pub(crate) struct SegmentHeader;
+
+impl SegmentRef {
+    pub(crate) const NONE: Self = Self(0);
+    const DEPTH_SHIFT: u32 = 42;
+    const LIFE_SHIFT: u32 = 47;
+    const ADDR_MASK: u64 = (1 << Self::DEPTH_SHIFT) - 1;
+
+    /// `None` when the word can't hold the address.
+    pub(crate) const fn new(addr: GlobalAddr, depth: u8, life: Life) -> Option<Self> {
+        if addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(64) || addr.is_null() {
+            return None;
+        }
+        Some(Self(
+            (addr.raw() >> 6)
+                | (depth as u64) << Self::DEPTH_SHIFT
+                | life.bits() << Self::LIFE_SHIFT,
+        ))
+    }
+
+    pub(crate) const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// No segment, in a header whose segment has this life: a swap that expects it can't happen
+    /// in another life.
+    pub(crate) const fn unset(life: Life) -> Self {
+        Self(life.bits() << Self::LIFE_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 & Self::ADDR_MASK == 0
+    }
+
+    #[inline]
+    pub(crate) const fn addr(self) -> GlobalAddr {
+        GlobalAddr::from_raw((self.0 & Self::ADDR_MASK) << 6)
+    }
+
+    #[inline]
+    pub(crate) const fn depth(self) -> u8 {
+        ((self.0 >> Self::DEPTH_SHIFT) & 0x1f) as u8
+    }
+
+    #[inline]
+    pub(crate) const fn life(self) -> Life {
+        Life::from_bits(self.0 >> Self::LIFE_SHIFT)
+    }
+
+    /// What the segment's tag says as long as this life lasts; `hash` is of a key it may hold.
+    #[inline]
+    pub(crate) const fn tag(self, hash: KeyHash) -> u64 {
+        SegmentHeader::tag(self.life(), self.depth(), hash.suffix(self.depth()))
+    }
+}
+
+impl std::fmt::Debug for SegmentRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/life {}", self.addr(), self.depth(), self.life().bits())
+    }
+}
+
+impl SegmentHeader {
+    pub(crate) const BYTES: usize = 64;
+    const MAGIC: u64 = 0x53_45_47 << 40;
+
+    #[inline]
+    pub(crate) const fn tag(life: Life, depth: u8, suffix: u64) -> u64 {
+        Self::MAGIC | suffix << 22 | (depth as u64) << 17 | life.bits()
+    }
+
+    /// The life in a tag, or `None` when it is no tag.
+    pub(crate) const fn life_in(tag: u64) -> Option<Life> {
+        if tag >> 40 != Self::MAGIC >> 40 {
+            return None;
+        }
+        Some(Life::from_bits(tag))
+    }
+
+    pub(crate) const fn tag_addr(segment: GlobalAddr) -> GlobalAddr {
+        segment
+    }
+
+    /// The word that says that a client has begun to split the segment: a hint, no lock.
+    pub(crate) const fn claim_addr(segment: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(segment.raw() + 8)
+    }
+
+    /// The word that chains retired segments.
+    pub(crate) const fn next_addr(segment: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(segment.raw() + 16)
+    }
+
+    /// The successor that holds the suffixes whose next bit is 0, or all of them.
+    pub(crate) const fn lower_addr(segment: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(segment.raw() + 24)
+    }
+
+    /// The successor that holds the suffixes whose next bit is 1.
+    pub(crate) const fn upper_addr(segment: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(segment.raw() + 32)
+    }
+
+    /// What follows the tag when a life begins.
+    pub(crate) fn after_tag(life: Life) -> [u8; Self::BYTES - 8] {
+        let mut bytes = [0; Self::BYTES - 8];
+        let unset = SegmentRef::unset(life).raw().to_le_bytes();
+        bytes[16..24].copy_from_slice(&unset);
+        bytes[24..32].copy_from_slice(&unset);
+        bytes
+    }
+}
+
+/// What every user of a table knows of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) addr: GlobalAddr,
+    pub(crate) directory: GlobalAddr,
+    pub(crate) max_depth: u8,
+    pub(crate) shape: SegmentShape,
+}
+
+impl Layout {
+    /// Where the directory entry `index` is.
+    pub(crate) const fn entry_addr(&self, index: u64) -> GlobalAddr {
+        GlobalAddr::from_raw(self.directory.raw() + index * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_keeps_its_parts() {
+        let addr = GlobalAddr::from_raw((1 << 48) - 64);
+        let life = Life::from_bits((1 << 17) - 1);
+        let segment = SegmentRef::new(addr, 18, life).unwrap();
+        assert_eq!((segment.addr(), segment.depth(), segment.life()), (addr, 18, life));
+        assert!(SegmentRef::new(GlobalAddr::from_raw(1 << 48), 0, life).is_none());
+    }
+
+    #[test]
+    fn a_tag_names_life_depth_and_suffix() {
+        let life = Life::FIRST.next();
+        let tag = SegmentHeader::tag(life, 18, (1 << 18) - 1);
+        assert_eq!(SegmentHeader::life_in(tag), Some(life));
+        assert_ne!(tag, SegmentHeader::tag(life, 17, (1 << 18) - 1));
+        assert_eq!(SegmentHeader::life_in(0), None);
+    }
+}

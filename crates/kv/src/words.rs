@@ -1,0 +1,37 @@
+use rackpool_client::GlobalAddr;
+
+use crate::error::KvError;
+use crate::memory::{CasError, Memory};
+
+/// What came of a compare-and-swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swap {
+    /// The word was as expected and is the new one now.
+    Done,
+    /// The word was another one.
+    Lost,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Reads the word at `addr`.
+pub(crate) fn read_word<M: Memory>(memory: &M, addr: GlobalAddr) -> Result<u64, KvError<M::Error>> {
+    let mut word = [0; 8];
+    memory.read(addr, &mut word).map_err(KvError::Memory)?;
+    Ok(u64::from_le_bytes(word))
+}
+
+/// Replaces the word at `addr` by `new` if it is `expected`.
+pub(crate) fn swap_word<M: Memory>(
+    memory: &M,
+    addr: GlobalAddr,
+    expected: u64,
+    new: u64,
+) -> Result<Swap, KvError<M::Error>> {
+    match memory.compare_and_swap(addr, expected, new) {
+        Ok(found) if found == expected => Ok(Swap::Done),
+        Ok(_) => Ok(Swap::Lost),
+        Err(CasError::Indeterminate) => Ok(Swap::Unknown),
+        Err(CasError::Failed(error)) => Err(KvError::Memory(error)),
+    }
+}

@@ -1,0 +1,200 @@
+//! Runs clients as threads of which one at a time goes on; a seed decides which.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// What befalls one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing.
+    Lives,
+    /// It vanishes at the begin of its `n`th memory operation.
+    KilledAt(u64),
+    /// It stops there until all others are done.
+    StoppedAt(u64),
+}
+
+/// What befalls one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// A compare-and-swap that gives no answer, and did not happen.
+    Unapplied,
+    /// A compare-and-swap that gives no answer, and happened.
+    Applied,
+}
+
+/// The panic of a killed client.
+struct Killed;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Ready,
+    Stopped,
+    Done,
+}
+
+#[derive(Debug)]
+pub struct Scheduler {
+    state: Mutex<State>,
+    turns: Vec<Condvar>,
+}
+
+#[derive(Debug)]
+struct State {
+    random: u64,
+    /// One switch in so many steps.
+    calm: u64,
+    /// One compare-and-swap in so many gives no answer; 0: none.
+    faults: u64,
+    clock: u64,
+    current: usize,
+    clients: Vec<(Fate, Status, u64)>,
+}
+
+thread_local! {
+    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl State {
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// Who goes on after `me` took a step.
+    fn choose(&mut self, me: usize) -> usize {
+        if self.clients[me].1 == Status::Ready && !self.next_random().is_multiple_of(self.calm) {
+            return me;
+        }
+        if self.clients.iter().all(|client| client.1 != Status::Ready) {
+            for client in &mut self.clients {
+                if client.1 == Status::Stopped {
+                    client.1 = Status::Ready;
+                }
+            }
+        }
+        let ready: Vec<usize> =
+            (0..self.clients.len()).filter(|at| self.clients[*at].1 == Status::Ready).collect();
+        if ready.is_empty() { me } else { ready[self.next_random() as usize % ready.len()] }
+    }
+}
+
+impl Scheduler {
+    pub fn new(seed: u64, fates: &[Fate]) -> Self {
+        let mut state = State {
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            calm: 1,
+            faults: 0,
+            clock: 0,
+            current: 0,
+            clients: fates.iter().map(|fate| (*fate, Status::Ready, 0)).collect(),
+        };
+        state.calm = [2, 8, 32, 128][state.next_random() as usize % 4];
+        Self { state: Mutex::new(state), turns: fates.iter().map(|_| Condvar::new()).collect() }
+    }
+
+    /// Lets one compare-and-swap in `faults` give no answer.
+    pub fn with_faults(self, faults: u64) -> Self {
+        self.state.lock().unwrap().faults = faults;
+        self
+    }
+
+    /// Switches clients only when one stops or ends.
+    pub fn never_switching(self: Arc<Self>) -> Arc<Self> {
+        self.state.lock().unwrap().calm = u64::MAX;
+        self
+    }
+
+    /// A time later than all before.
+    pub fn now(&self) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.clock += 1;
+        state.clock
+    }
+
+    /// Runs the clients to their ends. Says of each whether it was killed.
+    pub fn run(&self, clients: Vec<Box<dyn FnOnce() + Send + '_>>) -> Vec<bool> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = clients
+                .into_iter()
+                .enumerate()
+                .map(|(me, client)| scope.spawn(move || self.run_one(me, client)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
+    }
+
+    fn run_one(&self, me: usize, client: Box<dyn FnOnce() + Send + '_>) -> bool {
+        drop(self.wait_turn(me, self.state.lock().unwrap()));
+        ME.set(Some(me));
+        let result = catch_unwind(AssertUnwindSafe(client));
+        ME.set(None);
+        let mut state = self.state.lock().unwrap();
+        state.clients[me].1 = Status::Done;
+        let next = state.choose(me);
+        state.current = next;
+        self.turns[next].notify_one();
+        drop(state);
+        match result {
+            Ok(()) => false,
+            Err(panic) if panic.is::<Killed>() => true,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn wait_turn<'a>(&self, me: usize, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.current != me {
+            state = self.turns[me].wait(state).unwrap();
+        }
+        state
+    }
+
+    /// A point where the thread may be switched, stopped or killed.
+    pub fn step(&self, operation: bool) -> Fault {
+        let Some(me) = ME.get() else { return Fault::None };
+        let mut state = self.state.lock().unwrap();
+        state.clock += 1;
+        if operation {
+            state.clients[me].2 += 1;
+            let (fate, _, operations) = state.clients[me];
+            if fate == Fate::KilledAt(operations) {
+                drop(state);
+                resume_unwind(Box::new(Killed));
+            }
+            if fate == Fate::StoppedAt(operations) {
+                state.clients[me].1 = Status::Stopped;
+            }
+        }
+        let next = state.choose(me);
+        if next != me {
+            state.current = next;
+            self.turns[next].notify_one();
+            state = self.wait_turn(me, state);
+        }
+        let faults = state.faults;
+        if faults == 0 || !state.next_random().is_multiple_of(faults) {
+            Fault::None
+        } else if state.next_random().is_multiple_of(2) {
+            Fault::Applied
+        } else {
+            Fault::Unapplied
+        }
+    }
+
+    /// How many memory operations a client made.
+    pub fn operations(&self, client: usize) -> u64 {
+        self.state.lock().unwrap().clients[client].2
+    }
+}
+
+/// A scheduler in an `Arc`, as the heap wants it.
+pub fn scheduler(seed: u64, fates: &[Fate]) -> Arc<Scheduler> {
+    Arc::new(Scheduler::new(seed, fates))
+}

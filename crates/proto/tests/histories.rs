@@ -1,0 +1,25 @@
+//! Random histories of the metadata machine, with failing commits and kills at any point, checked
+//! against a model that keeps its own account of what is durable and what was said.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+mod history;
+
+use history::{Pool, Step, any_step};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn promises_hold_in_every_history(steps in prop::collection::vec(any_step(), 1..120)) {
+        let mut pool = Pool::new();
+        for step in &steps {
+            pool.step(step);
+        }
+        // Whatever was asked in the last life is answered once the store works again.
+        for _ in 0..5 {
+            pool.step(&Step::Commit);
+        }
+        pool.check_nothing_is_unanswered();
+    }
+}

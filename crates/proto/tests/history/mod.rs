@@ -1,0 +1,122 @@
+//! The model: one pool, its clock and its store.
+
+mod model;
+mod step;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rackpool_proto::Time;
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
+
+use model::Model;
+pub(crate) use step::{Step, any_step};
+
+const LEASE: Duration = Duration::from_millis(2000);
+const ASKER: ConnectionToken = ConnectionToken(1);
+
+/// A machine in a world that fails.
+pub(crate) struct Pool {
+    machine: Machine,
+    now: Time,
+    /// Every change made durable, in order.
+    stored: Vec<Change>,
+    in_flight: Option<(BatchId, Vec<Change>)>,
+    asked: BTreeMap<u64, MetadataRequest>,
+    last_tag: u64,
+    model: Model,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        Self {
+            machine: Machine::restore(Time::ZERO, LEASE, []).unwrap(),
+            now: Time::ZERO,
+            stored: Vec::new(),
+            in_flight: None,
+            asked: BTreeMap::new(),
+            last_tag: 0,
+            model: Model::default(),
+        }
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Ask(request) => {
+                self.last_tag += 1;
+                let tag = self.last_tag;
+                self.asked.insert(tag, request.clone());
+                let event = Event::Requested { from: ASKER, tag, request: request.clone() };
+                self.machine.handle(self.now, event);
+            }
+            Step::Wait { ms } => {
+                self.now = self.now.after(Duration::from_millis(u64::from(*ms)));
+                self.machine.handle(self.now, Event::DeadlinePassed);
+            }
+            Step::Poll => {}
+            Step::Commit => {
+                if let Some((batch, changes)) = self.in_flight.take() {
+                    self.store(changes);
+                    self.machine.handle(self.now, Event::Committed { batch });
+                }
+            }
+            Step::Fail => {
+                if let Some((batch, _)) = self.in_flight.take() {
+                    let reason = "full".into();
+                    self.machine.handle(self.now, Event::CommitFailed { batch, reason });
+                }
+            }
+            Step::Kill { batch_was_durable } => self.kill(*batch_was_durable),
+        }
+        // Requests that come while nothing is being written are kept together.
+        if self.in_flight.is_some() || !matches!(step, Step::Ask(_)) {
+            self.settle();
+        }
+    }
+
+    pub(crate) fn check_nothing_is_unanswered(&self) {
+        assert_eq!(self.asked, BTreeMap::new());
+    }
+
+    fn kill(&mut self, batch_was_durable: bool) {
+        if let Some((_, changes)) = self.in_flight.take()
+            && batch_was_durable
+        {
+            self.store(changes);
+        }
+        self.asked.clear();
+        self.machine = Machine::restore(self.now, LEASE, self.stored.clone()).unwrap();
+        self.model.restarted();
+    }
+
+    fn store(&mut self, changes: Vec<Change>) {
+        for change in &changes {
+            self.model.stored(change);
+        }
+        self.stored.extend(changes);
+    }
+
+    fn settle(&mut self) {
+        while let Some(action) = self.machine.poll() {
+            match action {
+                Action::Persist { batch, changes } => {
+                    assert!(!changes.is_empty());
+                    let earlier = self.in_flight.replace((batch, changes));
+                    assert_eq!(earlier, None, "two batches under way");
+                }
+                Action::Reply { to, tag, reply } => {
+                    assert_eq!(to, ASKER);
+                    let request = self.asked.remove(&tag).expect("one answer to each request");
+                    assert!(!matches!(&reply, MetadataReply::Refused(refusal)
+                            if refusal.to_string() == "this changes nothing"));
+                    self.model.replied(&request, &reply);
+                }
+                Action::Report(_) => {}
+            }
+        }
+        if let Some(deadline) = self.machine.deadline() {
+            assert!(deadline > self.now, "the deadline was missed");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+use std::fmt::Write;
+
+use rackpool_model::{GlobalAddr, PageRange};
+use rackpool_proto::metadata::{Action, Change, News};
+use rackpool_wire::metadata::{Member, MetadataReply};
+
+/// Writes one action as the transcripts show it.
+pub(super) fn action(out: &mut String, action: &Action) {
+    match action {
+        Action::Persist { batch, changes } => {
+            writeln!(out, "persist {}", batch.0).unwrap();
+            for change in changes {
+                writeln!(out, "  {}", change_line(change)).unwrap();
+            }
+        }
+        Action::Reply { to, tag, reply } => {
+            write!(out, "reply {tag}").unwrap();
+            if to.0 != 1 {
+                write!(out, " on {}", to.0).unwrap();
+            }
+            writeln!(out, ": {}", reply_line(reply)).unwrap();
+            if let MetadataReply::Renewed { members, .. } = reply {
+                show_members(out, members);
+            }
+            if let MetadataReply::Status(status) = reply {
+                show_members(out, &status.members);
+                for (name, at) in &status.roots {
+                    writeln!(out, "  {name} = {}", addr(Some(*at))).unwrap();
+                }
+            }
+        }
+        Action::Report(news) => writeln!(out, "report: {}", news_line(news)).unwrap(),
+    }
+}
+
+fn change_line(change: &Change) -> String {
+    match change {
+        Change::Started { boot } => format!("started for the {boot}. time"),
+        Change::PoolFormatted { page_size } => format!("pool formatted with pages of {page_size}"),
+        Change::RunHandedOut(run) => {
+            format!("pages {} handed out to memory {}", pages(run.pages), run.memory.0)
+        }
+        Change::RackRegistered { rack, record } => format!(
+            "{rack} registered: memory {} incarnation {} {} {}",
+            record.memory.0, record.incarnation.0, record.control_path, record.fabric_address
+        ),
+        Change::RackLeft { rack } => format!("{rack} left"),
+        Change::RootPut { name, addr: at } => format!("{name} = {}", addr(Some(*at))),
+        Change::RootRemoved { name } => format!("{name} removed"),
+    }
+}
+
+fn reply_line(reply: &MetadataReply) -> String {
+    match reply {
+        MetadataReply::Registered { pages: run, lease_ms } => {
+            format!("registered, pages {}, lease {lease_ms} ms", pages(*run))
+        }
+        MetadataReply::Renewed { version: v, members } => {
+            format!("renewed, version {}, {} members", version(*v), members.len())
+        }
+        MetadataReply::Left => "left".into(),
+        MetadataReply::Located { pages: run, home } => format!("{home}, pages {}", pages(*run)),
+        MetadataReply::NoSuchPage => "no such page".into(),
+        MetadataReply::PageLost => "page lost".into(),
+        MetadataReply::Root { addr: at, changed } => {
+            format!("{}{}", addr(*at), if *changed { ", changed" } else { "" })
+        }
+        MetadataReply::Status(status) => format!(
+            "status, pages of {} B, lease {} ms, version {}, {} pages lost",
+            status.page_bytes,
+            status.lease_ms,
+            version(status.version),
+            status.lost_pages
+        ),
+        MetadataReply::Refused(refusal) => format!("refused: {refusal}"),
+    }
+}
+
+fn news_line(news: &News) -> String {
+    match news {
+        News::Joined { rack, incarnation, pages: run, lost } => {
+            let lost = lost.map_or(String::new(), |lost| format!(", pages {} lost", pages(lost)));
+            format!("{rack} joined, incarnation {}, pages {}{lost}", incarnation.0, pages(*run))
+        }
+        News::Left { rack } => format!("{rack} left"),
+        News::Expired { rack } => format!("{rack} expired"),
+    }
+}
+
+fn show_members(out: &mut String, members: &[Member]) {
+    for member in members {
+        let alive = if member.alive { "alive" } else { "dead" };
+        writeln!(
+            out,
+            "  {} {alive}: memory {} incarnation {} pages {} free {} {} {}",
+            member.rack,
+            member.memory.0,
+            member.incarnation.0,
+            pages(member.pages),
+            member.free_frames,
+            member.control_path,
+            member.fabric_address
+        )
+        .unwrap();
+    }
+}
+
+fn pages(run: PageRange) -> String {
+    format!("{}..={}", run.first.0, u64::from(run.first.0) + u64::from(run.count) - 1)
+}
+
+fn addr(addr: Option<GlobalAddr>) -> String {
+    addr.map_or_else(|| "none".into(), |addr| addr.raw().to_string())
+}
+
+fn version(version: u64) -> String {
+    format!("{}.{}", version >> 32, version & u64::from(u32::MAX))
+}

@@ -1,0 +1,35 @@
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A file that tells others where the server listens, for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct AddressFile(PathBuf);
+
+impl AddressFile {
+    /// Removes what an earlier server may have left. Only the server that holds the store may.
+    pub(crate) fn clear(path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the address so that nobody ever sees a part of it.
+    pub(crate) fn write(path: &Path, address: SocketAddr) -> io::Result<Self> {
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(".new");
+        fs::write(&unfinished, format!("{address}\n"))?;
+        fs::rename(&unfinished, path)?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for AddressFile {
+    fn drop(&mut self) {
+        if let Err(error) = Self::clear(&self.0) {
+            tracing::warn!("can't remove {}: {error}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What the metadata server is told when it is started.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "rackpool-metaserver", version, about = "The metadata server of a rackpool")]
+pub struct Options {
+    /// Where to listen; a loopback address, since connections are not authenticated. Port 0 takes
+    /// any free port
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7400")]
+    pub listen: SocketAddr,
+
+    /// The file that holds everything durable; made when it is missing
+    #[arg(long, value_name = "FILE")]
+    pub store: PathBuf,
+
+    /// How long a rack counts as alive without a heartbeat, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(100..=3_600_000)
+    )]
+    pub lease_ms: u64,
+
+    /// Write the address here once the server is ready, and remove the file when it stops
+    #[arg(long, value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+
+    /// Stop when standard input ends: for programs that start servers and may be killed
+    #[arg(long)]
+    pub stop_with_stdin: bool,
+}

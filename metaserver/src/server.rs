@@ -1,0 +1,199 @@
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::path::PathBuf;
+
+use rackpool_proto::Time;
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine, News};
+use rackpool_wire::metadata::{MetadataReply, Tagged};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use crate::connection::Inbound;
+use crate::store::{Store, StoreError};
+
+/// Messages handed to the machine before it is asked what to do.
+const GATHER: usize = 1024;
+
+/// Drives the machine.
+#[derive(Debug)]
+pub(crate) struct Server {
+    machine: Machine,
+    started: Instant,
+    storage: Storage,
+    store_path: PathBuf,
+    connections: BTreeMap<ConnectionToken, mpsc::Sender<Tagged<MetadataReply>>>,
+}
+
+/// The store, or the thread that has it.
+#[derive(Debug)]
+enum Storage {
+    Idle(Store),
+    Writing(BatchId, JoinHandle<(Store, Result<(), StoreError>)>),
+    /// The writing thread broke, and the store went with it.
+    Gone,
+}
+
+impl Server {
+    /// `machine` was restored from this store at time zero.
+    pub(crate) fn new(machine: Machine, store: Store) -> Self {
+        Self {
+            machine,
+            started: Instant::now(),
+            store_path: store.path().to_owned(),
+            storage: Storage::Idle(store),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// Serves until told to stop; then what is being written is finished and answered.
+    pub(crate) async fn run(
+        mut self,
+        mut inbound: mpsc::Receiver<Inbound>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        loop {
+            self.act();
+            let deadline = self.machine.deadline();
+            let deadline = deadline.map(|time| self.started + time.since(Time::ZERO));
+            tokio::select! {
+                _ = stopped.changed() => break,
+                (batch, written) = self.storage.written() => self.written(batch, written),
+                Some(message) = inbound.recv() => {
+                    self.received(message);
+                    for _ in 1..GATHER {
+                        let Ok(message) = inbound.try_recv() else { break };
+                        self.received(message);
+                    }
+                }
+                () = sleep_until(deadline) => self.handle(Event::DeadlinePassed),
+            }
+        }
+        if let Storage::Writing(..) = self.storage {
+            let (batch, written) = self.storage.written().await;
+            self.written(batch, written);
+            self.act();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let nanos = self.started.elapsed().as_nanos();
+        let now = Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.machine.handle(now, event);
+    }
+
+    fn received(&mut self, message: Inbound) {
+        match message {
+            Inbound::Opened { token, replies } => {
+                self.connections.insert(token, replies);
+            }
+            Inbound::Asked { token, request: Tagged { tag, message } } => {
+                self.handle(Event::Requested { from: token, tag, request: message });
+            }
+            Inbound::Closed { token } => {
+                self.connections.remove(&token);
+            }
+        }
+    }
+
+    /// Does everything the machine wants done.
+    fn act(&mut self) {
+        while let Some(action) = self.machine.poll() {
+            match action {
+                Action::Persist { batch, changes } => self.persist(batch, changes),
+                Action::Reply { to, tag, reply } => self.reply(to, tag, reply),
+                Action::Report(news) => report(&news),
+            }
+        }
+    }
+
+    fn persist(&mut self, batch: BatchId, changes: Vec<Change>) {
+        match std::mem::replace(&mut self.storage, Storage::Gone) {
+            Storage::Idle(mut store) => {
+                let task = tokio::task::spawn_blocking(move || {
+                    let written = store.commit(&changes);
+                    (store, written)
+                });
+                self.storage = Storage::Writing(batch, task);
+            }
+            storage => {
+                self.storage = storage;
+                let reason = "an earlier write broke off; start the metadata server again".into();
+                self.handle(Event::CommitFailed { batch, reason });
+            }
+        }
+    }
+
+    fn written(
+        &mut self,
+        batch: BatchId,
+        written: Result<(Store, Result<(), StoreError>), JoinError>,
+    ) {
+        let failure = match written {
+            Ok((store, Ok(()))) => {
+                self.storage = Storage::Idle(store);
+                return self.handle(Event::Committed { batch });
+            }
+            Ok((store, Err(failure))) => {
+                self.storage = Storage::Idle(store);
+                failure.to_string()
+            }
+            Err(failure) => {
+                self.storage = Storage::Gone;
+                failure.to_string()
+            }
+        };
+        error!("a change could not be made durable: {failure}");
+        self.handle(Event::CommitFailed { batch, reason: failure });
+    }
+
+    fn reply(&mut self, to: ConnectionToken, tag: u64, mut message: MetadataReply) {
+        if let MetadataReply::Status(status) = &mut message {
+            status.store_bytes = std::fs::metadata(&self.store_path).map_or(0, |file| file.len());
+        }
+        // Full can't be: the queue is as long as a connection has unanswered requests.
+        if let Some(replies) = self.connections.get(&to)
+            && replies.try_send(Tagged { tag, message }).is_err()
+        {
+            self.connections.remove(&to);
+        }
+    }
+}
+
+impl Storage {
+    /// The end of what is being written; never when nothing is. After it the store is gone until
+    /// the caller puts it back.
+    async fn written(&mut self) -> (BatchId, Result<(Store, Result<(), StoreError>), JoinError>) {
+        match self {
+            Self::Writing(batch, task) => (*batch, task.await),
+            Self::Idle(_) | Self::Gone => pending().await,
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+fn report(news: &News) {
+    match news {
+        News::Joined { rack, incarnation, pages, lost } => {
+            info!(
+                "{rack} joined: incarnation {}, {} pages from {}",
+                incarnation.0, pages.count, pages.first
+            );
+            if let Some(lost) = lost {
+                warn!(
+                    "{rack} has other memory than before: {} pages from {} are lost",
+                    lost.count, lost.first
+                );
+            }
+        }
+        News::Left { rack } => info!("{rack} left"),
+        News::Expired { rack } => warn!("{rack} sent no heartbeat within its lease: it is dead"),
+    }
+}

@@ -1,0 +1,164 @@
+mod create;
+mod error;
+mod tables;
+
+use std::path::{Path, PathBuf};
+
+use rackpool_proto::metadata::Change;
+use redb::{Builder, Database, Durability};
+
+pub use error::StoreError;
+
+/// The durable records of a pool in one redb file. Its format is told in `docs/design/metadata.md`.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    database: Database,
+    /// Why nothing can be written any more.
+    failed: Option<String>,
+}
+
+/// Bytes of the file kept in memory; the machine holds all records anyway.
+const CACHE_BYTES: usize = 8 << 20;
+
+impl Store {
+    /// Opens the store, or makes it if there is no such file, and gives the records it holds. The
+    /// file is locked against other servers until the store is dropped.
+    ///
+    /// # Errors
+    /// When the file is in use, damaged, of another format version, or no store at all. Its records
+    /// are left as they are then.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Change>), StoreError> {
+        if !path.try_exists().map_err(|source| StoreError::io(path, source))? {
+            create::create(path)?;
+        }
+        let opened = builder().set_check_integrity_on_open(true).open(path);
+        let database = opened.map_err(|error| StoreError::opening(path, error))?;
+        let records = tables::read(&database).map_err(|error| error.of(path))?;
+        Ok((Self { path: path.to_owned(), database, failed: None }, records))
+    }
+
+    /// Makes the changes durable, all or none.
+    ///
+    /// # Errors
+    /// When the file can't be written. Whether the changes are in it shows only when it is opened
+    /// again, so that this store refuses every later change.
+    pub fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if let Some(cause) = &self.failed {
+            return Err(StoreError::Failed { cause: cause.clone() });
+        }
+        self.write(changes).map_err(|error| {
+            let cause = error.to_string();
+            self.failed = Some(cause.clone());
+            StoreError::Failed { cause }
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        tables::write(&transaction, changes)?;
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize, RackId};
+    use rackpool_proto::directory::Run;
+    use rackpool_proto::membership::RackRecord;
+
+    fn changes() -> Vec<Change> {
+        let record = |left| RackRecord {
+            memory: MemoryId(u128::MAX - 5),
+            incarnation: Incarnation(u64::MAX),
+            control_path: "/run/ä".into(),
+            fabric_address: String::new(),
+            left,
+        };
+        let pages = PageRange { first: PageId(1), count: 77 };
+        let root = |name: &str, addr| Change::RootPut {
+            name: name.into(),
+            addr: GlobalAddr::from_raw(addr),
+        };
+        vec![
+            Change::Started { boot: 3 },
+            Change::PoolFormatted { page_size: PageSize::DEFAULT },
+            Change::RunHandedOut(Run { pages, rack: RackId(9), memory: MemoryId(u128::MAX - 5) }),
+            Change::RackRegistered { rack: RackId(9), record: record(true) },
+            root("a", 1),
+            root("z", u64::MAX),
+        ]
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let (mut store, records) = Store::open(&path).unwrap();
+        assert_eq!(records, []);
+        store.commit(&changes()).unwrap();
+        drop(store);
+        let (mut store, records) = Store::open(&path).unwrap();
+        assert_eq!(records, changes());
+        store
+            .commit(&[
+                Change::RootRemoved { name: "a".into() },
+                Change::RackLeft { rack: RackId(9) },
+                Change::Started { boot: 4 },
+            ])
+            .unwrap();
+        drop(store);
+        let (_, records) = Store::open(&path).unwrap();
+        assert_eq!(records[0], Change::Started { boot: 4 });
+        assert_eq!(records[1..4], changes()[1..4]);
+        assert_eq!(records[4..], changes()[5..]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn remains_of_an_unfinished_store_are_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        std::fs::write(directory.path().join("store.new"), [0; 5000]).unwrap();
+        Store::open(&path).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_told_or_harmless() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let (mut store, _) = Store::open(&path).unwrap();
+        store.commit(&changes()).unwrap();
+        drop(store);
+        let whole = std::fs::read(&path).unwrap();
+        let used = (0..whole.len()).filter(|&at| whole[at] != 0);
+        for at in used.step_by(47) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x40;
+            std::fs::write(&path, &damaged).unwrap();
+            match Store::open(&path) {
+                Ok((_, records)) => assert_eq!(records, changes(), "byte {at}"),
+                Err(error) => {
+                    assert!(error.to_string().contains("--store"), "{error}");
+                    assert!(std::fs::read(&path).unwrap() == damaged, "changed: byte {at}");
+                }
+            }
+        }
+    }
+}

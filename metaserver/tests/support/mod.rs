@@ -1,0 +1,201 @@
+//! A metadata server in a process of its own, and a plain client of it.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageRange, RackId};
+use rackpool_wire::metadata::{
+    MetadataReply, MetadataRequest, PoolStatus, RackAnnouncement, Tagged,
+};
+use rackpool_wire::{FrameReader, encode};
+
+/// How long anything may take before the test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks again and again until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A running server; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    log: PathBuf,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// The command that starts a server whose files are in `directory`.
+    pub(crate) fn command(directory: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rackpool-metaserver"));
+        command.args(["--listen", "127.0.0.1:0", "--store"]).arg(directory.join("store"));
+        command.arg("--address-file").arg(directory.join("address")).args(arguments);
+        command.env("RUST_LOG", "debug").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
+        Self::run(Self::command(directory, arguments), directory)
+    }
+
+    /// Runs a command that becomes a server, and waits until that is ready.
+    pub(crate) fn run(mut command: Command, directory: &Path) -> Self {
+        let log = directory.join("log");
+        let file = std::fs::File::create(&log).unwrap();
+        let address = directory.join("address");
+        // Left by a server that was killed.
+        let _ = std::fs::remove_file(&address);
+        let mut child = command.stderr(file).spawn().unwrap();
+        let address = wait_for("start of the server", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("{status}: {}", std::fs::read_to_string(&log).unwrap());
+            }
+            std::fs::read_to_string(&address).ok()
+        });
+        Self { child, log, address: address.trim().parse().unwrap() }
+    }
+
+    /// Runs a server that is expected to give up; its exit code and what it said.
+    pub(crate) fn fail(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = Self::command(directory, arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection { stream, frames: FrameReader::new(), last_tag: 0 }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        wait_for(text, || self.log().contains(text).then_some(()));
+    }
+
+    /// SIGKILL: nothing is finished.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn stop(mut self, signal: Signal) -> ExitStatus {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        wait_for("end of the server", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection to the server.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    frames: FrameReader,
+    last_tag: u64,
+}
+
+impl Connection {
+    /// Asks and waits for the answer.
+    pub(crate) fn ask(&mut self, request: MetadataRequest) -> MetadataReply {
+        let tag = self.send(request).unwrap();
+        let answer = self.receive().unwrap();
+        assert_eq!(answer.tag, tag);
+        answer.message
+    }
+
+    pub(crate) fn send(&mut self, message: MetadataRequest) -> std::io::Result<u64> {
+        self.last_tag += 1;
+        let tag = self.last_tag;
+        self.stream.write_all(&encode(&Tagged { tag, message }).unwrap())?;
+        Ok(tag)
+    }
+
+    /// The next answer; `None` when the connection has ended.
+    pub(crate) fn receive(&mut self) -> Option<Tagged<MetadataReply>> {
+        loop {
+            if let Some(answer) = self.frames.next().unwrap() {
+                return Some(answer);
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(length) => self.frames.extend(&buffer[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub(crate) fn register(&mut self, rack: u16, memory: u128, incarnation: u64) -> PageRange {
+        match self.ask(MetadataRequest::Register(announcement(rack, memory, incarnation))) {
+            MetadataReply::Registered { pages, .. } => pages,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn heartbeat(&mut self, rack: u16, incarnation: u64, seen: u64) -> MetadataReply {
+        self.ask(MetadataRequest::Heartbeat {
+            rack: RackId(rack),
+            incarnation: Incarnation(incarnation),
+            free_frames: 5,
+            seen_version: seen,
+        })
+    }
+
+    pub(crate) fn get(&mut self, name: &str) -> Option<GlobalAddr> {
+        match self.ask(MetadataRequest::GetRoot { name: name.into() }) {
+            MetadataReply::Root { addr, changed: false } => addr,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn status(&mut self) -> PoolStatus {
+        match self.ask(MetadataRequest::Status) {
+            MetadataReply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn announcement(rack: u16, memory: u128, incarnation: u64) -> RackAnnouncement {
+    RackAnnouncement {
+        rack: RackId(rack),
+        memory: MemoryId(memory),
+        incarnation: Incarnation(incarnation),
+        frames: 100,
+        page_bytes: 2 << 20,
+        control_path: format!("/run/rack-{rack}"),
+        fabric_address: "tcp:127.0.0.1:1".into(),
+    }
+}
+
+/// A request to give a name to an address, where there was none.
+pub(crate) fn put(name: &str, addr: u64) -> MetadataRequest {
+    let new = Some(GlobalAddr::from_raw(addr));
+    MetadataRequest::PutRoot { name: name.into(), expected: None, new }
+}
