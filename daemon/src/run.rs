@@ -113,7 +113,8 @@ fn data_plane(
     let (commands, receiver) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let waker = Arc::new(Waker::new(commands, wake.try_clone()?));
-    let slab = Slab::adopt(Arc::clone(&rack.metadata), rack.geometry.page_size)?;
+    let first = rack.pages()?.context("the rack has no page ids")?.first;
+    let slab = Slab::adopt(Arc::clone(&rack.metadata), rack.geometry.page_size, first)?;
     let mut plane = DataPlane::new(Parts {
         rack: Arc::clone(rack),
         slab,

@@ -138,6 +138,24 @@ fn grows_and_shrinks_and_gives_everything_back() {
 }
 
 #[test]
+fn a_handle_that_slept_through_many_splits_finds_every_key() {
+    let heap = Arc::new(support::watching_heap());
+    let table = small_table(&heap);
+    support::watch_table(&heap, &table);
+    let mut handle = table.handle();
+    let mut sleepers: Vec<_> = (0..400).map(|_| table.handle()).collect();
+    for sleeper in &mut sleepers {
+        assert_eq!(support::value_of(sleeper, 0), None);
+    }
+    for (key, mut sleeper) in (0..400u64).zip(sleepers) {
+        handle.put(&key.to_le_bytes(), &key.to_le_bytes()).unwrap();
+        for known in (0..=key).rev() {
+            assert_eq!(support::value_of(&mut sleeper, known), Some(known), "after {key}");
+        }
+    }
+}
+
+#[test]
 fn a_table_at_its_maximum_depth_is_full_and_stays_usable() {
     let heap = Arc::new(Heap::new(1 << 20));
     let options = Options { max_depth: 1, segment_bytes: 256 };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dashmap::DashMap;
 #[cfg(test)]
 use rackpool_model::PageEvent;
 use rackpool_model::{FrameId, PageId, PageSize, PageState, SizeClass};
@@ -17,11 +18,12 @@ impl Slab {
     pub(crate) fn adopt(
         metadata: Arc<RackMetadata>,
         page_size: PageSize,
+        first: PageId,
     ) -> Result<Self, SlabError> {
         let frames = metadata.frames();
         let mut slab = Self {
             page_size,
-            table: PageTable::new(),
+            table: PageTable { first, elsewhere: DashMap::new() },
             frames: vec![FrameState::default(); frames as usize],
             free_pages: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
@@ -31,7 +33,9 @@ impl Slab {
         };
         for frame in (0..frames).map(FrameId) {
             let page = slab.page_of(frame)?;
-            slab.table.insert(page, frame);
+            if slab.frame_of(page) != Some(frame) {
+                slab.table.elsewhere.insert(page, frame);
+            }
         }
         for frame in (0..frames).map(FrameId) {
             slab.adopt_frame(frame)?;
@@ -84,7 +88,7 @@ impl Slab {
     /// Whether the run's first page is in use as such.
     fn run_is_committed(&self, page: PageId, index: u32, pages: u32) -> Result<bool, SlabError> {
         let head = PageId(page.0.wrapping_sub(index));
-        let Some(frame) = self.table.get(&head).map(|entry| *entry) else { return Ok(false) };
+        let Some(frame) = self.frame_of(head) else { return Ok(false) };
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
         Ok(self.state(frame)? == Some(PageState::Live) && usage == PageUse::Run { index: 0, pages })
     }

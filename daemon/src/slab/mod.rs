@@ -20,8 +20,13 @@ use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
-/// Which frame holds a page; every page bound to a frame of this rack is in it, free ones too.
-pub(crate) type PageTable = DashMap<PageId, FrameId>;
+/// Which frame holds a page. Page `first + f` is found in frame `f` by arithmetic, as the page word
+/// confirms; only pages that have come from elsewhere are in the map.
+#[derive(Debug)]
+struct PageTable {
+    first: PageId,
+    elsewhere: DashMap<PageId, FrameId>,
+}
 
 /// A free object that is about to be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +82,20 @@ pub(crate) struct Slab {
 impl Slab {
     /// What is known of a page: its frame, its word, and what it is used for.
     pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
-        let frame = *self.table.get(&page)?;
+        let frame = self.frame_of(page)?;
         let word = self.word(frame).ok()?;
         let usage = self.metadata.header(frame).ok()?.kind();
-        (word.page() == page).then_some((frame, word, usage))
+        Some((frame, word, usage))
+    }
+
+    /// The frame a page is bound to, whether it is free or in use.
+    fn frame_of(&self, page: PageId) -> Option<FrameId> {
+        let native = FrameId(page.0.wrapping_sub(self.table.first.0));
+        let is_there = |frame| self.word(frame).is_ok_and(|word| word.page() == page);
+        if is_there(native) {
+            return Some(native);
+        }
+        self.table.elsewhere.get(&page).map(|frame| *frame).filter(|frame| is_there(*frame))
     }
 
     /// Frames that hold no page.

@@ -47,8 +47,7 @@ impl Slab {
     pub(super) fn free_run(&mut self, head: FrameId, pages: u32) -> Result<(), SlabError> {
         let first = self.page_of(head)?;
         for index in 0..pages {
-            let frame = self.table.get(&PageId(first.0 + index)).map(|entry| *entry);
-            if let Some(frame) = frame
+            if let Some(frame) = self.frame_of(PageId(first.0 + index))
                 && self.state(frame)? == Some(PageState::Live)
             {
                 self.leave(frame)?;

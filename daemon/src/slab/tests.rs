@@ -29,12 +29,12 @@ impl Fixture {
             let word = PageWord::free(PageId(100 + index));
             metadata.word(FrameId(index)).unwrap().store(word.raw(), Ordering::Relaxed);
         }
-        let slab = Slab::adopt(Arc::clone(&metadata), page_size()).unwrap();
+        let slab = Slab::adopt(Arc::clone(&metadata), page_size(), PageId(100)).unwrap();
         Self { _folder: folder, metadata, slab }
     }
 
     fn restart(&mut self) {
-        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size()).unwrap();
+        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size(), PageId(100)).unwrap();
     }
 
     fn alloc(&mut self, bytes: u64) -> Option<GlobalAddr> {

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use rackpool_model::{Incarnation, RackId};
 use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
 
 use super::hello::{self, Hello};
 use super::link::{self, LINK_BYTES, Link, Side};
@@ -91,8 +92,10 @@ impl Local {
         let mut fds: Vec<_> = memory.iter().map(|memory| memory.as_fd()).collect();
         fds.push(self.wake.as_fd());
         fds.extend(self.exports.iter().map(|export| export.fd.as_fd()));
-        socket::send(socket, &hello.encode(), &fds)
-            .map_err(|errno| FabricError::local("greet the peer", errno))
+        socket::send(socket, &hello.encode(), &fds).map_err(|errno| match errno {
+            Errno::PIPE | Errno::CONNRESET => FabricError::PeerGone,
+            errno => FabricError::local("greet the peer", errno),
+        })
     }
 
     /// Takes over what the peer's hello brought, after the link memory.

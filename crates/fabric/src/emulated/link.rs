@@ -35,7 +35,7 @@ pub(super) enum Word {
     Closed = 0x000,
     /// 1 while the side may be copying.
     InOperation = 0x080,
-    /// A [`SleepWord`](super::sleep::SleepWord).
+    /// A `SleepWord`: whether the side sleeps, and what would wake it.
     Sleep = 0x100,
     /// Bytes ever put into the ring that the side fills.
     Tail = 0x180,

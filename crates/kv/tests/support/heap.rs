@@ -31,8 +31,21 @@ pub struct Heap {
     owners: Vec<AtomicU64>,
     state: Mutex<State>,
     scheduler: OnceLock<Arc<Scheduler>>,
+    /// Words that may never get a value back which they had before, and which bits count.
+    watched: Mutex<BTreeMap<u64, Watched>>,
+    /// The size of allocations whose words, but for the first line, are watched.
+    pub watched_size: u64,
     pub far: bool,
 }
+
+#[derive(Debug)]
+struct Watched {
+    mask: u64,
+    values: Vec<u64>,
+}
+
+/// All of a slot but its frozen bit and its pins.
+const SLOT_MASK: u64 = (1 << 61) - 1;
 
 #[derive(Debug, Default)]
 struct State {
@@ -49,6 +62,8 @@ impl Heap {
             owners: zeros(bytes / LINE),
             state: Mutex::default(),
             scheduler: OnceLock::new(),
+            watched: Mutex::default(),
+            watched_size: 0,
             far: false,
         }
     }
@@ -79,6 +94,31 @@ impl Heap {
         match self.scheduler.get() {
             Some(scheduler) => scheduler.step(operation),
             None => Fault::None,
+        }
+    }
+
+    /// From now on the word at `addr` may not get any value twice.
+    pub fn watch(&self, addr: u64) {
+        let values = Vec::new();
+        self.watched.lock().unwrap().insert(addr, Watched { mask: u64::MAX, values });
+    }
+
+    fn note(&self, addr: u64, word: u64) {
+        if self.watched_size == 0 {
+            return;
+        }
+        let mut watched = self.watched.lock().unwrap();
+        let start = self.owners[Self::index(addr, LINE)].load(Ordering::Acquire);
+        let size = self.state.lock().unwrap().live.get(&start).copied();
+        if size == Some(self.watched_size) && addr - start >= LINE {
+            let new = Watched { mask: SLOT_MASK, values: Vec::new() };
+            watched.entry(addr).or_insert(new);
+        }
+        let Some(Watched { mask, values }) = watched.get_mut(&addr) else { return };
+        let word = word & *mask;
+        if values.last() != Some(&word) {
+            assert!(!values.contains(&word), "{word:#x} came back at {addr:#x}: {values:x?}");
+            values.push(word);
         }
     }
 
@@ -158,6 +198,7 @@ impl Memory for Heap {
             let place = &self.words[Self::index(at, 8)];
             let mut word = place.load(Ordering::Relaxed).to_le_bytes();
             word[..bytes.len()].copy_from_slice(bytes);
+            self.note(at, u64::from_le_bytes(word));
             place.store(u64::from_le_bytes(word), Ordering::Release);
             at += 8;
             self.step(false);
@@ -183,6 +224,9 @@ impl Memory for Heap {
         }
         let place = &self.words[Self::index(addr.raw(), 8)];
         let found = place.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        if found.is_ok() {
+            self.note(addr.raw(), new);
+        }
         if fault == Fault::Applied {
             return Err(CasError::Indeterminate);
         }

@@ -9,7 +9,7 @@ pub mod scheduler;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_kv::{Handle, Options, Table};
+use rackpool_kv::{Handle, Memory, Options, Table};
 
 use heap::Heap;
 
@@ -17,6 +17,22 @@ use heap::Heap;
 pub fn small_table(heap: &Arc<Heap>) -> Table<Arc<Heap>> {
     let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
     Table::create(Arc::clone(heap), &options).unwrap().with_patience(Duration::ZERO)
+}
+
+/// A heap that notices when a word of a small table gets back a value that it had before.
+pub fn watching_heap() -> Heap {
+    let mut heap = Heap::new(1 << 20);
+    heap.watched_size = SEGMENT_BYTES;
+    heap
+}
+
+/// Watches the head of the free stack and the directory as well.
+pub fn watch_table(heap: &Heap, table: &Table<Arc<Heap>>) {
+    let mut header = [0; 24];
+    heap.read(table.addr(), &mut header).unwrap();
+    let directory = number(&header[16..]);
+    heap.watch(table.addr().raw() + 64);
+    (0..256).for_each(|entry| heap.watch(directory + entry * 8));
 }
 
 pub const SEGMENT_BYTES: u64 = 256;

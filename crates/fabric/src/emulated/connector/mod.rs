@@ -1,3 +1,5 @@
+mod meeting;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -5,14 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketFlags};
 
-use super::handshake::{self, Established, Local};
+use super::handshake::{Established, Local};
 use super::link::Link;
 use super::listener::Listener;
 use super::sleep::{drain, signal};
-use super::socket::{self, Received};
+use super::socket;
 use crate::{EndpointId, FabricError};
 
 /// How long a peer may take for its part of a handshake.
@@ -218,100 +218,6 @@ impl Connector {
         let socket = Arc::clone(&established.socket);
         self.watched.push(Watched { watch, socket, broken: false });
         self.report(Outcome::Ready { endpoint, watch, established: Box::new(established) });
-    }
-
-    fn go_on_connecting(&mut self, flags: PollFlags, mut one: Outgoing) {
-        let endpoint = one.endpoint;
-        let result = match one.offered.take() {
-            None => self.reach(&one.path, &one.socket).map(|link| {
-                one.offered = link;
-                Some(one)
-            }),
-            Some(link) if flags.is_empty() => {
-                one.offered = Some(link);
-                Ok(Some(one))
-            }
-            Some(link) => match socket::receive(&one.socket) {
-                Ok(Received::Packet(answer)) => {
-                    handshake::finish(&self.local, one.socket, link, answer).map(|established| {
-                        self.ready(Some(endpoint), established);
-                        None
-                    })
-                }
-                Ok(Received::Nothing) => {
-                    one.offered = Some(link);
-                    Ok(Some(one))
-                }
-                Ok(Received::End) => Err(FabricError::Unreachable {
-                    address: one.path.display().to_string(),
-                    cause: "it closed the connection without an answer".into(),
-                }),
-                Err(error) => Err(error),
-            },
-        };
-        match result {
-            Ok(Some(one)) if one.give_up_at > Instant::now() => self.outgoing.push(one),
-            Ok(Some(one)) => {
-                let timeout_ms = HANDSHAKE_TIMEOUT.as_secs() * 1000;
-                let address = one.path.display().to_string();
-                let error = FabricError::Silent { address, timeout_ms };
-                self.report(Outcome::Failed { endpoint, error });
-            }
-            Ok(None) => {}
-            Err(error) => self.report(Outcome::Failed { endpoint, error }),
-        }
-    }
-
-    /// Connects and says hello. `None` when the peer's backlog is full.
-    fn reach(&self, path: &PathBuf, socket: &OwnedFd) -> Result<Option<Link>, FabricError> {
-        let unreachable = |errno: Errno| FabricError::Unreachable {
-            address: path.display().to_string(),
-            cause: errno.to_string(),
-        };
-        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
-        match rustix::net::connect(socket, &address) {
-            Ok(()) => handshake::greet(&self.local, socket).map(Some),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(errno) => Err(unreachable(errno)),
-        }
-    }
-
-    fn accept(&mut self) {
-        while self.incoming.len() < MAX_STRANGERS {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&self.listener.socket, flags) {
-                Ok(socket) => {
-                    let give_up_at = Instant::now() + HANDSHAKE_TIMEOUT;
-                    self.incoming.push(Incoming { socket, give_up_at });
-                }
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => {
-                    self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
-    /// nobody but itself.
-    fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
-        if !flags.is_empty() {
-            match socket::receive(&one.socket) {
-                Ok(Received::Packet(greeting)) => {
-                    if let Ok(established) = handshake::answer(&self.local, one.socket, greeting) {
-                        self.ready(None, established);
-                    }
-                    return;
-                }
-                Ok(Received::Nothing) => {}
-                Ok(Received::End) | Err(_) => return,
-            }
-        }
-        if one.give_up_at > Instant::now() {
-            self.incoming.push(one);
-        }
     }
 
     fn look_at(&mut self, flags: PollFlags, mut one: Watched) {

@@ -1,0 +1,52 @@
+//! Which core runs what, and how much of it.
+
+use std::path::Path;
+
+use anyhow::Context;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Binds the calling thread to a core.
+pub(crate) fn pin_self(core: usize) -> anyhow::Result<()> {
+    pin(Pid::from_raw(0), core)
+}
+
+fn pin(thread: Pid, core: usize) -> anyhow::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core)?;
+    sched_setaffinity(thread, &cores).with_context(|| format!("can't bind to core {core}"))
+}
+
+/// Binds every thread of a process to a core.
+pub(crate) fn pin_process(process: u32, core: usize) -> anyhow::Result<()> {
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let name = thread?.file_name();
+        let id = name.to_str().and_then(|name| name.parse().ok()).context("a thread id")?;
+        pin(Pid::from_raw(id), core)?;
+    }
+    Ok(())
+}
+
+/// Seconds of processor time that a process has used.
+pub(crate) fn used_seconds(process: u32) -> anyhow::Result<f64> {
+    // schedstat counts nanoseconds, the ticks of `stat` are too coarse for an idle process.
+    let mut total = 0.0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let ns: f64 = text.split_whitespace().next().context("a figure")?.parse()?;
+        total += ns / 1e9;
+    }
+    Ok(total)
+}
+
+/// Bytes of private memory of a process.
+pub(crate) fn private_bytes(process: u32) -> anyhow::Result<u64> {
+    field(&Path::new("/proc").join(process.to_string()).join("status"), "RssAnon:")
+}
+
+fn field(file: &Path, name: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).context("a line")?;
+    let kib: u64 = line.split_whitespace().next().context("a figure")?.parse()?;
+    Ok(kib << 10)
+}

@@ -1,0 +1,119 @@
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags};
+
+use super::{
+    Connector, HANDSHAKE_TIMEOUT, Incoming, MAX_STRANGERS, Outcome, Outgoing, RETRY_AFTER,
+};
+use crate::FabricError;
+use crate::emulated::handshake;
+use crate::emulated::link::Link;
+use crate::emulated::socket::{self, Received};
+
+/// Connections that are not links yet.
+impl Connector {
+    pub(super) fn go_on_connecting(&mut self, flags: PollFlags, mut one: Outgoing) {
+        let endpoint = one.endpoint;
+        let result = match one.offered.take() {
+            None => self.reach(&one.path, &one.socket).map(|link| {
+                one.offered = link;
+                Some(one)
+            }),
+            Some(link) if flags.is_empty() => {
+                one.offered = Some(link);
+                Ok(Some(one))
+            }
+            Some(link) => match socket::receive(&one.socket) {
+                Ok(Received::Packet(answer)) => {
+                    handshake::finish(&self.local, one.socket, link, answer).map(|established| {
+                        self.ready(Some(endpoint), established);
+                        None
+                    })
+                }
+                Ok(Received::Nothing) => {
+                    one.offered = Some(link);
+                    Ok(Some(one))
+                }
+                Ok(Received::End) => Err(hung_up(&one.path)),
+                Err(error) => Err(error),
+            },
+        };
+        match result {
+            Ok(Some(one)) if one.give_up_at > Instant::now() => self.outgoing.push(one),
+            Ok(Some(one)) => {
+                let timeout_ms = HANDSHAKE_TIMEOUT.as_secs() * 1000;
+                let address = one.path.display().to_string();
+                let error = FabricError::Silent { address, timeout_ms };
+                self.report(Outcome::Failed { endpoint, error });
+            }
+            Ok(None) => {}
+            Err(error) => self.report(Outcome::Failed { endpoint, error }),
+        }
+    }
+
+    /// Connects and says hello. `None` when the peer's backlog is full.
+    fn reach(&self, path: &Path, socket: &OwnedFd) -> Result<Option<Link>, FabricError> {
+        let unreachable = |errno: Errno| FabricError::Unreachable {
+            address: path.display().to_string(),
+            cause: errno.to_string(),
+        };
+        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+        match rustix::net::connect(socket, &address) {
+            Ok(()) => match handshake::greet(&self.local, socket) {
+                Err(FabricError::PeerGone) => Err(hung_up(path)),
+                greeted => greeted.map(Some),
+            },
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(unreachable(errno)),
+        }
+    }
+
+    pub(super) fn accept(&mut self) {
+        while self.incoming.len() < MAX_STRANGERS {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.listener.socket, flags) {
+                Ok(socket) => {
+                    let give_up_at = Instant::now() + HANDSHAKE_TIMEOUT;
+                    self.incoming.push(Incoming { socket, give_up_at });
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
+    /// nobody but itself.
+    pub(super) fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
+        if !flags.is_empty() {
+            match socket::receive(&one.socket) {
+                Ok(Received::Packet(greeting)) => {
+                    if let Ok(established) = handshake::answer(&self.local, one.socket, greeting) {
+                        self.ready(None, established);
+                    }
+                    return;
+                }
+                Ok(Received::Nothing) => {}
+                Ok(Received::End) | Err(_) => return,
+            }
+        }
+        if one.give_up_at > Instant::now() {
+            self.incoming.push(one);
+        }
+    }
+}
+
+fn hung_up(path: &Path) -> FabricError {
+    FabricError::Unreachable {
+        address: path.display().to_string(),
+        cause: "it closed the connection without an answer".into(),
+    }
+}

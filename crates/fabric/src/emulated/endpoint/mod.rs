@@ -1,0 +1,178 @@
+mod posting;
+mod progress;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::handshake::Established;
+use super::link::{Link, Word};
+use super::model::{Clock, Speed, Wire};
+use super::ring::{Receiver, Sender};
+use super::sleep::Sleep;
+use crate::regions::Regions;
+use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation};
+
+/// One-sided requests that an endpoint may have in flight.
+pub(super) const QUEUE_DEPTH: usize = 1024;
+/// What an endpoint copies in one poll: long requests take turns with everything else.
+const COPY_BYTES_PER_POLL: u32 = 64 << 10;
+const MESSAGES_PER_POLL: usize = 64;
+
+/// One end of a link: open, or closing until the peer can't copy any more.
+pub(super) struct Endpoint {
+    id: EndpointId,
+    link: Link,
+    remote: Vec<Arc<dyn MemoryRegion>>,
+    sender: Sender,
+    receiver: Receiver,
+    sleep: Sleep,
+    wire: Wire,
+    queue: VecDeque<Pending>,
+    operations: usize,
+    /// Size of the entry that was last refused for lack of room.
+    wanted_room: Option<u64>,
+    /// What went wrong outside of `poll`.
+    failure: Option<FabricError>,
+    closing: Option<DisconnectReason>,
+    peer_gone: bool,
+    /// Keeps the socket from ending before the last copy of this side: the peer takes its end as
+    /// proof that this side copies nothing.
+    _socket: Arc<OwnedFd>,
+}
+
+struct Pending {
+    due_ns: u64,
+    work: Work,
+}
+
+enum Work {
+    Copy { id: u64, operation: Operation, done: u32 },
+    Message(Vec<u8>),
+}
+
+impl Endpoint {
+    pub(super) fn new(id: EndpointId, speed: Speed, established: Established) -> Self {
+        Self {
+            id,
+            link: established.link,
+            remote: established.remote,
+            sender: Sender::new(),
+            receiver: Receiver::new(),
+            sleep: Sleep::new(established.peer_wake),
+            wire: Wire::new(speed),
+            queue: VecDeque::new(),
+            operations: 0,
+            wanted_room: None,
+            failure: None,
+            closing: None,
+            peer_gone: false,
+            _socket: established.socket,
+        }
+    }
+
+    /// Does what can be done now. True when the endpoint has ended and is to be dropped.
+    pub(super) fn poll(
+        &mut self,
+        regions: &mut Regions,
+        clock: &mut Clock,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        if self.closing.is_none()
+            && let Err(error) = self.advance(regions, clock, events)
+        {
+            self.close(DisconnectReason::Failed(error), regions, events);
+        }
+        let Some(reason) = &self.closing else { return false };
+        if !self.peer_is_quiet() {
+            return false;
+        }
+        events.push(Event::Disconnected { endpoint: self.id, reason: reason.clone() });
+        true
+    }
+
+    /// Stops everything of this side and forbids the peer to start anything.
+    pub(super) fn close(
+        &mut self,
+        reason: DisconnectReason,
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) {
+        if self.closing.is_some() {
+            return;
+        }
+        // Can't fail, because the link was accessible when the endpoint was made.
+        let _ = self.link.store(Word::Closed, 1);
+        // SYNC: pairs with the fence after in_op = 1 in copy_due().
+        self.link.fence();
+        self.sleep.wake();
+        for pending in self.queue.drain(..) {
+            if let Work::Copy { id, operation, .. } = pending.work {
+                let result = Err(reason.error());
+                events.push(Event::Completed { endpoint: self.id, id, result });
+                regions.end(operation.transfer().local, events);
+            }
+        }
+        self.operations = 0;
+        self.closing = Some(reason);
+    }
+
+    /// The peer's socket has ended: it copies nothing any more.
+    pub(super) fn peer_gone(&mut self, regions: &mut Regions, events: &mut Vec<Event>) {
+        self.peer_gone = true;
+        let reason = if self.peer_closed() == Ok(true) {
+            DisconnectReason::Peer
+        } else {
+            DisconnectReason::PeerGone
+        };
+        self.close(reason, regions, events);
+    }
+
+    /// Prepares to sleep. False when there is something to do.
+    pub(super) fn arm(&mut self) -> bool {
+        self.try_arm().unwrap_or_else(|error| {
+            self.failure = Some(error);
+            false
+        })
+    }
+
+    /// After sleeping.
+    pub(super) fn disarm(&mut self) {
+        if let Err(error) = self.sleep.disarm(&self.link) {
+            self.failure = Some(error);
+        }
+    }
+
+    /// When something completes by itself.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        let operation = self.queue.front().map(|pending| pending.due_ns);
+        [operation, self.receiver.next_due_ns()].into_iter().flatten().min()
+    }
+
+    fn peer_closed(&self) -> Result<bool, FabricError> {
+        Ok(self.link.peer(Word::Closed)? != 0)
+    }
+
+    /// Whether the peer can't be within a copy. Asked only after this side's `closed` was set and
+    /// fenced, so a peer that starts later finds it.
+    fn peer_is_quiet(&self) -> bool {
+        self.peer_gone || self.link.peer(Word::InOperation).unwrap_or(0) == 0
+    }
+
+    fn try_arm(&mut self) -> Result<bool, FabricError> {
+        self.sleep.arm(&self.link, self.wanted_room.is_some())?;
+        if self.closing.is_some() {
+            return Ok(!self.peer_is_quiet());
+        }
+        if let Some(needed) = self.wanted_room
+            && self.sender.room(&self.link)? >= needed
+        {
+            self.wanted_room = None;
+            return Ok(false);
+        }
+        Ok(self.failure.is_none()
+            && self.queue.is_empty()
+            && !self.receiver.has_message(&self.link)?
+            && !self.peer_closed()?)
+    }
+}
