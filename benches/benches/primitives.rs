@@ -8,17 +8,21 @@ use rackpool_ring::call::{Answer, CallCell, VALUES};
 use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
 use rackpool_shm::access::{AccessSlot, Intent, PageWordRef};
 use rackpool_sync::atomic::AtomicU64;
+use rackpool_sync::barrier::Barrier;
 use rackpool_wire::peer::{PeerMessage, PeerRequest};
 
 fn access(criterion: &mut Criterion) {
     let live = PageWord::free(PageId(1)).apply(PageEvent::Allocated).expect("a free page");
     let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live.raw()));
-    criterion.bench_function("access slot: enter and leave", |bench| {
-        bench.iter(|| {
-            let word = PageWordRef::new(&cell);
-            drop(black_box(slot.enter(FrameId(3), Intent::Read, word, live)));
+    for barrier in [Barrier::Full, Barrier::Light] {
+        let name = format!("access slot: enter and leave, {barrier:?} barrier");
+        criterion.bench_function(&name, |bench| {
+            bench.iter(|| {
+                let word = PageWordRef::new(&cell);
+                drop(black_box(slot.enter(FrameId(3), Intent::Read, word, live, barrier)));
+            });
         });
-    });
+    }
 }
 
 fn ring(criterion: &mut Criterion) {

@@ -51,19 +51,13 @@ impl Thread {
         let deadline = Instant::now() + self.connection.request_timeout();
         loop {
             let done = match self.translate(&target)?.place {
-                Place::Local { frame, word } => {
-                    let connection = &*self.connection;
-                    let slot = self.slot()?;
-                    match Self::enter(connection, slot, frame, word, Intent::Write)? {
-                        Some(_guard) => {
-                            let at =
-                                u64::from(frame.0) * connection.page_size.bytes() + target.offset;
-                            let cell = connection.frames.view::<AtomicU64>(at);
-                            Some(atomic.apply(cell.map_err(|_| DaemonError::Protocol)?))
-                        }
-                        None => None,
+                Place::Local { frame, word } => match self.enter(frame, word, Intent::Write)? {
+                    Some(_guard) => {
+                        let cell = self.window.cell(frame, target.offset);
+                        Some(atomic.apply(cell.map_err(|_| DaemonError::Protocol)?))
                     }
-                }
+                    None => None,
+                },
                 Place::Remote { .. } => self.atomic_remote(addr, atomic)?,
             };
             if let Some(before) = done {

@@ -116,15 +116,11 @@ impl Thread {
         // Where a page lies may have changed since it was remembered, what it is used for too if
         // it was freed and allocated anew: an object is only taken back on fresh knowledge.
         let mut translation = self.translate(&target)?;
-        if let Place::Local { frame, word } = translation.place {
-            let offset = self.connection.layout.word(frame);
-            let cell = self.connection.metadata.page_word(offset);
-            if cell.map_err(|_| DaemonError::Protocol).map_err(crate::AccessError::from)?.load()
-                != word
-            {
-                self.translations.remove(target.page);
-                translation = self.translate(&target)?;
-            }
+        if let Place::Local { frame, word } = translation.place
+            && self.window.look(frame) != Some(word)
+        {
+            self.translations.remove(target.page);
+            translation = self.translate(&target)?;
         }
         let size = self.connection.page_size;
         let class = match translation.page_use(size) {

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
@@ -12,6 +12,7 @@ use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
 use rackpool_shm::{Mapping, ReadOnlyMapping};
 use rackpool_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use rackpool_sync::barrier::{self, Barrier};
 use rackpool_wire::control::Resume;
 
 use crate::control::{ControlStream, Welcome};
@@ -33,15 +34,22 @@ pub(crate) enum Link {
     Closed = 4,
 }
 
+/// Tells connections of this process apart, also when one takes another's place in memory.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
 /// One client of a rack.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Unique in this process, never 0.
+    pub(crate) id: u64,
     pub(crate) options: ClientOptions,
     pub(crate) rack: RackId,
     pub(crate) page_size: PageSize,
     pub(crate) layout: MetadataLayout,
-    pub(crate) frames: Mapping,
-    pub(crate) metadata: ReadOnlyMapping,
+    /// What stands between announcing an access and looking at the page word.
+    pub(crate) barrier: Barrier,
+    pub(crate) frames: Arc<Mapping>,
+    pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) file: ClientFile,
     pub(crate) control: Mutex<Option<ControlStream>>,
     client: ClientId,
@@ -77,12 +85,17 @@ impl Connection {
         let file = map_checked(&welcome.client_file, ClientFile::bytes(threads), |f, n| {
             Mapping::new(f, n)
         })?;
+        let reaches = metadata.load(Superblock::HEAVY_BARRIER_OFFSET & !7).map_err(protocol)?;
+        let shift = (Superblock::HEAVY_BARRIER_OFFSET & 7) * 8;
+        let barrier = if (reaches >> shift) & 1 == 1 { barrier::register() } else { Barrier::Full };
         Ok(Self {
+            id: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
+            barrier,
             rack: welcome.rack,
             page_size: geometry.page_size,
             layout,
-            frames,
-            metadata,
+            frames: Arc::new(frames),
+            metadata: Arc::new(metadata),
             file: ClientFile::new(file, threads).map_err(protocol)?,
             client: welcome.client,
             memory: welcome.memory,

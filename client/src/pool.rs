@@ -19,6 +19,7 @@ use crate::{
 /// belongs to the pool, not to the program that allocated it.
 #[derive(Debug)]
 pub struct Pool {
+    id: u64,
     connection: Arc<Connection>,
 }
 
@@ -56,7 +57,7 @@ impl Pool {
     pub fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let connection = Arc::new(Connection::open(options)?);
         keeper::start(&connection)?;
-        Ok(Self { connection })
+        Ok(Self { id: connection.id, connection })
     }
 
     /// The rack this pool is used from.
@@ -74,24 +75,28 @@ impl Pool {
 
     #[inline]
     fn with<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
-        THREADS.with_borrow_mut(|threads| {
-            let is_ours = |thread: &Thread| Arc::ptr_eq(&thread.connection, &self.connection);
-            if let Some(first) = threads.first_mut()
-                && is_ours(first)
-            {
-                return Ok(work(first));
+        THREADS.with_borrow_mut(|threads| match threads.first_mut() {
+            Some(first) if first.id == self.id => Ok(work(first)),
+            _ => {
+                self.bring_to_front(threads)?;
+                Ok(work(&mut threads[0]))
             }
-            let index = match threads.iter().position(is_ours) {
-                Some(index) => index,
-                None => {
-                    threads.retain(|t| t.connection.check_link() != Err(DaemonError::Closed));
-                    threads.push(Thread::new(Arc::clone(&self.connection))?);
-                    threads.len() - 1
-                }
-            };
-            threads.swap(0, index);
-            Ok(work(&mut threads[0]))
         })
+    }
+
+    /// Finds or makes this thread's state for this pool.
+    #[cold]
+    fn bring_to_front(&self, threads: &mut Vec<Thread>) -> Result<(), DaemonError> {
+        let index = match threads.iter().position(|thread| thread.id == self.id) {
+            Some(index) => index,
+            None => {
+                threads.retain(|t| t.connection.check_link() != Err(DaemonError::Closed));
+                threads.push(Thread::new(Arc::clone(&self.connection))?);
+                threads.len() - 1
+            }
+        };
+        threads.swap(0, index);
+        Ok(())
     }
 
     /// Allocates at least `bytes` bytes and returns where. The contents are whatever was there.
@@ -257,7 +262,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // The calling thread's slot is released while the link is still up.
-        let ours = |thread: &Thread| Arc::ptr_eq(&thread.connection, &self.connection);
+        let ours = |thread: &Thread| thread.id == self.id;
         let _ = THREADS.try_with(|threads| {
             if let Ok(mut threads) = threads.try_borrow_mut() {
                 threads.retain(|thread| !ours(thread));

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use rackpool_model::{FrameId, GlobalAddr, PageId, PageState, PageWord};
 use rackpool_ring::client_file::{Route, ThreadSlot};
+use rackpool_shm::OutOfBounds;
 use rackpool_shm::access::{AccessGuard, Intent};
+use rackpool_shm::window::LocalWindow;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::cache::Magazines;
@@ -17,6 +19,9 @@ use crate::{AccessError, DaemonError};
 /// The state of one thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
+    /// The connection's, to find the thread's state by.
+    pub(crate) id: u64,
+    pub(crate) window: LocalWindow,
     pub(crate) connection: Arc<Connection>,
     pub(crate) index: u16,
     pub(crate) translations: Translations,
@@ -38,13 +43,27 @@ pub(crate) struct Target {
 impl Thread {
     pub(crate) fn new(connection: Arc<Connection>) -> Result<Self, DaemonError> {
         let index = connection.take_thread()?;
+        let window = Self::window(&connection, index).map_err(|_| DaemonError::Protocol)?;
         Ok(Self {
+            id: connection.id,
+            window,
             index,
             translations: Translations::new(),
             calls: Calls::new(index),
             magazines: Magazines::default(),
             connection,
         })
+    }
+
+    fn window(connection: &Connection, index: u16) -> Result<LocalWindow, OutOfBounds> {
+        LocalWindow::new(
+            Arc::clone(&connection.frames),
+            Arc::clone(&connection.metadata),
+            &connection.layout,
+            Arc::clone(connection.file.memory()),
+            connection.file.access_offset(index)?,
+            connection.barrier,
+        )
     }
 
     /// The thread's part of the client file.
@@ -108,54 +127,34 @@ impl Thread {
     }
 
     /// Enters a frame of this rack. `Ok(None)`: the page is not there any more, translate again.
-    #[inline]
-    pub(crate) fn enter<'a>(
-        connection: &'a Connection,
-        slot: &'a ThreadSlot,
+    pub(crate) fn enter(
+        &self,
         frame: FrameId,
         word: PageWord,
         intent: Intent,
-    ) -> Result<Option<AccessGuard<'a>>, AccessError> {
-        let offset = connection.layout.word(frame);
-        let cell = connection.metadata.page_word(offset).map_err(|_| DaemonError::Protocol)?;
-        match slot.access.enter(frame, intent, cell, word) {
-            Ok(guard) => Ok(Some(guard)),
-            Err(found) => Self::enter_frozen(connection, slot, frame, word, intent, found),
-        }
-    }
-
-    /// The word is not the expected one. If the page is the same and only frozen, a reader goes
-    /// on and a writer waits until the page is thawed or gone.
-    #[cold]
-    fn enter_frozen<'a>(
-        connection: &'a Connection,
-        slot: &'a ThreadSlot,
-        frame: FrameId,
-        word: PageWord,
-        intent: Intent,
-        mut found: PageWord,
-    ) -> Result<Option<AccessGuard<'a>>, AccessError> {
-        let offset = connection.layout.word(frame);
-        let cell = connection.metadata.page_word(offset).map_err(|_| DaemonError::Protocol)?;
-        let deadline = Instant::now() + connection.request_timeout();
+    ) -> Result<Option<AccessGuard<'_>>, AccessError> {
+        let mut found = word;
+        let deadline = Instant::now() + self.connection.request_timeout();
         loop {
             let same = (found.page(), found.epoch()) == (word.page(), word.epoch());
-            let wanted = match (same, found.state(), intent) {
-                (true, Some(PageState::Live), _) => word,
-                (true, Some(PageState::Frozen), Intent::Read) => found,
+            match (same, found.state(), intent) {
+                (true, Some(PageState::Live), _)
+                | (true, Some(PageState::Frozen), Intent::Read) => {
+                    let entered = self.window.enter(frame, intent, found);
+                    match entered.ok_or(DaemonError::Protocol)? {
+                        Ok(guard) => return Ok(Some(guard)),
+                        Err(now) => found = now,
+                    }
+                }
+                // Writers wait until the page is thawed or gone.
                 (true, Some(PageState::Frozen), Intent::Write) => {
                     if Instant::now() > deadline {
                         return Err(DaemonError::Unavailable.into());
                     }
                     std::thread::yield_now();
-                    found = cell.load();
-                    continue;
+                    found = self.window.look(frame).ok_or(DaemonError::Protocol)?;
                 }
                 _ => return Ok(None),
-            };
-            match slot.access.enter(frame, intent, cell, wanted) {
-                Ok(guard) => return Ok(Some(guard)),
-                Err(now) => found = now,
             }
         }
     }
@@ -163,9 +162,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        if let Ok(slot) = self.slot() {
-            slot.access.clear();
-        }
+        self.window.clear();
         self.give_back_everything();
         // A slot with a call that may still be answered must not get another owner.
         if !self.calls.has_abandoned() {

@@ -1,6 +1,7 @@
 //! Reads and writes: page by page, with loads and stores where the page is local.
 
 use rackpool_shm::access::Intent;
+use rackpool_shm::window::Access;
 
 use crate::remote::RemoteTransfer;
 use crate::thread::Thread;
@@ -42,8 +43,8 @@ impl Thread {
     /// Copies bytes out of the pool.
     #[inline]
     pub(crate) fn read(&mut self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if let Some(result) = self.transfer_hit(addr, &mut Bytes::Read(into)) {
-            return result;
+        if self.read_hit(addr, into) {
+            return Ok(());
         }
         self.transfer(addr, Bytes::Read(into))
     }
@@ -51,37 +52,36 @@ impl Thread {
     /// Copies bytes into the pool.
     #[inline]
     pub(crate) fn write(&mut self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if let Some(result) = self.transfer_hit(addr, &mut Bytes::Write(from)) {
-            return result;
+        if self.write_hit(addr, from) {
+            return Ok(());
         }
         self.transfer(addr, Bytes::Write(from))
     }
 
-    /// The hot path: one known page of this rack, nothing in its way. `None`: it is not that easy.
-    #[inline(always)]
-    fn transfer_hit(
-        &self,
-        addr: GlobalAddr,
-        bytes: &mut Bytes<'_>,
-    ) -> Option<Result<(), AccessError>> {
-        let connection = &*self.connection;
-        let size = connection.page_size;
-        let (page, offset) = (addr.page(size)?, addr.offset(size));
-        let known = self.translations.get(page)?;
-        let Place::Local { frame, word } = known.place else { return None };
-        let len = bytes.len() as u64;
-        if len == 0 || offset + len > size.bytes() {
-            return None;
+    /// The hot path: one known page of this rack, nothing in its way. Whether that was so.
+    #[inline]
+    fn read_hit(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
+        let size = self.connection.page_size;
+        let Some(page) = addr.page(size) else { return false };
+        let Some((frame, word)) = self.translations.local(page) else { return false };
+        let done = self.window.read(frame, word, addr.offset(size), into);
+        done == Some(Access::Done) && !into.is_empty()
+    }
+
+    #[inline]
+    fn write_hit(&self, addr: GlobalAddr, from: &[u8]) -> bool {
+        let size = self.connection.page_size;
+        let Some(page) = addr.page(size) else { return false };
+        let Some((frame, word)) = self.translations.local(page) else { return false };
+        let done = self.window.write(frame, word, addr.offset(size), from);
+        done == Some(Access::Done) && !from.is_empty()
+    }
+
+    fn hit(&self, addr: GlobalAddr, bytes: &mut Bytes<'_>) -> bool {
+        match bytes {
+            Bytes::Read(into) => self.read_hit(addr, into),
+            Bytes::Write(from) => self.write_hit(addr, from),
         }
-        let slot = connection.file.thread(self.index).ok()?;
-        let cell = connection.metadata.page_word(connection.layout.word(frame)).ok()?;
-        let _guard = slot.access.enter(frame, bytes.intent(), cell, word).ok()?;
-        let at = u64::from(frame.0) * size.bytes() + offset;
-        let copied = match bytes {
-            Bytes::Read(into) => connection.frames.read(at, into),
-            Bytes::Write(from) => connection.frames.write(at, from),
-        };
-        Some(copied.map_err(|_| DaemonError::Protocol.into()))
     }
 
     /// Any transfer: over pages, to other racks, to pages not known yet.
@@ -102,13 +102,11 @@ impl Thread {
             let translation = self.translate(&target)?;
             match translation.place {
                 Place::Local { frame, word } => {
-                    let connection = &*self.connection;
-                    let intent = bytes.intent();
-                    let Some(guard) = Self::enter(connection, self.slot()?, frame, word, intent)?
-                    else {
+                    let Some(guard) = self.enter(frame, word, bytes.intent())? else {
                         self.translations.remove(target.page);
                         continue;
                     };
+                    let connection = &*self.connection;
                     let at = u64::from(frame.0) * page_bytes + target.offset;
                     let copied = match bytes.part(done, len) {
                         Bytes::Read(into) => connection.frames.read(at, into),
@@ -137,10 +135,7 @@ impl Thread {
         let page_bytes = self.connection.page_size.bytes();
         let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
         for (addr, mut bytes) in transfers {
-            if waiting.is_empty()
-                && let Some(result) = self.transfer_hit(addr, &mut bytes)
-            {
-                result?;
+            if waiting.is_empty() && self.hit(addr, &mut bytes) {
                 continue;
             }
             if bytes.len() == 0 {

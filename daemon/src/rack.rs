@@ -77,6 +77,7 @@ impl Rack {
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
         let incarnation = next_incarnation(metadata.superblock()?.incarnation());
         metadata.superblock()?.set_incarnation(incarnation);
+        metadata.superblock()?.set_heavy_barrier(rackpool_sync::barrier::is_supported());
         Ok(Self {
             directory,
             geometry: found,

@@ -40,10 +40,6 @@ impl DirectoryCache {
     }
 }
 
-/// How often a directory without any match for a hash is read again. One that changed while it was
-/// read matches the next time, unless it changed again.
-const RESOLVE_ATTEMPTS: u32 = 10_000;
-
 impl<M: Memory> Handle<M> {
     /// The segment of `hash`, as cached or, failing that, as the directory says.
     #[inline]
@@ -52,33 +48,32 @@ impl<M: Memory> Handle<M> {
         if cached.is_none() { self.resolve(hash) } else { Ok(cached) }
     }
 
-    /// Asks the directory for the segment of `hash` and caches the answer. It was true at some
+    /// Asks the directory for the segment of `hash` and caches the answer: it was true at some
     /// moment during the call.
     ///
-    /// The deepest entry is read first: when the two words of a split are between their writes,
-    /// the new deep one is found before the old one.
+    /// The shallowest match counts, and the entries are read in that order. An entry that does
+    /// not match because its segment is too deep never will again, and the entry beside it was
+    /// there before it became so: one pass finds the segment.
     pub(crate) fn resolve(&mut self, hash: KeyHash) -> Result<SegmentRef, KvError<M::Error>> {
         let layout = &self.shared.layout;
         let mut indexes: Vec<u64> =
-            (0..=layout.max_depth).rev().map(|depth| hash.suffix(depth)).collect();
+            (0..=layout.max_depth).map(|depth| hash.suffix(depth)).collect();
         indexes.dedup();
         let mut bytes = vec![0; indexes.len() * 8];
-        for _ in 0..RESOLVE_ATTEMPTS {
-            let mut reads: Vec<ReadRequest<'_>> = indexes
-                .iter()
-                .zip(bytes.chunks_exact_mut(8))
-                .map(|(index, into)| ReadRequest { addr: layout.entry_addr(*index), into })
-                .collect();
-            self.shared.memory.read_batch(&mut reads).map_err(KvError::Memory)?;
-            for (at, index) in indexes.iter().enumerate() {
-                let segment = SegmentRef::from_raw(word_at(&bytes, at));
-                if !segment.is_none()
-                    && segment.depth() <= layout.max_depth
-                    && hash.suffix(segment.depth()) == *index
-                {
-                    self.cache.install(hash, segment);
-                    return Ok(segment);
-                }
+        let mut reads: Vec<ReadRequest<'_>> = indexes
+            .iter()
+            .zip(bytes.chunks_exact_mut(8))
+            .map(|(index, into)| ReadRequest { addr: layout.entry_addr(*index), into })
+            .collect();
+        self.shared.memory.read_batch(&mut reads).map_err(KvError::Memory)?;
+        for (at, index) in indexes.iter().enumerate() {
+            let segment = SegmentRef::from_raw(word_at(&bytes, at));
+            if !segment.is_none()
+                && segment.depth() <= layout.max_depth
+                && hash.suffix(segment.depth()) == *index
+            {
+                self.cache.install(hash, segment);
+                return Ok(segment);
             }
         }
         Err(KvError::Corrupt { what: "directory", addr: layout.directory })

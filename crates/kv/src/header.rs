@@ -19,7 +19,7 @@ use crate::segment::Layout;
 pub(crate) struct TableHeader;
 
 impl TableHeader {
-    pub(crate) const BYTES: u64 = 128;
+    pub(crate) const BYTES: usize = 128;
     const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
     const VERSION: u32 = 1;
 
@@ -27,8 +27,12 @@ impl TableHeader {
         GlobalAddr::from_raw(table.raw() + 64)
     }
 
-    pub(crate) fn encode(directory: GlobalAddr, max_depth: u8, segment_bits: u8) -> [u8; 128] {
-        let mut bytes = [0; 128];
+    pub(crate) fn encode(
+        directory: GlobalAddr,
+        max_depth: u8,
+        segment_bits: u8,
+    ) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
         bytes[12] = max_depth;
@@ -39,7 +43,10 @@ impl TableHeader {
         bytes
     }
 
-    pub(crate) fn decode<E>(addr: GlobalAddr, bytes: &[u8; 128]) -> Result<Layout, KvError<E>> {
+    pub(crate) fn decode<E>(
+        addr: GlobalAddr,
+        bytes: &[u8; Self::BYTES],
+    ) -> Result<Layout, KvError<E>> {
         if word_at(bytes, 0) != Self::MAGIC {
             return Err(KvError::NotATable { addr });
         }
@@ -64,7 +71,7 @@ mod tests {
 
     const ADDR: GlobalAddr = GlobalAddr::from_raw(4096);
 
-    fn decode(bytes: &[u8; 128]) -> Result<Layout, KvError<std::io::Error>> {
+    fn decode(bytes: &[u8; TableHeader::BYTES]) -> Result<Layout, KvError<std::io::Error>> {
         TableHeader::decode(ADDR, bytes)
     }
 

@@ -37,7 +37,7 @@ impl<M: Memory> Handle<M> {
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<(), KvError<M::Error>> {
-        if !self.confirm(hash, segment)? || self.publish(segment, hash)? {
+        if !self.confirm(hash, segment)? {
             return Ok(());
         }
         if !self.claim(segment)? && self.wait_for_change(segment, hash)? {
@@ -48,13 +48,12 @@ impl<M: Memory> Handle<M> {
         };
         let moving = match self.read_hashes(&slots) {
             Ok(moving) => moving,
-            // An object's page may be gone with it, once a successor is published.
-            Err(_) if self.publish(segment, hash)? => return Ok(()),
+            // Objects are freed once the segment was replaced, and their pages with them.
+            Err(_) if !self.confirm(hash, segment)? => return Ok(()),
             Err(error) => return Err(error),
         };
         if let Some(stray) = Self::stray(segment, hash, &moving) {
-            // Objects are freed once a successor is published; not before.
-            if self.publish(segment, hash)? {
+            if !self.confirm(hash, segment)? {
                 return Ok(());
             }
             return Err(KvError::Corrupt { what: "entry", addr: stray.word.object().addr });
@@ -66,7 +65,7 @@ impl<M: Memory> Handle<M> {
         } else {
             self.split(segment, hash, moving)?;
         }
-        self.publish(segment, hash).map(drop)
+        self.resolve(hash).map(drop)
     }
 
     /// Tells the others that this handle is at it; says whether nobody had before.

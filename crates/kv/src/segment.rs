@@ -18,16 +18,14 @@ pub(crate) struct SegmentRef(u64);
 /// The header of a segment, its first 64 bytes.
 ///
 /// ```text
-///  0     8       16          24                32                  40  64
-/// +-----+-------+-----------+-----------------+-------------------+----+
-/// | tag | claim | next free | lower successor |  upper successor  |  0 |   each 8 bytes
-/// +-----+-------+-----------+-----------------+-------------------+----+
+///  0     8       16          24                                    64
+/// +-----+-------+-----------+---------------------------------------+
+/// | tag | claim | next free |                   0                   |
+/// +-----+-------+-----------+---------------------------------------+
 /// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
 /// ```
 ///
-/// The tag changes only between two lives, before anything else of the segment does. The
-/// successors are references that are set once in a life, the upper one first; until then they are
-/// [`SegmentRef::unset`].
+/// The tag changes only between two lives, before any slot does.
 pub(crate) struct SegmentHeader;
 
 impl SegmentRef {
@@ -56,15 +54,9 @@ impl SegmentRef {
         self.0
     }
 
-    /// No segment, in a header whose segment has this life: a swap that expects it can't happen
-    /// in another life.
-    pub(crate) const fn unset(life: Life) -> Self {
-        Self(life.bits() << Self::LIFE_SHIFT)
-    }
-
     #[inline]
     pub(crate) const fn is_none(self) -> bool {
-        self.0 & Self::ADDR_MASK == 0
+        self.0 == 0
     }
 
     #[inline]
@@ -126,22 +118,10 @@ impl SegmentHeader {
         GlobalAddr::from_raw(segment.raw() + 16)
     }
 
-    /// The successor that holds the suffixes whose next bit is 0, or all of them.
-    pub(crate) const fn lower_addr(segment: GlobalAddr) -> GlobalAddr {
-        GlobalAddr::from_raw(segment.raw() + 24)
-    }
-
-    /// The successor that holds the suffixes whose next bit is 1.
-    pub(crate) const fn upper_addr(segment: GlobalAddr) -> GlobalAddr {
-        GlobalAddr::from_raw(segment.raw() + 32)
-    }
-
-    /// What follows the tag when a life begins.
-    pub(crate) fn after_tag(life: Life) -> [u8; Self::BYTES - 8] {
-        let mut bytes = [0; Self::BYTES - 8];
-        let unset = SegmentRef::unset(life).raw().to_le_bytes();
-        bytes[16..24].copy_from_slice(&unset);
-        bytes[24..32].copy_from_slice(&unset);
+    /// The header of a new life.
+    pub(crate) fn bytes(tag: u64) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&tag.to_le_bytes());
         bytes
     }
 }

@@ -95,6 +95,7 @@ impl SlotWord {
     }
 
     /// How many changes lie between `earlier` and this, modulo 256.
+    #[expect(clippy::cast_possible_truncation, reason = "the version has 8 bits")]
     pub(crate) const fn changes_since(self, earlier: Self) -> u8 {
         (self.0.wrapping_sub(earlier.0 & Self::VERSION_MASK) >> Self::VERSION_SHIFT) as u8
     }
@@ -144,6 +145,7 @@ impl SlotWord {
 
     /// Whether this is a live slot whose key may have this hash.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the fingerprint has 8 bits")]
     pub(crate) const fn may_hold(self, hash: KeyHash) -> bool {
         (self.0 >> Self::FINGERPRINT_SHIFT) as u8 == hash.fingerprint()
             && self.0 & Self::CLASS_MASK != 0

@@ -98,8 +98,15 @@ impl<M: Memory> Table<M> {
                 allowed: "a power of two from 256 B to 1 MiB, and at most the page size",
             });
         };
-        let addr = memory.allocate(TableHeader::BYTES).map_err(KvError::Memory)?;
-        let directory = memory.allocate(directory_bytes.max(16)).map_err(KvError::Memory)?;
+        let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
+        let directory = match memory.allocate(directory_bytes.max(16)) {
+            Ok(directory) => directory,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = memory.free(addr);
+                return Err(KvError::Memory(error));
+            }
+        };
         let layout = Layout { addr, directory, max_depth: options.max_depth, shape };
         let table = Self::with_layout(memory, layout);
         table.format(directory_bytes)?;
@@ -109,17 +116,12 @@ impl<M: Memory> Table<M> {
     /// Writes the empty table; the header last, so that nobody opens a part of one.
     fn format(&self, directory_bytes: u64) -> Result<(), KvError<M::Error>> {
         let Shared { memory, layout, .. } = &*self.shared;
-        let zeros = [0; 4096];
-        let mut at = 0;
-        while at < directory_bytes {
-            let bytes = directory_bytes.min(at + zeros.len() as u64) - at;
-            let addr = GlobalAddr::from_raw(layout.directory.raw() + at);
-            memory.write(addr, &zeros[..bytes as usize]).map_err(KvError::Memory)?;
-            at += bytes;
-        }
+        // A directory is small beside the table it is made for, and made once.
+        let entries = usize::try_from(directory_bytes).unwrap_or_default();
+        memory.write(layout.directory, &vec![0; entries]).map_err(KvError::Memory)?;
         let header = TableHeader::encode(layout.directory, layout.max_depth, layout.shape.bits());
         // The free stack's head must be there before the first segment is made.
-        memory.write(layout.addr, &[0; TableHeader::BYTES as usize]).map_err(KvError::Memory)?;
+        memory.write(layout.addr, &[0; TableHeader::BYTES]).map_err(KvError::Memory)?;
         let first = self.handle().make_segment(0, KeyHash::from_raw(0), &[])?;
         let entry = first.raw().to_le_bytes();
         memory.write(layout.entry_addr(0), &entry).map_err(KvError::Memory)?;
@@ -128,7 +130,7 @@ impl<M: Memory> Table<M> {
 
     /// Opens the table at `addr`, which another client created.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
-        let mut header = [0; TableHeader::BYTES as usize];
+        let mut header = [0; TableHeader::BYTES];
         memory.read(addr, &mut header).map_err(KvError::Memory)?;
         let layout = TableHeader::decode(addr, &header)?;
         Ok(Self::with_layout(memory, layout))

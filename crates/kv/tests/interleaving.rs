@@ -1,5 +1,11 @@
 //! Clients that are switched, stopped and killed at every memory operation: whatever they saw must
 //! be explained by one register per key, and little memory may be left behind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
 mod support;
 
 use std::sync::Arc;
@@ -30,6 +36,18 @@ impl Drop for Plan {
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
+}
+
+/// An operation that stores `value`, if it stores any; `known` is what the key's value was.
+fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
+    match choice % 10 {
+        0 | 1 => Op::Put(value),
+        2 => Op::Insert(value),
+        3 => Op::Update(value),
+        4 => Op::Delete,
+        5..=7 => Op::Swap(known, value),
+        _ => Op::Get,
+    }
 }
 
 /// Runs one schedule and checks everything.
@@ -64,14 +82,7 @@ fn run(plan: &Plan) {
                     let value = 10_000 + client * 100 + at;
                     let key = random(&mut stream) % HOT;
                     let known = &mut known[key as usize];
-                    let op = match random(&mut stream) % 10 {
-                        0 | 1 => Op::Put(value),
-                        2 => Op::Insert(value),
-                        3 => Op::Update(value),
-                        4 => Op::Delete,
-                        5..=7 => Op::Swap(*known, value),
-                        _ => Op::Get,
-                    };
+                    let op = operation(random(&mut stream), *known, value);
                     let answer = history.run(time, &mut handle, key, op);
                     match (op, answer) {
                         (Op::Get, Answer::Value(found)) => *known = found,

@@ -1,5 +1,11 @@
 //! One client is killed, or stopped, at each of its memory operations in turn; the others must go
 //! on, miss nothing that was acknowledged, and find little memory left behind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
 mod support;
 
 use std::sync::Arc;

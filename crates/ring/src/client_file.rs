@@ -16,6 +16,8 @@
 //! +-----------------------------+
 //! ```
 
+use std::sync::Arc;
+
 use rackpool_shm::access::AccessSlot;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::{Mapping, OutOfBounds, Shared};
@@ -77,7 +79,7 @@ pub enum Route {
 /// A client file mapped by the client or by its daemon.
 #[derive(Debug)]
 pub struct ClientFile {
-    memory: Mapping,
+    memory: Arc<Mapping>,
     threads: u16,
 }
 
@@ -112,7 +114,7 @@ impl ClientFile {
         if memory.len() < needed {
             return Err(OutOfBounds { offset: 0, len: needed, mapped: memory.len() });
         }
-        Ok(Self { memory, threads })
+        Ok(Self { memory: Arc::new(memory), threads })
     }
 
     /// Threads there is room for.
@@ -126,11 +128,11 @@ impl ClientFile {
         self.memory.view(0)
     }
 
-    const fn check(&self, thread: u16) -> Result<u64, OutOfBounds> {
+    fn check(&self, thread: u16) -> Result<u64, OutOfBounds> {
         if thread < self.threads {
-            return Ok(thread as u64);
+            return Ok(u64::from(thread));
         }
-        let offset = SUPERBLOCK_BYTES + thread as u64 * THREAD_SLOT_BYTES;
+        let offset = SUPERBLOCK_BYTES + u64::from(thread) * THREAD_SLOT_BYTES;
         Err(OutOfBounds { offset, len: THREAD_SLOT_BYTES, mapped: self.memory.len() })
     }
 
@@ -163,8 +165,14 @@ impl ClientFile {
 
     /// The mapping, to copy bytes of data areas.
     #[must_use]
-    pub const fn memory(&self) -> &Mapping {
+    pub const fn memory(&self) -> &Arc<Mapping> {
         &self.memory
+    }
+
+    /// Offset of a thread's access slot in the file.
+    pub fn access_offset(&self, thread: u16) -> Result<u64, OutOfBounds> {
+        let slot = SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES;
+        Ok(slot + std::mem::offset_of!(ThreadSlot, access) as u64)
     }
 }
 

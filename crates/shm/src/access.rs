@@ -3,7 +3,8 @@
 //! With a full fence on both sides at least one of them sees the other.
 
 use rackpool_model::{FrameId, PageWord};
-use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_sync::barrier::Barrier;
 
 /// What a client is about to do in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +69,12 @@ impl AccessSlot {
         intent: Intent,
         word: PageWordRef<'_>,
         expected: PageWord,
+        barrier: Barrier,
     ) -> Result<AccessGuard<'_>, PageWord> {
         self.0.store((u64::from(frame.0) << 2) | intent as u64, Ordering::Relaxed);
-        // SYNC: pairs with the fence in `is_drained`.
-        fence(Ordering::SeqCst);
+        // SYNC: pairs with the `heavy` barrier that the daemon sets up between changing the word
+        // and `is_drained`.
+        barrier.stand();
         let guard = AccessGuard(self);
         let found = word.load();
         if found == expected { Ok(guard) } else { Err(found) }
@@ -115,14 +118,13 @@ pub enum Drain {
 }
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// before; whoever enters afterwards sees that.
+/// and then called [`heavy`](rackpool_sync::barrier::heavy): whoever enters afterwards sees the
+/// changed word, whoever entered before is seen here.
 pub fn is_drained<'a>(
     frame: FrameId,
     drain: Drain,
     slots: impl IntoIterator<Item = &'a AccessSlot>,
 ) -> bool {
-    // SYNC: pairs with the fence in `enter`.
-    fence(Ordering::SeqCst);
     slots.into_iter().all(|slot| match slot.announced() {
         Some((used, intent)) => {
             used != frame || (drain == Drain::Writers && intent == Intent::Read)
@@ -146,7 +148,8 @@ mod tests {
     fn entering_a_changed_page_says_what_it_is_and_leaves_no_trace() {
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
         let stale = PageWord::free(PageId(1));
-        let found = slot.enter(FrameId(3), Intent::Read, PageWordRef::new(&cell), stale);
+        let word = PageWordRef::new(&cell);
+        let found = slot.enter(FrameId(3), Intent::Read, word, stale, Barrier::Full);
         assert_eq!(found.err(), Some(live()));
         assert_eq!(slot.announced(), None);
     }
@@ -154,7 +157,8 @@ mod tests {
     #[test]
     fn readers_may_stay_in_a_frozen_page() {
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
-        let guard = slot.enter(FrameId(3), Intent::Read, PageWordRef::new(&cell), live()).unwrap();
+        let word = PageWordRef::new(&cell);
+        let guard = slot.enter(FrameId(3), Intent::Read, word, live(), Barrier::Full).unwrap();
         assert!(is_drained(FrameId(3), Drain::Writers, [&slot]));
         assert!(!is_drained(FrameId(3), Drain::Everyone, [&slot]));
         assert!(is_drained(FrameId(4), Drain::Everyone, [&slot]));

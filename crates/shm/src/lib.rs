@@ -8,6 +8,7 @@
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
 //! | [`superblock`] | what the first page of a file says |
+//! | [`window`] | a thread's way into the frames: the hot path |
 //!
 //! `docs/design/rack-memory.md` has the byte diagrams.
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "maps memory that other processes write"))]
@@ -23,6 +24,8 @@ pub mod mapping;
 pub mod metadata;
 #[cfg(not(loom))]
 pub mod superblock;
+#[cfg(not(loom))]
+pub mod window;
 
 #[cfg(not(loom))]
 pub use mapping::{Mapping, OutOfBounds, ReadOnlyMapping, Shared};

@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use rackpool_sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// An access outside a mapping, or one that is not aligned as its type needs.
@@ -26,6 +26,8 @@ pub struct OutOfBounds {
 /// and every bit pattern is a value of it.
 pub unsafe trait Shared {}
 
+// SAFETY: an atomic integer; every bit pattern is a value.
+unsafe impl Shared for AtomicU16 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
 unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
@@ -99,9 +101,9 @@ impl Mapping {
 
     /// The address of a byte that [`Self::check`] found to lie in the mapping.
     #[inline]
-    const fn at(&self, offset: usize) -> *mut u8 {
+    const fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: `offset` is at most `len`, so the result stays within (or one past) the mapping.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.base.add(offset) }
     }
 
     /// A view of the `T` at `offset`.
@@ -110,7 +112,7 @@ impl Mapping {
         let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64)?;
         // SAFETY: in bounds and aligned (checked, the base is page-aligned); `Shared` makes a
         // reference to memory that others write sound; it can't outlive the mapping.
-        Ok(unsafe { &*self.at(at).cast::<T>() })
+        Ok(unsafe { self.at(at).cast::<T>().as_ref() })
     }
 
     /// A view of `count` `T` from `offset`.
@@ -118,20 +120,20 @@ impl Mapping {
         let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
         let at = self.check(offset, bytes, align_of::<T>() as u64)?;
         // SAFETY: as in `view`, for all `count` elements.
-        Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>(), count) })
+        Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>().as_ptr(), count) })
+    }
+
+    /// The first byte.
+    pub(crate) const fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// Copies bytes out. 1, 2, 4 and 8 aligned bytes are read in one piece.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.check(offset, into.len() as u64, 1)?;
-        if into.len() <= 8 && self.read_word(offset, into) {
-            return Ok(());
-        }
-        // SAFETY: the source lies in the mapping (checked), the target is an exclusive slice, and
-        // they can't overlap as no slice is ever made of mapped memory. A racing writer of
-        // another process may tear the bytes, which are plain data.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
+        // SAFETY: the bytes lie in the mapping (checked).
+        unsafe { copy_out(self.at(at), into) };
         Ok(())
     }
 
@@ -139,64 +141,80 @@ impl Mapping {
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
         let at = self.check(offset, from.len() as u64, 1)?;
-        if from.len() <= 8 && self.write_word(offset, from) {
-            return Ok(());
-        }
-        // SAFETY: as in `read`, with source and target exchanged.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
+        // SAFETY: the bytes lie in the mapping (checked).
+        unsafe { copy_in(self.at(at), from) };
         Ok(())
     }
+}
 
-    #[inline]
-    fn read_word(&self, offset: u64, into: &mut [u8]) -> bool {
-        macro_rules! read_as {
-            ($atomic:ty, $bytes:expr) => {
-                match self.cell::<$atomic>(offset) {
-                    Some(cell) => {
-                        into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-                        true
-                    }
-                    None => false,
-                }
-            };
+/// The atomic at an address.
+///
+/// # Safety
+/// The bytes of a `T` from `at` on are mapped for as long as the reference is used, and `at` is
+/// aligned for it.
+#[inline]
+const unsafe fn atom<'a, T: Shared>(at: NonNull<u8>) -> &'a T {
+    // SAFETY: the caller's promise; `Shared` makes the reference sound.
+    unsafe { at.cast::<T>().as_ref() }
+}
+
+/// Copies from mapped memory to private memory. A racing writer of another process may tear the
+/// bytes, which are plain data; 1, 2, 4 and 8 aligned bytes are read in one piece.
+///
+/// # Safety
+/// `into.len()` bytes from `from` on are mapped. They can't overlap `into`, because no slice is
+/// ever made of mapped memory.
+#[inline]
+pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
+    let address = from.as_ptr().addr();
+    match into.len() {
+        // SAFETY: the caller's promise. The length is known here, so that no call is made.
+        64 => unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), 64) },
+        8 if address.is_multiple_of(8) => {
+            // SAFETY: the caller's promise, and aligned.
+            let cell = unsafe { atom::<AtomicU64>(from) };
+            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
         }
-        match into.len() {
-            1 => read_as!(AtomicU8, 1),
-            2 => read_as!(AtomicU16, 2),
-            4 => read_as!(AtomicU32, 4),
-            8 => read_as!(AtomicU64, 8),
-            _ => false,
+        4 if address.is_multiple_of(4) => {
+            // SAFETY: the caller's promise, and aligned.
+            let cell = unsafe { atom::<AtomicU32>(from) };
+            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
         }
+        2 if address.is_multiple_of(2) => {
+            // SAFETY: the caller's promise, and aligned.
+            let cell = unsafe { atom::<AtomicU16>(from) };
+            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
+        }
+        // SAFETY: the caller's promise. One byte is always in one piece.
+        len => unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), len) },
     }
+}
 
-    #[inline]
-    fn write_word(&self, offset: u64, from: &[u8]) -> bool {
-        macro_rules! write_as {
-            ($atomic:ty, $value:ty) => {
-                match (self.cell::<$atomic>(offset), <[u8; size_of::<$value>()]>::try_from(from)) {
-                    (Some(cell), Ok(bytes)) => {
-                        cell.store(<$value>::from_le_bytes(bytes), Ordering::Relaxed);
-                        true
-                    }
-                    _ => false,
-                }
-            };
-        }
-        match from.len() {
-            1 => write_as!(AtomicU8, u8),
-            2 => write_as!(AtomicU16, u16),
-            4 => write_as!(AtomicU32, u32),
-            8 => write_as!(AtomicU64, u64),
-            _ => false,
-        }
-    }
-
-    /// The atomic at `offset` if it lies in the mapping and is aligned.
-    #[inline]
-    fn cell<T>(&self, offset: u64) -> Option<&T> {
-        let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64).ok()?;
-        // SAFETY: only called with atomic integers; in bounds and aligned (checked).
-        Some(unsafe { &*self.at(at).cast::<T>() })
+/// Copies from private memory to mapped memory; the counterpart of [`copy_out`].
+///
+/// # Safety
+/// `from.len()` bytes from `to` on are mapped for writing.
+#[inline]
+pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    let aligned = |bytes| to.as_ptr().addr().is_multiple_of(bytes);
+    if from.len() == 64 {
+        // SAFETY: the caller's promise. The length is known here, so that no call is made.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), 64) };
+    } else if let (Ok(bytes), true) = (<[u8; 8]>::try_from(from), aligned(8)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU64>(to) };
+        cell.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    } else if let (Ok(bytes), true) = (<[u8; 4]>::try_from(from), aligned(4)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU32>(to) };
+        cell.store(u32::from_le_bytes(bytes), Ordering::Relaxed);
+    } else if let (Ok(bytes), true) = (<[u8; 2]>::try_from(from), aligned(2)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU16>(to) };
+        cell.store(u16::from_le_bytes(bytes), Ordering::Relaxed);
+    } else {
+        // SAFETY: the caller's promise. One byte is always in one piece.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
     }
 }
 
@@ -223,6 +241,15 @@ impl ReadOnlyMapping {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// `count` words from `offset` on.
+    pub(crate) fn words(
+        &self,
+        offset: u64,
+        count: usize,
+    ) -> Result<NonNull<AtomicU64>, OutOfBounds> {
+        Ok(NonNull::from(self.0.view_slice::<AtomicU64>(offset, count)?).cast())
     }
 
     /// The page word at `offset`.

@@ -162,6 +162,18 @@ impl MetadataLayout {
         Self { page_size, frames }
     }
 
+    /// The pool's page size.
+    #[must_use]
+    pub const fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// Frames in the rack.
+    #[must_use]
+    pub const fn frames(&self) -> u32 {
+        self.frames
+    }
+
     const fn page_aligned(bytes: u64) -> u64 {
         bytes.next_multiple_of(4096)
     }

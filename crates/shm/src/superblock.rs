@@ -89,6 +89,7 @@ pub enum SuperblockError {
 ///   56  checksum of bytes 0..56    64  first page id   72  incarnation
 ///   80  process id of the client   88  when that process started
 ///  128  1: the daemon sleeps, ring its event
+///  192  1: the daemon's barrier reaches clients, which need no fence of their own
 /// ```
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -100,6 +101,8 @@ pub struct Superblock {
     owner: [AtomicU64; 2],
     reserved: [AtomicU64; 4],
     sleeping: AtomicU32,
+    reserved_line: [AtomicU32; 15],
+    heavy_barrier: AtomicU32,
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
@@ -262,6 +265,13 @@ impl Superblock {
         &self.sleeping
     }
 
+    /// Notes whether the daemon's barrier reaches the processes of clients.
+    pub fn set_heavy_barrier(&self, reaches: bool) {
+        self.heavy_barrier.store(u32::from(reaches), Ordering::Release);
+    }
+
+    /// Offset of the note of [`Self::set_heavy_barrier`] in the file.
+    pub const HEAVY_BARRIER_OFFSET: u64 = std::mem::offset_of!(Self, heavy_barrier) as u64;
     /// Offset of [`Self::sleeping`] in the file, for those who may only read it.
     pub const SLEEPING_OFFSET: u64 = std::mem::offset_of!(Self, sleeping) as u64;
     /// Offset of the incarnation in the file.

@@ -5,6 +5,7 @@ use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
 use rackpool_shm::access::{AccessSlot, Drain, Intent, PageWordRef, is_drained};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_sync::barrier::{Barrier, heavy};
 
 const FRAME: FrameId = FrameId(0);
 
@@ -24,7 +25,7 @@ fn a_write_never_lands_after_the_drain() {
             let (slot, word, bytes) = (slot.clone(), word.clone(), bytes.clone());
             loom::thread::spawn(move || {
                 if let Ok(_guard) =
-                    slot.enter(FRAME, Intent::Write, PageWordRef::new(&word), live())
+                    slot.enter(FRAME, Intent::Write, PageWordRef::new(&word), live(), Barrier::Full)
                 {
                     bytes.store(7, Ordering::Relaxed);
                 }
@@ -32,6 +33,7 @@ fn a_write_never_lands_after_the_drain() {
         };
         let leaving = live().apply(PageEvent::Left).expect("a live page can leave");
         word.store(leaving.raw(), Ordering::Release);
+        heavy();
         if is_drained(FRAME, Drain::Everyone, [&*slot]) {
             let before = bytes.load(Ordering::Relaxed);
             client.join().expect("the client does not panic");
@@ -54,8 +56,8 @@ fn drained_means_the_write_is_visible() {
             let (slot, word) = (slot.clone(), word.clone());
             let (bytes, entered) = (bytes.clone(), entered.clone());
             loom::thread::spawn(move || {
-                if let Ok(guard) = slot.enter(FRAME, Intent::Write, PageWordRef::new(&word), live())
-                {
+                let word = PageWordRef::new(&word);
+                if let Ok(guard) = slot.enter(FRAME, Intent::Write, word, live(), Barrier::Full) {
                     bytes.store(7, Ordering::Relaxed);
                     drop(guard);
                     entered.store(1, Ordering::Relaxed);
@@ -64,6 +66,7 @@ fn drained_means_the_write_is_visible() {
         };
         let frozen = live().apply(PageEvent::Frozen).expect("a live page can be frozen");
         word.store(frozen.raw(), Ordering::Release);
+        heavy();
         if is_drained(FRAME, Drain::Writers, [&*slot]) {
             let seen = bytes.load(Ordering::Relaxed);
             client.join().expect("the client does not panic");

@@ -16,6 +16,7 @@ pub mod atomic {
     };
 }
 
+pub mod barrier;
 #[cfg(not(loom))]
 pub mod futex;
 mod spin;

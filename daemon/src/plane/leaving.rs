@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::EndpointId;
 use rackpool_model::PageId;
 use rackpool_shm::access::{Drain, is_drained};
+use rackpool_sync::barrier;
 use rackpool_wire::peer::PeerRequest;
 
 use super::DataPlane;
@@ -57,6 +58,9 @@ impl DataPlane {
     pub(super) fn drive_leaving(&mut self, now: Instant) -> anyhow::Result<()> {
         if self.slab.leaving().is_empty() {
             return Ok(());
+        }
+        if self.slab.take_newly_leaving() {
+            barrier::heavy();
         }
         for frame in self.slab.leaving().to_vec() {
             let page = self.slab.page_of(frame)?;

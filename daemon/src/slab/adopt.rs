@@ -28,6 +28,7 @@ impl Slab {
             free_pages: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
             leaving: Vec::new(),
+            newly_leaving: true,
             allocated_bytes: 0,
             metadata,
         };

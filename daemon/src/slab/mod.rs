@@ -76,6 +76,8 @@ pub(crate) struct Slab {
     partial: Vec<Vec<FrameId>>,
     /// Frames whose page is leaving and that wait for their last user.
     leaving: Vec<FrameId>,
+    /// Whether a page began to leave since [`Slab::take_newly_leaving`].
+    newly_leaving: bool,
     allocated_bytes: u64,
 }
 
@@ -164,6 +166,12 @@ impl Slab {
         &self.leaving
     }
 
+    /// Whether a page word was changed to leaving since the last call: then a barrier has to stand
+    /// before access slots are looked at.
+    pub(crate) fn take_newly_leaving(&mut self) -> bool {
+        std::mem::take(&mut self.newly_leaving)
+    }
+
     /// The page that a frame holds or is bound to.
     pub(crate) fn page_of(&self, frame: FrameId) -> Result<PageId, SlabError> {
         Ok(self.word(frame)?.page())
@@ -194,6 +202,7 @@ impl Slab {
     fn leave(&mut self, frame: FrameId) -> Result<(), SlabError> {
         self.step(frame, PageEvent::Left)?;
         self.leaving.push(frame);
+        self.newly_leaving = true;
         Ok(())
     }
 

@@ -1,5 +1,4 @@
 //! Memory of one process, word by word, that notices misuse.
-#![expect(clippy::disallowed_types, reason = "the tests' own memory is no shared memory")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,140 @@
+//! Driving a client that is a process of its own, and killing it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rackpool_client::GlobalAddr;
+
+use crate::wait::PATIENCE;
+
+/// A running `rackpool-test-client`; killed when dropped.
+#[derive(Debug)]
+pub struct TestClient {
+    process: Child,
+    lines: Receiver<String>,
+    /// Everything it has said.
+    pub said: Vec<String>,
+}
+
+/// A program that was built with the tests, beside them.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test");
+    let found = own.ancestors().skip(1).take(3).map(|dir| dir.join(name)).find(|p| p.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not built: run `cargo build --workspace --bins`"))
+}
+
+impl TestClient {
+    /// Starts a client of a rack.
+    #[must_use]
+    pub fn start(dir: &Path, rack: u16, arguments: &[&str]) -> Self {
+        let mut process = Command::new(program("rackpool-test-client"))
+            .arg(dir)
+            .arg(rack.to_string())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program that starts");
+        let stdout = process.stdout.take().expect("a piped output");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { process, lines, said: Vec::new() }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The next line it says; `None` at its end.
+    pub fn next_line(&mut self, patience: Duration) -> Option<String> {
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => {
+                self.said.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the client said nothing for {patience:?}"),
+        }
+    }
+
+    /// Waits until it has said so many lines in all.
+    #[track_caller]
+    pub fn wait_for_lines(&mut self, count: usize) {
+        while self.said.len() < count {
+            assert!(self.next_line(PATIENCE).is_some(), "the client ended early: {:?}", self.said);
+        }
+    }
+
+    /// Takes in what it has said so far.
+    pub fn listen(&mut self) {
+        while let Ok(line) = self.lines.try_recv() {
+            self.said.push(line);
+        }
+    }
+
+    /// Says a line to it and waits for its answer.
+    #[track_caller]
+    pub fn ask(&mut self, request: &str) -> String {
+        let stdin = self.process.stdin.as_mut().expect("a piped input");
+        writeln!(stdin, "{request}").expect("a client that listens");
+        self.next_line(PATIENCE).expect("a client that answers")
+    }
+
+    /// Asks for an object.
+    #[track_caller]
+    pub fn alloc(&mut self, bytes: u64) -> GlobalAddr {
+        parse_addr(&self.ask(&format!("alloc {bytes}")))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(id), signal).expect("a process to signal");
+    }
+
+    /// Kills it as `kill -9` does; everything it has said is in `said` afterwards.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("a process to kill");
+        self.finish();
+    }
+
+    /// Closes its input and waits until it has ended; whether that went well.
+    pub fn finish(&mut self) -> bool {
+        drop(self.process.stdin.take());
+        while self.next_line(PATIENCE).is_some() {}
+        self.process.wait().expect("a process that ends").success()
+    }
+}
+
+impl Drop for TestClient {
+    fn drop(&mut self) {
+        // One that has ended needs neither.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An address as [`GlobalAddr::raw`] in hexadecimal digits.
+#[must_use]
+#[track_caller]
+pub fn parse_addr(text: &str) -> GlobalAddr {
+    match u64::from_str_radix(text, 16) {
+        Ok(raw) => GlobalAddr::from_raw(raw),
+        Err(_) => panic!("'{text}' is no address"),
+    }
+}

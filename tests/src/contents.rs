@@ -1,0 +1,46 @@
+//! Bytes that tell whose they are.
+
+/// Fills `into` with bytes that belong to `tag`: another tag, or a mixture, is told apart at every
+/// aligned word.
+pub fn fill(tag: u64, into: &mut [u8]) {
+    for (index, chunk) in (0_u64..).zip(into.chunks_mut(8)) {
+        let word = word(tag, index).to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// The bytes that belong to `tag`.
+#[must_use]
+pub fn of(tag: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(tag, &mut bytes);
+    bytes
+}
+
+/// The first offset at which `found` is not what belongs to `tag`.
+#[must_use]
+pub fn difference(tag: u64, found: &[u8]) -> Option<usize> {
+    of(tag, found.len()).iter().zip(found).position(|(wanted, found)| wanted != found)
+}
+
+/// Mixes both numbers into one, as SplitMix64 does.
+const fn word(tag: u64, index: u64) -> u64 {
+    let mut mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index.wrapping_add(1));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_tags_and_mixtures_are_found() {
+        let mut bytes = of(7, 100);
+        assert_eq!(difference(7, &bytes), None);
+        assert_eq!(difference(8, &bytes), Some(0));
+        bytes[99] ^= 1;
+        assert_eq!(difference(7, &bytes), Some(99));
+    }
+}

@@ -1,0 +1,63 @@
+//! `rackpool-test-client DIR RACK COMMAND [ARGUMENTS]`: a client that the tests can kill. What it
+//! says on its standard output is written line by line, each with one system call, so that
+//! whatever was acknowledged before a kill has been said.
+
+mod churn;
+mod serve;
+pub mod store;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+
+/// Says a line, at once and in one piece.
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut bytes = Vec::with_capacity(line.len() + 1);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    // The lock keeps the lines of several threads apart; the buffer ends at the line.
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The arguments of a command.
+struct Arguments(std::vec::IntoIter<String>);
+
+impl Arguments {
+    fn text(&mut self, name: &str) -> anyhow::Result<String> {
+        self.0.next().with_context(|| format!("{name} is missing"))
+    }
+
+    fn number(&mut self, name: &str) -> anyhow::Result<u64> {
+        self.text(name)?.parse().with_context(|| format!("{name} is no number"))
+    }
+
+    fn addr(&mut self, name: &str) -> anyhow::Result<GlobalAddr> {
+        let raw = u64::from_str_radix(&self.text(name)?, 16);
+        Ok(GlobalAddr::from_raw(raw.with_context(|| format!("{name} is no address"))?))
+    }
+}
+
+/// Runs the program.
+pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
+    let mut arguments = Arguments(arguments.into_iter());
+    let dir = arguments.text("DIR")?;
+    let rack = RackId(u16::try_from(arguments.number("RACK")?)?);
+    let command = arguments.text("COMMAND")?;
+    let pool = Arc::new(Pool::open(ClientOptions::new(dir, rack))?);
+    match command.as_str() {
+        "churn" => churn::churn(&pool, &mut arguments),
+        "refill" => churn::refill(&pool, &mut arguments),
+        "serve" => serve::serve(&pool),
+        "write" => store::write(&pool, &mut arguments),
+        "copy" => store::copy(&pool, &mut arguments),
+        "add" => store::add(&pool, &mut arguments),
+        "put" => store::put(&pool, &mut arguments),
+        "count" => store::count(&pool, &mut arguments),
+        other => bail!("there is no command '{other}'"),
+    }
+}

@@ -1,0 +1,56 @@
+//! Doing what is asked on the standard input.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use anyhow::bail;
+use rackpool_client::Pool;
+
+use super::{Arguments, say};
+use crate::contents;
+
+/// `serve`: answers each line of the standard input with one line, until it ends.
+pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
+    for line in std::io::stdin().lock().lines() {
+        let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
+        let mut arguments = Arguments(words.into_iter());
+        let answer = match answer(pool, &mut arguments) {
+            Ok(answer) => answer,
+            Err(error) => format!("error: {error:#}"),
+        };
+        say(&answer)?;
+    }
+    Ok(())
+}
+
+fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String> {
+    let command = arguments.text("a request")?;
+    Ok(match command.as_str() {
+        "alloc" => format!("{:x}", pool.alloc(arguments.number("BYTES")?)?.raw()),
+        "free" => {
+            pool.free(arguments.addr("ADDR")?)?;
+            "ok".into()
+        }
+        "write" => {
+            let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
+            let tag = arguments.number("TAG")?;
+            pool.write(addr, &contents::of(tag, usize::try_from(bytes)?))?;
+            "ok".into()
+        }
+        "check" => {
+            let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
+            let tag = arguments.number("TAG")?;
+            let mut found = vec![0; usize::try_from(bytes)?];
+            pool.read(addr, &mut found)?;
+            match contents::difference(tag, &found) {
+                None => "ok".into(),
+                Some(at) => format!("differs at {at}"),
+            }
+        }
+        "root" => {
+            let name = arguments.text("NAME")?;
+            pool.root(&name)?.map_or("none".into(), |addr| format!("{:x}", addr.raw()))
+        }
+        other => bail!("there is no request '{other}'"),
+    })
+}

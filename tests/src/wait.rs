@@ -1,0 +1,25 @@
+//! Waiting for conditions, with deadlines.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take that has no promise of its own: the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks every millisecond until there is an answer; fails the test when there is none in time.
+#[track_caller]
+pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the condition holds.
+#[track_caller]
+pub fn wait_until(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
+    wait_for(what, patience, || condition().then_some(()));
+}

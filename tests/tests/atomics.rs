@@ -1,0 +1,89 @@
+//! Compare-and-swap and fetch-and-add: linearizable, whoever asks.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+
+use rackpool_client::{GlobalAddr, Pool};
+use rackpool_tests::pool::TestPool;
+
+const THREADS: usize = 8;
+const TURNS: usize = 400;
+
+fn load(pool: &Pool, addr: GlobalAddr) -> u64 {
+    let mut bytes = [0; 8];
+    pool.read(addr, &mut bytes).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Runs the work in many threads, half of them in each rack, and gives what each one found.
+fn in_both_racks(pool: &TestPool, work: impl Fn(&Pool) -> Vec<u64> + Sync) -> Vec<u64> {
+    let racks = [pool.open(0), pool.open(1)];
+    std::thread::scope(|scope| {
+        let (racks, work) = (&racks, &work);
+        let threads: Vec<_> =
+            (0..THREADS).map(|index| scope.spawn(move || work(&racks[index % 2]))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn counter(pool: &TestPool, home: u16) -> (Pool, GlobalAddr) {
+    let owner = pool.open(home);
+    let addr = owner.alloc(8).unwrap();
+    owner.write(addr, &[0; 8]).unwrap();
+    (owner, addr)
+}
+
+#[test]
+fn no_addition_is_lost_and_each_finds_another_value() {
+    let pool = TestPool::small();
+    for home in [0, 1] {
+        let (owner, addr) = counter(&pool, home);
+        let found = in_both_racks(&pool, |rack| {
+            (0..TURNS).map(|_| rack.fetch_and_add(addr, 1).unwrap()).collect()
+        });
+        let total = u64::try_from(THREADS * TURNS).unwrap();
+        assert_eq!(load(&owner, addr), total);
+        assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), (0..total).collect());
+    }
+}
+
+#[test]
+fn of_many_swaps_from_one_value_exactly_one_is_done() {
+    let pool = TestPool::small();
+    for home in [0, 1] {
+        let (owner, addr) = counter(&pool, home);
+        let found = in_both_racks(&pool, |rack| {
+            let raise = |_| loop {
+                let before = load(rack, addr);
+                if rack.compare_and_swap(addr, before, before + 1).unwrap() == before {
+                    return before;
+                }
+            };
+            (0..TURNS / 4).map(raise).collect()
+        });
+        let total = u64::try_from(THREADS * TURNS / 4).unwrap();
+        assert_eq!(load(&owner, addr), total);
+        assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), (0..total).collect());
+    }
+}
+
+#[test]
+fn aligned_words_are_never_torn() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    for home in &racks {
+        let addr = home.alloc(8).unwrap();
+        home.write(addr, &[0; 8]).unwrap();
+        std::thread::scope(|scope| {
+            for (rack, byte) in [(&racks[0], 1_u8), (&racks[1], 2), (&racks[0], 3)] {
+                scope.spawn(move || {
+                    for _ in 0..TURNS {
+                        rack.write(addr, &[byte; 8]).unwrap();
+                        let found = load(rack, addr).to_le_bytes();
+                        assert!(found.iter().all(|b| *b == found[0]), "torn: {found:?}");
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,265 @@
+//! What every program expects of a pool.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+
+use rackpool_client::{AllocError, DaemonError, GlobalAddr, Pool, ReadRequest, WriteRequest};
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::wait::PATIENCE;
+
+/// Every size class, with sizes at and around its limits, and runs of up to 3 pages.
+fn sizes() -> Vec<u64> {
+    let powers = (0..=16).map(|bits| 1 << bits);
+    let around = powers.flat_map(|size: u64| [size - 1, size, size + 1]);
+    let runs = [PAGE + 1, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 1, 3 * PAGE];
+    around.chain(runs).filter(|size| *size > 0).collect::<BTreeSet<u64>>().into_iter().collect()
+}
+
+fn write_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
+    pool.write(addr, &contents::of(addr.raw(), usize::try_from(len).unwrap())).unwrap();
+}
+
+fn check_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
+    let mut found = vec![0; usize::try_from(len).unwrap()];
+    pool.read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(addr.raw(), &found), None, "{len} B at {addr}");
+}
+
+#[test]
+fn objects_of_every_size_hold_their_bytes_in_both_racks() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    let mut objects = Vec::new();
+    for rack in &racks {
+        for size in sizes() {
+            let addr = rack.alloc(size).unwrap();
+            assert!(rack.is_local(addr).unwrap(), "{size} B of an empty rack are local");
+            let alignment = size.next_power_of_two().clamp(16, PAGE);
+            assert!(addr.raw().is_multiple_of(alignment), "{size} B at {addr}");
+            write_tagged(rack, addr, size);
+            objects.push((addr, size));
+        }
+    }
+    for rack in &racks {
+        for (addr, size) in &objects {
+            check_tagged(rack, *addr, *size);
+        }
+    }
+    // Each is freed by the rack that did not allocate it.
+    let half = objects.len() / 2;
+    for (index, (addr, _)) in objects.iter().enumerate() {
+        racks[usize::from(index < half)].free(*addr).unwrap();
+    }
+    for rack in racks {
+        rack.close();
+    }
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn an_address_works_in_other_processes_and_racks() {
+    let pool = TestPool::small();
+    let mut clients = [pool.client(0, &["serve"]), pool.client(1, &["serve"])];
+    let own = pool.open(0);
+    for size in [1, 100, 4096, PAGE, 3 * PAGE] {
+        for writer in 0..2 {
+            let addr = clients[writer].alloc(size);
+            let raw = addr.raw();
+            assert_eq!(clients[writer].ask(&format!("write {raw:x} {size} {raw}")), "ok");
+            check_tagged(&own, addr, size);
+            let reader = &mut clients[1 - writer];
+            assert_eq!(reader.ask(&format!("check {raw:x} {size} {raw}")), "ok");
+            assert_eq!(reader.ask(&format!("write {raw:x} {size} 5")), "ok");
+            assert_eq!(clients[writer].ask(&format!("check {raw:x} {size} 5")), "ok");
+            assert_eq!(clients[1 - writer].ask(&format!("free {raw:x}")), "ok");
+        }
+    }
+    assert!(clients.iter_mut().all(rackpool_tests::client::TestClient::finish));
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn batches_mix_racks_sizes_and_pages() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    // Local, remote and remote again, below and above what travels in one piece, up to runs of
+    // pages that a transfer crosses.
+    let lens = [8, 64, 16 << 10, (16 << 10) + 1, 100_000, 300_000, 7, 2 * PAGE, 16];
+    let objects: Vec<(GlobalAddr, u64)> = lens
+        .iter()
+        .enumerate()
+        .flat_map(|(index, len)| {
+            let homes = if index % 2 == 0 { [0, 1] } else { [1, 0] };
+            homes.map(|home: usize| (racks[home].alloc(*len).unwrap(), *len))
+        })
+        .collect();
+    let bytes = |tag: u64| -> Vec<Vec<u8>> {
+        let of = |(addr, len): &(GlobalAddr, u64)| {
+            contents::of(addr.raw() ^ tag, usize::try_from(*len).unwrap())
+        };
+        objects.iter().map(of).collect()
+    };
+    for (tag, rack) in [(1, &racks[0]), (2, &racks[1])] {
+        let wanted = bytes(tag);
+        let writes: Vec<WriteRequest<'_>> = objects
+            .iter()
+            .zip(&wanted)
+            .map(|((addr, _), from)| WriteRequest { addr: *addr, from })
+            .collect();
+        rack.write_batch(&writes).unwrap();
+        for reader in &racks {
+            let mut found: Vec<Vec<u8>> = wanted.iter().map(|b| vec![0; b.len()]).collect();
+            let mut reads: Vec<ReadRequest<'_>> = objects
+                .iter()
+                .zip(&mut found)
+                .map(|((addr, _), into)| ReadRequest { addr: *addr, into })
+                .collect();
+            reader.read_batch(&mut reads).unwrap();
+            assert!(found == wanted, "a batch read something else than was written");
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_carried_out_in_its_order() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    let cells = [racks[0].alloc(8).unwrap(), racks[1].alloc(8).unwrap()];
+    let numbers: Vec<[u8; 8]> = (0_u64..200).map(u64::to_le_bytes).collect();
+    let writes: Vec<WriteRequest<'_>> = numbers
+        .iter()
+        .flat_map(|number| cells.map(|addr| WriteRequest { addr, from: number }))
+        .collect();
+    racks[0].write_batch(&writes).unwrap();
+    for addr in cells {
+        let mut found = [0; 8];
+        racks[0].read(addr, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 199, "{addr}");
+    }
+}
+
+#[test]
+fn what_stands_before_a_wrong_request_of_a_batch_is_done() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    let remote = racks[1].alloc(8).unwrap();
+    racks[0].write(remote, &[0; 8]).unwrap();
+    let wrong: [(GlobalAddr, &[u8]); 3] =
+        [(remote, &[]), (GlobalAddr::NULL, &[1]), (GlobalAddr::from_raw(u64::MAX), &[1])];
+    for (tag, (addr, from)) in (1_u8..).zip(wrong) {
+        let writes = [WriteRequest { addr: remote, from: &[tag; 8] }, WriteRequest { addr, from }];
+        racks[0].write_batch(&writes).unwrap_err();
+        let mut found = [0; 8];
+        racks[0].read(remote, &mut found).unwrap();
+        assert_eq!(found, [tag; 8], "the write before the wrong one to {addr}");
+    }
+}
+
+#[test]
+fn pages_used_anew_are_known_by_their_new_use() {
+    // One rack is so small that its pages must be used again.
+    let pool = TestPool::start(4 * PAGE, PAGE);
+    let racks = [pool.open(0), pool.open(1)];
+    for (home, user) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+        let (home, user) = (&racks[home], &racks[user]);
+        // The user gets to know every page as one of small objects.
+        let small: Vec<_> = (0..4 * PAGE / 4096).map(|_| home.alloc(4096).unwrap()).collect();
+        for addr in &small {
+            write_tagged(user, *addr, 4096);
+        }
+        small.iter().for_each(|addr| home.free(*addr).unwrap());
+        let run = home.alloc(3 * PAGE).unwrap();
+        write_tagged(user, run, 3 * PAGE);
+        check_tagged(home, run, 3 * PAGE);
+        user.free(run).unwrap();
+        // And back: objects smaller than before.
+        let tiny: Vec<_> = (0..4 * PAGE / 512).map(|_| home.alloc(512).unwrap()).collect();
+        tiny.iter().for_each(|addr| write_tagged(user, *addr, 512));
+        tiny.iter().for_each(|addr| user.free(*addr).unwrap());
+        // Freed objects of another rack travel in groups; the last ones go with this.
+        let last = home.alloc(4096).unwrap();
+        user.free(last).unwrap();
+    }
+}
+
+#[test]
+fn more_threads_than_slots_are_told_so() {
+    let pool = TestPool::small();
+    let own = rackpool_client::Pool::open(pool.options(0).threads(2)).unwrap();
+    let addr = own.alloc(8).unwrap();
+    let (ready, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            own.write(addr, &[1; 8]).unwrap();
+            ready.wait();
+            wait.wait();
+        });
+        ready.wait();
+        let third = scope.spawn(|| own.alloc(8));
+        let too_many = AllocError::Daemon(DaemonError::TooManyThreads(2));
+        assert_eq!(third.join().unwrap(), Err(too_many));
+        wait.wait();
+    });
+    // The slot of a thread that has ended is free again.
+    std::thread::scope(|scope| {
+        scope.spawn(|| own.write(addr, &[2; 8]).unwrap());
+    });
+    own.free(addr).unwrap();
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn pools_of_several_racks_can_be_used_in_one_program() {
+    let pool = TestPool::small();
+    let first = pool.open(0);
+    let addr = first.alloc(100).unwrap();
+    write_tagged(&first, addr, 100);
+    for round in 0..20 {
+        // Opened and closed in the middle of using another one, also of the same rack.
+        let (second, third) = (pool.open(1), pool.open(0));
+        check_tagged(&second, addr, 100);
+        let other = second.alloc(1000 + round).unwrap();
+        write_tagged(&third, other, 1000 + round);
+        check_tagged(&first, other, 1000 + round);
+        third.close();
+        first.free(other).unwrap();
+        second.close();
+        check_tagged(&first, addr, 100);
+    }
+    first.free(addr).unwrap();
+    first.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn names_are_shared_and_change_only_as_expected() {
+    let pool = TestPool::small();
+    let racks = [pool.open(0), pool.open(1)];
+    let (a, b) = (racks[0].alloc(16).unwrap(), racks[1].alloc(16).unwrap());
+    assert_eq!(racks[0].root("name").unwrap(), None);
+    assert_eq!(racks[0].set_root("name", None, Some(a)).unwrap(), (Some(a), true));
+    assert_eq!(racks[1].root("name").unwrap(), Some(a));
+    assert_eq!(racks[1].set_root("name", None, Some(b)).unwrap(), (Some(a), false));
+    assert_eq!(racks[1].set_root("name", Some(b), Some(b)).unwrap(), (Some(a), false));
+    assert_eq!(racks[1].set_root("name", Some(a), Some(b)).unwrap(), (Some(b), true));
+    assert_eq!(pool.client(0, &["serve"]).ask("root name"), format!("{:x}", b.raw()));
+    assert_eq!(racks[0].set_root("name", Some(b), None).unwrap(), (None, true));
+    assert_eq!(racks[1].root("name").unwrap(), None);
+    for wrong in [String::new(), "x".repeat(256)] {
+        racks[0].set_root(&wrong, None, Some(a)).unwrap_err();
+    }
+    // Of many who want a name, one gets it.
+    let winners: usize = std::thread::scope(|scope| {
+        let wanting = |index: u64| {
+            let rack = &racks[usize::try_from(index % 2).unwrap()];
+            let addr = GlobalAddr::from_raw(a.raw() + index);
+            scope.spawn(move || usize::from(rack.set_root("one", None, Some(addr)).unwrap().1))
+        };
+        let all: Vec<_> = (0..8).map(wanting).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(winners, 1);
+}
