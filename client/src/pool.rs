@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use rackpool_shm::access::Intent;
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus};
 
 use crate::atomics::Atomic;
@@ -41,6 +42,9 @@ pub struct WriteRequest<'a> {
     pub from: &'a [u8],
 }
 
+/// Accesses of a batch that are fetched ahead: about as many as a core has misses under way.
+const AHEAD: usize = 16;
+
 thread_local! {
     /// The pools this thread uses. Almost always one.
     static THREADS: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
@@ -71,6 +75,15 @@ impl Pool {
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.connection.page_size.bytes()
+    }
+
+    /// The hot path: asks this thread's state, if it has one for this pool at hand.
+    #[inline]
+    fn hit(&self, work: impl FnOnce(&Thread) -> bool) -> bool {
+        THREADS.with(|threads| match threads.try_borrow() {
+            Ok(threads) => threads.first().is_some_and(|t| t.id == self.id && work(t)),
+            Err(_) => false,
+        })
     }
 
     #[inline]
@@ -129,7 +142,15 @@ impl Pool {
     /// 1, 2, 4 or 8 bytes at an aligned address are read in one piece.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        self.with(|thread| thread.read(addr, into))?
+        if self.hit(|thread| thread.read_hit(addr, into)) {
+            return Ok(());
+        }
+        self.read_any(addr, into)
+    }
+
+    #[cold]
+    fn read_any(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
+        self.with(|thread| thread.transfer(addr, Bytes::Read(into)))?
     }
 
     /// Stores `from` at `addr`. It may cross pages within one object.
@@ -137,7 +158,15 @@ impl Pool {
     /// 1, 2, 4 or 8 bytes at an aligned address are written in one piece.
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        self.with(|thread| thread.write(addr, from))?
+        if self.hit(|thread| thread.write_hit(addr, from)) {
+            return Ok(());
+        }
+        self.write_any(addr, from)
+    }
+
+    #[cold]
+    fn write_any(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
+        self.with(|thread| thread.transfer(addr, Bytes::Write(from)))?
     }
 
     /// Reads in the given order; reads of one other rack that follow each other take one round
@@ -155,7 +184,24 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), AccessError> {
-        self.read_many(reads.iter_mut().map(|read| (read.addr, &mut *read.into)))
+        self.with(|thread| {
+            for read in reads.iter().take(AHEAD) {
+                thread.prefetch(read.addr, Intent::Read);
+            }
+            for index in 0..reads.len() {
+                if let Some(later) = reads.get(index + AHEAD) {
+                    thread.prefetch(later.addr, Intent::Read);
+                }
+                let read = &mut reads[index];
+                if !thread.read_hit(read.addr, read.into) {
+                    let left = reads[index..].iter_mut();
+                    return thread.transfer_batch(
+                        left.map(|read| (read.addr, Bytes::Read(&mut *read.into))),
+                    );
+                }
+            }
+            Ok(())
+        })?
     }
 
     /// [`Pool::read_batch`] for requests that come from elsewhere: addresses and what to fill.
@@ -176,8 +222,22 @@ impl Pool {
     /// Writes in the given order; writes to one other rack that follow each other take one round
     /// trip. After an error those before the failed one are done, those after it may be.
     pub fn write_batch(&self, writes: &[WriteRequest<'_>]) -> Result<(), AccessError> {
-        let transfers = writes.iter().map(|write| (write.addr, Bytes::Write(write.from)));
-        self.with(|thread| thread.transfer_batch(transfers))?
+        self.with(|thread| {
+            for write in writes.iter().take(AHEAD) {
+                thread.prefetch(write.addr, Intent::Write);
+            }
+            for (index, write) in writes.iter().enumerate() {
+                if let Some(later) = writes.get(index + AHEAD) {
+                    thread.prefetch(later.addr, Intent::Write);
+                }
+                if !thread.write_hit(write.addr, write.from) {
+                    let left = writes[index..].iter();
+                    return thread
+                        .transfer_batch(left.map(|write| (write.addr, Bytes::Write(write.from))));
+                }
+            }
+            Ok(())
+        })?
     }
 
     /// Replaces the 8 bytes (little endian) at `addr` by `new` if they are `expected`, and returns

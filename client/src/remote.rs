@@ -88,10 +88,7 @@ impl Thread {
         self.translations.remove(target.page);
         let found = self.translate(&target)?;
         let Place::Local { .. } = found.place else { return Ok(Some(piece)) };
-        match transfer.bytes.part(piece.start, rest) {
-            Bytes::Read(into) => self.read(addr, into)?,
-            Bytes::Write(from) => self.write(addr, from)?,
-        }
+        self.transfer(addr, transfer.bytes.part(piece.start, rest))?;
         let transfer = piece.transfer + 1;
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
     }

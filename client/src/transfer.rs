@@ -40,27 +40,9 @@ impl Bytes<'_> {
 }
 
 impl Thread {
-    /// Copies bytes out of the pool.
-    #[inline]
-    pub(crate) fn read(&mut self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if self.read_hit(addr, into) {
-            return Ok(());
-        }
-        self.transfer(addr, Bytes::Read(into))
-    }
-
-    /// Copies bytes into the pool.
-    #[inline]
-    pub(crate) fn write(&mut self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if self.write_hit(addr, from) {
-            return Ok(());
-        }
-        self.transfer(addr, Bytes::Write(from))
-    }
-
     /// The hot path: one known page of this rack, nothing in its way. Whether that was so.
     #[inline]
-    fn read_hit(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
+    pub(crate) fn read_hit(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let size = self.connection.page_size;
         let Some(page) = addr.page(size) else { return false };
         let Some((frame, word)) = self.translations.local(page) else { return false };
@@ -69,12 +51,21 @@ impl Thread {
     }
 
     #[inline]
-    fn write_hit(&self, addr: GlobalAddr, from: &[u8]) -> bool {
+    pub(crate) fn write_hit(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         let size = self.connection.page_size;
         let Some(page) = addr.page(size) else { return false };
         let Some((frame, word)) = self.translations.local(page) else { return false };
         let done = self.window.write(frame, word, addr.offset(size), from);
         done == Some(Access::Done) && !from.is_empty()
+    }
+
+    /// Announces to the processor what will be accessed soon, if it is in this rack.
+    #[inline]
+    pub(crate) fn prefetch(&self, addr: GlobalAddr, intent: Intent) {
+        let size = self.connection.page_size;
+        if let Some((frame, _)) = addr.page(size).and_then(|page| self.translations.local(page)) {
+            self.window.prefetch(frame, addr.offset(size), intent);
+        }
     }
 
     fn hit(&self, addr: GlobalAddr, bytes: &mut Bytes<'_>) -> bool {
@@ -85,8 +76,11 @@ impl Thread {
     }
 
     /// Any transfer: over pages, to other racks, to pages not known yet.
-    #[cold]
-    fn transfer(&mut self, addr: GlobalAddr, mut bytes: Bytes<'_>) -> Result<(), AccessError> {
+    pub(crate) fn transfer(
+        &mut self,
+        addr: GlobalAddr,
+        mut bytes: Bytes<'_>,
+    ) -> Result<(), AccessError> {
         if bytes.len() == 0 {
             return Err(AccessError::Empty);
         }

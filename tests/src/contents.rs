@@ -23,6 +23,16 @@ pub fn difference(tag: u64, found: &[u8]) -> Option<usize> {
     of(tag, found.len()).iter().zip(found).position(|(wanted, found)| wanted != found)
 }
 
+/// The first offset at which `found` belongs to none of the tags, word by word: a write that was
+/// interrupted leaves a mixture.
+#[must_use]
+pub fn difference_from_all(tags: &[u64], found: &[u8]) -> Option<usize> {
+    let all: Vec<Vec<u8>> = tags.iter().map(|tag| of(*tag, found.len())).collect();
+    (0..found.len())
+        .step_by(8)
+        .find(|at| !all.iter().any(|of| of[*at..].iter().take(8).eq(found[*at..].iter().take(8))))
+}
+
 /// Mixes both numbers into one, as SplitMix64 does.
 const fn word(tag: u64, index: u64) -> u64 {
     let mut mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index.wrapping_add(1));
@@ -42,5 +52,8 @@ mod tests {
         assert_eq!(difference(8, &bytes), Some(0));
         bytes[99] ^= 1;
         assert_eq!(difference(7, &bytes), Some(99));
+        let mixed = [&of(7, 100)[..48], &of(8, 100)[48..]].concat();
+        assert_eq!(difference_from_all(&[8, 7], &mixed), None);
+        assert_eq!(difference_from_all(&[8, 9], &mixed), Some(0));
     }
 }

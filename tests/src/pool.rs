@@ -9,7 +9,7 @@ use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_wire::control::RackStatus;
 
 use crate::client::TestClient;
-use crate::wait::wait_for;
+use crate::wait::{PATIENCE, wait_for};
 
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
@@ -122,14 +122,17 @@ impl TestPool {
         }
     }
 
-    /// Waits until each rack knows all the others, so that objects can spill over.
-    pub fn wait_for_members(&self) {
-        let (racks, address) = (self.cluster.options().racks, self.cluster.metadata_address());
-        wait_for("all racks are members", crate::wait::PATIENCE, || {
-            let members = status::pool_status(address).ok()?.members;
-            (members.iter().filter(|member| member.alive).count() == usize::from(racks))
-                .then_some(())
-        });
+    /// Waits until the first two racks can use each other's memory. A rack learns of one that has
+    /// just started with its next heartbeat.
+    pub fn wait_until_racks_meet(&self) {
+        let racks = [self.open(0), self.open(1)];
+        for (own, other) in [(&racks[0], &racks[1]), (&racks[1], &racks[0])] {
+            let addr = other.alloc(16).expect("an empty rack");
+            wait_for("the racks meet", PATIENCE, || own.is_local(addr).ok());
+            other.free(addr).expect("an object in use");
+        }
+        racks.into_iter().for_each(Pool::close);
+        self.wait_allocated("nothing is in use", PATIENCE, [0, 0]);
     }
 }
 

@@ -119,6 +119,25 @@ impl LocalWindow {
         Some(unsafe { self.base.add(byte) })
     }
 
+    /// Asks the processor to fetch bytes that will be accessed soon: several accesses that do not
+    /// depend on each other then overlap. Only a hint; nothing is read.
+    #[inline]
+    pub fn prefetch(&self, frame: FrameId, offset: u64, intent: Intent) {
+        let Some(at) = self.at(frame, offset, 1) else { return };
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+            match intent {
+                // SAFETY: a hint that reads nothing, at a mapped address.
+                Intent::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) },
+                // SAFETY: as above.
+                Intent::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast()) },
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (at, intent);
+    }
+
     /// Copies bytes out of a frame. `None`: they do not lie in one frame.
     #[inline]
     pub fn read(

@@ -1,0 +1,233 @@
+//! A rack daemon killed at any moment: everything acknowledged is there, nothing leaks, calls wait
+//! and go on.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rackpool_client::{AccessError, GlobalAddr, Pool};
+use rackpool_tests::announced::{Announced, is_explained};
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::wait::{PATIENCE, wait_until};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// Kills and restarts a daemon in many rounds, each at another moment of the work that goes on in
+/// threads of this process.
+fn kill_in_rounds(
+    pool: &mut TestPool,
+    rounds: u32,
+    seed: u64,
+    victims: &[u16],
+    work: impl Fn(u64, &AtomicBool) + Sync,
+) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (stop, work) = (&stop, &work);
+        let workers: Vec<_> =
+            (0..4).map(|index| scope.spawn(move || work(index, stop))).collect();
+        for round in 0..rounds {
+            // A moment of the work, whatever it is doing then.
+            std::thread::sleep(Duration::from_micros(random.random_range(0..30_000)));
+            let victim = victims[usize::try_from(round).unwrap() % victims.len()];
+            pool.kill_daemon(victim);
+            std::thread::sleep(Duration::from_micros(random.random_range(0..3000)));
+            pool.restart_daemon(victim);
+            if workers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+fn check(pool: &Pool, addr: GlobalAddr, tag: u64, len: usize) {
+    let mut found = vec![0; len];
+    pool.read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(tag, &found), None, "{len} B of {tag} at {addr}");
+}
+
+fn values_survive(victims: &[u16], seed: u64) {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let lens = [8, 100, 5000, 40_000, 150_000];
+    kill_in_rounds(&mut pool, 25, seed, victims, |worker, stop| {
+        let mut random = SmallRng::seed_from_u64(seed * 100 + worker);
+        let user = &racks[usize::try_from(worker % 2).unwrap()];
+        // Local and remote objects, and what was last written to them with success.
+        let mut log: Vec<(GlobalAddr, usize, u64)> = Vec::new();
+        for (len, home) in lens.iter().zip([0, 1].iter().cycle()).chain(lens.iter().zip([1, 0].iter().cycle())) {
+            let addr = racks[*home].alloc(u64::try_from(*len).unwrap()).unwrap();
+            user.write(addr, &contents::of(worker, *len)).unwrap();
+            log.push((addr, *len, worker));
+        }
+        for number in 1_u64.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (addr, len, tag) = {
+                let index = random.random_range(0..log.len());
+                &mut log[index]
+            };
+            check(user, *addr, *tag, *len);
+            let next = number * 8 + worker;
+            user.write(*addr, &contents::of(next, *len)).unwrap();
+            *tag = next;
+        }
+        for (addr, len, tag) in log {
+            racks.iter().for_each(|reader| check(reader, addr, tag, len));
+            user.free(addr).unwrap();
+        }
+    });
+    racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn acknowledged_values_survive_the_daemon_of_the_own_rack() {
+    values_survive(&[0], 1);
+}
+
+#[test]
+fn acknowledged_values_survive_the_daemon_of_the_other_rack() {
+    values_survive(&[1], 2);
+}
+
+#[test]
+fn acknowledged_values_survive_both_daemons_in_turn() {
+    values_survive(&[0, 1], 3);
+}
+
+#[test]
+fn an_addition_is_done_once_or_reported_as_uncertain() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let counters = [0, 1].map(|home: usize| {
+        let addr = racks[home].alloc(8).unwrap();
+        racks[home].write(addr, &[0; 8]).unwrap();
+        (addr, AtomicU64::new(0), AtomicU64::new(0))
+    });
+    kill_in_rounds(&mut pool, 25, 4, &[0, 1], |worker, stop| {
+        let user = &racks[usize::try_from(worker % 2).unwrap()];
+        while !stop.load(Ordering::Relaxed) {
+            for (addr, sure, unsure) in &counters {
+                match user.fetch_and_add(*addr, 1) {
+                    Ok(_) => sure.fetch_add(1, Ordering::Relaxed),
+                    Err(AccessError::Indeterminate(_)) => unsure.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => panic!("{error}"),
+                };
+            }
+        }
+    });
+    for (addr, sure, unsure) in counters {
+        let mut bytes = [0; 8];
+        racks[0].read(addr, &mut bytes).unwrap();
+        let (found, sure) = (u64::from_le_bytes(bytes), sure.into_inner());
+        let range = sure..=sure + unsure.into_inner();
+        assert!(sure > 0 && range.contains(&found), "{found} is not in {range:?}");
+    }
+}
+
+/// Allocates and frees until told to stop, then frees everything.
+fn churn(pool: &Pool, seed: u64, sizes: &[u64], stop: &AtomicBool) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut held: Vec<(GlobalAddr, usize)> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        if held.len() < 40 && random.random_bool(0.55) {
+            let bytes = sizes[random.random_range(0..sizes.len())];
+            let addr = pool.alloc(bytes).unwrap();
+            let len = usize::try_from(bytes).unwrap();
+            pool.write(addr, &contents::of(addr.raw() ^ seed, len)).unwrap();
+            held.push((addr, len));
+        } else if !held.is_empty() {
+            let (addr, len) = held.swap_remove(random.random_range(0..held.len()));
+            check(pool, addr, addr.raw() ^ seed, len);
+            pool.free(addr).unwrap();
+        }
+    }
+    for (addr, len) in held {
+        check(pool, addr, addr.raw() ^ seed, len);
+        pool.free(addr).unwrap();
+    }
+}
+
+#[test]
+fn nothing_leaks_and_nothing_is_handed_out_twice_in_the_own_rack() {
+    let mut pool = TestPool::small();
+    let own = pool.open(0);
+    kill_in_rounds(&mut pool, 30, 5, &[0], |worker, stop| {
+        churn(&own, 5000 + worker, &[16, 100, 3000, 40_000, 100_000], stop);
+    });
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn objects_of_another_rack_are_handed_out_and_taken_back_exactly_once() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = pool.open(0);
+    // Nothing is left in the own rack.
+    let pages: Vec<GlobalAddr> =
+        (0..pool.status(0).frames).map(|_| own.alloc(PAGE).unwrap()).collect();
+    kill_in_rounds(&mut pool, 40, 6, &[0, 1], |worker, stop| {
+        churn(&own, 6000 + worker, &[16, 100, 3000, 40_000, 100_000], stop);
+    });
+    pages.iter().for_each(|addr| own.free(*addr).unwrap());
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn pages_in_use_stay_usable_while_the_daemon_is_dead() {
+    let mut pool = TestPool::small();
+    let own = pool.open(0);
+    let objects: Vec<GlobalAddr> = (0..50).map(|_| own.alloc(4096).unwrap()).collect();
+    objects.iter().for_each(|addr| own.write(*addr, &contents::of(1, 4096)).unwrap());
+    pool.kill_daemon(0);
+    for tag in 2..100 {
+        for addr in &objects {
+            own.write(*addr, &contents::of(tag, 4096)).unwrap();
+            check(&own, *addr, tag, 4096);
+        }
+        own.fetch_and_add(objects[0], 0).unwrap();
+    }
+    pool.restart_daemon(0);
+    objects.iter().for_each(|addr| check(&own, *addr, 99, 4096));
+    objects.iter().for_each(|addr| own.free(*addr).unwrap());
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn a_client_killed_while_its_daemon_is_dead_is_reclaimed_after_the_restart() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let filler = pool.open(0);
+    let free = 20;
+    let pages: Vec<GlobalAddr> =
+        (0..pool.status(0).frames - free).map(|_| filler.alloc(PAGE).unwrap()).collect();
+    let sizes = [16, 100, 3000, 40_000, 100_000];
+    for round in 0..8 {
+        let before: u64 = pool.allocated().iter().sum();
+        let arguments = format!("churn 2 {round} 60 16 100 3000 40000 100000");
+        let mut client = pool.client(0, &arguments.split(' ').collect::<Vec<_>>());
+        client.wait_for_lines(200);
+        pool.kill_daemon(0);
+        client.kill();
+        pool.restart_daemon(0);
+        let announced = Announced::of(&client.said);
+        let expected = before + announced.live_bytes();
+        wait_until("the dead client's things are free", Duration::from_secs(2), || {
+            let in_use: u64 = pool.allocated().iter().sum();
+            in_use.checked_sub(expected).is_some_and(|extra| is_explained(extra, 2, &sizes))
+        });
+        announced.check_and_free(&pool, 0);
+    }
+    pages.iter().for_each(|addr| filler.free(*addr).unwrap());
+}
