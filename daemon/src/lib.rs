@@ -17,5 +17,5 @@ mod region;
 mod run;
 mod slab;
 
-pub use options::{Options, parse_bytes};
+pub use options::Options;
 pub use run::run;

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use rackpool_model::RackId;
+use rackpool_model::{ByteSize, RackId};
 
 /// Serves one rack of a rackpool.
 #[derive(Clone, Debug, Parser)]
@@ -17,11 +17,11 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:7400")]
     pub metadata: String,
     /// CXL memory of the rack: bytes, or with a suffix like 512M or 8G.
-    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
-    pub memory: u64,
+    #[arg(long, default_value = "1G")]
+    pub memory: ByteSize,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
-    #[arg(long, default_value = "2M", value_parser = parse_bytes)]
-    pub page_size: u64,
+    #[arg(long, default_value = "2M")]
+    pub page_size: ByteSize,
     /// One-way latency of the emulated fabric in microseconds.
     #[arg(long, default_value_t = 2.0, value_parser = parse_latency)]
     pub latency_us: f64,
@@ -41,36 +41,5 @@ fn parse_latency(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(latency) if (0.0..=1e7).contains(&latency) => Ok(latency),
         _ => Err("microseconds from 0 to 10000000".into()),
-    }
-}
-
-/// A number of bytes, with an optional suffix K, M, G or T (powers of 1024).
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let help = || format!("'{text}' is no size: write bytes, or a number with K, M, G or T");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "m" | "MiB" => 20,
-        "G" | "g" | "GiB" => 30,
-        "T" | "t" | "TiB" => 40,
-        _ => return Err(help()),
-    };
-    let number: u64 = digits.parse().map_err(|_| help())?;
-    number.checked_mul(1 << shift).ok_or_else(help)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_suffixes() {
-        assert_eq!(parse_bytes("4096"), Ok(4096));
-        assert_eq!(parse_bytes("2M"), Ok(2 << 20));
-        assert_eq!(parse_bytes("1GiB"), Ok(1 << 30));
-        for bad in ["", "M", "1.5G", "12X", "-1", "99999999999999999999T"] {
-            assert!(parse_bytes(bad).is_err(), "{bad}");
-        }
     }
 }

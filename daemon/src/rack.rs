@@ -127,17 +127,18 @@ fn is_blank(block: &Mapping) -> anyhow::Result<bool> {
 }
 
 fn geometry(options: &Options) -> anyhow::Result<Geometry> {
-    let page_size = PageSize::from_bytes(options.page_size)?;
+    let page_size = PageSize::from_bytes(options.page_size.0)?;
     if options.rack.0 >= MAX_RACKS {
         bail!("rack {}: racks are numbered 0 to {}", options.rack.0, MAX_RACKS - 1);
     }
-    if options.memory < page_size.bytes() || !options.memory.is_multiple_of(page_size.bytes()) {
+    let memory = options.memory.0;
+    if memory < page_size.bytes() || !memory.is_multiple_of(page_size.bytes()) {
         bail!(
             "--memory {}: it must be a whole number of pages of {page_size}, at least one",
             options.memory
         );
     }
-    let frames = u32::try_from(options.memory / page_size.bytes())
+    let frames = u32::try_from(memory / page_size.bytes())
         .ok()
         .filter(|frames| *frames < 1 << 30)
         .context("--memory: a rack has at most 2^30 frames; use larger pages")?;

@@ -26,8 +26,7 @@ fn kill_in_rounds(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (stop, work) = (&stop, &work);
-        let workers: Vec<_> =
-            (0..4).map(|index| scope.spawn(move || work(index, stop))).collect();
+        let workers: Vec<_> = (0..4).map(|index| scope.spawn(move || work(index, stop))).collect();
         for round in 0..rounds {
             // A moment of the work, whatever it is doing then.
             std::thread::sleep(Duration::from_micros(random.random_range(0..30_000)));
@@ -60,7 +59,9 @@ fn values_survive(victims: &[u16], seed: u64) {
         let user = &racks[usize::try_from(worker % 2).unwrap()];
         // Local and remote objects, and what was last written to them with success.
         let mut log: Vec<(GlobalAddr, usize, u64)> = Vec::new();
-        for (len, home) in lens.iter().zip([0, 1].iter().cycle()).chain(lens.iter().zip([1, 0].iter().cycle())) {
+        for (len, home) in
+            lens.iter().zip([0, 1].iter().cycle()).chain(lens.iter().zip([1, 0].iter().cycle()))
+        {
             let addr = racks[*home].alloc(u64::try_from(*len).unwrap()).unwrap();
             user.write(addr, &contents::of(worker, *len)).unwrap();
             log.push((addr, *len, worker));

@@ -1,5 +1,7 @@
 use core::fmt;
 
+use crate::ByteSize;
+
 /// The size of a page: a power of two from 4 KiB to 1 GiB, 2 MiB unless configured.
 ///
 /// ```
@@ -61,11 +63,7 @@ impl PageSize {
 
 impl fmt::Display for PageSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            12..=19 => write!(f, "{} KiB", self.bytes() >> 10),
-            20..=29 => write!(f, "{} MiB", self.bytes() >> 20),
-            _ => write!(f, "{} GiB", self.bytes() >> 30),
-        }
+        ByteSize(self.bytes()).fmt(f)
     }
 }
 

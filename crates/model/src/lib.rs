@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod byte_size;
 mod geometry;
 mod id;
 mod page_word;
 mod size_class;
 
 pub use address::{AddressError, GlobalAddr};
+pub use byte_size::{ByteSize, ByteSizeError};
 pub use geometry::{PageSize, PageSizeError};
 pub use id::{ClientId, Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, RackId};
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::bail;
 use rackpool_client::RackId;
+use rackpool_model::ByteSize;
 
-use super::size;
 use crate::PoolStores;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::report::{self, DemoRun};
@@ -99,9 +99,9 @@ fn facts(cluster: &Cluster) -> Vec<(String, String)> {
         fact("racks", format!("{}, one daemon process each", options.racks)),
         fact(
             "memory",
-            format!("{} a rack, emulated CXL in shared memory", size::show(options.memory)),
+            format!("{} a rack, emulated CXL in shared memory", ByteSize(options.memory)),
         ),
-        fact("pages", size::show(options.page_size)),
+        fact("pages", ByteSize(options.page_size).to_string()),
         fact(
             "fabric",
             format!(

@@ -2,7 +2,6 @@
 
 pub mod demo;
 mod signals;
-mod size;
 pub mod status;
 pub mod up;
 pub mod ycsb;

@@ -6,11 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rackpool_model::ByteSize;
 use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
 
-use super::{PoolFolder, size};
+use super::PoolFolder;
 use crate::cluster::metadata_address;
 
 /// How long a server may take to answer.
@@ -34,8 +35,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         None => metadata_address(&options.pool.dir)?,
     };
     let pool = pool_status(&address)?;
-    println!("metadata server  {address}, store of {}", size::show(pool.store_bytes));
-    println!("pages of         {}", size::show(pool.page_bytes));
+    println!("metadata server  {address}, store of {}", ByteSize(pool.store_bytes));
+    println!("pages of         {}", ByteSize(pool.page_bytes));
     println!("lease            {} ms", pool.lease_ms);
     if pool.lost_pages > 0 {
         println!("lost pages       {}", pool.lost_pages);
@@ -60,7 +61,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
                     rack.pid,
                     rack.frames,
                     rack.free_frames,
-                    size::show(rack.allocated_bytes),
+                    ByteSize(rack.allocated_bytes),
                     rack.clients,
                     rack.requests,
                     rack.remote_operations

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use rackpool_model::ByteSize;
 
+use super::DEFAULT_DIR;
 use super::signals::Interrupts;
-use super::{DEFAULT_DIR, size};
 use crate::cluster::{Cluster, ClusterOptions};
 
 /// How `rackpool up` starts a pool.
@@ -16,11 +17,11 @@ pub struct Options {
     pub racks: u16,
     /// CXL memory of each rack, emulated by shared memory: like 512M or 8G. Only what is used
     /// takes room.
-    #[arg(long, default_value = "1G", value_parser = size::parse)]
-    pub memory: u64,
+    #[arg(long, default_value = "1G")]
+    pub memory: ByteSize,
     /// Page size: a power of two from 4K to 1G.
-    #[arg(long, default_value = "2M", value_parser = size::parse)]
-    pub page_size: u64,
+    #[arg(long, default_value = "2M")]
+    pub page_size: ByteSize,
     /// One-way latency of the emulated fabric in microseconds.
     #[arg(long, default_value_t = 2.0)]
     pub latency_us: f64,
@@ -56,8 +57,8 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
         cluster.ephemeral = false;
     }
     cluster.racks = options.racks;
-    cluster.memory = options.memory;
-    cluster.page_size = options.page_size;
+    cluster.memory = options.memory.0;
+    cluster.page_size = options.page_size.0;
     cluster.latency_us = options.latency_us;
     cluster.bandwidth_gbps = options.bandwidth_gbps;
     Ok(cluster)
@@ -90,8 +91,8 @@ fn describe(cluster: &Cluster) {
     println!(
         "rackpool is up: {} racks of {}, pages of {}, emulated fabric {} us {} Gbit/s\n",
         options.racks,
-        size::show(options.memory),
-        size::show(options.page_size),
+        ByteSize(options.memory),
+        ByteSize(options.page_size),
         options.latency_us,
         options.bandwidth_gbps
     );
