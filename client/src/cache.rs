@@ -5,14 +5,15 @@
 //! client. So each step here is one store, and dying between two steps loses nothing.
 
 use rackpool_model::{GlobalAddr, SizeClass};
-use rackpool_ring::client_file::{EXCHANGE, MAGAZINE, MAGAZINE_CLASSES, Route};
+use rackpool_ring::client_file::{EXCHANGE, MAGAZINE, MAGAZINE_CLASSES, Route, ThreadSlot};
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::thread::Thread;
+use crate::thread::{Target, access_error};
 use crate::translation::{Place, Translation};
-use crate::{AllocError, DaemonError, FreeError};
+use crate::{AccessError, AllocError, DaemonError, FreeError};
 
 /// Bytes that a magazine may hold: of large objects it holds fewer.
 const MAGAZINE_BYTES: u64 = 1 << 20;
@@ -20,12 +21,52 @@ const MAGAZINE_BYTES: u64 = 1 << 20;
 const PROMPT_BYTES: u64 = 4096;
 /// Objects of other racks that are given back together.
 const REMOTE_BATCH: u8 = 32;
+/// An outbox without room.
+#[expect(clippy::cast_possible_truncation, reason = "64")]
+const FULL: u8 = EXCHANGE as u8;
 
 /// How full the thread's arrays are. The truth is in the client file; these are counts of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Magazines {
     counts: [u8; MAGAZINE_CLASSES],
     outbox: u8,
+}
+
+impl Magazines {
+    /// Counts what stands in the slot: nothing, or what a thread left there that ended while the
+    /// daemon was away.
+    pub(crate) fn of(slot: &ThreadSlot) -> Self {
+        let mut counts = [0; MAGAZINE_CLASSES];
+        for (count, magazine) in counts.iter_mut().zip(&slot.magazines) {
+            *count = close_ranks(magazine);
+        }
+        Self { counts, outbox: close_ranks(&slot.outbox) }
+    }
+}
+
+/// Moves the objects of an array to its front; returns how many there are. An object stands in two
+/// places for an instant, and never in none.
+fn close_ranks(cells: &[AtomicU64]) -> u8 {
+    let mut count = 0_u8;
+    for (index, cell) in cells.iter().enumerate() {
+        let object = cell.load(Ordering::Relaxed);
+        if object != 0 {
+            if usize::from(count) != index {
+                cells[usize::from(count)].store(object, Ordering::Release);
+                cell.store(0, Ordering::Release);
+            }
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Whether objects stay in the outbox for now because a rack or the metadata server is away.
+const fn is_away(error: &AccessError) -> bool {
+    matches!(
+        error,
+        AccessError::RackUnavailable(_) | AccessError::Daemon(DaemonError::MetadataUnreachable)
+    )
 }
 
 /// How many objects of a class a magazine holds; 0 for classes that are not cached.
@@ -87,7 +128,7 @@ impl Thread {
 
     /// Gets 1 to `count` objects into the inbox.
     fn refill(&mut self, bytes: u64, count: u64) -> Result<u64, AllocError> {
-        // What others have freed may still be in our outbox.
+        self.clear_inbox()?;
         let request = RackRequest::Refill { bytes, count };
         let mut answer = self.calls.ask(&self.connection, request, Route::Rack)?;
         if matches!(answer, RackAnswer::OutOfMemory { .. }) && self.flush_everything()? {
@@ -110,33 +151,49 @@ impl Thread {
         }
     }
 
+    /// Gives back what an earlier request brought after this thread had given it up: it may have
+    /// been for objects of another size.
+    fn clear_inbox(&mut self) -> Result<(), DaemonError> {
+        if !self.calls.settle_abandoned(&self.connection) {
+            // The daemon may still write to the inbox.
+            return Err(DaemonError::Unavailable);
+        }
+        for index in 0..EXCHANGE {
+            let late = self.slot()?.inbox[index].load(Ordering::Relaxed);
+            if late == 0 {
+                continue;
+            }
+            if usize::from(self.magazines.outbox) == EXCHANGE {
+                self.flush_outbox_if_possible()?;
+            }
+            let slot = self.slot()?;
+            let room = slot.outbox.get(usize::from(self.magazines.outbox));
+            room.ok_or(DaemonError::Unavailable)?.store(late, Ordering::Release);
+            slot.inbox[index].store(0, Ordering::Release);
+            self.magazines.outbox += 1;
+        }
+        Ok(())
+    }
+
     /// Takes an object back.
     pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
         let target = self.target(addr, 1)?;
         // Where a page lies may have changed since it was remembered, what it is used for too if
         // it was freed and allocated anew: an object is only taken back on fresh knowledge.
-        let mut translation = self.translate(&target)?;
+        let mut translation = self.translate_for_free(&target)?;
         if let Place::Local { frame, word } = translation.place
             && self.window.look(frame) != Some(word)
         {
             self.translations.remove(target.page);
-            translation = self.translate(&target)?;
+            translation = self.translate_for_free(&target)?;
         }
-        let size = self.connection.page_size;
-        let class = match translation.page_use(size) {
-            PageUse::Slab(class) if target.offset & (class.bytes() - 1) == 0 => class,
-            PageUse::Run { index: 0, .. } if target.offset == 0 => {
-                return self.give_back(addr, true);
-            }
-            PageUse::Slab(class) => {
-                return Err(FreeError::NotAnObject { addr, object_bytes: class.bytes() });
-            }
-            PageUse::Run { pages, .. } => {
-                let object_bytes = u64::from(pages) * size.bytes();
-                return Err(FreeError::NotAnObject { addr, object_bytes });
-            }
-            PageUse::Unused => return Err(FreeError::NotAllocated(addr)),
-        };
+        let mut class = self.class_at(&target, &translation);
+        if class.is_err() && matches!(translation.place, Place::Remote { .. }) {
+            self.translations.remove(target.page);
+            translation = self.translate_for_free(&target)?;
+            class = self.class_at(&target, &translation);
+        }
+        let Some(class) = class? else { return self.give_back(addr, true) };
         let Place::Local { .. } = translation.place else {
             return self.give_back(addr, class.bytes() >= PROMPT_BYTES);
         };
@@ -145,6 +202,34 @@ impl Thread {
             return self.give_back(addr, true);
         }
         self.keep(addr, class)
+    }
+
+    fn translate_for_free(&mut self, target: &Target) -> Result<Translation, FreeError> {
+        self.translate(target).map_err(|error| match error {
+            AccessError::NotAllocated(addr) => FreeError::NotAllocated(addr),
+            other => other.into(),
+        })
+    }
+
+    /// The class of the object that starts at the target; `None` for a run of pages.
+    fn class_at(
+        &self,
+        target: &Target,
+        translation: &Translation,
+    ) -> Result<Option<SizeClass>, FreeError> {
+        let (addr, size) = (target.addr, self.connection.page_size);
+        match translation.page_use(size) {
+            PageUse::Slab(class) if target.offset & (class.bytes() - 1) == 0 => Ok(Some(class)),
+            PageUse::Run { index: 0, .. } if target.offset == 0 => Ok(None),
+            PageUse::Slab(class) => {
+                Err(FreeError::NotAnObject { addr, object_bytes: class.bytes() })
+            }
+            PageUse::Run { pages, .. } => {
+                let object_bytes = u64::from(pages) * size.bytes();
+                Err(FreeError::NotAnObject { addr, object_bytes })
+            }
+            PageUse::Unused => Err(FreeError::NotAllocated(addr)),
+        }
     }
 
     /// The daemon's bitmap tells objects that were never handed out or have been taken back.
@@ -192,25 +277,30 @@ impl Thread {
         let index = usize::from(class.index());
         while self.magazines.counts[index] > keep {
             if usize::from(self.magazines.outbox) == EXCHANGE {
-                self.flush_outbox()?;
+                self.flush_outbox_if_possible()?;
             }
             let top = self.magazines.counts[index] - 1;
             let slot = self.slot()?;
             let cell = &slot.magazines[index][usize::from(top)];
-            slot.outbox[usize::from(self.magazines.outbox)]
+            let room = slot.outbox.get(usize::from(self.magazines.outbox));
+            room.ok_or(DaemonError::Unavailable)?
                 .store(cell.load(Ordering::Relaxed), Ordering::Release);
             cell.store(0, Ordering::Release);
             self.magazines.outbox += 1;
             self.magazines.counts[index] = top;
         }
-        self.flush_outbox().map(|_| ())
+        self.flush_outbox_if_possible()
     }
 
     /// Puts an object into the outbox, which is emptied at once or when enough are there.
     fn give_back(&mut self, addr: GlobalAddr, at_once: bool) -> Result<(), FreeError> {
         let access = |error: DaemonError| FreeError::Access(error.into());
-        if self.magazines.outbox >= REMOTE_BATCH {
-            self.flush_outbox().map_err(access)?;
+        // Whoever wants to know at once travels alone: the answer is about this object.
+        if self.magazines.outbox >= if at_once { 1 } else { REMOTE_BATCH } {
+            match self.flush_outbox() {
+                Err(error) if is_away(&error) && self.magazines.outbox < FULL => {}
+                other => drop(other?),
+            }
         }
         let slot = self.slot().map_err(access)?;
         let waiting = &slot.outbox[..usize::from(self.magazines.outbox)];
@@ -219,14 +309,31 @@ impl Thread {
         }
         slot.outbox[usize::from(self.magazines.outbox)].store(addr.raw(), Ordering::Release);
         self.magazines.outbox += 1;
-        if at_once && self.flush_outbox().map_err(access)? > 0 {
-            return Err(FreeError::NotAllocated(addr));
+        if !at_once {
+            return Ok(());
         }
-        Ok(())
+        match self.flush_outbox() {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(FreeError::NotAllocated(addr)),
+            // It stands in the outbox, and goes home with a later one, or when this client goes.
+            Err(error) if is_away(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Empties the outbox; returns how many of its objects were not allocated.
-    fn flush_outbox(&mut self) -> Result<u64, DaemonError> {
+    /// Empties the outbox but for objects whose rack is away.
+    fn flush_outbox_if_possible(&mut self) -> Result<(), DaemonError> {
+        match self.flush_outbox() {
+            Err(AccessError::Daemon(error)) if error != DaemonError::MetadataUnreachable => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Empties the outbox; returns how many of its objects were not allocated. When a rack is away
+    /// its objects stay.
+    fn flush_outbox(&mut self) -> Result<u64, AccessError> {
         if self.magazines.outbox == 0 {
             return Ok(0);
         }
@@ -238,14 +345,17 @@ impl Thread {
                 }
                 Ok(refused)
             }
-            _ => Err(DaemonError::Protocol),
+            refusal => {
+                self.magazines.outbox = close_ranks(&self.slot()?.outbox);
+                Err(access_error(refusal, GlobalAddr::NULL))
+            }
         }
     }
 
     /// Gives everything back that the thread holds; whether there was anything.
     fn flush_everything(&mut self) -> Result<bool, DaemonError> {
         let any = self.magazines.outbox > 0 || self.magazines.counts.iter().any(|count| *count > 0);
-        self.flush_outbox()?;
+        self.flush_outbox_if_possible()?;
         for index in (0_u8..).take(MAGAZINE_CLASSES) {
             if let Some(class) = SizeClass::from_index(index, self.connection.page_size) {
                 self.drain_magazine(class, 0)?;

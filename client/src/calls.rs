@@ -78,13 +78,27 @@ impl Calls {
         self.free.push(cell);
     }
 
+    /// Whether no call that was given up can still be carried out.
+    pub(crate) fn settle_abandoned(&mut self, connection: &Connection) -> bool {
+        if self.has_abandoned() {
+            self.collect_abandoned(connection);
+        }
+        !self.has_abandoned()
+    }
+
     fn collect_abandoned(&mut self, connection: &Connection) {
         let life = connection.life();
         let mut waiting = std::mem::take(&mut self.abandoned);
         waiting.retain(|posted| {
-            let answered = self.cell(connection, posted.cell).is_ok_and(|c| c.answer().is_some());
-            // A daemon of an earlier life is dead and writes no more.
-            let settled = answered || posted.life != life;
+            let Ok(cell) = self.cell(connection, posted.cell) else { return true };
+            let answered = cell.answer().is_some();
+            // A daemon of an earlier life is dead and writes no more; its successor may still find
+            // the request in the ring, and shall not take it for one that somebody waits for.
+            let lost = !answered && posted.life != life;
+            if lost {
+                cell.begin();
+            }
+            let settled = answered || lost;
             if settled {
                 self.free.push(posted.cell);
             }

@@ -95,6 +95,7 @@ impl Thread {
 
     /// Posts from a piece on and waits for all that was posted.
     fn round(&mut self, transfers: &mut [RemoteTransfer<'_>], from: Piece) -> Result<(), Stop> {
+        self.batch += 1;
         let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
         let mut pieces = pieces(transfers, from).into_iter().peekable();
@@ -137,13 +138,14 @@ impl Thread {
             let addr = transfer.addr.add(piece.start as u64).map_err(|_| DaemonError::Protocol)?;
             let data = u64::from(cell) * PIECE as u64;
             let len = piece.len as u64;
+            let batch = self.batch;
             let request = match transfer.bytes.part(piece.start, piece.len) {
-                Bytes::Read(_) => RackRequest::Read { addr, len, data },
+                Bytes::Read(_) => RackRequest::Read { addr, len, data, batch },
                 Bytes::Write(from) => {
                     let area = self.connection.file.data_offset(self.index);
                     area.and_then(|area| self.connection.file.memory().write(area + data, from))
                         .map_err(|_| DaemonError::Protocol)?;
-                    RackRequest::Write { addr, len, data }
+                    RackRequest::Write { addr, len, data, batch }
                 }
             };
             self.calls.post(&self.connection, cell, request, Route::Remote)

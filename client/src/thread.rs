@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub(crate) translations: Translations,
     pub(crate) calls: Calls,
     pub(crate) magazines: Magazines,
+    /// Rounds of remote transfers so far.
+    pub(crate) batch: u64,
 }
 
 /// Bytes of one page that an operation is about.
@@ -44,13 +46,16 @@ impl Thread {
     pub(crate) fn new(connection: Arc<Connection>) -> Result<Self, DaemonError> {
         let index = connection.take_thread()?;
         let window = Self::window(&connection, index).map_err(|_| DaemonError::Protocol)?;
+        let slot = connection.file.thread(index).map_err(|_| DaemonError::Protocol)?;
+        let magazines = Magazines::of(slot);
         Ok(Self {
             id: connection.id,
             window,
             index,
             translations: Translations::new(),
             calls: Calls::new(index),
-            magazines: Magazines::default(),
+            magazines,
+            batch: 0,
             connection,
         })
     }
@@ -82,13 +87,17 @@ impl Thread {
 
     /// Where the target lies, having checked that it lies inside what was allocated there.
     pub(crate) fn translate(&mut self, target: &Target) -> Result<Translation, AccessError> {
-        let known = match self.translations.get(target.page) {
+        let size = self.connection.page_size;
+        let available = |known: &Translation| {
+            known.page_use(size).span_bytes(size).saturating_sub(target.offset)
+        };
+        // The page may be used for something larger than when it was remembered.
+        let remembered = self.translations.get(target.page);
+        let known = match remembered.filter(|known| target.len <= available(known)) {
             Some(known) => known,
             None => self.fetch_translation(target)?,
         };
-        let size = self.connection.page_size;
-        let span = known.page_use(size).span_bytes(size);
-        let available = span.saturating_sub(target.offset);
+        let available = available(&known);
         if target.len > available {
             let Target { addr, len, .. } = *target;
             return Err(AccessError::BeyondObject { addr, len, available });

@@ -6,7 +6,7 @@ use rackpool_shm::window::Access;
 use crate::remote::RemoteTransfer;
 use crate::thread::Thread;
 use crate::translation::Place;
-use crate::{AccessError, DaemonError, GlobalAddr};
+use crate::{AccessError, DaemonError, GlobalAddr, RackId};
 
 /// The bytes of a transfer and their direction.
 #[derive(Debug)]
@@ -126,27 +126,28 @@ impl Thread {
         &mut self,
         transfers: impl Iterator<Item = (GlobalAddr, Bytes<'a>)>,
     ) -> Result<(), AccessError> {
-        let page_bytes = self.connection.page_size.bytes();
         let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
         for (addr, mut bytes) in transfers {
             if waiting.is_empty() && self.hit(addr, &mut bytes) {
                 continue;
             }
-            if bytes.len() == 0 {
-                return Err(AccessError::Empty);
-            }
-            let target = self.target(addr, bytes.len())?;
-            let whole = target.offset + target.len <= page_bytes;
-            let place = self.translate(&target)?.place;
-            match place {
-                Place::Remote { home } if whole => {
+            let home = match self.whole_in_other_rack(addr, bytes.len()) {
+                Ok(home) => home,
+                Err(error) => {
+                    // What stands before the wrong one is done.
+                    self.transfer_remote(&mut waiting)?;
+                    return Err(error);
+                }
+            };
+            match home {
+                Some(home) => {
                     if waiting.last().is_some_and(|last| last.home != home) {
                         self.transfer_remote(&mut waiting)?;
                         waiting.clear();
                     }
                     waiting.push(RemoteTransfer { addr, home, bytes });
                 }
-                _ => {
+                None => {
                     self.transfer_remote(&mut waiting)?;
                     waiting.clear();
                     self.transfer(addr, bytes)?;
@@ -154,5 +155,22 @@ impl Thread {
             }
         }
         self.transfer_remote(&mut waiting)
+    }
+
+    /// The other rack in one page of which all of these bytes lie; `None` when it is not so easy.
+    fn whole_in_other_rack(
+        &mut self,
+        addr: GlobalAddr,
+        len: usize,
+    ) -> Result<Option<RackId>, AccessError> {
+        if len == 0 {
+            return Err(AccessError::Empty);
+        }
+        let target = self.target(addr, len)?;
+        let whole = target.offset + target.len <= self.connection.page_size.bytes();
+        match self.translate(&target)?.place {
+            Place::Remote { home } if whole => Ok(Some(home)),
+            _ => Ok(None),
+        }
     }
 }

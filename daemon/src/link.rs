@@ -10,7 +10,7 @@ use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, 
 use rackpool_wire::{FrameReader, encode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::plane::{Command, Figures, Waker, get};
@@ -29,13 +29,21 @@ pub(crate) struct Question {
 
 /// Who asks what.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker(mpsc::Sender<Question>);
+pub(crate) struct Asker {
+    questions: mpsc::Sender<Question>,
+    beat: Arc<Notify>,
+}
 
 impl Asker {
+    /// Has the next heartbeat sent at once: its answer tells what has changed.
+    pub(crate) fn hurry(&self) {
+        self.beat.notify_one();
+    }
+
     /// The metadata server's answer, `None` when it can't be reached.
     pub(crate) async fn ask(&self, request: MetadataRequest) -> Option<MetadataReply> {
         let (answer, receiver) = oneshot::channel();
-        self.0.send(Question { request, answer }).await.ok()?;
+        self.questions.send(Question { request, answer }).await.ok()?;
         tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
     }
 }
@@ -48,6 +56,16 @@ pub(crate) struct Link {
     /// The pages the memory has already.
     known: Option<PageRange>,
     questions: mpsc::Receiver<Question>,
+    beat: Arc<Notify>,
+}
+
+/// The metadata server does not know this memory as the one it is.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the metadata server at {address} gives this memory other pages than it has: it has lost its store; start it with the store that it had, or remove the rack's folder to give its contents up"
+)]
+struct StoreLost {
+    address: String,
 }
 
 /// One connection to the metadata server.
@@ -97,7 +115,9 @@ impl Link {
         known: Option<PageRange>,
     ) -> (Self, Asker) {
         let (sender, questions) = mpsc::channel(64);
-        (Self { address, announcement, figures, known, questions }, Asker(sender))
+        let beat = Arc::new(Notify::new());
+        let asker = Asker { questions: sender, beat: Arc::clone(&beat) };
+        (Self { address, announcement, figures, known, questions, beat }, asker)
     }
 
     /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
@@ -106,10 +126,21 @@ impl Link {
         let attempt = tokio::time::timeout(PATIENCE, self.try_register()).await;
         match attempt {
             Ok(Ok((_, pages, _))) => Ok(Some(pages)),
-            Ok(Err(error)) if must_reach || error.downcast_ref::<Refusal>().is_some() => Err(error),
+            Ok(Err(error))
+                if must_reach
+                    || error.downcast_ref::<Refusal>().is_some()
+                    || error.downcast_ref::<StoreLost>().is_some() =>
+            {
+                Err(error)
+            }
             Err(_) if must_reach => bail!("the metadata server at {} is silent", self.address),
             _ => Ok(None),
         }
+    }
+
+    /// The memory has these pages from now on.
+    pub(crate) const fn remember(&mut self, pages: PageRange) {
+        self.known = Some(pages);
     }
 
     async fn try_register(&self) -> anyhow::Result<(Connection, PageRange, Duration)> {
@@ -118,11 +149,7 @@ impl Link {
         match connection.receive().await?.message {
             MetadataReply::Registered { pages, lease_ms } => {
                 if self.known.is_some_and(|known| known != pages) {
-                    bail!(
-                        "the metadata server at {} gives this memory other pages than it has: it \
-                         has lost its store; bring the store back",
-                        self.address
-                    );
+                    bail!(StoreLost { address: self.address.clone() });
                 }
                 Ok((connection, pages, Duration::from_millis(lease_ms)))
             }
@@ -173,8 +200,10 @@ impl Link {
         let mut seen_version = 0;
         let mut asked: BTreeMap<u64, oneshot::Sender<MetadataReply>> = BTreeMap::new();
         let mut last_heard = Instant::now();
+        let hurry = Arc::clone(&self.beat);
         loop {
             tokio::select! {
+                () = hurry.notified() => beat.reset_immediately(),
                 _ = beat.tick() => {
                     if last_heard.elapsed() > lease {
                         bail!("no answer within a lease");

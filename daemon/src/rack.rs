@@ -48,15 +48,18 @@ impl Rack {
             None => file::create(&path, layout.bytes())?,
         };
         file::lock(&metadata_file, &path)?;
+        if metadata_file.metadata()?.len() == 0 && !directory.frames().exists() {
+            // A daemon was killed when it had just created the file.
+            metadata_file.set_len(layout.bytes())?;
+        }
         let superblock_only = Mapping::new(&metadata_file, 4096)?;
         if metadata_file.metadata()?.len() < 4096 {
             bail!(rackpool_shm::superblock::SuperblockError::Foreign(path));
         }
         let block = superblock_only.view::<rackpool_shm::superblock::Superblock>(0)?;
-        let fresh = is_blank(&superblock_only)? && !directory.frames().exists();
-        if fresh {
+        if is_blank(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
-            file::create(&directory.frames(), frames_bytes(&wanted))?;
+            make_frames(&directory.frames(), &wanted, &metadata_file)?;
             block.format(&wanted);
         }
         let found = block.read(&path)?;
@@ -118,6 +121,26 @@ fn next_incarnation(last: Incarnation) -> Incarnation {
 
 fn frames_bytes(geometry: &Geometry) -> u64 {
     u64::from(geometry.frames) * geometry.page_size.bytes()
+}
+
+/// Makes the file of the frames. The superblock says last that it is there, so one may be found
+/// that a daemon made which was killed before; but not if any page word was ever set.
+fn make_frames(path: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {
+    let Some(found) = file::open(path)? else {
+        file::create(path, frames_bytes(wanted))?;
+        return Ok(());
+    };
+    let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
+    let words = RackMetadata::new(Mapping::new(metadata, layout.bytes())?, layout)?;
+    for frame in (0..wanted.frames).map(rackpool_model::FrameId) {
+        if words.word(frame)?.load(Ordering::Relaxed) != 0 {
+            bail!(rackpool_shm::superblock::SuperblockError::Corrupt(path.to_path_buf()));
+        }
+    }
+    if found.metadata()?.len() == 0 {
+        found.set_len(frames_bytes(wanted))?;
+    }
+    Ok(file::check_len(&found, path, frames_bytes(wanted))?)
 }
 
 fn is_blank(block: &Mapping) -> anyhow::Result<bool> {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use rackpool_fabric::Fabric;
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
 use rackpool_model::{ClientId, PageId};
-use rackpool_ring::client_file::ClientFile;
+use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::superblock::FileKind;
 use rackpool_shm::{Mapping, file};
@@ -52,13 +52,15 @@ async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
     let address = options.metadata.clone();
-    let (link, asker) = Link::new(address, announcement.clone(), Arc::clone(&figures), known);
+    let (mut link, asker) = Link::new(address, announcement.clone(), Arc::clone(&figures), known);
     let registered = link.register(known.is_none()).await?;
     if let (None, Some(pages)) = (known, registered) {
         rack.bind_pages(pages.first)?;
+        link.remember(pages);
     }
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
-    let (plane, waker, orphans) = data_plane(&rack, Box::new(fabric), notices, &figures)?;
+    let (plane, waker, orphans) =
+        data_plane(&rack, Box::new(fabric), notices, &figures, known.is_some())?;
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
@@ -109,6 +111,7 @@ fn data_plane(
     fabric: Box<dyn Fabric>,
     notices: async_mpsc::UnboundedSender<Notice>,
     figures: &Arc<Figures>,
+    restarted: bool,
 ) -> anyhow::Result<(DataPlane, Arc<Waker>, BTreeSet<ClientId>)> {
     let (commands, receiver) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -123,6 +126,7 @@ fn data_plane(
         notices,
         figures: Arc::clone(figures),
         wake,
+        restarted,
     })?;
     let orphans = adopt_clients(rack, &mut plane)?;
     plane.finish_served()?;
@@ -154,13 +158,20 @@ fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<BTreeSet<
                 orphans.insert(client);
             }
             // A daemon killed while it made the file: nothing was ever noted in it.
-            Err(error) => {
+            Err(error) if is_unfinished(&entry.path())? => {
                 tracing::warn!("{} is removed: {error:#}", entry.path().display());
                 std::fs::remove_file(entry.path())?;
             }
+            Err(error) => return Err(error.context(entry.path().display().to_string())),
         }
     }
     Ok(orphans)
+}
+
+/// Whether the file has no superblock yet, which is written before a client gets to know the file.
+fn is_unfinished(path: &Path) -> anyhow::Result<bool> {
+    let bytes = std::fs::read(path)?;
+    Ok(bytes.iter().take(4096).all(|byte| *byte == 0) || bytes.len() < 4096)
 }
 
 fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<ClientFile> {
@@ -171,6 +182,7 @@ fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<Cli
     }
     let geometry = block.view::<rackpool_shm::superblock::Superblock>(0)?.read(path)?;
     let threads = u16::try_from(geometry.threads)?;
+    anyhow::ensure!((1..=MAX_THREADS).contains(&threads), "it has {threads} threads");
     let wanted = rackpool_shm::superblock::Geometry {
         kind: FileKind::Client,
         client,
@@ -218,6 +230,7 @@ async fn follow_notices(
 ) {
     while let Some(notice) = notices.recv().await {
         match notice {
+            Notice::Meet => asker.hurry(),
             Notice::Locate(page) => {
                 let (asker, control) = (asker.clone(), Arc::clone(control));
                 tokio::spawn(async move {

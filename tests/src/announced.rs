@@ -1,12 +1,15 @@
 //! What `rackpool-test-client churn` has announced.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rackpool_client::{FreeError, GlobalAddr, Pool};
+use rackpool_client::GlobalAddr;
 
+use crate::census::Census;
 use crate::client::parse_addr;
-use crate::contents;
-use crate::pool::{PAGE, TestPool};
+use crate::pool::TestPool;
+use crate::wait::{PATIENCE, wait_until};
+use crate::{census, contents};
 
 /// What a churning client had announced when it was killed.
 #[derive(Debug, Default)]
@@ -15,18 +18,6 @@ pub struct Announced {
     pub live: BTreeMap<GlobalAddr, u64>,
     /// Objects it was about to free: free by now, or not.
     pub doubtful: BTreeMap<GlobalAddr, u64>,
-}
-
-/// Bytes that an object of `bytes` takes.
-#[must_use]
-pub const fn taken(bytes: u64) -> u64 {
-    if bytes > PAGE {
-        bytes.next_multiple_of(PAGE)
-    } else if bytes < 16 {
-        16
-    } else {
-        bytes.next_power_of_two()
-    }
 }
 
 impl Announced {
@@ -57,44 +48,54 @@ impl Announced {
         announced
     }
 
-    /// Bytes that the objects in use take.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        self.live.values().map(|bytes| taken(*bytes)).sum()
+    /// Waits until what is in use, besides what was in use before, is what was announced. For each
+    /// of the client's threads one object more may be in use, which is returned: the one that
+    /// `alloc` had handed out, and that the thread had not announced when it was killed. It belongs
+    /// to the pool like any other.
+    #[track_caller]
+    pub fn wait_until_all_else_is_free(
+        &self,
+        pool: &TestPool,
+        patience: Duration,
+        before: &Census,
+        threads: usize,
+    ) -> Vec<GlobalAddr> {
+        wait_until("the client is gone", patience, || before.newcomers_are_gone(pool));
+        let found = census::objects(pool);
+        let lost: Vec<_> = self.live.keys().filter(|addr| !found.contains_key(addr)).collect();
+        assert!(lost.is_empty(), "free although announced as in use: {lost:?}");
+        let unknown: Vec<_> = found
+            .into_keys()
+            .filter(|addr| !before.objects.contains_key(addr))
+            .filter(|addr| !self.live.contains_key(addr) && !self.doubtful.contains_key(addr))
+            .collect();
+        assert!(unknown.len() <= threads, "in use and nobody's: {unknown:?}");
+        unknown
     }
 
-    /// Checks the contents of all objects in use and frees them, from this rack.
+    /// Checks the contents of all objects in use and frees them, and those that were in the
+    /// client's hands, from this rack. Then everything is as before.
     #[track_caller]
-    pub fn check_and_free(&self, pool: &TestPool, rack: u16) {
-        let pool = pool.open(rack);
+    pub fn check_and_free(
+        &self,
+        pool: &TestPool,
+        rack: u16,
+        in_hand: &[GlobalAddr],
+        before: &Census,
+    ) {
+        let own = pool.open(rack);
         for (addr, bytes) in &self.live {
             let mut found = vec![0; usize::try_from(*bytes).expect("a small size")];
-            pool.read(*addr, &mut found).expect("an object in use");
+            own.read(*addr, &mut found).expect("an object in use");
             assert_eq!(contents::difference(addr.raw(), &found), None, "{bytes} B at {addr}");
-            pool.free(*addr).expect("an object in use");
+            own.free(*addr).expect("an object in use");
         }
-        self.free_doubtful(&pool);
-        pool.close();
-    }
-
-    fn free_doubtful(&self, pool: &Pool) {
-        for addr in self.doubtful.keys() {
-            match pool.free(*addr) {
-                Ok(()) | Err(FreeError::NotAllocated(_) | FreeError::Access(_)) => {}
-                // Its page may be used for something else by now.
-                Err(FreeError::NotAnObject { .. }) => {}
-                Err(error) => panic!("{addr}: {error}"),
-            }
+        let in_use = census::objects(pool);
+        let doubtful = self.doubtful.keys().filter(|addr| in_use.contains_key(addr));
+        for addr in doubtful.chain(in_hand) {
+            own.free(*addr).expect("an object in use");
         }
+        own.close();
+        wait_until("all is as before", PATIENCE, || census::objects(pool) == before.objects);
     }
-}
-
-/// Whether `extra` bytes are explained by at most so many objects of these sizes.
-#[must_use]
-pub fn is_explained(extra: u64, objects: usize, sizes: &[u64]) -> bool {
-    extra == 0
-        || objects > 0
-            && sizes.iter().any(|size| {
-                extra.checked_sub(taken(*size)).is_some_and(|r| is_explained(r, objects - 1, sizes))
-            })
 }

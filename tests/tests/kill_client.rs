@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rackpool_client::{GlobalAddr, Pool};
-use rackpool_tests::announced::{Announced, is_explained};
-use rackpool_tests::contents;
+use rackpool_client::GlobalAddr;
+use rackpool_tests::announced::Announced;
+use rackpool_tests::census::Census;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::wait_until;
+use rackpool_tests::contents;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -19,40 +20,23 @@ const RECLAIM: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(1);
 const ROUNDS: u64 = 30;
 /// What churning clients allocate: small and large objects, and runs of pages.
-const SIZES: [u64; 5] = [16, 100, 3000, 40_000, 100_000];
+const SIZES: &str = "16 100 3000 40000 100000";
 /// Threads of a churning client.
 const THREADS: usize = 2;
 
-fn in_use(pool: &TestPool) -> u64 {
-    pool.allocated().iter().sum()
-}
-
 /// Kills churning clients in many rounds. Each time, what is in use has to be what was announced,
-/// within a second. One object more for each thread may be in use: the one that `alloc` had
-/// returned, or `free` had not begun to take, when the client died between that and saying so. It
-/// belongs to the pool like any other.
+/// within a second.
 fn churn_and_kill(pool: &TestPool, rack: u16, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
+    let before = Census::of(pool);
     for round in 0..ROUNDS {
-        let before = in_use(pool);
-        let sizes = SIZES.map(|size| size.to_string()).join(" ");
-        let arguments = format!("churn {THREADS} {} 40 {sizes}", seed * 1000 + round);
+        let arguments = format!("churn {THREADS} {} 40 {SIZES}", seed * 1000 + round);
         let mut client = pool.client(rack, &arguments.split(' ').collect::<Vec<_>>());
         client.wait_for_lines(random.random_range(1..500));
         client.kill();
         let announced = Announced::of(&client.said);
-        let expected = before + announced.live_bytes();
-        wait_until("what the client had not announced is free", RECLAIM, || {
-            in_use(pool)
-                .checked_sub(expected)
-                .is_some_and(|extra| is_explained(extra, THREADS, &SIZES))
-        });
-        announced.check_and_free(pool, u16::try_from(round % 2).unwrap());
-        wait_until("what the client had announced can be freed", RECLAIM, || {
-            in_use(pool)
-                .checked_sub(before)
-                .is_some_and(|extra| is_explained(extra, THREADS, &SIZES))
-        });
+        let in_hand = announced.wait_until_all_else_is_free(pool, RECLAIM, &before, THREADS);
+        announced.check_and_free(pool, u16::try_from(round % 2).unwrap(), &in_hand, &before);
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rackpool_client::{AccessError, GlobalAddr, Pool};
-use rackpool_tests::announced::{Announced, is_explained};
-use rackpool_tests::contents;
+use rackpool_tests::announced::Announced;
+use rackpool_tests::census::Census;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::contents;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -213,9 +214,8 @@ fn a_client_killed_while_its_daemon_is_dead_is_reclaimed_after_the_restart() {
     let free = 20;
     let pages: Vec<GlobalAddr> =
         (0..pool.status(0).frames - free).map(|_| filler.alloc(PAGE).unwrap()).collect();
-    let sizes = [16, 100, 3000, 40_000, 100_000];
+    let before = Census::of(&pool);
     for round in 0..8 {
-        let before: u64 = pool.allocated().iter().sum();
         let arguments = format!("churn 2 {round} 60 16 100 3000 40000 100000");
         let mut client = pool.client(0, &arguments.split(' ').collect::<Vec<_>>());
         client.wait_for_lines(200);
@@ -223,12 +223,9 @@ fn a_client_killed_while_its_daemon_is_dead_is_reclaimed_after_the_restart() {
         client.kill();
         pool.restart_daemon(0);
         let announced = Announced::of(&client.said);
-        let expected = before + announced.live_bytes();
-        wait_until("the dead client's things are free", Duration::from_secs(2), || {
-            let in_use: u64 = pool.allocated().iter().sum();
-            in_use.checked_sub(expected).is_some_and(|extra| is_explained(extra, 2, &sizes))
-        });
-        announced.check_and_free(&pool, 0);
+        let patience = Duration::from_secs(1);
+        let in_hand = announced.wait_until_all_else_is_free(&pool, patience, &before, 2);
+        announced.check_and_free(&pool, 0, &in_hand, &before);
     }
     pages.iter().for_each(|addr| filler.free(*addr).unwrap());
 }

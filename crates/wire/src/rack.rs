@@ -34,6 +34,10 @@ pub enum RackRequest {
         len: u64,
         /// Where in the thread's data area.
         data: u64,
+        /// The batch it belongs to, counted by the thread: when one request of a batch is
+        /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
+        /// never done out of order.
+        batch: u64,
     },
     /// Copy bytes of the thread's data area to another rack.
     Write {
@@ -43,6 +47,10 @@ pub enum RackRequest {
         len: u64,
         /// Where in the thread's data area.
         data: u64,
+        /// The batch it belongs to, counted by the thread: when one request of a batch is
+        /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
+        /// never done out of order.
+        batch: u64,
     },
     /// Compare and swap 8 bytes of another rack.
     CompareAndSwap {
@@ -120,8 +128,8 @@ impl RackRequest {
             Self::Translate { page } => (1, [page.0 as u64, 0, 0, 0, 0, 0]),
             Self::Refill { bytes, count } => (2, [bytes, count, 0, 0, 0, 0]),
             Self::Release => (3, [0; 6]),
-            Self::Read { addr, len, data } => (4, [addr.raw(), len, data, 0, 0, 0]),
-            Self::Write { addr, len, data } => (5, [addr.raw(), len, data, 0, 0, 0]),
+            Self::Read { addr, len, data, batch } => (4, [addr.raw(), len, data, batch, 0, 0]),
+            Self::Write { addr, len, data, batch } => (5, [addr.raw(), len, data, batch, 0, 0]),
             Self::CompareAndSwap { addr, expected, new } => {
                 (6, [addr.raw(), expected, new, 0, 0, 0])
             }
@@ -132,14 +140,14 @@ impl RackRequest {
     /// What an entry asks; `None` when it makes no sense.
     #[must_use]
     pub fn from_words(code: u8, arguments: Arguments) -> Option<Self> {
-        let [first, second, third, ..] = arguments;
+        let [first, second, third, fourth, ..] = arguments;
         let addr = GlobalAddr::from_raw(first);
         Some(match code {
             1 => Self::Translate { page: PageId(u32::try_from(first).ok()?) },
             2 => Self::Refill { bytes: first, count: second },
             3 => Self::Release,
-            4 => Self::Read { addr, len: second, data: third },
-            5 => Self::Write { addr, len: second, data: third },
+            4 => Self::Read { addr, len: second, data: third, batch: fourth },
+            5 => Self::Write { addr, len: second, data: third, batch: fourth },
             6 => Self::CompareAndSwap { addr, expected: second, new: third },
             7 => Self::FetchAndAdd { addr, delta: second },
             _ => return None,

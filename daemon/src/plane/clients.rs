@@ -33,6 +33,8 @@ pub(crate) struct Client {
     pub(crate) gone: bool,
     /// Exchanges with other racks that take back what it held.
     pub(crate) returning: usize,
+    /// For each thread the last batch of which a part was not done.
+    pub(crate) refused: BTreeMap<u16, u64>,
 }
 
 /// All of them, in a fixed order.
@@ -60,11 +62,11 @@ pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64
         .chain(slot.magazines.iter().flatten())
 }
 
-/// Strikes the objects out of a thread slot.
-pub(crate) fn strike(slot: &ThreadSlot, addrs: &[GlobalAddr]) {
+/// Strikes objects out of a thread slot.
+pub(crate) fn strike(slot: &ThreadSlot, struck: impl Fn(GlobalAddr) -> bool) {
     for cell in object_cells(slot) {
         let found = cell.load(Ordering::Relaxed);
-        if found != 0 && addrs.contains(&GlobalAddr::from_raw(found)) {
+        if found != 0 && struck(GlobalAddr::from_raw(found)) {
             cell.store(0, Ordering::Release);
         }
     }

@@ -44,6 +44,8 @@ pub(crate) enum Located {
 /// To the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
+    /// Ask the metadata server who the members are.
+    Meet,
     /// Ask the metadata server where the page is.
     Locate(PageId),
     /// Everything of the client has been taken back: its file can go.

@@ -6,6 +6,7 @@
 //! exchange under way from one rack to another.
 
 mod asked;
+mod homeless;
 mod served;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -56,25 +57,28 @@ struct Release {
     caller: Caller,
     refused: u64,
     jobs: usize,
+    /// Why some of the objects stay where they are for now.
+    away: Option<RackAnswer>,
 }
 
 /// The exchanges with all racks.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     lines: BTreeMap<RackId, Line>,
+    homeless: homeless::Homeless,
     releases: BTreeMap<u64, Release>,
     next_release: u64,
 }
 
 impl Exchanges {
     pub(super) fn has_deadlines(&self) -> bool {
-        self.lines.values().any(|line| line.active.is_some())
+        self.lines.values().any(|line| line.active.is_some()) || self.homeless.has_deadlines()
     }
 
     /// A request to free begins.
     pub(super) fn open_release(&mut self, caller: Caller, refused: u64) -> u64 {
         self.next_release += 1;
-        self.releases.insert(self.next_release, Release { caller, refused, jobs: 0 });
+        self.releases.insert(self.next_release, Release { caller, refused, jobs: 0, away: None });
         self.next_release
     }
 
@@ -97,10 +101,34 @@ impl DataPlane {
     /// Answers a request to free once all of its jobs are done.
     pub(super) fn close_release_if_done(&mut self, id: u64) {
         if self.exchanges.releases.get(&id).is_some_and(|release| release.jobs == 0)
-            && let Some(Release { caller, refused, .. }) = self.exchanges.releases.remove(&id)
+            && let Some(Release { caller, refused, away, .. }) = self.exchanges.releases.remove(&id)
         {
-            self.clients.finish(caller, RackAnswer::Done(refused));
+            self.clients.finish(caller, away.unwrap_or(RackAnswer::Done(refused)));
         }
+    }
+
+    /// A job of a client ends without having been begun: its objects stay in the outbox.
+    fn job_dropped(
+        &mut self,
+        client: Option<(ClientId, u16)>,
+        release: Option<u64>,
+        away: RackAnswer,
+    ) {
+        if let Some(release) = release.and_then(|id| self.exchanges.releases.get_mut(&id)) {
+            release.away = Some(away);
+        }
+        self.job_ended(client, release, 0);
+    }
+
+    /// A job has ended, so many of its objects not having been in use.
+    fn job_ended(&mut self, client: Option<(ClientId, u16)>, release: Option<u64>, refused: u64) {
+        if let Some((id, _)) = client {
+            if let Some(client) = self.clients.0.get_mut(&id) {
+                client.returning = client.returning.saturating_sub(1);
+            }
+            self.forget_if_returned(id);
+        }
+        self.job_done(release, refused);
     }
 
     fn job_done(&mut self, release: Option<u64>, refused: u64) {

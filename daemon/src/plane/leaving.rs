@@ -56,23 +56,28 @@ impl DataPlane {
 
     /// Takes every leaving page one step further.
     pub(super) fn drive_leaving(&mut self, now: Instant) -> anyhow::Result<()> {
-        if self.slab.leaving().is_empty() {
+        if !self.slab.is_leaving() {
             return Ok(());
         }
         if self.slab.take_newly_leaving() {
             barrier::heavy();
         }
-        for frame in self.slab.leaving().to_vec() {
+        let mut staying = Vec::new();
+        for frame in self.slab.take_leaving() {
             let page = self.slab.page_of(frame)?;
             if self.leaving.leases.contains_key(&page) {
                 self.call_back(page, now)?;
-                continue;
-            }
-            if is_drained(frame, Drain::Everyone, self.clients.access_slots()) {
+                staying.push(frame);
+            } else if now >= self.earlier_leases_end
+                && is_drained(frame, Drain::Everyone, self.clients.access_slots())
+            {
                 self.leaving.called_back.remove(&page);
                 self.slab.drained(frame)?;
+            } else {
+                staying.push(frame);
             }
         }
+        self.slab.keep_leaving(staying);
         Ok(())
     }
 

@@ -29,9 +29,9 @@ impl DataPlane {
         (home.rack != self.rack.geometry.rack).then_some(home.rack)
     }
 
-    /// Whether the rack's lease with the metadata server is valid.
-    pub(super) fn is_alive(&self, rack: RackId) -> bool {
-        self.members.iter().any(|member| member.rack == rack && member.alive)
+    /// Whether the rack's lease with the metadata server is known to have run out.
+    fn is_dead(&self, rack: RackId) -> bool {
+        self.members.iter().any(|member| member.rack == rack && !member.alive)
     }
 
     pub(super) fn translate_remote(&mut self, caller: Caller, page: PageId) -> anyhow::Result<()> {
@@ -55,16 +55,21 @@ impl DataPlane {
     }
 
     fn ask_home(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
-        if !self.is_alive(home) {
+        if self.is_dead(home) {
             self.answer_lookups(page, RackAnswer::RackUnavailable(home));
             return Ok(());
         }
+        self.meet(home);
         let deadline = Instant::now() + PATIENCE;
         self.ask(home, PeerRequest::Lookup { page }, Purpose::Lookup { page }, deadline)
     }
 
     /// The metadata server has said where a page is.
     pub(super) fn located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
+        self.homeless_located(page, home)?;
+        if !self.lookups.contains_key(&page) {
+            return Ok(());
+        }
         match home {
             Located::Home(home) if home == self.rack.geometry.rack => {
                 self.answer_lookups(page, RackAnswer::NotAllocated);
@@ -75,6 +80,14 @@ impl DataPlane {
             Located::Unreachable => self.answer_lookups(page, RackAnswer::MetadataUnreachable),
         }
         Ok(())
+    }
+
+    /// A rack that joined after the last heartbeat, or before the first one of this daemon, is
+    /// not known yet: its address is asked for at once.
+    pub(super) fn meet(&self, rack: RackId) {
+        if self.members.iter().all(|member| member.rack != rack) {
+            self.notice(Notice::Meet);
+        }
     }
 
     /// A page's home has answered.

@@ -33,6 +33,7 @@ use crate::slab::Slab;
 use clients::{Caller, Client, Clients};
 use command::{count, set};
 use exchange::Exchanges;
+use home::StarvedPeer;
 use leaving::Leaving;
 use lookup::Lease;
 use peers::Peers;
@@ -62,12 +63,16 @@ pub(crate) struct DataPlane {
     exchanges: Exchanges,
     leaving: Leaving,
     starved: Vec<Starved>,
+    starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
     notices: UnboundedSender<Notice>,
     figures: Arc<Figures>,
     sleeper: sleep::Sleeper,
     events: Vec<Event>,
     next_tick: Instant,
+    /// Until then racks may hold location leases of an earlier daemon, which this one knows
+    /// nothing of: no page becomes free before.
+    earlier_leases_end: Instant,
 }
 
 /// What a data plane is made of.
@@ -79,6 +84,8 @@ pub(crate) struct Parts {
     pub(crate) notices: UnboundedSender<Notice>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) wake: std::os::fd::OwnedFd,
+    /// Whether another daemon has served this memory before.
+    pub(crate) restarted: bool,
 }
 
 impl DataPlane {
@@ -98,12 +105,15 @@ impl DataPlane {
             exchanges: Exchanges::default(),
             leaving: Leaving::default(),
             starved: Vec::new(),
+            starved_peers: Vec::new(),
             commands: parts.commands,
             notices: parts.notices,
             figures: parts.figures,
             sleeper,
             events: Vec::new(),
             next_tick: Instant::now(),
+            earlier_leases_end: Instant::now()
+                + if parts.restarted { PATIENCE } else { Duration::ZERO },
         })
     }
 
@@ -213,6 +223,7 @@ impl DataPlane {
         let now = Instant::now();
         self.drive_leaving(now)?;
         self.feed_starved(now)?;
+        self.feed_starved_peers()?;
         if now < self.next_tick {
             return Ok(());
         }
@@ -223,8 +234,9 @@ impl DataPlane {
 
     /// Whether something happens by itself with time.
     fn has_deadlines(&self) -> bool {
-        !self.slab.leaving().is_empty()
+        self.slab.is_leaving()
             || !self.starved.is_empty()
+            || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()
             || self.exchanges.has_deadlines()
     }

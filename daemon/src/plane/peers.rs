@@ -71,6 +71,11 @@ impl Peers {
         }
     }
 
+    /// Whether the rack is at the other end of the endpoint.
+    pub(super) fn belongs_to(&self, endpoint: EndpointId, rack: RackId) -> bool {
+        self.endpoints.get(&endpoint) == Some(&rack)
+    }
+
     /// The other side has connected.
     pub(super) fn accepted(&mut self, endpoint: EndpointId, rack: RackId) {
         self.endpoints.insert(endpoint, rack);
@@ -123,7 +128,16 @@ impl DataPlane {
         }
     }
 
-    fn send_call(&mut self, endpoint: EndpointId, rack: RackId, call: Call) -> anyhow::Result<()> {
+    fn send_call(
+        &mut self,
+        endpoint: EndpointId,
+        rack: RackId,
+        mut call: Call,
+    ) -> anyhow::Result<()> {
+        if call.purpose == Purpose::Exchange {
+            // It never expires; the peer gets its whole time again each time it is sent.
+            call.deadline = Instant::now() + PATIENCE;
+        }
         self.peers.next_call += 1;
         let number = self.peers.next_call;
         let message = PeerMessage::Request { call: number, request: call.request.clone() };

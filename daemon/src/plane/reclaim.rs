@@ -1,6 +1,6 @@
 //! Clients that come, come back, and go; what the gone ones held is taken back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ impl DataPlane {
 
     fn insert_client(&mut self, id: ClientId, file: Arc<ClientFile>, doorbell: Option<OwnedFd>) {
         let region = self.fabric.register(Arc::new(Region(Arc::clone(&file))));
-        let client = Client { file, region, doorbell, gone: false, returning: 0 };
+        let client =
+            Client { file, region, doorbell, gone: false, returning: 0, refused: BTreeMap::new() };
         self.clients.0.insert(id, client);
     }
 
@@ -50,7 +51,11 @@ impl DataPlane {
         self.sleeper.watch_client(id, &doorbell)?;
         match (self.clients.0.get_mut(&id), file) {
             (None, Some(file)) => self.insert_client(id, file, Some(doorbell)),
-            (Some(client), None) if !client.gone => client.doorbell = Some(doorbell),
+            (Some(client), None) if !client.gone => {
+                if let Some(earlier) = client.doorbell.replace(doorbell) {
+                    self.sleeper.unwatch(&earlier)?;
+                }
+            }
             _ => return Ok(false),
         }
         self.publish_figures();
@@ -63,7 +68,13 @@ impl DataPlane {
             return Ok(());
         };
         client.gone = true;
+        // Not forgotten before all of its threads have been looked at.
+        client.returning += 1;
         let (region, file) = (client.region, Arc::clone(&client.file));
+        if let Some(doorbell) = client.doorbell.take() {
+            self.sleeper.unwatch(&doorbell)?;
+        }
+        self.drop_unposted_of(id);
         self.fabric.unregister(region);
         let page_size = self.rack.geometry.page_size;
         for thread in 0..file.threads() {
@@ -74,22 +85,27 @@ impl DataPlane {
                 .filter(|addr| !addr.is_null())
                 .collect();
             let mut elsewhere = Vec::new();
+            let mut freed = BTreeSet::new();
             for addr in held {
                 let page = addr.page(page_size);
                 if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                    // Free, then struck out: a daemon killed in between finds a note of a free
-                    // object, which its successor strikes out before it hands anything out.
                     if self.slab.free(addr)?.is_err() {
                         tracing::warn!("client {} held {addr}, which is not in use", id.0);
                     }
-                    strike(slot, &[addr]);
+                    freed.insert(addr);
                 } else {
                     elsewhere.push(addr);
                 }
             }
+            // Free, then struck out: a daemon killed in between leaves notes of free objects, which
+            // its successor strikes out before it hands anything out.
+            strike(slot, |addr| freed.contains(&addr));
             if !elsewhere.is_empty() {
                 self.free_elsewhere(id, thread, None, &elsewhere)?;
             }
+        }
+        if let Some(client) = self.clients.0.get_mut(&id) {
+            client.returning -= 1;
         }
         self.forget_if_returned(id);
         self.publish_figures();

@@ -11,10 +11,11 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::clients::{Caller, strike};
 use super::exchange::Job;
-use super::{DataPlane, count};
+use super::transfers::Wanted;
+use super::DataPlane;
 
 /// How long an allocation waits for pages of this rack that are leaving.
-const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
 
 /// An allocation that waits for a page to become free.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +39,14 @@ impl DataPlane {
             Some(RackRequest::Translate { page }) => self.translate(caller, page),
             Some(RackRequest::Refill { bytes, count }) => self.refill(caller, bytes, count),
             Some(RackRequest::Release) => self.release(caller),
-            Some(RackRequest::Read { addr, len, data }) => {
-                count(&self.figures.remote_operations);
-                self.start_transfer(caller, addr, len, data, true);
+            Some(RackRequest::Read { addr, len, data, batch }) => {
+                let wanted = Wanted { addr, len, data, batch, is_read: true };
+                self.start_transfer(caller, &wanted);
                 Ok(())
             }
-            Some(RackRequest::Write { addr, len, data }) => {
-                count(&self.figures.remote_operations);
-                self.start_transfer(caller, addr, len, data, false);
+            Some(RackRequest::Write { addr, len, data, batch }) => {
+                let wanted = Wanted { addr, len, data, batch, is_read: false };
+                self.start_transfer(caller, &wanted);
                 Ok(())
             }
             Some(
@@ -80,7 +81,7 @@ impl DataPlane {
             return Ok(());
         }
         self.slab.close_empty_pages()?;
-        if !self.slab.leaving().is_empty() {
+        if self.slab.is_leaving() {
             let deadline = Instant::now() + LEAVING_PATIENCE;
             self.starved.push(Starved { caller, bytes, count, deadline });
             return Ok(());
@@ -90,12 +91,21 @@ impl DataPlane {
 
     /// Fills the caller's inbox from this rack; whether it could, or the caller has gone.
     fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<bool> {
-        let Some(client) = self.clients.0.get(&caller.client).filter(|c| !c.gone) else {
+        if !self.clients.is_waiting(caller) {
             return Ok(true);
-        };
-        let Some(slot) = client.thread(caller.thread) else { return Ok(true) };
+        }
+        let Some(client) = self.client(caller) else { return Ok(true) };
+        let file = std::sync::Arc::clone(&client.file);
+        let Ok(slot) = file.thread(caller.thread) else { return Ok(true) };
         // Objects that an earlier daemon put there and died before it could say so.
-        let mut filled = slot.inbox.iter().take_while(|c| c.load(Ordering::Relaxed) != 0).count();
+        let mut filled = 0;
+        for cell in &slot.inbox {
+            let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
+            if addr.is_null() || !self.slab.fits(addr, bytes) {
+                break;
+            }
+            filled += 1;
+        }
         if filled == 0 {
             let wanted = usize::try_from(count).unwrap_or(EXCHANGE).min(EXCHANGE);
             for cell in &slot.inbox[..wanted] {
@@ -117,7 +127,7 @@ impl DataPlane {
         if self.starved.is_empty() {
             return Ok(());
         }
-        let quiet = self.slab.leaving().is_empty();
+        let quiet = !self.slab.is_leaving();
         for starved in std::mem::take(&mut self.starved) {
             let Starved { caller, bytes, count, deadline } = starved;
             if self.refill_here(caller, bytes, count)? {
@@ -164,7 +174,14 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Sends objects back to their homes. Objects that have none are struck out and counted.
+    fn count_job(&mut self, client: ClientId, release: Option<u64>) {
+        self.exchanges.count_job(release);
+        if let Some(client) = self.clients.0.get_mut(&client) {
+            client.returning += 1;
+        }
+    }
+
+    /// Sends objects back to their homes. What is no address is struck out and counted.
     pub(super) fn free_elsewhere(
         &mut self,
         client: ClientId,
@@ -174,26 +191,29 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let page_size = self.rack.geometry.page_size;
         let mut by_home = std::collections::BTreeMap::<_, Vec<GlobalAddr>>::new();
-        let mut homeless = Vec::new();
+        let mut by_page = std::collections::BTreeMap::<_, Vec<GlobalAddr>>::new();
+        let mut wrong = Vec::new();
         for addr in addrs {
-            match addr.page(page_size).and_then(|page| self.home_of(page)) {
-                Some(home) => by_home.entry(home).or_default().push(*addr),
-                None => homeless.push(*addr),
+            match addr.page(page_size).map(|page| (page, self.home_of(page))) {
+                Some((_, Some(home))) => by_home.entry(home).or_default().push(*addr),
+                Some((page, None)) => by_page.entry(page).or_default().push(*addr),
+                None => wrong.push(*addr),
             }
         }
-        if !homeless.is_empty() {
+        if !wrong.is_empty() {
             if let Some(slot) = self.clients.0.get(&client).and_then(|c| c.thread(thread)) {
-                strike(slot, &homeless);
+                strike(slot, |addr| wrong.contains(&addr));
             }
-            self.exchanges.refuse(release, homeless.len() as u64);
+            self.exchanges.refuse(release, wrong.len() as u64);
+        }
+        for (page, addrs) in by_page {
+            self.count_job(client, release);
+            self.find_home(page, (client, thread), release, addrs);
         }
         for (home, addrs) in by_home {
             for addrs in addrs.chunks(rackpool_shm::metadata::PEER_BATCH) {
                 let addrs = addrs.to_vec();
-                self.exchanges.count_job(release);
-                if let Some(client) = self.clients.0.get_mut(&client) {
-                    client.returning += 1;
-                }
+                self.count_job(client, release);
                 let job = Job::Free { client: Some((client, thread)), release, addrs };
                 self.begin_exchange(home, job)?;
             }

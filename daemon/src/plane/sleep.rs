@@ -39,7 +39,12 @@ impl Sleeper {
         Ok(())
     }
 
-    /// Watches a client's doorbell; closing the descriptor ends that.
+    /// No longer watches a doorbell. Closing it would not be enough: its client has it too.
+    pub(super) fn unwatch(&self, bell: &OwnedFd) -> anyhow::Result<()> {
+        Ok(epoll::delete(&self.epoll, bell)?)
+    }
+
+    /// Watches a client's doorbell.
     pub(super) fn watch_client(&self, client: ClientId, bell: &OwnedFd) -> anyhow::Result<()> {
         self.watch(bell.as_fd(), u64::from(client.0))
     }

@@ -11,8 +11,8 @@ use rackpool_ring::client_file::DATA_BYTES;
 use rackpool_ring::request::Request;
 use rackpool_wire::rack::RackAnswer;
 
-use super::DataPlane;
 use super::clients::Caller;
+use super::{DataPlane, count};
 
 /// Posts that wait for room in a queue before remote rings are left alone.
 const BACKLOG: usize = 64;
@@ -22,6 +22,18 @@ const BACKLOG: usize = 64;
 struct OnTheWay {
     caller: Caller,
     page: PageId,
+    batch: u64,
+}
+
+/// What a client wants to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) addr: GlobalAddr,
+    pub(super) len: u64,
+    /// Where in its thread's data area.
+    pub(super) data: u64,
+    pub(super) batch: u64,
+    pub(super) is_read: bool,
 }
 
 /// The transfers of all clients.
@@ -49,34 +61,39 @@ impl Transfers {
 }
 
 impl DataPlane {
-    pub(super) fn start_transfer(
-        &mut self,
-        caller: Caller,
-        addr: GlobalAddr,
-        len: u64,
-        data: u64,
-        is_read: bool,
-    ) {
-        match self.transfer_request(caller, addr, len, data, is_read) {
+    pub(super) fn start_transfer(&mut self, caller: Caller, wanted: &Wanted) {
+        count(&self.figures.remote_operations);
+        let batch = wanted.batch;
+        match self.transfer_request(caller, wanted) {
             Ok((endpoint, page, operation)) => {
                 self.transfers.next += 1;
                 let id = self.transfers.next;
-                self.transfers.on_the_way.insert(id, OnTheWay { caller, page });
+                self.transfers.on_the_way.insert(id, OnTheWay { caller, page, batch });
                 let request = WorkRequest { id, operation };
                 self.transfers.to_post.entry(endpoint).or_default().push(request);
             }
-            Err(answer) => self.clients.finish(caller, answer),
+            Err(answer) => self.refuse_transfer(caller, batch, answer),
         }
+    }
+
+    /// Nothing of a batch is done after a part of it was not done.
+    fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
+        if let Some(client) = self.clients.0.get_mut(&caller.client) {
+            client.refused.insert(caller.thread, batch);
+        }
+        self.clients.finish(caller, answer);
     }
 
     fn transfer_request(
         &self,
         caller: Caller,
-        addr: GlobalAddr,
-        len: u64,
-        data: u64,
-        is_read: bool,
+        wanted: &Wanted,
     ) -> Result<(EndpointId, PageId, Operation), RackAnswer> {
+        let Wanted { addr, len, data, batch, is_read } = *wanted;
+        let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
+        if client.refused.get(&caller.thread) == Some(&batch) {
+            return Err(RackAnswer::Moved);
+        }
         let page_size = self.rack.geometry.page_size;
         let page = addr.page(page_size).ok_or(RackAnswer::Invalid)?;
         let offset = addr.offset(page_size);
@@ -86,7 +103,6 @@ impl DataPlane {
         let in_area = data <= DATA_BYTES && len <= DATA_BYTES - data;
         let len = u32::try_from(len).ok().filter(|_| in_page && in_area);
         let len = len.ok_or(RackAnswer::Invalid)?;
-        let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
         let area = client.file.data_offset(caller.thread).map_err(|_| RackAnswer::Invalid)?;
         let transfer = Transfer {
             local: client.region,
@@ -155,19 +171,20 @@ impl DataPlane {
         id: u64,
         result: Result<(), FabricError>,
     ) -> anyhow::Result<()> {
-        let Some(OnTheWay { caller, page }) = self.transfers.on_the_way.remove(&id) else {
+        let Some(OnTheWay { caller, page, batch }) = self.transfers.on_the_way.remove(&id) else {
             return Ok(());
         };
-        let answer = match result {
-            Ok(()) => RackAnswer::Done(0),
+        match result {
+            Ok(()) => self.clients.finish(caller, RackAnswer::Done(0)),
             // Reads and writes may be done again, at wherever the page is found then.
-            Err(error) if error.class() != ErrorClass::Fatal => RackAnswer::Moved,
+            Err(error) if error.class() != ErrorClass::Fatal => {
+                self.refuse_transfer(caller, batch, RackAnswer::Moved);
+            }
             Err(error) => {
                 tracing::error!("a transfer of {page} failed: {error}");
-                RackAnswer::Invalid
+                self.refuse_transfer(caller, batch, RackAnswer::Invalid);
             }
-        };
-        self.clients.finish(caller, answer);
+        }
         if !self.transfers.waiting_revokes.is_empty() {
             self.answer_revokes()?;
         }
@@ -197,6 +214,22 @@ impl DataPlane {
             }
         }
         Ok(())
+    }
+
+    /// A client has gone: what it wanted and was not posted yet is not wanted any more.
+    pub(super) fn drop_unposted_of(&mut self, client: ClientId) {
+        let Transfers { on_the_way, to_post, .. } = &mut self.transfers;
+        for list in to_post.values_mut() {
+            list.retain(|request| {
+                let of_client =
+                    on_the_way.get(&request.id).is_some_and(|t| t.caller.client == client);
+                if of_client {
+                    on_the_way.remove(&request.id);
+                }
+                !of_client
+            });
+        }
+        to_post.retain(|_, list| !list.is_empty());
     }
 
     /// An endpoint has ended: what was not posted to it yet is answered.

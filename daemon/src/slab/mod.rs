@@ -144,6 +144,22 @@ impl Slab {
             }
     }
 
+    /// Whether an object of this rack is of the size that `bytes` bytes are given. What is known of
+    /// another rack's objects is that they came for the same request.
+    pub(crate) fn fits(&self, addr: GlobalAddr, bytes: u64) -> bool {
+        let Some((_, _, usage)) = addr.page(self.page_size).and_then(|page| self.lookup(page))
+        else {
+            return true;
+        };
+        match PageUse::from_raw(usage, self.page_size) {
+            PageUse::Slab(class) => SizeClass::for_bytes(bytes, self.page_size) == Some(class),
+            PageUse::Run { pages, .. } => {
+                u64::from(pages) == self.page_size.pages_for(bytes) && self.is_allocated(addr)
+            }
+            PageUse::Unused => false,
+        }
+    }
+
     /// Takes an object back.
     pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<Result<(), NotAllocated>, SlabError> {
         if !self.is_allocated(addr) {
@@ -161,9 +177,20 @@ impl Slab {
         Ok(Ok(()))
     }
 
-    /// Frames whose page is leaving.
-    pub(crate) fn leaving(&self) -> &[FrameId] {
-        &self.leaving
+    /// Whether pages are leaving.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// The frames whose page is leaving, to be looked at: those that are not drained come back by
+    /// [`Self::keep_leaving`].
+    pub(crate) fn take_leaving(&mut self) -> Vec<FrameId> {
+        std::mem::take(&mut self.leaving)
+    }
+
+    /// These frames' pages are still leaving.
+    pub(crate) fn keep_leaving(&mut self, frames: Vec<FrameId>) {
+        self.leaving = frames;
     }
 
     /// Whether a page word was changed to leaving since the last call: then a barrier has to stand
@@ -182,7 +209,6 @@ impl Slab {
         let word = self.word(frame)?;
         self.metadata.header(frame)?.set_kind(PageUse::Unused);
         self.step(frame, PageEvent::Drained)?;
-        self.leaving.retain(|left| *left != frame);
         self.free_pages.insert(word.page(), frame);
         Ok(())
     }

@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     fn drain(&mut self) {
-        for frame in self.slab.leaving().to_vec() {
+        for frame in self.slab.take_leaving() {
             self.slab.drained(frame).unwrap();
         }
     }

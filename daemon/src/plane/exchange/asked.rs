@@ -1,8 +1,9 @@
 //! The asking side.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use rackpool_model::{GlobalAddr, RackId};
+use rackpool_model::{ClientId, GlobalAddr, RackId};
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::{Active, Job};
 use crate::plane::DataPlane;
-use crate::plane::clients::strike;
+use crate::plane::clients::{object_cells, strike};
 use crate::plane::peers::Purpose;
 
 /// Nothing is under way.
@@ -56,6 +57,19 @@ impl DataPlane {
             line.waiting.push_back(job);
             return Ok(());
         }
+        self.start_exchange(rack, job).map(|_| ())
+    }
+
+    /// Starts an exchange; whether there was still something to do.
+    fn start_exchange(&mut self, rack: RackId, mut job: Job) -> anyhow::Result<bool> {
+        if let Job::Free { client: Some(owner), release, addrs } = &mut job {
+            // What has been struck out meanwhile has gone home by another exchange.
+            self.keep_noted(*owner, addrs);
+            if addrs.is_empty() {
+                self.job_ended(Some(*owner), *release, 0);
+                return Ok(false);
+            }
+        }
         let log = self.asked_log(rack)?;
         let sequence = log.sequence.load(Ordering::Relaxed) + 1;
         match &job {
@@ -75,12 +89,29 @@ impl DataPlane {
         if let Job::Free { client: Some((client, thread)), addrs, .. } = &job
             && let Some(slot) = self.clients.0.get(client).and_then(|c| c.thread(*thread))
         {
-            strike(slot, addrs);
+            strike(slot, |addr| addrs.contains(&addr));
         }
         let deadline = Self::exchange_deadline();
         let line = self.exchanges.lines.entry(rack).or_default();
         line.active = Some(Active { job, deadline });
-        self.send_exchange(rack)
+        self.send_exchange(rack)?;
+        Ok(true)
+    }
+
+    /// Keeps the objects that still stand where their owner noted them for the daemon: in the
+    /// outbox, or anywhere if the owner has gone.
+    fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
+        let client = self.clients.0.get(&id);
+        let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(thread)?))) else {
+            addrs.clear();
+            return;
+        };
+        let noted: BTreeSet<u64> = if client.gone {
+            object_cells(slot).map(|cell| cell.load(Ordering::Relaxed)).collect()
+        } else {
+            slot.outbox.iter().map(|cell| cell.load(Ordering::Relaxed)).collect()
+        };
+        addrs.retain(|addr| noted.contains(&addr.raw()));
     }
 
     fn send_exchange(&mut self, rack: RackId) -> anyhow::Result<()> {
@@ -119,9 +150,14 @@ impl DataPlane {
                 let log = self.asked_log(rack)?;
                 set_addrs(log, addrs);
                 log.state.store(RECEIVED, Ordering::Release);
-                let unwanted = self.hand_over(caller, addrs);
-                self.finish_exchange(rack)?;
-                self.send_home(rack, unwanted)
+                let taker = self.hand_over(caller, addrs);
+                let unwanted = if taker.is_some() { Vec::new() } else { addrs.clone() };
+                self.send_home(rack, unwanted)?;
+                // Told last: once it may take them, the record must not hold them any more.
+                if let Some((caller, count)) = taker {
+                    self.clients.finish(caller, RackAnswer::Done(count));
+                }
+                Ok(())
             }
             (Job::Free { client, release, .. }, reply) => {
                 let refused = match reply {
@@ -131,13 +167,7 @@ impl DataPlane {
                         0
                     }
                 };
-                if let Some((id, _)) = client {
-                    if let Some(client) = self.clients.0.get_mut(&id) {
-                        client.returning = client.returning.saturating_sub(1);
-                    }
-                    self.forget_if_returned(id);
-                }
-                self.job_done(release, refused);
+                self.job_ended(client, release, refused);
                 self.finish_exchange(rack)
             }
             (Job::Allocate { caller, .. }, other) => {
@@ -150,35 +180,38 @@ impl DataPlane {
         }
     }
 
-    /// Puts objects into the caller's inbox; returns those that nobody takes.
+    /// Puts objects into the caller's inbox; returns who takes them and how many, if anyone does.
     fn hand_over(
         &self,
         caller: Option<crate::plane::Caller>,
         addrs: &[GlobalAddr],
-    ) -> Vec<GlobalAddr> {
-        let waiting = caller.filter(|caller| self.clients.is_waiting(*caller));
-        let slot = waiting.and_then(|c| self.client(c).and_then(|client| client.thread(c.thread)));
-        let (Some(caller), Some(slot)) = (waiting, slot) else { return addrs.to_vec() };
+    ) -> Option<(crate::plane::Caller, u64)> {
+        let caller = caller.filter(|caller| self.clients.is_waiting(*caller))?;
+        let slot = self.client(caller)?.thread(caller.thread)?;
         for (cell, addr) in slot.inbox.iter().zip(addrs) {
             cell.store(addr.raw(), Ordering::Release);
         }
-        self.clients.finish(caller, RackAnswer::Done(addrs.len().min(slot.inbox.len()) as u64));
-        Vec::new()
+        Some((caller, addrs.len().min(slot.inbox.len()) as u64))
     }
 
+    /// Ends an exchange whose objects have been handed over but for these, which go home next. The
+    /// record goes from one exchange to the other without saying that nothing is under way: each
+    /// step of rewriting it leaves all of these objects in it.
     fn send_home(&mut self, rack: RackId, addrs: Vec<GlobalAddr>) -> anyhow::Result<()> {
         if addrs.is_empty() {
-            return Ok(());
+            return self.finish_exchange(rack);
         }
-        self.begin_exchange(rack, Job::Free { client: None, release: None, addrs })
+        self.start_exchange(rack, Job::Free { client: None, release: None, addrs }).map(|_| ())
     }
 
     fn finish_exchange(&mut self, rack: RackId) -> anyhow::Result<()> {
         self.asked_log(rack)?.state.store(IDLE, Ordering::Release);
-        let next = self.exchanges.lines.get_mut(&rack).and_then(|line| line.waiting.pop_front());
-        match next {
-            Some(job) => self.begin_exchange(rack, job),
-            None => Ok(()),
+        loop {
+            let line = self.exchanges.lines.get_mut(&rack);
+            let Some(job) = line.and_then(|line| line.waiting.pop_front()) else { return Ok(()) };
+            if self.start_exchange(rack, job)? {
+                return Ok(());
+            }
         }
     }
 
@@ -186,30 +219,44 @@ impl DataPlane {
     pub(in crate::plane) fn drive_exchanges(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut answers = Vec::new();
         let mut releases = Vec::new();
+        let mut dropped = Vec::new();
         for (rack, line) in &mut self.exchanges.lines {
             let Some(active) = &mut line.active else { continue };
             if now < active.deadline {
                 continue;
             }
-            let jobs = std::iter::once(&mut active.job).chain(&mut line.waiting);
-            for job in jobs {
+            match &mut active.job {
+                Job::Allocate { caller, bytes, count, tried } => {
+                    let tried = tried.iter().copied().chain([*rack]).collect::<Vec<_>>();
+                    answers.extend(caller.take().map(|caller| (caller, *bytes, *count, tried)));
+                }
+                Job::Free { release, .. } => releases.extend(release.take()),
+            }
+            for job in std::mem::take(&mut line.waiting) {
                 match job {
-                    Job::Allocate { caller, .. } => {
-                        answers.extend(caller.take().map(|c| (c, *rack)))
+                    Job::Allocate { caller, bytes, count, mut tried } => {
+                        tried.push(*rack);
+                        answers.extend(caller.map(|caller| (caller, bytes, count, tried)));
                     }
-                    Job::Free { release, .. } => releases.extend(release.take()),
+                    Job::Free { client, release: Some(release), .. } => {
+                        dropped.push((client, release, *rack));
+                    }
+                    // What a client that has gone held waits as long as it takes.
+                    job @ Job::Free { .. } => line.waiting.push_back(job),
                 }
             }
         }
-        for (caller, _) in answers {
-            let answer = self.out_of_memory();
-            self.clients.finish(caller, answer);
+        for (caller, bytes, count, tried) in answers {
+            self.refill_elsewhere(caller, bytes, count, tried)?;
         }
         for release in releases {
             // The objects are in the record and will go home: nothing is left for the caller.
             self.job_done(Some(release), 0);
         }
-        Ok(())
+        for (client, release, rack) in dropped {
+            self.job_dropped(client, Some(release), RackAnswer::RackUnavailable(rack));
+        }
+        self.drive_homeless(now)
     }
 
     /// Takes up the exchanges that an earlier daemon left. Called before anything is served, when
@@ -236,7 +283,6 @@ impl DataPlane {
                 (RECEIVED, _) => {
                     let unwanted: Vec<GlobalAddr> =
                         addrs.into_iter().filter(|addr| !self.is_held(*addr)).collect();
-                    self.finish_exchange(rack)?;
                     self.send_home(rack, unwanted)?;
                 }
                 _ => {}
@@ -254,7 +300,7 @@ impl DataPlane {
 
     fn strike_everywhere(&self, addrs: &[GlobalAddr]) {
         for slot in self.clients.0.values().flat_map(|client| client.threads()) {
-            strike(slot, addrs);
+            strike(slot, |addr| addrs.contains(&addr));
         }
     }
 

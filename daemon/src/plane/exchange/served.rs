@@ -48,6 +48,8 @@ fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
 }
 
 impl DataPlane {
+    /// Hands out objects for another rack. `None`: pages are leaving that may have room, ask again
+    /// when they have left; not answered if this is the last time.
     pub(in crate::plane) fn serve_allocate(
         &mut self,
         rack: RackId,
@@ -55,16 +57,25 @@ impl DataPlane {
         sequence: u64,
         bytes: u64,
         count: u16,
-    ) -> anyhow::Result<PeerReply> {
+        at_last: bool,
+    ) -> anyhow::Result<Option<PeerReply>> {
         if rack.0 >= MAX_RACKS || bytes == 0 {
-            return Ok(PeerReply::Invalid("no such rack, or no bytes".into()));
+            return Ok(Some(PeerReply::Invalid("no such rack, or no bytes".into())));
         }
         let metadata = std::sync::Arc::clone(&self.rack.metadata);
         let log = &metadata.peer(rack)?.served;
         match order(log, memory, sequence) {
-            Order::Stale => return Ok(PeerReply::Invalid("an exchange of the past".into())),
-            Order::Repeated => return Ok(PeerReply::Allocated(addrs_of(log))),
+            Order::Stale => {
+                return Ok(Some(PeerReply::Invalid("an exchange of the past".into())));
+            }
+            Order::Repeated => return Ok(Some(PeerReply::Allocated(addrs_of(log)))),
             Order::Next => {}
+        }
+        if self.slab.peek(bytes)?.is_none() {
+            self.slab.close_empty_pages()?;
+            if self.slab.is_leaving() && !at_last {
+                return Ok(None);
+            }
         }
         write(log, memory, sequence, ALLOCATE, &[]);
         for (cell, taken) in log.addrs.iter().take(usize::from(count)).zip(1_u64..) {
@@ -76,7 +87,7 @@ impl DataPlane {
             self.slab.commit(candidate)?;
         }
         log.state.store(DONE, Ordering::Release);
-        Ok(PeerReply::Allocated(addrs_of(log)))
+        Ok(Some(PeerReply::Allocated(addrs_of(log))))
     }
 
     pub(in crate::plane) fn serve_free(
@@ -147,6 +158,8 @@ impl DataPlane {
 /// Writes the record of a new exchange; the state comes last and makes it the truth.
 fn write(log: &PeerLog, memory: MemoryId, sequence: u64, kind: u64, addrs: &[GlobalAddr]) {
     log.state.store(WRITING, Ordering::Release);
+    // Keeps the fields behind the store that says they mean nothing.
+    fence(Ordering::SeqCst);
     let [low, high] = halves(memory);
     log.memory[0].store(low, Ordering::Relaxed);
     log.memory[1].store(high, Ordering::Relaxed);
@@ -156,8 +169,5 @@ fn write(log: &PeerLog, memory: MemoryId, sequence: u64, kind: u64, addrs: &[Glo
         cell.store(addr.raw(), Ordering::Relaxed);
     }
     log.count.store(addrs.len().min(PEER_BATCH) as u64, Ordering::Relaxed);
-    // A release store of the state keeps the fields before it, and this fence keeps them after
-    // the store that said `WRITING`.
-    fence(Ordering::SeqCst);
     log.state.store(DOING, Ordering::Release);
 }

@@ -1,0 +1,101 @@
+//! Objects on their way home while it is not known where that is: the metadata server is asked.
+//! They stay noted where they stand meanwhile.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rackpool_model::{ClientId, GlobalAddr, PageId};
+use rackpool_wire::rack::RackAnswer;
+
+use super::Job;
+use crate::plane::clients::strike;
+use crate::plane::{DataPlane, Located, Notice};
+
+/// Between two questions to a metadata server that does not answer.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Objects of one page.
+#[derive(Debug)]
+struct Returning {
+    client: (ClientId, u16),
+    release: Option<u64>,
+    addrs: Vec<GlobalAddr>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Homeless {
+    waiting: BTreeMap<PageId, Vec<Returning>>,
+    /// Pages to ask for again.
+    again: BTreeMap<PageId, Instant>,
+}
+
+impl Homeless {
+    pub(super) fn has_deadlines(&self) -> bool {
+        !self.again.is_empty()
+    }
+}
+
+impl DataPlane {
+    /// Has the metadata server asked for the home of a page to which these objects go back.
+    pub(in crate::plane) fn find_home(
+        &mut self,
+        page: PageId,
+        client: (ClientId, u16),
+        release: Option<u64>,
+        addrs: Vec<GlobalAddr>,
+    ) {
+        let waiting = self.exchanges.homeless.waiting.entry(page).or_default();
+        waiting.push(Returning { client, release, addrs });
+        if waiting.len() == 1 {
+            self.notice(Notice::Locate(page));
+        }
+    }
+
+    /// The metadata server has said where a page is.
+    pub(in crate::plane) fn homeless_located(
+        &mut self,
+        page: PageId,
+        home: Located,
+    ) -> anyhow::Result<()> {
+        let Some(waiting) = self.exchanges.homeless.waiting.remove(&page) else { return Ok(()) };
+        let mut kept = Vec::new();
+        for Returning { client, release, addrs } in waiting {
+            match (home, release) {
+                (Located::Home(home), _) if home != self.rack.geometry.rack => {
+                    self.meet(home);
+                    let job = Job::Free { client: Some(client), release, addrs };
+                    self.begin_exchange(home, job)?;
+                }
+                (Located::Home(_) | Located::NoSuchPage | Located::Lost, _) => {
+                    let slot = self.clients.0.get(&client.0).and_then(|c| c.thread(client.1));
+                    if let Some(slot) = slot {
+                        strike(slot, |addr| addrs.contains(&addr));
+                    }
+                    self.job_ended(Some(client), release, addrs.len() as u64);
+                }
+                (Located::Unreachable, Some(_)) => {
+                    self.job_dropped(Some(client), release, RackAnswer::MetadataUnreachable);
+                }
+                (Located::Unreachable, None) => kept.push(Returning { client, release, addrs }),
+            }
+        }
+        if !kept.is_empty() {
+            self.exchanges.homeless.waiting.insert(page, kept);
+            self.exchanges.homeless.again.insert(page, Instant::now() + AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Asks again where nobody answered.
+    pub(super) fn drive_homeless(&mut self, now: Instant) -> anyhow::Result<()> {
+        let due = |at: &Instant| now > *at;
+        let again = &mut self.exchanges.homeless.again;
+        let pages: Vec<PageId> = again.iter().filter(|(_, at)| due(at)).map(|(p, _)| *p).collect();
+        for page in pages {
+            self.exchanges.homeless.again.remove(&page);
+            self.notice(Notice::Locate(page));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Every object in use, read from the racks' own metadata: more than their figures say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use rackpool_client::{GlobalAddr, RackId};
+use rackpool_model::{FrameId, PageState, PageWord, SizeClass};
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
+use rackpool_shm::{Mapping, file};
+
+use crate::pool::TestPool;
+
+/// What is in use at a time when nothing changes.
+#[derive(Debug)]
+pub struct Census {
+    /// The objects, with the bytes that each takes.
+    pub objects: BTreeMap<GlobalAddr, u64>,
+    /// The files of clients: a client's file goes when everything of the client has been taken
+    /// back.
+    clients: BTreeSet<PathBuf>,
+}
+
+impl Census {
+    /// Counts everything.
+    #[must_use]
+    pub fn of(pool: &TestPool) -> Self {
+        Self { objects: objects(pool), clients: clients(pool) }
+    }
+
+    /// Whether all clients have gone that have come since then.
+    #[must_use]
+    pub fn newcomers_are_gone(&self, pool: &TestPool) -> bool {
+        clients(pool).is_subset(&self.clients)
+    }
+}
+
+fn clients(pool: &TestPool) -> BTreeSet<PathBuf> {
+    let files = (0..pool.cluster.options().racks)
+        .flat_map(|rack| std::fs::read_dir(pool.rack_dir(rack)).expect("the rack's folder"));
+    files
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.and_then(RackDirectory::client_of).is_some()
+        })
+        .collect()
+}
+
+/// The objects in use in all racks, with the bytes that each takes.
+#[must_use]
+pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
+    (0..pool.cluster.options().racks).flat_map(|rack| objects_of(pool, RackId(rack))).collect()
+}
+
+fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
+    let path = RackDirectory::new(pool.dir(), rack).metadata();
+    let found = file::open(&path).expect("a readable file").expect("the rack's metadata");
+    let options = pool.cluster.options();
+    let page_size = rackpool_client::PageSize::from_bytes(options.page_size).expect("a page size");
+    let frames = u32::try_from(options.memory / options.page_size).expect("a small rack");
+    let layout = MetadataLayout::new(page_size, frames);
+    let mapping = Mapping::new(&found, layout.bytes()).expect("a mapping");
+    let metadata = RackMetadata::new(mapping, layout).expect("a whole file");
+    let mut objects = Vec::new();
+    for frame in (0..frames).map(FrameId) {
+        let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+        let (page, state) = (PageWord::from_raw(word).page(), PageWord::from_raw(word).state());
+        if state != Some(PageState::Live) {
+            continue;
+        }
+        let kind = metadata.header(frame).expect("a frame").kind();
+        let addr = |offset| GlobalAddr::new(page, offset, page_size).expect("a small pool");
+        match PageUse::from_raw(kind, page_size) {
+            PageUse::Run { index: 0, pages } => {
+                objects.push((addr(0), u64::from(pages) * page_size.bytes()));
+            }
+            PageUse::Slab(class) => objects.extend(
+                used(&metadata, frame, class).map(|index| (addr(index * class.bytes()), class.bytes())),
+            ),
+            _ => {}
+        }
+    }
+    objects
+}
+
+fn used(metadata: &RackMetadata, frame: FrameId, class: SizeClass) -> impl Iterator<Item = u64> {
+    let words = metadata.bitmap(frame, class).expect("a frame");
+    let words: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    (0_u64..).zip(words).flat_map(|(index, word)| {
+        (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * 64 + bit)
+    })
+}
