@@ -58,7 +58,7 @@ impl Thread {
                     }
                     None => None,
                 },
-                Place::Remote { .. } => self.atomic_remote(addr, atomic)?,
+                Place::Remote { .. } => self.atomic_remote(addr, atomic, deadline)?,
             };
             if let Some(before) = done {
                 return Ok(before);
@@ -75,10 +75,12 @@ impl Thread {
         &mut self,
         addr: GlobalAddr,
         atomic: Atomic,
+        deadline: Instant,
     ) -> Result<Option<u64>, AccessError> {
         let cell = self.calls.reserve(&self.connection)?;
         let request = atomic.request(addr);
-        let posted = match self.calls.post(&self.connection, cell, request, Route::Remote) {
+        let posted = self.calls.post(&self.connection, cell, request, Route::Remote, deadline);
+        let posted = match posted {
             Ok(posted) => posted,
             Err(error) => {
                 self.calls.unreserve(cell);
@@ -86,7 +88,7 @@ impl Thread {
             }
         };
         self.connection.ring_doorbell();
-        match self.calls.wait(&self.connection, posted)? {
+        match self.calls.wait(&self.connection, posted, deadline)? {
             Outcome::Answered(RackAnswer::Done(before)) => Ok(Some(before)),
             Outcome::Answered(RackAnswer::Moved) => Ok(None),
             Outcome::Answered(refusal) => Err(access_error(refusal, addr)),

@@ -1,6 +1,6 @@
 //! One thread's calls to the daemon: posting, waiting, giving up.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
@@ -13,7 +13,7 @@ use crate::connection::{Connection, Link};
 
 /// How long a sleeping thread goes without looking at the link: its answer wakes it, the death of
 /// the daemon does not.
-const DOZE: std::time::Duration = std::time::Duration::from_millis(20);
+const DOZE: Duration = Duration::from_millis(20);
 /// Looks before sleeping: about 20 us, the cost of one sleep.
 const PAUSES: u32 = 400;
 const YIELDS: u32 = 12;
@@ -22,7 +22,7 @@ const YIELDS: u32 = 12;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     cell: u8,
-    life: u64,
+    route: Route,
 }
 
 /// What became of a call.
@@ -50,14 +50,22 @@ impl Calls {
         Self { thread, free, abandoned: Vec::new() }
     }
 
-    /// Cells that can take a call now.
-    pub(crate) fn available(&self) -> usize {
-        self.free.len()
+    /// No cells: what stands in the place of calls that were taken away.
+    pub(crate) const fn none(thread: u16) -> Self {
+        Self { thread, free: Vec::new(), abandoned: Vec::new() }
     }
 
-    /// Whether a call that was given up may still be carried out.
-    pub(crate) fn has_abandoned(&self) -> bool {
-        !self.abandoned.is_empty()
+    /// The thread slot these calls are made from.
+    pub(crate) const fn thread(&self) -> u16 {
+        self.thread
+    }
+
+    /// Whether a cell can take a call now.
+    pub(crate) fn is_available(&mut self, connection: &Connection) -> bool {
+        if self.free.is_empty() {
+            self.collect_abandoned(connection);
+        }
+        !self.free.is_empty()
     }
 
     fn cell<'a>(&self, connection: &'a Connection, cell: u8) -> Result<&'a CallCell, DaemonError> {
@@ -67,8 +75,8 @@ impl Calls {
 
     /// Takes a free cell, whose number also names the call's part of the data area.
     pub(crate) fn reserve(&mut self, connection: &Connection) -> Result<u8, DaemonError> {
-        if self.free.is_empty() {
-            self.collect_abandoned(connection);
+        if !self.is_available(connection) {
+            return Err(DaemonError::Unavailable);
         }
         self.free.pop().ok_or(DaemonError::Unavailable)
     }
@@ -79,26 +87,26 @@ impl Calls {
     }
 
     /// Whether no call that was given up can still be carried out.
-    pub(crate) fn settle_abandoned(&mut self, connection: &Connection) -> bool {
-        if self.has_abandoned() {
-            self.collect_abandoned(connection);
-        }
-        !self.has_abandoned()
+    pub(crate) fn settle(&mut self, connection: &Connection) -> bool {
+        self.collect_abandoned(connection);
+        self.abandoned.is_empty()
+    }
+
+    /// Whether the daemon no longer writes to the thread's inbox and outbox for a call that was
+    /// given up.
+    pub(crate) fn settle_exchanges(&mut self, connection: &Connection) -> bool {
+        self.collect_abandoned(connection);
+        self.abandoned.iter().all(|posted| posted.route != Route::Rack)
     }
 
     fn collect_abandoned(&mut self, connection: &Connection) {
-        let life = connection.life();
+        if self.abandoned.is_empty() {
+            return;
+        }
         let mut waiting = std::mem::take(&mut self.abandoned);
         waiting.retain(|posted| {
-            let Ok(cell) = self.cell(connection, posted.cell) else { return true };
-            let answered = cell.answer().is_some();
-            // A daemon of an earlier life is dead and writes no more; its successor may still find
-            // the request in the ring, and shall not take it for one that somebody waits for.
-            let lost = !answered && posted.life != life;
-            if lost {
-                cell.begin();
-            }
-            let settled = answered || lost;
+            let cell = self.cell(connection, posted.cell);
+            let settled = cell.is_ok_and(|cell| cell.is_lost() || cell.answer().is_some());
             if settled {
                 self.free.push(posted.cell);
             }
@@ -107,38 +115,38 @@ impl Calls {
         self.abandoned = waiting;
     }
 
-    /// Posts a request with a reserved cell. Waits, bounded, while the ring is full.
+    /// Posts a request with a reserved cell. Waits while the ring is full.
     pub(crate) fn post(
         &mut self,
         connection: &Connection,
         cell: u8,
         request: RackRequest,
         route: Route,
+        deadline: Instant,
     ) -> Result<Posted, DaemonError> {
-        let life = connection.life();
+        // What is posted between two daemons would be lost when the next one comes.
+        connection.wait_for_daemon(deadline)?;
         let call = self.cell(connection, cell)?.begin();
         let (code, arguments) = request.to_words();
         let entry = Request { code, cell, thread: self.thread, call, arguments };
         let ring = connection.file.ring(route).map_err(|_| DaemonError::Protocol)?;
-        let mut deadline = None;
         while ring.push(&entry).is_err() {
             connection.ring_doorbell();
             connection.check_link()?;
-            let deadline =
-                *deadline.get_or_insert_with(|| Instant::now() + connection.request_timeout());
             if Instant::now() > deadline {
                 return Err(DaemonError::Unavailable);
             }
             std::thread::yield_now();
         }
-        Ok(Posted { cell, life })
+        Ok(Posted { cell, route })
     }
 
-    /// Waits for the outcome of a call and frees its cell.
+    /// Waits for the outcome of a call and frees its cell, or gives the call up.
     pub(crate) fn wait(
         &mut self,
         connection: &Connection,
         posted: Posted,
+        deadline: Instant,
     ) -> Result<Outcome, DaemonError> {
         let cell = self.cell(connection, posted.cell)?;
         let mut spin = Spin::new(PAUSES, YIELDS);
@@ -150,16 +158,15 @@ impl Calls {
                 break;
             }
         }
-        let deadline = Instant::now() + connection.request_timeout();
         loop {
+            let (word, seen) = cell.sleep_word();
             if cell.will_sleep() {
-                let (word, expected) = cell.sleep_word();
-                futex::wait(word, expected, DOZE);
+                futex::wait(word, seen, DOZE);
             }
             if let Some(answer) = cell.answer() {
                 return self.answered(posted, answer);
             }
-            if connection.life() != posted.life {
+            if cell.is_lost() {
                 self.free.push(posted.cell);
                 return Ok(Outcome::Lost);
             }
@@ -187,6 +194,31 @@ impl Calls {
         }
     }
 
+    /// Asks once. All tries of one operation end at `overdue`.
+    pub(crate) fn ask_once(
+        &mut self,
+        connection: &Connection,
+        request: RackRequest,
+        route: Route,
+        overdue: Instant,
+    ) -> Result<Outcome, DaemonError> {
+        let now = Instant::now();
+        if now > overdue {
+            return Err(DaemonError::Unavailable);
+        }
+        let deadline = overdue.min(now + connection.request_timeout());
+        let cell = self.reserve(connection)?;
+        let posted = match self.post(connection, cell, request, route, deadline) {
+            Ok(posted) => posted,
+            Err(error) => {
+                self.unreserve(cell);
+                return Err(error);
+            }
+        };
+        connection.ring_doorbell();
+        self.wait(connection, posted, deadline)
+    }
+
     /// Asks and waits; asks again when the daemon died, until it has come back or is overdue.
     /// Only for requests that may be carried out twice.
     pub(crate) fn ask(
@@ -195,17 +227,10 @@ impl Calls {
         request: RackRequest,
         route: Route,
     ) -> Result<RackAnswer, DaemonError> {
+        let overdue = connection.overdue();
         loop {
-            let cell = self.reserve(connection)?;
-            let posted = match self.post(connection, cell, request, route) {
-                Ok(posted) => posted,
-                Err(error) => {
-                    self.unreserve(cell);
-                    return Err(error);
-                }
-            };
-            connection.ring_doorbell();
-            if let Outcome::Answered(answer) = self.wait(connection, posted)? {
+            let outcome = self.ask_once(connection, request, route, overdue)?;
+            if let Outcome::Answered(answer) = outcome {
                 return Ok(answer);
             }
         }

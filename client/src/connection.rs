@@ -4,18 +4,21 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::client_file::ClientFile;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
-use rackpool_shm::{Mapping, ReadOnlyMapping};
+use rackpool_shm::{Mapping, OutOfBounds, ReadOnlyMapping};
 use rackpool_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::{self, Barrier};
+use rackpool_sync::futex;
 use rackpool_wire::control::Resume;
 
+use crate::calls::Calls;
 use crate::control::{ControlStream, Welcome};
+use crate::slots::ThreadSlots;
 use crate::{ClientOptions, DaemonError, OpenError};
 
 /// What the link to the daemon is like.
@@ -33,6 +36,19 @@ pub(crate) enum Link {
     /// The program has closed the pool.
     Closed = 4,
 }
+
+/// What came of going back to a restarted daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reopened {
+    /// It serves this client again.
+    Served,
+    /// It can't do what this client was promised when it opened the pool: its barrier does not
+    /// reach this process, which stands in page accesses without a fence.
+    BarrierLost,
+}
+
+/// No timeout is longer: a point in time can be computed from it.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Tells connections of this process apart, also when one takes another's place in memory.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
@@ -55,9 +71,10 @@ pub(crate) struct Connection {
     client: ClientId,
     memory: MemoryId,
     doorbell: RwLock<OwnedFd>,
-    free_threads: Mutex<Vec<u16>>,
+    slots: ThreadSlots,
     link: AtomicU8,
-    life: AtomicU64,
+    /// The daemon's life to which calls that are open now were posted.
+    incarnation: AtomicU64,
 }
 
 /// Takes a lock whose holder can't leave its contents half changed.
@@ -68,8 +85,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Connection {
     /// Opens the daemon's socket and maps what it passes.
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
-        let (control, welcome) = ControlStream::open(&options.socket, options.threads, None)?;
-        let protocol = |error: rackpool_shm::OutOfBounds| OpenError::Protocol(error.to_string());
+        let mut control = ControlStream::connect(&options.socket)?;
+        let welcome = control.hello(options.threads, None)?;
+        Self::over(options, control, welcome)
+    }
+
+    /// Maps what a daemon has passed.
+    pub(crate) fn over(
+        options: ClientOptions,
+        control: ControlStream,
+        welcome: Welcome,
+    ) -> Result<Self, OpenError> {
+        let protocol = |error: OutOfBounds| OpenError::Protocol(error.to_string());
         let geometry = read_superblock(&welcome.metadata, FileKind::Metadata)?;
         let client = read_superblock(&welcome.client_file, FileKind::Client)?;
         let threads = u16::try_from(client.threads)
@@ -85,9 +112,12 @@ impl Connection {
         let file = map_checked(&welcome.client_file, ClientFile::bytes(threads), |f, n| {
             Mapping::new(f, n)
         })?;
-        let reaches = metadata.load(Superblock::HEAVY_BARRIER_OFFSET & !7).map_err(protocol)?;
-        let shift = (Superblock::HEAVY_BARRIER_OFFSET & 7) * 8;
-        let barrier = if (reaches >> shift) & 1 == 1 { barrier::register() } else { Barrier::Full };
+        let incarnation = incarnation(&metadata)?;
+        let barrier = if barrier_reaches_clients(&metadata).map_err(protocol)? {
+            barrier::register()
+        } else {
+            Barrier::Full
+        };
         Ok(Self {
             id: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             barrier,
@@ -101,27 +131,54 @@ impl Connection {
             memory: welcome.memory,
             doorbell: RwLock::new(welcome.doorbell),
             control: Mutex::new(Some(control)),
-            free_threads: Mutex::new((0..threads).rev().collect()),
+            slots: ThreadSlots::new(threads),
             link: AtomicU8::new(Link::Up as u8),
-            life: AtomicU64::new(1),
+            incarnation: AtomicU64::new(incarnation),
             options,
         })
     }
 
     /// Connects to a restarted daemon as the client this was.
-    pub(crate) fn reopen(&self) -> Result<(), OpenError> {
+    pub(crate) fn reopen(&self) -> Result<Reopened, OpenError> {
         let resume = Resume { client: self.client, memory: self.memory };
         let threads = self.options.threads;
-        let (control, welcome) = ControlStream::open(&self.options.socket, threads, Some(resume))?;
+        let mut control = ControlStream::connect(&self.options.socket)?;
+        let incarnation = incarnation(&self.metadata)?;
+        if self.incarnation.swap(incarnation, Ordering::AcqRel) != incarnation {
+            self.lose_calls();
+        }
+        let welcome = control.hello(threads, Some(resume))?;
         let Welcome { client, memory, doorbell, .. } = welcome;
         if client != self.client || memory != self.memory {
             return Err(OpenError::Protocol("another client's files".into()));
         }
+        if !self.barrier_holds() {
+            return Ok(Reopened::BarrierLost);
+        }
         *self.doorbell.write().unwrap_or_else(PoisonError::into_inner) = doorbell;
         *lock(&self.control) = Some(control);
-        self.life.fetch_add(1, Ordering::AcqRel);
         self.set_link(Link::Up);
-        Ok(())
+        Ok(Reopened::Served)
+    }
+
+    /// Whether the daemon that runs now makes up for the fences that this client leaves out.
+    pub(crate) fn barrier_holds(&self) -> bool {
+        match self.barrier {
+            Barrier::Light => barrier_reaches_clients(&self.metadata).unwrap_or(false),
+            Barrier::Full => true,
+        }
+    }
+
+    /// Declares all calls lost that have no answer. Only between two lives of the daemon: the one
+    /// is over, in the next it does not serve this client before it has come back.
+    pub(crate) fn lose_calls(&self) {
+        for thread in 0..self.file.threads() {
+            for cell in self.file.cells(thread).unwrap_or_default() {
+                if cell.lose() {
+                    futex::wake_all(cell.sleep_word().0);
+                }
+            }
+        }
     }
 
     /// The state of the link.
@@ -142,11 +199,6 @@ impl Connection {
         });
     }
 
-    /// Grows whenever the daemon has another life: requests posted before are lost.
-    pub(crate) fn life(&self) -> u64 {
-        self.life.load(Ordering::Acquire)
-    }
-
     /// The error for a link that does not serve and is not expected to soon.
     pub(crate) fn check_link(&self) -> Result<(), DaemonError> {
         match self.link() {
@@ -155,6 +207,18 @@ impl Connection {
             Link::Forgotten => Err(DaemonError::Forgotten),
             Link::Closed => Err(DaemonError::Closed),
         }
+    }
+
+    /// Waits until a daemon serves this client.
+    pub(crate) fn wait_for_daemon(&self, deadline: Instant) -> Result<(), DaemonError> {
+        while self.link() != Link::Up {
+            self.check_link()?;
+            if Instant::now() > deadline {
+                return Err(DaemonError::Unavailable);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Wakes the daemon if it sleeps. Called after a request has been pushed.
@@ -173,26 +237,48 @@ impl Connection {
     /// Takes a thread slot.
     pub(crate) fn take_thread(&self) -> Result<u16, DaemonError> {
         self.check_link()?;
-        lock(&self.free_threads).pop().ok_or(DaemonError::TooManyThreads(self.file.threads()))
+        self.slots.take(self).ok_or(DaemonError::TooManyThreads(self.file.threads()))
     }
 
-    /// Gives a thread slot back.
-    pub(crate) fn return_thread(&self, thread: u16) {
-        lock(&self.free_threads).push(thread);
+    /// Gives a thread slot back, with the calls that were made from it.
+    pub(crate) fn return_thread(&self, calls: Calls) {
+        self.slots.give_back(calls, self);
     }
 
     /// Ends the connection: the daemon takes back what the client held.
     pub(crate) fn close(&self) {
         self.set_link(Link::Closed);
+        // Said in the file, so that a daemon that is away now finds it too.
+        if let Ok(block) = self.file.superblock() {
+            block.set_closed();
+        }
         if let Some(control) = lock(&self.control).take() {
             control.shutdown();
         }
     }
 
     /// How long an answer may take.
-    pub(crate) const fn request_timeout(&self) -> Duration {
-        self.options.request_timeout
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.options.request_timeout.min(LONGEST)
     }
+
+    /// When an operation that starts now fails for good, however often the daemon comes back and
+    /// dies again: it may be away for a while, and then take its time.
+    pub(crate) fn overdue(&self) -> Instant {
+        let away = self.options.reconnect_timeout.min(LONGEST);
+        Instant::now() + away + self.request_timeout()
+    }
+}
+
+fn incarnation(metadata: &ReadOnlyMapping) -> Result<u64, OpenError> {
+    let found = metadata.load(Superblock::INCARNATION_OFFSET);
+    found.map_err(|error| OpenError::Protocol(error.to_string()))
+}
+
+fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutOfBounds> {
+    let word = metadata.load(Superblock::HEAVY_BARRIER_OFFSET & !7)?;
+    let shift = (Superblock::HEAVY_BARRIER_OFFSET & 7) * 8;
+    Ok((word >> shift) & 1 == 1)
 }
 
 fn file_len(file: &OwnedFd) -> Result<u64, OpenError> {

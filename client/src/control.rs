@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, RackId};
 use rackpool_wire::control::{ControlReply, ControlRequest, Resume};
+use rackpool_wire::metadata::Tagged;
 use rackpool_wire::{FrameReader, encode};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
@@ -23,6 +24,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct ControlStream {
     stream: UnixStream,
     frames: FrameReader,
+    /// The rest of messages that could not be sent whole in time: it goes first.
+    unsent: Vec<u8>,
+    last_tag: u64,
 }
 
 /// What the daemon passed at the first exchange.
@@ -38,32 +42,60 @@ pub(crate) struct Welcome {
 }
 
 impl ControlStream {
-    /// Connects and introduces the client.
-    pub(crate) fn open(
-        socket: &Path,
-        threads: u16,
-        resume: Option<Resume>,
-    ) -> Result<(Self, Welcome), OpenError> {
+    /// Connects to the daemon.
+    pub(crate) fn connect(socket: &Path) -> Result<Self, OpenError> {
         let stream = UnixStream::connect(socket)
             .map_err(|source| OpenError::Connect { socket: socket.to_path_buf(), source })?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let mut control = Self { stream, frames: FrameReader::new() };
-        control.stream.write_all(&encode(&ControlRequest::Hello { threads, resume })?)?;
-        let (reply, descriptors) = control.receive_welcome()?;
+        Ok(Self::over(stream, REPLY_TIMEOUT)?)
+    }
+
+    /// Introduces the client.
+    pub(crate) fn hello(
+        &mut self,
+        threads: u16,
+        resume: Option<Resume>,
+    ) -> Result<Welcome, OpenError> {
+        self.send(&ControlRequest::Hello { threads, resume })?;
+        let (reply, descriptors) = self.receive_welcome()?;
         match reply {
             ControlReply::Welcome { client, rack, memory, .. } => {
                 let [frames, metadata, client_file, doorbell] =
                     <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|found| {
                         OpenError::Protocol(format!("{} descriptors came", found.len()))
                     })?;
-                let welcome =
-                    Welcome { client, rack, memory, frames, metadata, client_file, doorbell };
-                Ok((control, welcome))
+                Ok(Welcome { client, rack, memory, frames, metadata, client_file, doorbell })
             }
             ControlReply::Refused(refusal) => Err(OpenError::Refused(refusal)),
             other => Err(OpenError::Protocol(format!("{other:?} instead of a welcome"))),
         }
+    }
+
+    /// Over a stream on which nothing has been said.
+    pub(crate) fn over(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Self { stream, frames: FrameReader::new(), unsent: Vec::new(), last_tag: 0 })
+    }
+
+    /// Sends a request and returns its tag.
+    fn send(&mut self, request: &ControlRequest) -> Result<u64, OpenError> {
+        self.send_rest()?;
+        self.last_tag += 1;
+        self.unsent = encode(&Tagged { tag: self.last_tag, message: request })?;
+        self.send_rest()?;
+        Ok(self.last_tag)
+    }
+
+    fn send_rest(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn receive_welcome(&mut self) -> Result<(ControlReply, Vec<OwnedFd>), OpenError> {
@@ -92,18 +124,21 @@ impl ControlStream {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
             self.frames.extend(&bytes[..received.bytes]);
-            if let Some(reply) = self.frames.next()? {
-                return Ok((reply, descriptors));
+            if let Some(reply) = self.frames.next::<Tagged<ControlReply>>()? {
+                return Ok((reply.message, descriptors));
             }
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Asks and waits for the answer. Answers to earlier requests, which came too late, are
+    /// passed over.
     pub(crate) fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, OpenError> {
-        self.stream.write_all(&encode(request)?)?;
+        let asked = self.send(request)?;
         loop {
-            if let Some(reply) = self.frames.next()? {
-                return Ok(reply);
+            while let Some(Tagged { tag, message }) = self.frames.next()? {
+                if tag == asked {
+                    return Ok(message);
+                }
             }
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes)? {
@@ -122,5 +157,25 @@ impl ControlStream {
     pub(crate) fn shutdown(&self) {
         // A socket that is down already is what is wanted.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_wire::control::ControlRefusal;
+
+    use super::*;
+
+    #[test]
+    fn a_late_reply_is_not_taken_for_the_next_one() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut control = ControlStream::over(ours, Duration::from_millis(50)).unwrap();
+        assert!(control.ask(&ControlRequest::RackStatus).is_err(), "nobody answers in time");
+        for (tag, name) in [(1, "late"), (2, "right")] {
+            let message = ControlReply::Refused(ControlRefusal::Invalid(name.into()));
+            theirs.write_all(&encode(&Tagged { tag, message }).unwrap()).unwrap();
+        }
+        let reply = control.ask(&ControlRequest::RackStatus).unwrap();
+        assert_eq!(reply, ControlReply::Refused(ControlRefusal::Invalid("right".into())));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_wire::control::ControlRefusal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::connection::{Connection, Link, lock};
+use crate::connection::{Connection, Link, Reopened, lock};
 use crate::{DaemonError, OpenError};
 
 /// How often a daemon that is gone is looked for.
@@ -62,8 +62,17 @@ fn find(weak: &Weak<Connection>, began: Instant) {
     loop {
         let Some(connection) = weak.upgrade() else { return };
         match connection.reopen() {
-            Ok(()) => {
+            Ok(Reopened::Served) => {
                 tracing::info!("{}: the daemon is back", connection.rack);
+                return;
+            }
+            Ok(Reopened::BarrierLost) => {
+                tracing::error!(
+                    "{}: the daemon came back without the kernel's barrier that this program \
+                     relies on (it runs on another kernel, or in a sandbox): open the pool again",
+                    connection.rack
+                );
+                connection.set_link(Link::Forgotten);
                 return;
             }
             Err(OpenError::Refused(ControlRefusal::UnknownClient)) => {

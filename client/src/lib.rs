@@ -30,10 +30,17 @@ mod calls;
 mod connection;
 mod control;
 mod error;
+mod free;
 mod keeper;
 mod options;
+mod outbox;
 mod pool;
 mod remote;
+mod slots;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod transfer;
 mod translation;

@@ -2,7 +2,7 @@
 //! 16 KiB on the way at a time, each with its own part of the thread's data area.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackpool_model::RackId;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, DATA_BYTES, Route};
@@ -17,6 +17,9 @@ use crate::{AccessError, DaemonError, GlobalAddr};
 /// Bytes of one piece.
 #[expect(clippy::cast_possible_truncation, reason = "16 KiB")]
 const PIECE: usize = DATA_BYTES as usize / CELLS_PER_THREAD;
+
+/// Bytes a second below which a transfer counts as stuck: large ones get more time than small ones.
+const SLOWEST: usize = 16 << 20;
 
 /// A transfer within one page of another rack.
 #[derive(Debug)]
@@ -55,9 +58,11 @@ impl Thread {
         transfers: &mut [RemoteTransfer<'_>],
     ) -> Result<(), AccessError> {
         let mut next = Some(Piece { transfer: 0, start: 0, len: 0 });
-        let deadline = Instant::now() + self.connection.request_timeout();
+        let bytes: usize = transfers.iter().map(|transfer| transfer.bytes.len()).sum();
+        let copying = Duration::from_secs((bytes / SLOWEST) as u64);
+        let deadline = Instant::now() + self.connection.request_timeout() + copying;
         while let Some(piece) = next {
-            next = match self.round(transfers, piece) {
+            next = match self.round(transfers, piece, deadline) {
                 Ok(()) => None,
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Again(piece)) => {
@@ -93,17 +98,22 @@ impl Thread {
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
     }
 
-    /// Posts from a piece on and waits for all that was posted.
-    fn round(&mut self, transfers: &mut [RemoteTransfer<'_>], from: Piece) -> Result<(), Stop> {
+    /// Posts from a piece on and waits for all that was posted, in all until the deadline.
+    fn round(
+        &mut self,
+        transfers: &mut [RemoteTransfer<'_>],
+        from: Piece,
+        deadline: Instant,
+    ) -> Result<(), Stop> {
         self.batch += 1;
         let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
         let mut pieces = pieces(transfers, from).into_iter().peekable();
         loop {
             let mut posted_any = false;
-            while stopped.is_none() && self.calls.available() > 0 {
+            while stopped.is_none() && self.calls.is_available(&self.connection) {
                 let Some(piece) = pieces.next() else { break };
-                match self.post_piece(transfers, piece) {
+                match self.post_piece(transfers, piece, deadline) {
                     Ok(posted) => on_the_way.push_back(posted),
                     Err(error) => stopped = Some(Stop::Failed(error)),
                 }
@@ -120,7 +130,7 @@ impl Thread {
                     (None, Some(_)) => return Err(Stop::Failed(DaemonError::Unavailable.into())),
                 }
             };
-            let outcome = self.collect(transfers, oldest);
+            let outcome = self.collect(transfers, oldest, deadline);
             if let (Err(stop), None) = (outcome, &stopped) {
                 stopped = Some(stop);
             }
@@ -131,6 +141,7 @@ impl Thread {
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         piece: Piece,
+        deadline: Instant,
     ) -> Result<OnTheWay, AccessError> {
         let cell = self.calls.reserve(&self.connection)?;
         let transfer = &mut transfers[piece.transfer];
@@ -148,7 +159,7 @@ impl Thread {
                     RackRequest::Write { addr, len, data, batch }
                 }
             };
-            self.calls.post(&self.connection, cell, request, Route::Remote)
+            self.calls.post(&self.connection, cell, request, Route::Remote, deadline)
         })();
         match posted {
             Ok(posted) => Ok(OnTheWay { piece, cell, posted }),
@@ -163,9 +174,10 @@ impl Thread {
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         on_the_way: OnTheWay,
+        deadline: Instant,
     ) -> Result<(), Stop> {
         let OnTheWay { piece, cell, posted } = on_the_way;
-        let outcome = self.calls.wait(&self.connection, posted);
+        let outcome = self.calls.wait(&self.connection, posted, deadline);
         let transfer = &mut transfers[piece.transfer];
         match outcome.map_err(|error| Stop::Failed(error.into()))? {
             Outcome::Answered(RackAnswer::Done(_)) => {

@@ -91,12 +91,14 @@ impl Thread {
         let available = |known: &Translation| {
             known.page_use(size).span_bytes(size).saturating_sub(target.offset)
         };
-        // The page may be used for something larger than when it was remembered.
-        let remembered = self.translations.get(target.page);
-        let known = match remembered.filter(|known| target.len <= available(known)) {
-            Some(known) => known,
-            None => self.fetch_translation(target)?,
-        };
+        if let Some(known) = self.translations.get(target.page) {
+            if target.len <= available(&known) {
+                return Ok(known);
+            }
+            // The page may be used for something larger than when it was remembered.
+            self.translations.remove(target.page);
+        }
+        let known = self.fetch_translation(target)?;
         let available = available(&known);
         if target.len > available {
             let Target { addr, len, .. } = *target;
@@ -173,10 +175,8 @@ impl Drop for Thread {
     fn drop(&mut self) {
         self.window.clear();
         self.give_back_everything();
-        // A slot with a call that may still be answered must not get another owner.
-        if !self.calls.has_abandoned() {
-            self.connection.return_thread(self.index);
-        }
+        let calls = std::mem::replace(&mut self.calls, Calls::none(self.index));
+        self.connection.return_thread(calls);
     }
 }
 

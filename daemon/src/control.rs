@@ -1,15 +1,18 @@
 //! The daemon's Unix socket: clients come, ask rare things, and go.
 
 mod client;
+mod orphan;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use rackpool_model::ClientId;
 use tokio::net::UnixListener;
+
+pub(crate) use orphan::watch_adopted;
 
 use crate::link::Asker;
 use crate::plane::{Figures, Waker};
@@ -22,7 +25,7 @@ pub(crate) struct Control {
     pub(crate) metadata: Asker,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fabric: String,
-    /// Clients of an earlier daemon that may come back.
+    /// Clients without a connection that may come back.
     pub(crate) orphans: Mutex<BTreeSet<ClientId>>,
     /// The last id given to a client.
     pub(crate) last_client: Mutex<u32>,
@@ -41,9 +44,13 @@ impl Control {
         }
     }
 
+    fn orphans(&self) -> MutexGuard<'_, BTreeSet<ClientId>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the client is one that may come back; it may do so once.
     pub(crate) fn claim_orphan(&self, client: ClientId) -> bool {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).remove(&client)
+        self.orphans().remove(&client)
     }
 }
 

@@ -1,11 +1,20 @@
 //! The `rackpool-daemon` program.
 
+use std::io::IsTerminal;
+
 use clap::Parser;
+use nix::sys::signal::SigSet;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> std::process::ExitCode {
+    // Whoever started it may have blocked the signals that end it, which is inherited.
+    let _ = SigSet::all().thread_unblock();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     match rackpool_daemon::run(&rackpool_daemon::Options::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

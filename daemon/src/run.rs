@@ -18,16 +18,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as async_mpsc;
 
+use crate::Options;
 use crate::control::{self, Control};
 use crate::link::{Asker, Link};
 use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, Waker};
 use crate::rack::{Rack, describe};
 use crate::region::PeerMapper;
 use crate::slab::Slab;
-use crate::{Options, process};
-
-/// How long a client of an earlier daemon may take to come back.
-const ORPHAN: Duration = Duration::from_secs(60);
 
 /// Serves the rack until a signal ends it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -82,9 +79,9 @@ async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
         figures,
         fabric: description,
         last_client: Mutex::new(orphans.iter().map(|client| client.0).max().unwrap_or(0)),
-        orphans: Mutex::new(orphans.clone()),
+        orphans: Mutex::default(),
     });
-    watch_orphans(&control, orphans);
+    control::watch_adopted(&control, orphans);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let result = tokio::select! {
@@ -193,34 +190,6 @@ fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<Cli
     let bytes = ClientFile::bytes(threads);
     file::check_len(&found, path, bytes)?;
     Ok(ClientFile::new(Mapping::new(&found, bytes)?, threads)?)
-}
-
-/// Clients of an earlier daemon are gone when their process ends, or does not come back.
-fn watch_orphans(control: &Arc<Control>, orphans: BTreeSet<ClientId>) {
-    for client in orphans {
-        let control = Arc::clone(control);
-        tokio::spawn(async move {
-            let owner = file::open(&control.rack.directory.client(client))
-                .ok()
-                .flatten()
-                .and_then(|file| Mapping::new(&file, 4096).ok())
-                .and_then(|m| {
-                    m.view::<rackpool_shm::superblock::Superblock>(0).ok().map(|b| b.owner())
-                });
-            let (pid, started) = owner.unwrap_or((0, 0));
-            let deadline = tokio::time::Instant::now() + ORPHAN;
-            while process::is_alive(pid, started) && tokio::time::Instant::now() < deadline {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                if !control.orphans.lock().is_ok_and(|orphans| orphans.contains(&client)) {
-                    return;
-                }
-            }
-            if control.claim_orphan(client) {
-                tracing::info!("client {} of an earlier daemon is gone", client.0);
-                control.plane.tell(Command::Gone { client });
-            }
-        });
-    }
 }
 
 async fn follow_notices(

@@ -125,6 +125,12 @@ impl TestPool {
     /// Waits until the first two racks can use each other's memory. A rack learns of one that has
     /// just started with its next heartbeat.
     pub fn wait_until_racks_meet(&self) {
+        self.wait_until_racks_serve();
+        self.wait_allocated("nothing is in use", PATIENCE, [0, 0]);
+    }
+
+    /// The same for racks that hold objects.
+    pub fn wait_until_racks_serve(&self) {
         let racks = [self.open(0), self.open(1)];
         for (own, other) in [(&racks[0], &racks[1]), (&racks[1], &racks[0])] {
             let addr = other.alloc(16).expect("an empty rack");
@@ -132,7 +138,6 @@ impl TestPool {
             other.free(addr).expect("an object in use");
         }
         racks.into_iter().for_each(Pool::close);
-        self.wait_allocated("nothing is in use", PATIENCE, [0, 0]);
     }
 }
 

@@ -34,7 +34,7 @@ fn counter(pool: &TestPool, home: u16) -> (Pool, GlobalAddr) {
 }
 
 #[test]
-fn no_addition_is_lost_and_each_finds_another_value() {
+fn no_update_of_a_shared_counter_is_lost() {
     let pool = TestPool::small();
     for home in [0, 1] {
         let (owner, addr) = counter(&pool, home);

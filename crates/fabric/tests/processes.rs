@@ -23,7 +23,7 @@ struct Peer(Child);
 impl Peer {
     fn start(address: &str) -> Self {
         let command = std::env::current_exe().unwrap();
-        let arguments = ["--exact", "peer", "--ignored", "--quiet"];
+        let arguments = ["--exact", "peer", "--quiet"];
         Self(Command::new(command).args(arguments).env(ADDRESS, address).spawn().unwrap())
     }
 
@@ -49,7 +49,6 @@ impl Drop for Peer {
 
 /// Not a test: writes to the frames of the rack that started it until that has enough.
 #[test]
-#[ignore = "run by the other tests as a process of its own"]
 fn peer() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let test = Emulated::new();

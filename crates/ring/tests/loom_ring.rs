@@ -43,8 +43,12 @@ fn two_pushers_one_popper() {
     });
 }
 
-/// The wake-up is never lost: a thread that decided to sleep is told to be woken, or sees the
-/// answer before it sleeps.
+const fn answer(call: u32) -> Answer {
+    Answer { status: call, values: [call as u64; VALUES] }
+}
+
+/// The wake-up is never lost: a thread that decided to sleep is told to be woken and finds the word
+/// it sleeps on changed, or sees the answer before it sleeps.
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(|| {
@@ -52,13 +56,60 @@ fn no_wake_up_is_lost() {
         let call = cell.begin();
         let daemon = {
             let cell = cell.clone();
-            loom::thread::spawn(move || {
-                cell.finish(call, &Answer { status: 2, values: [7; VALUES] })
-            })
+            loom::thread::spawn(move || cell.finish(call, &answer(call)))
         };
+        let (_, seen) = cell.sleep_word();
         let sleeps = cell.answer().is_none() && cell.will_sleep();
         let wakes = daemon.join().expect("the daemon does not panic");
-        assert!(!sleeps || wakes, "the thread sleeps for ever");
-        assert_eq!(cell.answer(), Some(Answer { status: 2, values: [7; VALUES] }));
+        assert!(!sleeps || (wakes && cell.sleep_word().1 != seen), "the thread sleeps for ever");
+        assert_eq!(cell.answer(), Some(answer(call)));
+    });
+}
+
+/// A client gives its first call up and begins the second in the same cell while the daemon
+/// finishes the first: the second is completed by its own answer or not at all.
+#[test]
+fn an_answer_to_an_old_call_completes_no_new_one() {
+    loom::model(|| {
+        let cell = Arc::new(CallCell::default());
+        let first = cell.begin();
+        let daemon = {
+            let cell = cell.clone();
+            loom::thread::spawn(move || {
+                let _ = cell.finish(first, &answer(first));
+                let second = first + 1;
+                if cell.is_waiting_for(second) {
+                    let _ = cell.finish(second, &answer(second));
+                }
+            })
+        };
+        let second = cell.begin();
+        let early = cell.answer();
+        assert!(early.is_none_or(|found| found == answer(second)), "{early:?}");
+        daemon.join().expect("the daemon does not panic");
+        let late = cell.answer();
+        assert!(late.is_none_or(|found| found == answer(second)), "{late:?}");
+        assert!(late.is_some() || cell.is_waiting_for(second));
+    });
+}
+
+/// A call is declared lost while a daemon finishes it: it is either, for good, and a sleeper hears
+/// of it once.
+#[test]
+fn a_call_is_answered_or_lost() {
+    loom::model(|| {
+        let cell = Arc::new(CallCell::default());
+        let call = cell.begin();
+        assert!(cell.will_sleep());
+        let daemon = {
+            let cell = cell.clone();
+            loom::thread::spawn(move || cell.finish(call, &answer(call)))
+        };
+        let told = cell.lose();
+        let lost = cell.is_lost();
+        let woken = daemon.join().expect("the daemon does not panic");
+        assert!(told != woken, "the sleeper is woken by one of them");
+        assert_eq!(lost, told);
+        assert_eq!(cell.answer(), (!lost).then_some(answer(call)));
     });
 }

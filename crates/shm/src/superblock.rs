@@ -88,6 +88,7 @@ pub enum SuperblockError {
 ///   32  memory id (16)             48  client id (8)
 ///   56  checksum of bytes 0..56    64  first page id   72  incarnation
 ///   80  process id of the client   88  when that process started
+///   96  1: the client has closed the pool
 ///  128  1: the daemon sleeps, ring its event
 ///  192  1: the daemon's barrier reaches clients, which need no fence of their own
 /// ```
@@ -99,7 +100,8 @@ pub struct Superblock {
     first_page: AtomicU64,
     incarnation: AtomicU64,
     owner: [AtomicU64; 2],
-    reserved: [AtomicU64; 4],
+    closed: AtomicU64,
+    reserved: [AtomicU64; 3],
     sleeping: AtomicU32,
     reserved_line: [AtomicU32; 15],
     heavy_barrier: AtomicU32,
@@ -257,6 +259,17 @@ impl Superblock {
     pub fn set_owner(&self, pid: u64, started: u64) {
         self.owner[1].store(started, Ordering::Release);
         self.owner[0].store(pid, Ordering::Release);
+    }
+
+    /// Whether the client has closed the pool: what its file holds can go back.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// The client says that it has closed the pool.
+    pub fn set_closed(&self) {
+        self.closed.store(1, Ordering::Release);
     }
 
     /// Where the daemon says that it sleeps.

@@ -1,5 +1,8 @@
 //! Between a client and its rack daemon, over the daemon's Unix socket. The first exchange passes
 //! the descriptors of the rack's files; the rest are rare requests for which no ring is worth it.
+//!
+//! Each side sends [`Tagged`](crate::metadata::Tagged) messages; an answer carries its request's
+//! tag, so that one that comes after the client has given up is not taken for the next.
 
 use bincode::{Decode, Encode};
 use rackpool_model::{ClientId, GlobalAddr, Incarnation, MemoryId, RackId};

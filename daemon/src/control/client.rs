@@ -11,7 +11,7 @@ use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry};
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use rackpool_wire::{FrameReader, encode};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
@@ -20,42 +20,64 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 use super::Control;
+use super::orphan::{owner_of, watch_orphan};
 use crate::plane::{Command, get};
 use crate::{descriptors, process};
 
 /// How long a stranger may take to say who it is.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
+/// How a client's connection ended.
+enum End {
+    /// Its process has ended.
+    Gone,
+    /// The connection has: if its process lives and it has not closed the pool, it uses its memory
+    /// and may come back.
+    Lost,
+}
+
 /// Serves one connection to its end.
-pub(super) async fn serve(mut stream: UnixStream, control: &Control) -> anyhow::Result<()> {
+pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> anyhow::Result<()> {
     let peer = stream.peer_cred()?;
     let owner = rustix::process::geteuid().as_raw();
     let mut frames = FrameReader::new();
     let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
     let Some(hello) = hello.context("a stranger said nothing")?? else { return Ok(()) };
+    let Tagged { tag, message: hello } = hello;
     if peer.uid() != owner {
         let refusal = ControlRefusal::Credentials { owner, caller: peer.uid() };
-        return refuse(&mut stream, refusal).await;
+        return refuse(&mut stream, tag, refusal).await;
     }
     match hello {
         ControlRequest::Hello { threads, resume } => {
             let pid = peer.pid().and_then(|pid| u64::try_from(pid).ok()).unwrap_or(0);
-            match admit(control, threads, resume, pid).await {
+            let started = process::started(pid).unwrap_or(0);
+            match admit(control, threads, resume, (pid, started)).await {
                 Ok((client, file, bell)) => {
+                    let hello = Tagged { tag, message: client };
                     let served =
-                        welcome(&mut stream, &mut frames, control, client, &file, bell, pid);
-                    let result = served.await;
-                    control.plane.tell(Command::Gone { client });
-                    result
+                        welcome(&mut stream, &mut frames, control, &hello, &file, bell, pid);
+                    match served.await {
+                        Ok(End::Gone) => drop(control.plane.tell(Command::Gone { client })),
+                        Ok(End::Lost) => watch_orphan(control, client, (pid, started)),
+                        Err(error) => {
+                            tracing::warn!(
+                                "the connection of client {} ended: {error:#}",
+                                client.0
+                            );
+                            watch_orphan(control, client, (pid, started));
+                        }
+                    }
+                    Ok(())
                 }
-                Err(refusal) => refuse(&mut stream, refusal).await,
+                Err(refusal) => refuse(&mut stream, tag, refusal).await,
             }
         }
         // People who only want to know: no client is made for them.
         request => {
-            let reply = answer(control, request).await;
-            stream.write_all(&encode(&reply)?).await?;
-            serve_requests(&mut stream, &mut frames, control).await
+            let message = answer(control, request).await;
+            stream.write_all(&encode(&Tagged { tag, message })?).await?;
+            serve_requests(&mut stream, &mut frames, control).await.map(drop)
         }
     }
 }
@@ -63,7 +85,7 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Control) -> anyhow::
 async fn next(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
-) -> anyhow::Result<Option<ControlRequest>> {
+) -> anyhow::Result<Option<Tagged<ControlRequest>>> {
     loop {
         if let Some(request) = frames.next()? {
             return Ok(Some(request));
@@ -78,18 +100,19 @@ async fn next(
     }
 }
 
-async fn refuse(stream: &mut UnixStream, refusal: ControlRefusal) -> anyhow::Result<()> {
+async fn refuse(stream: &mut UnixStream, tag: u64, refusal: ControlRefusal) -> anyhow::Result<()> {
     tracing::warn!("refused a client: {refusal}");
-    stream.write_all(&encode(&ControlReply::Refused(refusal))?).await?;
+    let message = ControlReply::Refused(refusal);
+    stream.write_all(&encode(&Tagged { tag, message })?).await?;
     Ok(())
 }
 
 /// Makes or finds the client's file and has the data plane serve it.
 async fn admit(
-    control: &Control,
+    control: &Arc<Control>,
     threads: u16,
     resume: Option<Resume>,
-    pid: u64,
+    owner: (u64, u64),
 ) -> Result<(ClientId, std::fs::File, OwnedFd), ControlRefusal> {
     let invalid = |error: anyhow::Error| ControlRefusal::Invalid(format!("{error:#}"));
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -97,10 +120,16 @@ async fn admit(
     let kept = bell.try_clone().map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
     let (client, file, mapped) = match resume {
         Some(Resume { client, memory }) => {
-            let known = memory == control.rack.geometry.memory && control.claim_orphan(client);
             let path = control.rack.directory.client(client);
+            let known = memory == control.rack.geometry.memory
+                && owner_of(&path) == Some(owner)
+                && control.claim_orphan(client);
             match known.then(|| file::open(&path)) {
                 Some(Ok(Some(file))) => (client, file, None),
+                Some(Err(error)) => {
+                    watch_orphan(control, client, owner);
+                    return Err(invalid(error.into()));
+                }
                 _ => return Err(ControlRefusal::UnknownClient),
             }
         }
@@ -110,7 +139,7 @@ async fn admit(
                 return Err(ControlRefusal::Invalid(text));
             }
             let client = control.next_client();
-            let (file, mapped) = create(control, client, threads, pid).map_err(invalid)?;
+            let (file, mapped) = create(control, client, threads, owner).map_err(invalid)?;
             (client, file, Some(mapped))
         }
     };
@@ -118,7 +147,8 @@ async fn admit(
     control.plane.tell(Command::Admit { client, file: mapped, doorbell: bell, admitted });
     match served.await {
         Ok(true) => Ok((client, file, kept)),
-        _ => Err(ControlRefusal::UnknownClient),
+        Ok(false) => Err(ControlRefusal::UnknownClient),
+        Err(_) => Err(ControlRefusal::Invalid("the daemon is about to stop: try again".into())),
     }
 }
 
@@ -126,7 +156,7 @@ fn create(
     control: &Control,
     client: ClientId,
     threads: u16,
-    pid: u64,
+    (pid, started): (u64, u64),
 ) -> anyhow::Result<(std::fs::File, Arc<ClientFile>)> {
     let path = control.rack.directory.client(client);
     let bytes = ClientFile::bytes(threads);
@@ -136,7 +166,7 @@ fn create(
         mapped.ring(route)?.format();
     }
     let block = mapped.superblock()?;
-    block.set_owner(pid, process::started(pid).unwrap_or(0));
+    block.set_owner(pid, started);
     block.format(&Geometry {
         kind: FileKind::Client,
         client,
@@ -151,21 +181,22 @@ async fn welcome(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
     control: &Control,
-    client: ClientId,
+    hello: &Tagged<ClientId>,
     file: &std::fs::File,
     bell: OwnedFd,
     pid: u64,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
     let rack = &control.rack;
     let metadata = file::open_read_only(&rack.directory.metadata())?;
-    let reply = ControlReply::Welcome {
-        client,
+    let message = ControlReply::Welcome {
+        client: hello.message,
         rack: rack.geometry.rack,
         memory: rack.geometry.memory,
         incarnation: rack.incarnation,
     };
+    let reply = encode(&Tagged { tag: hello.tag, message })?;
     let files = [rack.frames_file.as_fd(), metadata.as_fd(), file.as_fd(), bell.as_fd()];
-    descriptors::send(stream, &encode(&reply)?, &files).await?;
+    descriptors::send(stream, &reply, &files).await?;
     drop(bell);
     // The end of the process is the end of the client, even if a child holds the socket open.
     #[expect(
@@ -176,7 +207,7 @@ async fn welcome(
     match process {
         Some(Ok(process)) => tokio::select! {
             served = serve_requests(stream, frames, control) => served,
-            _ = process.readable() => Ok(()),
+            _ = process.readable() => Ok(End::Gone),
         },
         _ => serve_requests(stream, frames, control).await,
     }
@@ -186,15 +217,15 @@ async fn serve_requests(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
     control: &Control,
-) -> anyhow::Result<()> {
-    while let Some(request) = next(stream, frames).await? {
+) -> anyhow::Result<End> {
+    while let Some(Tagged { tag, message: request }) = next(stream, frames).await? {
         if matches!(request, ControlRequest::Hello { .. }) {
             bail!("a client introduced itself twice");
         }
-        let reply = answer(control, request).await;
-        stream.write_all(&encode(&reply)?).await?;
+        let message = answer(control, request).await;
+        stream.write_all(&encode(&Tagged { tag, message })?).await?;
     }
-    Ok(())
+    Ok(End::Lost)
 }
 
 async fn answer(control: &Control, request: ControlRequest) -> ControlReply {

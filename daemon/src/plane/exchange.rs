@@ -57,7 +57,7 @@ struct Release {
     caller: Caller,
     refused: u64,
     jobs: usize,
-    /// Why some of the objects stay where they are for now.
+    /// Why some of the objects stay where they are.
     away: Option<RackAnswer>,
 }
 

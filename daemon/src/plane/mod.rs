@@ -125,6 +125,9 @@ impl DataPlane {
             busy |= self.poll_clients()?;
             busy |= self.poll_fabric()?;
             self.tick()?;
+            if busy {
+                self.publish_memory();
+            }
             if busy || self.fabric.next_completion().is_some() {
                 spin.reset();
                 std::hint::spin_loop();
@@ -241,9 +244,14 @@ impl DataPlane {
             || self.exchanges.has_deadlines()
     }
 
-    fn publish_figures(&self) {
+    /// What is free and what is in use, also while the daemon is too busy to sleep.
+    fn publish_memory(&self) {
         set(&self.figures.free_frames, u64::from(self.slab.free_frames()));
         set(&self.figures.allocated_bytes, self.slab.allocated_bytes());
+    }
+
+    fn publish_figures(&self) {
+        self.publish_memory();
         let served = self.clients.0.values().filter(|c| !c.gone && c.doorbell.is_some());
         set(&self.figures.clients, served.count() as u64);
     }

@@ -9,10 +9,10 @@ use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
+use super::DataPlane;
 use super::clients::{Caller, strike};
 use super::exchange::Job;
 use super::transfers::Wanted;
-use super::DataPlane;
 
 /// How long an allocation waits for pages of this rack that are leaving.
 pub(super) const LEAVING_PATIENCE: Duration = Duration::from_millis(100);

@@ -123,7 +123,8 @@ impl Child {
         Ok(())
     }
 
-    pub(super) fn terminate(&self) {
+    pub(super) fn terminate(&mut self) {
+        drop(self.process.stdin.take());
         // One that has ended needs no signal.
         let _ = self.signal(Signal::SIGTERM);
     }

@@ -5,6 +5,7 @@
 
 mod child;
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,15 @@ impl ClusterOptions {
         })
     }
 
+    /// Removes the pool's folder and that of the store, which belong to the pool alone.
+    pub(crate) fn remove_files(&self) {
+        // What is gone already is what is wanted.
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if let Some(folder) = self.store.parent() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+
     /// Where the metadata server writes its address.
     #[must_use]
     pub fn address_file(&self) -> PathBuf {
@@ -91,6 +101,8 @@ pub fn racks_in(dir: &Path) -> anyhow::Result<Vec<RackId>> {
 #[derive(Debug)]
 pub struct Cluster {
     options: ClusterOptions,
+    /// Held while the pool runs, so that nobody else starts one in its folder.
+    _lock: File,
     metadata_address: String,
     metadata: Child,
     daemons: Vec<Child>,
@@ -106,8 +118,10 @@ impl Cluster {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("can't create {}", folder.display()))?;
         }
+        let lock = lock(&options.dir)?;
         let metadata = start_metadata(&options, "127.0.0.1:0")?;
         let mut cluster = Self {
+            _lock: lock,
             metadata_address: metadata_address(&options.dir)?,
             options,
             metadata,
@@ -211,10 +225,7 @@ impl Cluster {
         self.metadata.terminate();
         result = result.and(self.metadata.wait_or_kill());
         if self.options.ephemeral {
-            let _ = std::fs::remove_dir_all(&self.options.dir);
-            if let Some(folder) = self.options.store.parent() {
-                let _ = std::fs::remove_dir_all(folder);
-            }
+            self.options.remove_files();
         }
         result
     }
@@ -224,6 +235,19 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         // After `stop` there is nothing left to do.
         let _ = self.stop_processes();
+    }
+}
+
+fn lock(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join("lock");
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.with_context(|| format!("can't write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("{} is in use by a running pool: stop it, or name another --dir", dir.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).context(path.display().to_string()),
     }
 }
 

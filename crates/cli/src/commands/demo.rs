@@ -7,6 +7,7 @@ use anyhow::bail;
 use rackpool_client::RackId;
 use rackpool_model::ByteSize;
 
+use super::signals::Interrupts;
 use crate::PoolStores;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::report::{self, DemoRun};
@@ -57,6 +58,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     .plan()?;
     println!("starting a metadata server and {} rack daemons on this machine ...", options.racks);
     let cluster = Cluster::start(cluster_options)?;
+    remove_when_interrupted(cluster.options().clone())?;
     let pool = facts(&cluster);
     let racks: Vec<RackId> = (0..options.racks).map(RackId).collect();
     let threads = options.threads.div_ceil(racks.len().max(1));
@@ -89,6 +91,19 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("the run found wrong data:\n{}", problems.join("\n"));
     }
+    Ok(())
+}
+
+/// Ctrl-C ends the demo without a trace: its processes end with this one.
+fn remove_when_interrupted(options: ClusterOptions) -> anyhow::Result<()> {
+    let interrupts = Interrupts::catch()?;
+    std::thread::spawn(move || {
+        if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
+            options.remove_files();
+            eprintln!("\ninterrupted");
+            std::process::exit(130);
+        }
+    });
     Ok(())
 }
 

@@ -101,8 +101,9 @@ pub fn rack_status(control_path: &str) -> anyhow::Result<RackStatus> {
     let mut stream = UnixStream::connect(control_path)
         .with_context(|| format!("no daemon at {control_path}: start it"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&encode(&ControlRequest::RackStatus)?)?;
-    match receive(&mut stream)? {
+    stream.write_all(&encode(&Tagged { tag: 1, message: ControlRequest::RackStatus })?)?;
+    let reply: Tagged<ControlReply> = receive(&mut stream)?;
+    match reply.message {
         ControlReply::RackStatus(status) => Ok(status),
         ControlReply::Refused(refusal) => bail!(refusal),
         other => bail!("the daemon answered {other:?}"),

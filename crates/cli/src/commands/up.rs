@@ -66,8 +66,10 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
 
 /// Starts the pool, says what it started, and stops it when asked to.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let interrupts = Interrupts::catch()?;
     let mut cluster = Cluster::start(cluster_options(options)?)?;
+    // Not before: the processes would start with these signals blocked. Ended while it starts, it
+    // takes them along, because their standard input ends.
+    let interrupts = Interrupts::catch()?;
     describe(&cluster);
     let ended = interrupts.wait(|| cluster.ended())?;
     println!("\nstopping ...");

@@ -8,6 +8,7 @@ use crate::cluster::racks_in;
 
 /// What is run, on which pool, from where.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// The pool.
     #[command(flatten)]
@@ -25,6 +26,8 @@ pub struct Options {
 
 /// Runs the workloads; fails when a value was wrong or missing.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    // Said before anything is opened: a wrong option should not wait for a pool.
+    options.ycsb.plan()?;
     let racks = if options.racks.is_empty() {
         racks_in(&options.pool.dir)?
     } else {
@@ -36,8 +39,6 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             options.pool.dir.display()
         );
     }
-    // Said before anything is opened: a wrong option should not wait for a pool.
-    options.ycsb.plan()?;
     let threads = options.ycsb.threads.div_ceil(racks.len());
     let stores = PoolStores::open(&options.pool.dir, &racks, threads, &options.table)?;
     crate::ycsb::command(&options.ycsb, &stores)?;

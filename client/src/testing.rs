@@ -1,0 +1,141 @@
+//! A client without a daemon: its files are made here, and its requests are answered by a closure.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
+use rackpool_ring::call::Answer;
+use rackpool_ring::client_file::{ClientFile, Route, ThreadSlot};
+use rackpool_shm::metadata::MetadataLayout;
+use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
+use rackpool_shm::{Mapping, file};
+use rackpool_sync::futex;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::ClientOptions;
+use crate::connection::Connection;
+use crate::control::{ControlStream, Welcome};
+
+pub(crate) const THREADS: u16 = 2;
+const FRAMES: u32 = 4;
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A connection, and what a daemon would see of it.
+pub(crate) struct Bench {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) metadata: Mapping,
+    daemon: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    _folder: tempfile::TempDir,
+    _socket: UnixStream,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let geometry = |kind| Geometry {
+            kind,
+            rack: RackId(0),
+            memory: MemoryId(7),
+            page_size: PageSize::DEFAULT,
+            frames: FRAMES,
+            client: ClientId(1),
+            threads: u32::from(THREADS),
+        };
+        let layout = MetadataLayout::new(PageSize::DEFAULT, FRAMES);
+        let (metadata, mapped) = make(folder.path(), "metadata", layout.bytes());
+        let block = mapped.view::<Superblock>(0).unwrap();
+        block.format(&geometry(FileKind::Metadata));
+        block.set_heavy_barrier(true);
+        let frames = u64::from(FRAMES) * PageSize::DEFAULT.bytes();
+        let (frames, _) = make(folder.path(), "frames", frames);
+        let (client_file, client) = make(folder.path(), "client", ClientFile::bytes(THREADS));
+        client.view::<Superblock>(0).unwrap().format(&geometry(FileKind::Client));
+        let (doorbell, _) = make(folder.path(), "doorbell", 8);
+        let welcome = Welcome {
+            client: ClientId(1),
+            rack: RackId(0),
+            memory: MemoryId(7),
+            frames,
+            metadata,
+            client_file,
+            doorbell,
+        };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let control = ControlStream::over(ours, TIMEOUT).unwrap();
+        let options = ClientOptions::with_socket(folder.path().join("none"))
+            .request_timeout(TIMEOUT)
+            .reconnect_timeout(TIMEOUT);
+        let connection = Arc::new(Connection::over(options, control, welcome).unwrap());
+        for route in [Route::Rack, Route::Remote] {
+            connection.file.ring(route).unwrap().format();
+        }
+        Self { connection, metadata: mapped, daemon: None, _folder: folder, _socket: theirs }
+    }
+
+    pub(crate) fn slot(&self, thread: u16) -> &ThreadSlot {
+        self.connection.file.thread(thread).unwrap()
+    }
+
+    /// Has the requests answered from now on; `None` leaves one unanswered.
+    pub(crate) fn serve(
+        &mut self,
+        mut answer: impl FnMut(&ThreadSlot, RackRequest) -> Option<RackAnswer> + Send + 'static,
+    ) {
+        self.stop();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, connection) = (Arc::clone(&stop), Arc::clone(&self.connection));
+        let served = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                serve_once(&connection, &mut answer);
+                std::thread::yield_now();
+            }
+        });
+        self.daemon = Some((stop, served));
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some((stop, served)) = self.daemon.take() {
+            stop.store(true, Ordering::Relaxed);
+            served.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.connection.close();
+        self.stop();
+    }
+}
+
+fn make(folder: &Path, name: &str, bytes: u64) -> (OwnedFd, Mapping) {
+    let file = file::create(&folder.join(name), bytes).unwrap();
+    let mapped = Mapping::new(&file, bytes).unwrap();
+    (file.into(), mapped)
+}
+
+fn serve_once(
+    connection: &Connection,
+    answer: &mut impl FnMut(&ThreadSlot, RackRequest) -> Option<RackAnswer>,
+) {
+    for route in [Route::Rack, Route::Remote] {
+        while let Some(entry) = connection.file.ring(route).unwrap().pop() {
+            let cell = &connection.file.cells(entry.thread).unwrap()[usize::from(entry.cell)];
+            if !cell.is_waiting_for(entry.call) {
+                continue;
+            }
+            let request = RackRequest::from_words(entry.code, entry.arguments).unwrap();
+            let slot = connection.file.thread(entry.thread).unwrap();
+            let Some(answer) = answer(slot, request) else { continue };
+            let (status, values) = answer.to_words();
+            if cell.finish(entry.call, &Answer { status, values }) {
+                futex::wake_all(cell.sleep_word().0);
+            }
+        }
+    }
+}

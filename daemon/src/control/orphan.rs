@@ -1,0 +1,67 @@
+//! Clients whose connection has ended but whose process may live: they use their memory and may
+//! come back, until their process ends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackpool_model::ClientId;
+use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
+use rackpool_shm::{Mapping, file};
+
+use super::Control;
+use crate::plane::Command;
+use crate::process;
+
+/// Between two looks at a process.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a client may stay away whose process can't be seen from here.
+const UNSEEN: Duration = Duration::from_secs(60);
+
+/// The process that a client's file names as its owner: its id and when it started.
+pub(super) fn owner_of(path: &Path) -> Option<(u64, u64)> {
+    Some(map_block(path)?.view::<Superblock>(0).ok()?.owner())
+}
+
+fn map_block(path: &Path) -> Option<Mapping> {
+    let file = file::open(path).ok()??;
+    Mapping::new(&file, SUPERBLOCK_BYTES).ok()
+}
+
+/// Waits until the client has come back or is gone for good.
+pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64, u64)) {
+    control.orphans().insert(client);
+    let control = Arc::clone(control);
+    tokio::spawn(async move {
+        let (pid, started) = owner;
+        let deadline = tokio::time::Instant::now() + UNSEEN;
+        let block = map_block(&control.rack.directory.client(client));
+        let has_closed = || {
+            let block = block.as_ref().and_then(|block| block.view::<Superblock>(0).ok());
+            block.is_some_and(Superblock::is_closed)
+        };
+        let may_live = || match pid {
+            _ if has_closed() => false,
+            0 => tokio::time::Instant::now() < deadline,
+            pid => process::is_alive(pid, started),
+        };
+        while may_live() {
+            tokio::time::sleep(LOOK).await;
+            if !control.orphans().contains(&client) {
+                return;
+            }
+        }
+        if control.claim_orphan(client) {
+            tracing::info!("client {} is gone", client.0);
+            control.plane.tell(Command::Gone { client });
+        }
+    });
+}
+
+/// Watches the clients that an earlier daemon served.
+pub(crate) fn watch_adopted(control: &Arc<Control>, clients: impl IntoIterator<Item = ClientId>) {
+    for client in clients {
+        let owner = owner_of(&control.rack.directory.client(client)).unwrap_or((0, 0));
+        watch_orphan(control, client, owner);
+    }
+}

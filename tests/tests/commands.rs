@@ -1,0 +1,472 @@
+//! The `rackpool` program as people use it: what it says, how it ends, what it leaves.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_tests::client::program;
+use rackpool_tests::contents;
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use tempfile::TempDir;
+
+/// How long a benchmark may take, or a pool to start, on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A folder in memory that goes with the test.
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+/// A `rackpool` whose temporary files go to `temporary`.
+fn rackpool(temporary: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program("rackpool"));
+    command.args(arguments).env("TMPDIR", temporary).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// What a command said, and how it ended.
+struct Ran {
+    id: u32,
+    status: ExitStatus,
+    said: String,
+    complained: String,
+}
+
+impl Ran {
+    /// Runs the command to its end.
+    fn of(mut command: Command) -> Self {
+        let (mut said, mut complained) =
+            (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        command.stdout(said.try_clone().unwrap()).stderr(complained.try_clone().unwrap());
+        let mut process = command.spawn().unwrap();
+        let (id, status) = (process.id(), end_of(&mut process, LONG));
+        Self { id, status, said: text_of(&mut said), complained: text_of(&mut complained) }
+    }
+
+    #[track_caller]
+    fn good(self) -> String {
+        assert!(self.status.success(), "{}\n{}\n{}", self.status, self.said, self.complained);
+        self.said
+    }
+}
+
+/// How the process ends; one that does not is killed.
+#[track_caller]
+fn end_of(process: &mut Child, patience: Duration) -> ExitStatus {
+    let deadline = std::time::Instant::now() + patience;
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status;
+        }
+        if std::time::Instant::now() > deadline {
+            process.kill().unwrap();
+            process.wait().unwrap();
+            panic!("it did not end within {patience:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn text_of(file: &mut File) -> String {
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A running `rackpool up`; it and what it would leave go when this is dropped.
+struct Up {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    complaints: File,
+    /// What it said when it was up.
+    said: String,
+    /// What its `TMPDIR` is.
+    temporary: TempDir,
+}
+
+impl Up {
+    fn start(arguments: &[&str]) -> Self {
+        let (temporary, complaints) = (folder(), tempfile::tempfile().unwrap());
+        let mut process = rackpool(temporary.path(), &[&["up"], arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(complaints.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut up = Self { process, output, complaints, said: String::new(), temporary };
+        // It says this last, and ends by itself when it can't start: this does not wait for ever.
+        while !up.said.contains("stop with Ctrl-C") {
+            let read = up.output.read_line(&mut up.said).unwrap();
+            assert!(read > 0, "{}\n{}", up.said, text_of(&mut up.complaints));
+        }
+        up
+    }
+
+    fn ephemeral() -> Self {
+        Self::start(&["--ephemeral", "--racks", "2", "--memory", "64M"])
+    }
+
+    /// The folder that its hints name.
+    fn dir(&self) -> PathBuf {
+        let hint = self.said.lines().find_map(|line| line.split("rackpool status --dir ").nth(1));
+        PathBuf::from(hint.unwrap())
+    }
+
+    /// The process ids of the metadata server and of the racks' daemons.
+    fn ids(&self) -> Vec<Pid> {
+        let after = self.said.split(" pid ").skip(1);
+        after
+            .map(|text| Pid::from_raw(text.split_whitespace().next().unwrap().parse().unwrap()))
+            .collect()
+    }
+
+    fn client(&self, rack: u16) -> Pool {
+        Pool::open(ClientOptions::new(self.dir(), RackId(rack))).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for its end: how it ended, what it said last, and its complaints.
+    #[track_caller]
+    fn end(&mut self) -> (ExitStatus, String, String) {
+        let status = end_of(&mut self.process, LONG);
+        let mut last = String::new();
+        self.output.read_to_string(&mut last).unwrap();
+        (status, last, text_of(&mut self.complaints))
+    }
+
+    /// Stops it as Ctrl-C does.
+    #[track_caller]
+    fn stop(&mut self) -> String {
+        self.signal(Signal::SIGINT);
+        let (status, last, complaints) = self.end();
+        assert!(status.success(), "{status}\n{last}\n{complaints}");
+        last
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // One that has ended needs nothing of this.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for id in self.said.split(" pid ").skip(1) {
+            let id = id.split_whitespace().next().and_then(|id| id.parse().ok());
+            let deadline = std::time::Instant::now() + PATIENCE;
+            while id.is_some_and(|id| runs(Pid::from_raw(id)))
+                && std::time::Instant::now() < deadline
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        if self.said.contains("--dir /dev/shm/rackpool-") {
+            let _ = std::fs::remove_dir_all(self.dir());
+        }
+    }
+}
+
+/// Whether the process is there and not just waiting to be asked how it ended.
+fn runs(id: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+fn name(id: Pid) -> String {
+    std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn stops_cleanly_on(signal: Signal) {
+    let mut up = Up::ephemeral();
+    let (dir, ids) = (up.dir(), up.ids());
+    assert!(
+        up.said.starts_with("rackpool is up: 2 racks of 64 MiB, pages of 2 MiB"),
+        "{}",
+        up.said
+    );
+    let names: Vec<String> = ids.iter().map(|id| name(*id)).collect();
+    // The system keeps 15 letters of a name.
+    assert_eq!(names, ["rackpool-metase", "rackpool-daemon", "rackpool-daemon"], "{}", up.said);
+    let address = std::fs::read_to_string(dir.join("metadata.addr")).unwrap();
+    let places = ["rack-0", "rack-1", "metadata.log", "rack-0.log", "rack-1.log"];
+    for place in places.map(|place| dir.join(place)) {
+        assert!(place.exists(), "{}", place.display());
+        assert!(up.said.contains(place.to_str().unwrap()), "{}", up.said);
+    }
+    let ycsb = format!("rackpool ycsb --dir {} --workload a,b,c", dir.display());
+    for hint in [address.trim(), &ycsb] {
+        assert!(up.said.contains(hint), "'{hint}' is missing in\n{}", up.said);
+    }
+    up.signal(signal);
+    let (status, last, complaints) = up.end();
+    assert_eq!(status.code(), Some(0), "{last}\n{complaints}");
+    assert!(last.contains("stopped; its memory is gone, as asked"), "{last}");
+    assert_eq!(complaints, "");
+    assert!(!dir.exists(), "{} is left", dir.display());
+    assert_eq!(entries(up.temporary.path()), Vec::<PathBuf>::new());
+    assert!(!ids.iter().any(|id| runs(*id)), "{ids:?}");
+}
+
+#[test]
+fn an_ephemeral_pool_stops_cleanly_on_ctrl_c() {
+    stops_cleanly_on(Signal::SIGINT);
+}
+
+#[test]
+fn an_ephemeral_pool_stops_cleanly_when_asked_to_end() {
+    stops_cleanly_on(Signal::SIGTERM);
+}
+
+#[test]
+fn memory_and_names_survive_a_stop_and_a_second_up() {
+    let folder = folder();
+    let (dir, store) = (folder.path().join("pool"), folder.path().join("metadata.redb"));
+    let [dir_text, store_text] = [&dir, &store].map(|path| path.to_str().unwrap());
+    let arguments = ["--dir", dir_text, "--store", store_text, "--memory", "64M"];
+    let mut up = Up::start(&arguments);
+    let kept: [GlobalAddr; 2] = [0, 1].map(|rack| {
+        let pool = up.client(rack);
+        let addr = pool.alloc(100_000).unwrap();
+        pool.write(addr, &contents::of(u64::from(rack), 100_000)).unwrap();
+        let name = format!("kept-{rack}");
+        assert_eq!(pool.set_root(&name, None, Some(addr)).unwrap(), (Some(addr), true));
+        addr
+    });
+    let last = up.stop();
+    assert!(last.contains("the next `rackpool up` goes on with its memory"), "{last}");
+    assert!(last.contains(&format!("rm -r {dir_text} {store_text}")), "{last}");
+    let status = Ran::of(rackpool(folder.path(), &["status", "--dir", dir_text]));
+    assert!(!status.status.success(), "{}", status.said);
+    assert!(status.complained.contains("start"), "{}", status.complained);
+
+    let mut up = Up::start(&arguments);
+    for rack in [0, 1] {
+        let pool = up.client(rack);
+        for (home, addr) in (0..).zip(kept) {
+            assert_eq!(pool.root(&format!("kept-{home}")).unwrap(), Some(addr));
+            let mut found = vec![0; 100_000];
+            // A rack learns of the other one with its next heartbeat.
+            wait_for("the racks meet", PATIENCE, || pool.read(addr, &mut found).ok());
+            assert_eq!(contents::difference(home, &found), None, "{addr} from rack {rack}");
+        }
+        // What is kept is not handed out again.
+        let other = pool.alloc(100_000).unwrap();
+        assert!(!kept.contains(&other));
+        pool.free(other).unwrap();
+    }
+    up.stop();
+}
+
+#[test]
+fn a_second_up_leaves_the_running_pool_alone() {
+    let folder = folder();
+    let [dir, store, other] = ["pool", "metadata.redb", "other.redb"]
+        .map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let mut up = Up::start(&["--dir", &dir, "--store", &store, "--memory", "64M"]);
+    let ids = up.ids();
+    for store in [&store, &other] {
+        let arguments = ["up", "--dir", &dir, "--store", store, "--memory", "64M"];
+        let second = Ran::of(rackpool(folder.path(), &arguments));
+        assert_eq!(second.status.code(), Some(1), "{}", second.said);
+        assert!(second.complained.contains("in use"), "{}", second.complained);
+        // The first one is still found.
+        let said = Ran::of(rackpool(folder.path(), &["status", "--dir", &dir])).good();
+        for id in &ids[1..] {
+            assert!(said.contains(&format!(" {id} ")), "{said}");
+        }
+    }
+    up.stop();
+}
+
+#[test]
+fn nothing_outlives_an_up_that_was_killed() {
+    let mut up = Up::ephemeral();
+    let ids = up.ids();
+    assert!(ids.len() == 3 && ids.iter().all(|id| runs(*id)), "{}", up.said);
+    up.signal(Signal::SIGKILL);
+    assert!(!up.end().0.success());
+    wait_until("its children end", Duration::from_secs(10), || !ids.iter().any(|id| runs(*id)));
+}
+
+#[test]
+fn up_ends_with_its_reason_when_one_of_its_processes_dies() {
+    let mut up = Up::ephemeral();
+    let (dir, ids) = (up.dir(), up.ids());
+    kill(ids[1], Signal::SIGKILL).unwrap();
+    let (status, _, complaints) = up.end();
+    assert_eq!(status.code(), Some(1), "{complaints}");
+    assert!(complaints.contains("rackpool-daemon ended (signal: 9"), "{complaints}");
+    assert!(!dir.exists(), "{} is left", dir.display());
+    assert!(!ids.iter().any(|id| runs(*id)), "{ids:?}");
+}
+
+#[test]
+fn status_shows_the_racks_with_their_figures() {
+    let mut up = Up::ephemeral();
+    let dir = up.dir();
+    let pool = up.client(1);
+    let addr = pool.alloc(3 << 20).unwrap();
+    pool.set_root("here", None, Some(addr)).unwrap();
+    let arguments = ["status", "--dir", dir.to_str().unwrap()];
+    // Figures are gathered now and then. 3 MiB take two pages of 32.
+    let said = wait_for("the allocation is shown", PATIENCE, || {
+        let said = Ran::of(rackpool(up.temporary.path(), &arguments)).good();
+        let free = said.lines().find(|line| line.starts_with("1 "))?.split_whitespace().nth(4);
+        (free == Some("30")).then_some(said)
+    });
+    let ids = up.ids();
+    let rows: Vec<Vec<&str>> = said
+        .lines()
+        .filter(|line| line.starts_with("0 ") || line.starts_with("1 "))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 2, "{said}");
+    for (rack, row) in rows.iter().enumerate() {
+        // Rack, state, process, frames, free frames, bytes in use with their unit, clients ...
+        assert_eq!(row[0], rack.to_string());
+        assert_eq!(row[1..4], ["up", &ids[rack + 1].to_string(), "32"], "{said}");
+        assert_eq!(row.len(), 10, "{said}");
+    }
+    assert_eq!(rows[0][4..8], ["32", "0", "B", "0"], "{said}");
+    assert_eq!(rows[1][4..8], ["30", "4", "MiB", "1"], "{said}");
+    assert!(said.contains(&format!("here = {addr}")), "{said}");
+    assert!(said.contains("pages of         2 MiB"), "{said}");
+    assert!(said.contains("rack 1: emulated"), "{said}");
+    pool.close();
+    up.stop();
+}
+
+#[test]
+fn ycsb_runs_verified_on_a_running_pool() {
+    let mut up = Up::ephemeral();
+    let (dir, json) = (up.dir(), up.temporary.path().join("results.json"));
+    let dir = dir.to_str().unwrap();
+    let common = ["ycsb", "--dir", dir, "--records", "500", "--ops", "1000", "--quiet"];
+    let first = ["--verify", "--workload", "a,b,c,d,f", "--json", json.to_str().unwrap()];
+    let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &first].concat())).good();
+    let heading = said.lines().find(|line| line.starts_with("workload ")).unwrap();
+    for column in ["operation", "count", "ops/s", "mean", "p50", "p95", "p99", "p99.9", "max"] {
+        assert!(heading.contains(column), "{said}");
+    }
+    for workload in ["A", "B", "C", "D", "F"] {
+        let row = said.lines().find(|line| line.starts_with(&format!("{workload} ")));
+        assert!(row.is_some_and(|row| row.contains(" 1,000 ")), "{workload}: {said}");
+    }
+    assert!(said.contains("values verified, 0 wrong."), "{said}");
+    assert!(said.contains("500 records of 64 B, 4 threads in 2 racks"), "{said}");
+    assert!(std::fs::read_to_string(json).unwrap().contains("\"workloads\""));
+    // The records are there for a later run, from one rack alone.
+    let second = ["--verify", "--workload", "C", "--no-load", "--racks", "1", "--threads", "1"];
+    let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &second].concat())).good();
+    assert!(said.contains("1,000 values verified, 0 wrong."), "{said}");
+    // There were fewer of them: reading what nobody has written is an error.
+    let third = ["--verify", "--workload", "C", "--no-load", "--table", "other"];
+    let ran = Ran::of(rackpool(up.temporary.path(), &[&common[..], &third].concat()));
+    assert!(!ran.status.success(), "{}", ran.said);
+    assert!(ran.complained.contains("records were missing or wrong"), "{}", ran.complained);
+    up.stop();
+}
+
+/// Checks that the command fails with a text that has all of `fix`, and leaves nothing.
+#[track_caller]
+fn refused(arguments: &[&str], fix: &[&str]) {
+    let temporary = folder();
+    let ran = Ran::of(rackpool(temporary.path(), arguments));
+    let text = format!("rackpool {}: {}\n{}", arguments.join(" "), ran.status, ran.complained);
+    assert!(matches!(ran.status.code(), Some(1 | 2)), "{text}");
+    for fix in fix {
+        assert!(ran.complained.contains(fix), "'{fix}' is missing in {text}");
+    }
+    assert_eq!(entries(temporary.path()), Vec::<PathBuf>::new(), "{text}");
+    let own = format!("/dev/shm/rackpool-{}-", ran.id);
+    let left: Vec<PathBuf> = entries(Path::new("/dev/shm"))
+        .into_iter()
+        .filter(|path| path.to_str().is_some_and(|path| path.starts_with(&own)))
+        .collect();
+    assert_eq!(left, Vec::<PathBuf>::new(), "{text}");
+}
+
+#[test]
+fn wrong_options_of_ycsb_are_refused_with_the_fix() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("rack-0")).unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let ycsb = |option: &str, value: &str, fix: &[&str]| {
+        refused(&["ycsb", "--dir", dir, option, value], fix);
+    };
+    ycsb("--workload", "z", &["--workload", "possible values: a, b, c, d, f"]);
+    ycsb("--records", "0", &["--records 0", "give a number from 1"]);
+    ycsb("--ops", "0", &["--ops 0", "give a number from 1"]);
+    ycsb("--threads", "0", &["--threads 0", "give a number from 1"]);
+    ycsb("--racks", "7", &["rack-7", "`rackpool up`"]);
+}
+
+#[test]
+fn wrong_options_of_up_are_refused_with_the_fix() {
+    refused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
+    refused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
+    let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];
+    refused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);
+    let memory = ["--memory 3 MiB", "whole number of pages of 2 MiB"];
+    refused(&["up", "--ephemeral", "--memory", "3M"], &memory);
+    refused(&["up", "--memory", "many"], &["--memory", "K, M, G or T"]);
+    refused(&["up", "--ephemeral", "--dir", "x"], &["--ephemeral", "cannot be used with"]);
+    refused(&["demo", "--records", "0"], &["--records 0", "give a number from 1"]);
+}
+
+#[test]
+fn commands_that_need_a_pool_say_how_to_start_one() {
+    let folder = folder();
+    let nowhere = folder.path().join("nowhere");
+    for dir in [folder.path(), &nowhere] {
+        let dir = dir.to_str().unwrap();
+        refused(&["status", "--dir", dir], &[dir, "`rackpool up`"]);
+        refused(&["ycsb", "--dir", dir], &[dir, "`rackpool up`"]);
+    }
+}
+
+#[test]
+fn the_demo_writes_its_report() {
+    let folder = folder();
+    let report = folder.path().join("report");
+    let words = ["demo", "--quiet", "--records", "1000", "--ops", "1000", "--report"];
+    let arguments = [&words[..], &[report.to_str().unwrap()]].concat();
+    let said = Ran::of(rackpool(folder.path(), &arguments)).good();
+    assert!(said.contains("values verified, 0 wrong."), "{said}");
+    for file in ["index.html", "results.json"].map(|name| report.join(name)) {
+        assert!(said.contains(file.to_str().unwrap()), "{said}");
+    }
+    let page = std::fs::read_to_string(report.join("index.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("</html>"), "{page}");
+    let results = std::fs::read_to_string(report.join("results.json")).unwrap();
+    for workload in ["A", "B", "C", "D", "F"] {
+        assert!(results.contains(&format!("\"name\": \"{workload}\"")), "{workload}: {results}");
+    }
+    let with = |end: &str| {
+        let files = entries(&report).into_iter();
+        files.filter(|file| file.extension().is_some_and(|e| e == end)).collect::<Vec<_>>()
+    };
+    let (png, svg) = (with("png"), with("svg"));
+    assert!(!png.is_empty() && png.len() == svg.len(), "{png:?} {svg:?}");
+    assert!(said.contains(&format!("plots   {} files", png.len() + svg.len())), "{said}");
+    for file in png {
+        assert!(std::fs::read(&file).unwrap().starts_with(b"\x89PNG"), "{}", file.display());
+    }
+    for file in svg {
+        assert!(std::fs::read_to_string(&file).unwrap().contains("</svg>"), "{}", file.display());
+    }
+    // Neither its memory nor its store is left.
+    assert_eq!(entries(folder.path()), [report]);
+}

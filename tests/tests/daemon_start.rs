@@ -1,0 +1,278 @@
+//! A daemon that can't serve says why and how to mend it, and leaves everything as it was.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal};
+use rackpool_client::{GlobalAddr, RackId};
+use rackpool_tests::client::program;
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+
+const MEMORY: u64 = 16 << 20;
+
+/// Options of a daemon; a test changes some.
+struct Start {
+    rack: String,
+    dir: PathBuf,
+    metadata: String,
+    memory: u64,
+    page_size: u64,
+}
+
+impl Start {
+    fn of(pool: &TestPool, rack: u16) -> Self {
+        Self {
+            rack: rack.to_string(),
+            dir: pool.dir().to_path_buf(),
+            metadata: pool.cluster.metadata_address().to_owned(),
+            memory: MEMORY,
+            page_size: PAGE,
+        }
+    }
+
+    /// Starts the daemon, which has to end by itself with this reason and this way out.
+    #[track_caller]
+    fn is_refused(&self, reason: &str, mend: &str) {
+        let mut child = Command::new(program("rackpool-daemon"))
+            .args(["--rack", &self.rack, "--metadata", &self.metadata])
+            .args(["--memory", &self.memory.to_string()])
+            .args(["--page-size", &self.page_size.to_string()])
+            .arg("--dir")
+            .arg(&self.dir)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(reason), "'{reason}' is not in: {said}");
+        assert!(said.contains(mend), "'{mend}' is not in: {said}");
+    }
+}
+
+/// The contents of all files of a folder, but for what is no content: the superblock's count of
+/// lives, and what the machine can do.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file() && path.extension().is_none_or(|end| end != "log"))
+        .map(|path| {
+            let mut bytes = std::fs::read(&path).unwrap();
+            if path.ends_with("metadata") && bytes.len() > 4096 {
+                bytes[72..80].fill(0);
+                bytes[192..196].fill(0);
+            }
+            (path, bytes)
+        })
+        .collect()
+}
+
+/// A pool with a value in rack 0, whose daemon is dead.
+fn killed() -> (TestPool, GlobalAddr) {
+    let mut pool = TestPool::start(MEMORY, PAGE);
+    let client = pool.open(0);
+    let addr = client.alloc(1000).unwrap();
+    client.write(addr, &contents::of(1, 1000)).unwrap();
+    client.close();
+    pool.kill_daemon(0);
+    (pool, addr)
+}
+
+/// Starts the daemon as it should be: everything is there.
+fn serves_again(pool: &mut TestPool, addr: GlobalAddr) {
+    pool.restart_daemon(0);
+    let mut found = [0; 1000];
+    pool.open(0).read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(1, &found), None);
+}
+
+fn same(before: &BTreeMap<PathBuf, Vec<u8>>, folder: &Path) {
+    let after = files(folder);
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    for (path, bytes) in before {
+        let at = bytes.iter().zip(&after[path]).position(|(before, after)| before != after);
+        assert_eq!((at, after[path].len()), (None, bytes.len()), "{} changed", path.display());
+    }
+}
+
+#[test]
+fn a_damaged_superblock_is_refused() {
+    let (mut pool, addr) = killed();
+    let path = pool.rack_dir(0).join("metadata");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    for at in 0..64 {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+        let before = files(&pool.rack_dir(0));
+        let reason = match at {
+            0..8 => "is no file of rackpool",
+            12..16 => "has format",
+            _ => "is damaged",
+        };
+        Start::of(&pool, 0).is_refused(reason, "rem");
+        same(&before, &pool.rack_dir(0));
+        file.write_all_at(&byte, at).unwrap();
+    }
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn cut_foreign_and_missing_files_are_refused() {
+    let (mut pool, addr) = killed();
+    let folder = pool.rack_dir(0);
+    for name in ["metadata", "frames"] {
+        let (path, kept) = (folder.join(name), folder.join("kept.log"));
+        std::fs::copy(&path, &kept).unwrap();
+        let len = std::fs::metadata(&path).unwrap().len();
+        for cut in [len - 1, len / 2, 4096, 100] {
+            std::fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
+            let before = files(&folder);
+            let reason = if name == "metadata" && cut < 4096 { "no file of rackpool" } else { "cut" };
+            Start::of(&pool, 0).is_refused(reason, "remove");
+            same(&before, &folder);
+            std::fs::copy(&kept, &path).unwrap();
+        }
+    }
+    let (metadata, kept) = (folder.join("metadata"), folder.join("kept.log"));
+    std::fs::copy(&metadata, &kept).unwrap();
+    std::fs::write(&metadata, "letters to my aunt ".repeat(10_000)).unwrap();
+    let before = files(&folder);
+    Start::of(&pool, 0).is_refused("is no file of rackpool", "remove that file");
+    same(&before, &folder);
+    std::fs::copy(&kept, &metadata).unwrap();
+    let (frames, away) = (folder.join("frames"), folder.join("frames.log"));
+    std::fs::rename(&frames, &away).unwrap();
+    Start::of(&pool, 0).is_refused("frames is missing", "remove");
+    assert!(!frames.exists());
+    std::fs::rename(&away, &frames).unwrap();
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn other_options_than_the_memory_was_made_with_are_refused() {
+    let (mut pool, addr) = killed();
+    let before = files(&pool.rack_dir(0));
+    let start = || Start::of(&pool, 0);
+    let old = "start with the old settings";
+    Start { memory: 2 * MEMORY, ..start() }.is_refused("was made with", old);
+    Start { memory: MEMORY / 2, ..start() }.is_refused("was made with", old);
+    Start { page_size: 2 * PAGE, ..start() }.is_refused("was made with", old);
+    Start { memory: MEMORY + 1, ..start() }.is_refused("--memory", "whole number of pages");
+    Start { page_size: PAGE + 1, ..start() }.is_refused("page", "power of two");
+    Start { rack: "300".into(), ..start() }.is_refused("rack 300", "0 to 255");
+    let renamed = pool.dir().join("rack-7");
+    std::fs::create_dir(&renamed).unwrap();
+    for (path, bytes) in &before {
+        std::fs::write(renamed.join(path.file_name().unwrap()), bytes).unwrap();
+    }
+    Start { rack: "7".into(), ..start() }.is_refused("was made with", old);
+    same(&before, &pool.rack_dir(0));
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn a_second_daemon_of_a_rack_is_refused() {
+    let (mut pool, addr) = killed();
+    serves_again(&mut pool, addr);
+    let other = tempfile::tempdir().unwrap();
+    let same_folder = Start::of(&pool, 0);
+    let other_folder = Start { dir: other.path().to_path_buf(), ..Start::of(&pool, 0) };
+    for _ in 0..3 {
+        same_folder.is_refused("in use by another rack daemon", "stop that daemon");
+        other_folder.is_refused("served by another daemon", "choose another --rack");
+        let mut found = [0; 1000];
+        pool.open(0).read(addr, &mut found).unwrap();
+        assert_eq!(contents::difference(1, &found), None);
+    }
+}
+
+#[test]
+fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
+    let (mut pool, _) = killed();
+    pool.kill_daemon(1);
+    pool.cluster.metadata().kill().unwrap();
+    // Memory without page ids needs it.
+    let fresh = tempfile::tempdir().unwrap();
+    let start = Start { dir: fresh.path().to_path_buf(), ..Start::of(&pool, 3) };
+    start.is_refused("no metadata server at", "start it first");
+    // One that begins anew would give the pages of this rack to others.
+    let store = pool.cluster.options().store.clone();
+    std::fs::rename(&store, store.with_extension("kept")).unwrap();
+    pool.cluster.restart_metadata().unwrap();
+    let before = files(&pool.rack_dir(1));
+    Start::of(&pool, 1).is_refused("lost its store", "start it with the store that it had");
+    same(&before, &pool.rack_dir(1));
+    // The store comes back, and all is well.
+    pool.cluster.metadata().kill().unwrap();
+    std::fs::rename(store.with_extension("kept"), &store).unwrap();
+    pool.cluster.restart_metadata().unwrap();
+    pool.restart_daemon(1);
+    pool.restart_daemon(0);
+    pool.wait_until_racks_serve();
+}
+
+#[test]
+fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
+    let mut pool = TestPool::start(MEMORY, PAGE);
+    pool.kill_daemon(1);
+    let folder = pool.rack_dir(1);
+    let lens = ["metadata", "frames"].map(|n| std::fs::metadata(folder.join(n)).unwrap().len());
+    // What the files can be like when a daemon is killed at its very first start.
+    let states: [(Option<u64>, Option<u64>); 5] = [
+        (None, None),
+        (Some(0), None),
+        (Some(lens[0]), None),
+        (Some(lens[0]), Some(0)),
+        (Some(lens[0]), Some(lens[1])),
+    ];
+    for state in states {
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        for (name, len) in [("metadata", state.0), ("frames", state.1)] {
+            if let Some(len) = len {
+                std::fs::File::create(folder.join(name)).unwrap().set_len(len).unwrap();
+            }
+        }
+        // The rack's earlier memory counts as served until its lease has run out.
+        wait_for("the daemon starts", PATIENCE, || pool.cluster.restart_daemon(RackId(1)).ok());
+        let client = pool.open(1);
+        let addr = client.alloc(100).unwrap();
+        client.write(addr, &[1; 100]).unwrap();
+        client.close();
+        pool.kill_daemon(1);
+    }
+}
+
+#[test]
+fn processes_stop_when_asked_even_if_their_starter_blocks_signals() {
+    let mut blocked = SigSet::empty();
+    blocked.add(Signal::SIGTERM);
+    blocked.add(Signal::SIGINT);
+    blocked.thread_block().unwrap();
+    let mut pool = TestPool::start(MEMORY, PAGE);
+    let _client = pool.open(0);
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        pool.cluster.daemon(RackId(0)).unwrap().signal(signal).unwrap();
+        wait_until("the daemon has stopped", PATIENCE, || pool.try_status(0).is_none());
+        assert!(pool.cluster.daemon(RackId(0)).unwrap().wait().unwrap().success());
+        pool.restart_daemon(0);
+    }
+    pool.cluster.metadata().signal(Signal::SIGTERM).unwrap();
+    assert!(pool.cluster.metadata().wait().unwrap().success());
+}

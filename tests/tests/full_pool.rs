@@ -1,0 +1,124 @@
+//! A pool that is full, and empty again.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+
+use rackpool_client::{AllocError, GlobalAddr, Pool};
+use rackpool_tests::census;
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+
+const FRAMES: u32 = 32;
+
+fn full_sized() -> TestPool {
+    let pool = TestPool::start(u64::from(FRAMES) * PAGE, PAGE);
+    pool.wait_until_racks_meet();
+    pool
+}
+
+/// Allocates objects of this size until the pool is full.
+fn fill(pool: &Pool, bytes: u64) -> (Vec<GlobalAddr>, AllocError) {
+    let mut objects = Vec::new();
+    loop {
+        match pool.alloc(bytes) {
+            Ok(addr) => {
+                let len = usize::try_from(bytes).unwrap();
+                pool.write(addr, &contents::of(addr.raw(), len)).unwrap();
+                objects.push(addr);
+            }
+            Err(error) => return (objects, error),
+        }
+    }
+}
+
+fn check(pool: &Pool, objects: &[GlobalAddr], bytes: u64) {
+    for addr in objects {
+        let mut found = vec![0; usize::try_from(bytes).unwrap()];
+        pool.read(*addr, &mut found).unwrap();
+        assert_eq!(contents::difference(addr.raw(), &found), None, "{addr}");
+    }
+}
+
+#[test]
+fn a_full_rack_spills_and_a_full_pool_says_so() {
+    let pool = full_sized();
+    let racks = [pool.open(0), pool.open(1)];
+    for freeing in [0, 1] {
+        let (objects, error) = fill(&racks[0], PAGE);
+        assert_eq!(objects.len(), 2 * usize::try_from(FRAMES).unwrap(), "{error}");
+        let local = objects.iter().take_while(|addr| racks[0].is_local(**addr).unwrap()).count();
+        assert_eq!(local, usize::try_from(FRAMES).unwrap(), "the own rack comes first");
+        assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len());
+        // What it says of the other rack is as old as a heartbeat.
+        let figures = AllocError::OutOfMemory {
+            bytes: PAGE,
+            rack_frames: FRAMES,
+            rack_free: 0,
+            racks: 2,
+            pool_frames: u64::from(2 * FRAMES),
+            pool_free: 0,
+        };
+        wait_until("the error has the pool's figures", PATIENCE, || {
+            racks[0].alloc(PAGE).unwrap_err() == figures
+        });
+        let text = figures.to_string();
+        assert!(text.contains("add a rack or memory"), "{text}");
+        for rack in &racks {
+            rack.alloc(16).unwrap_err();
+            rack.alloc(3 * PAGE).unwrap_err();
+            check(rack, &objects, PAGE);
+        }
+        objects.iter().for_each(|addr| racks[freeing].free(*addr).unwrap());
+    }
+    racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    wait_until("all frames but one for each size are free", PATIENCE, || {
+        [0, 1].iter().all(|rack| pool.status(*rack).free_frames + 1 >= FRAMES)
+    });
+}
+
+#[test]
+fn room_of_one_size_is_used_for_another_from_either_rack() {
+    let pool = full_sized();
+    let own = pool.open(0);
+    for (index, bytes) in [PAGE, 5000, 60, 300_000, PAGE, 16, 3 * PAGE, PAGE].iter().enumerate() {
+        let (objects, error) = fill(&own, *bytes);
+        let taken = bytes.next_power_of_two().max(16);
+        let each = if *bytes > PAGE { bytes.div_ceil(PAGE) * PAGE } else { taken };
+        // A rack is filled from its own start, and the other one from its own: both are full.
+        let wanted = 2 * (u64::from(FRAMES) * PAGE / each);
+        assert_eq!(u64::try_from(objects.len()).unwrap(), wanted, "{bytes} B: {error}");
+        check(&own, &objects, *bytes);
+        // Freed by a client that has gone when the next size comes.
+        let other = pool.open(u16::try_from(index % 2).unwrap());
+        objects.iter().for_each(|addr| other.free(*addr).unwrap());
+        other.close();
+        wait_until("all is freed", PATIENCE, || census::objects(&pool).is_empty());
+    }
+}
+
+#[test]
+fn what_one_client_frees_another_one_gets() {
+    let pool = full_sized();
+    let racks = [pool.open(0), pool.open(1)];
+    let (mut objects, _) = fill(&racks[0], 20_000);
+    for turn in 0..100 {
+        let (freeing, allocating) = (&racks[turn % 2], &racks[turn / 2 % 2]);
+        let freed = objects.swap_remove(turn * 7 % objects.len());
+        freeing.free(freed).unwrap();
+        let got = wait_for("there is room again", PATIENCE, || match allocating.alloc(20_000) {
+            Ok(addr) => Some(addr),
+            Err(AllocError::OutOfMemory { .. }) => {
+                // It may be in the cache of the one who freed it.
+                let again = freeing.alloc(20_000).ok()?;
+                Some(again)
+            }
+            Err(error) => panic!("{error}"),
+        });
+        racks[0].write(got, &contents::of(got.raw(), 20_000)).unwrap();
+        objects.push(got);
+        assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len());
+    }
+    check(&racks[1], &objects, 20_000);
+}

@@ -1,0 +1,245 @@
+//! A daemon that is away for longer than a moment: errors in time, and nothing lost or done twice
+//! when it is back.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rackpool_cli::commands::status;
+use rackpool_client::{AccessError, AllocError, DaemonError, GlobalAddr, Pool, RackId};
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::{census, contents};
+
+/// The lease, and what a busy machine may add to it.
+const LEASE: Duration = Duration::from_millis(2000 + 1000);
+
+fn check(pool: &Pool, addr: GlobalAddr, tag: u64) {
+    let mut found = [0; 64];
+    pool.read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(tag, &found), None, "{addr}");
+}
+
+fn fill_rack(pool: &TestPool, own: &Pool, rack: u16) -> Vec<GlobalAddr> {
+    let pages: Vec<_> = (0..pool.status(rack).frames).map(|_| own.alloc(PAGE).unwrap()).collect();
+    wait_until("the rack is full", PATIENCE, || pool.status(rack).free_frames == 0);
+    pages
+}
+
+#[test]
+fn a_dead_rack_is_reported_within_its_lease() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let used = racks[1].alloc(64).unwrap();
+    let unused = racks[1].alloc(PAGE).unwrap();
+    racks[0].write(used, &contents::of(1, 64)).unwrap();
+    pool.kill_daemon(1);
+    let dead = AccessError::RackUnavailable(RackId(1));
+    for addr in [used, unused] {
+        let began = Instant::now();
+        assert_eq!(racks[0].read(addr, &mut [0; 64]), Err(dead.clone()));
+        assert_eq!(racks[0].fetch_and_add(addr, 1), Err(dead.clone()));
+        assert!(began.elapsed() < 2 * LEASE, "after {:?}", began.elapsed());
+    }
+    // Once it is known to be dead nobody waits for it.
+    let address = pool.cluster.metadata_address().to_owned();
+    wait_until("the lease runs out", PATIENCE, || {
+        status::pool_status(&address).is_ok_and(|pool| pool.members.iter().any(|m| !m.alive))
+    });
+    wait_until("errors come at once", PATIENCE, || {
+        let began = Instant::now();
+        assert_eq!(racks[0].read(used, &mut [0; 64]), Err(dead.clone()));
+        began.elapsed() < Duration::from_millis(100)
+    });
+    // The own rack is not concerned, and the other one is used again when it is back.
+    let own = racks[0].alloc(64).unwrap();
+    racks[0].write(own, &contents::of(2, 64)).unwrap();
+    pool.restart_daemon(1);
+    wait_until("the rack is back", PATIENCE, || racks[0].read(used, &mut [0; 64]).is_ok());
+    check(&racks[0], used, 1);
+    check(&racks[1], own, 2);
+}
+
+#[test]
+fn a_rack_without_its_memory_has_lost_its_pages() {
+    let mut pool = TestPool::with(|options| options.lease_ms = 500);
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let addr = racks[1].alloc(64).unwrap();
+    racks[0].write(addr, &contents::of(1, 64)).unwrap();
+    pool.kill_daemon(1);
+    std::fs::remove_dir_all(pool.rack_dir(1)).unwrap();
+    let address = pool.cluster.metadata_address().to_owned();
+    wait_until("the lease runs out", PATIENCE, || {
+        status::pool_status(&address).is_ok_and(|pool| pool.members.iter().any(|m| !m.alive))
+    });
+    pool.restart_daemon(1);
+    let lost = wait_for("the loss is known", PATIENCE, || {
+        let error = racks[0].read(addr, &mut [0; 64]).unwrap_err();
+        (error != AccessError::RackUnavailable(RackId(1))).then_some(error)
+    });
+    assert_eq!(lost, AccessError::PageLost(addr));
+    assert_eq!(racks[0].fetch_and_add(addr, 1), Err(AccessError::PageLost(addr)));
+    // Its own client can't go on: all that it used is gone.
+    let forgotten = wait_for("the client is told", PATIENCE, || {
+        let error = racks[1].alloc(1 << 20).err()?;
+        (error != AllocError::Daemon(DaemonError::Unavailable)).then_some(error)
+    });
+    assert_eq!(forgotten, AllocError::Daemon(DaemonError::Forgotten));
+    // The new memory is used as any other.
+    let again = pool.open(1);
+    let fresh = again.alloc(64).unwrap();
+    again.write(fresh, &contents::of(3, 64)).unwrap();
+    wait_until("the new memory is reached", PATIENCE, || racks[0].is_local(fresh).is_ok());
+    check(&racks[0], fresh, 3);
+}
+
+#[test]
+fn objects_freed_while_their_rack_is_away_go_home_once() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let sizes = [64, 64, 8192, 64, 1000, 8192, 100_000].iter().cycle().take(56);
+    let objects: Vec<GlobalAddr> = sizes.map(|size| racks[1].alloc(*size).unwrap()).collect();
+    objects.iter().for_each(|addr| racks[0].write(*addr, &contents::of(1, 64)).unwrap());
+    pool.kill_daemon(1);
+    // Only what waits to be sent has to wait, and not each for itself.
+    let began = Instant::now();
+    objects.iter().for_each(|addr| racks[0].free(*addr).unwrap());
+    assert!(began.elapsed() < 2 * LEASE, "{:?}", began.elapsed());
+    pool.restart_daemon(1);
+    // The other rack hands the objects out again while they come home.
+    let again: Vec<GlobalAddr> = (0..400)
+        .map(|turn| {
+            let addr = racks[1].alloc([64, 1000, 8192, 100_000][turn % 4]).unwrap();
+            racks[1].write(addr, &contents::of(addr.raw(), 64)).unwrap();
+            let late = racks[1].alloc(64).unwrap();
+            racks[0].free(late).unwrap();
+            addr
+        })
+        .collect();
+    let is_back = || racks[0].read(again[0], &mut [0; 64]).is_ok();
+    wait_until("the other rack is known to be back", PATIENCE, is_back);
+    again.iter().for_each(|addr| check(&racks[0], *addr, addr.raw()));
+    again.iter().for_each(|addr| racks[1].free(*addr).unwrap());
+    racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed once", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn a_client_killed_while_the_other_rack_is_away_gives_everything_back_once() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let filler = pool.open(0);
+    let pages = fill_rack(&pool, &filler, 0);
+    let other = pool.open(1);
+    let mut client = pool.client(0, &["serve"]);
+    let objects: Vec<GlobalAddr> = (0..40).map(|_| client.alloc(64)).collect();
+    for addr in &objects {
+        assert_eq!(client.ask(&format!("write {:x} 64 1", addr.raw())), "ok");
+    }
+    pool.kill_daemon(1);
+    // Freed by the client: on their way when it is killed. Its cache holds others.
+    for addr in &objects {
+        assert_eq!(client.ask(&format!("free {:x}", addr.raw())), "ok");
+    }
+    client.kill();
+    pool.restart_daemon(1);
+    // What comes home is handed out again, and must not come home a second time.
+    let again: Vec<GlobalAddr> = (0..500)
+        .map(|_| {
+            let addr = other.alloc(64).unwrap();
+            other.write(addr, &contents::of(addr.raw(), 64)).unwrap();
+            addr
+        })
+        .collect();
+    let in_use = census::objects(&pool);
+    again.iter().for_each(|addr| assert!(in_use.contains_key(addr), "{addr} was freed"));
+    pages.iter().for_each(|addr| filler.free(*addr).unwrap());
+    again.iter().for_each(|addr| other.free(*addr).unwrap());
+    other.close();
+    filler.close();
+    pool.wait_allocated("all is freed once", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn objects_that_come_too_late_are_not_taken_for_others() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let filler = pool.open(0);
+    let pages = fill_rack(&pool, &filler, 0);
+    let own = Pool::open(pool.options(0).request_timeout(Duration::from_millis(200))).unwrap();
+    // The exchange is under way when the client gives it up.
+    pool.cluster.daemon(RackId(1)).unwrap().signal(Signal::SIGSTOP).unwrap();
+    assert_eq!(own.alloc(64), Err(AllocError::Daemon(DaemonError::Unavailable)));
+    pool.cluster.daemon(RackId(1)).unwrap().signal(Signal::SIGCONT).unwrap();
+    let large: Vec<GlobalAddr> = (0..50)
+        .map(|_| {
+            wait_for("the client can allocate again", PATIENCE, || match own.alloc(4096) {
+                Ok(addr) => Some(addr),
+                Err(AllocError::Daemon(DaemonError::Unavailable)) => None,
+                Err(error) => panic!("{error}"),
+            })
+        })
+        .collect();
+    let in_use = census::objects(&pool);
+    for addr in large {
+        assert_eq!(in_use.get(&addr), Some(&4096), "{addr} is no object of 4096 B");
+        own.free(addr).unwrap();
+    }
+    pages.iter().for_each(|addr| filler.free(*addr).unwrap());
+    own.close();
+    filler.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn what_a_thread_left_when_it_ended_without_a_daemon_is_not_lost() {
+    let mut pool = TestPool::small();
+    let options = pool.options(0).reconnect_timeout(Duration::from_millis(50));
+    let own = Pool::open(options).unwrap();
+    for size in [16, 1000, 30_000] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Its cache holds some when it ends.
+                let alloc = || wait_for("it is served again", PATIENCE, || own.alloc(size).ok());
+                let objects: Vec<GlobalAddr> = (0..10).map(|_| alloc()).collect();
+                objects.iter().for_each(|addr| own.free(*addr).unwrap());
+                pool.kill_daemon(0);
+                let overdue = AllocError::Daemon(DaemonError::Unavailable);
+                assert_eq!(own.alloc(3 * PAGE), Err(overdue));
+            });
+        });
+        pool.restart_daemon(0);
+        let addr = wait_for("the client is served again", PATIENCE, || own.alloc(size).ok());
+        own.free(addr).unwrap();
+        let all: Vec<GlobalAddr> = (0..100).map(|_| own.alloc(size).unwrap()).collect();
+        all.iter().for_each(|addr| own.free(*addr).unwrap());
+    }
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn a_long_outage_does_not_make_the_racks_quarrel() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = pool.open(0);
+    let pages = fill_rack(&pool, &own, 0);
+    let addr = own.alloc(64).unwrap();
+    pool.kill_daemon(1);
+    // An exchange waits for longer than the rack has to answer.
+    let error = own.alloc(100_000).unwrap_err();
+    assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
+    pool.restart_daemon(1);
+    wait_until("the rack is back", PATIENCE, || own.read(addr, &mut [0; 64]).is_ok());
+    // An endpoint that were cut off would leave these in doubt.
+    for _ in 0..2000 {
+        own.fetch_and_add(addr, 1).unwrap();
+    }
+    own.free(addr).unwrap();
+    pages.iter().for_each(|addr| own.free(*addr).unwrap());
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
