@@ -77,7 +77,8 @@ fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
                 objects.push((addr(0), u64::from(pages) * page_size.bytes()));
             }
             PageUse::Slab(class) => objects.extend(
-                used(&metadata, frame, class).map(|index| (addr(index * class.bytes()), class.bytes())),
+                used(&metadata, frame, class)
+                    .map(|index| (addr(index * class.bytes()), class.bytes())),
             ),
             _ => {}
         }

@@ -84,14 +84,16 @@ fn refused_at_ends(pool: &Pool, addr: GlobalAddr, len: u64) {
     }
     // The access that starts in the object and ends past its last page.
     let end = addr.raw().next_multiple_of(PAGE).max(addr.raw() + len).next_multiple_of(PAGE);
-    let available = if addr.raw().is_multiple_of(PAGE) && end == addr.raw() { PAGE } else { end - addr.raw() };
+    let available =
+        if addr.raw().is_multiple_of(PAGE) && end == addr.raw() { PAGE } else { end - addr.raw() };
     let too_long = vec![1; usize::try_from(available + 1).unwrap()];
     let wanted = AccessError::BeyondObject { addr, len: available + 1, available };
     assert_eq!(pool.write(addr, &too_long), Err(wanted.clone()));
     assert_eq!(pool.read(addr, &mut too_long.clone()), Err(wanted));
     // What is no object can't be freed.
     let inside = GlobalAddr::from_raw(addr.raw() + 8);
-    let object_bytes = if len > PAGE { len.next_multiple_of(PAGE) } else { len.next_power_of_two() };
+    let object_bytes =
+        if len > PAGE { len.next_multiple_of(PAGE) } else { len.next_power_of_two() };
     assert_eq!(pool.free(inside), Err(FreeError::NotAnObject { addr: inside, object_bytes }));
     if len > PAGE {
         let second = GlobalAddr::from_raw(addr.raw() + PAGE);
@@ -173,9 +175,7 @@ fn what_was_freed_can_not_be_used_once_its_page_is_free() {
         racks[user].write(addr, &[1; 100]).unwrap();
         racks[home].free(addr).unwrap();
         // A page is not free before the racks that use it have been told.
-        wait_until("the page is free", PATIENCE, || {
-            racks[user].read(addr, &mut [0; 8]).is_err()
-        });
+        wait_until("the page is free", PATIENCE, || racks[user].read(addr, &mut [0; 8]).is_err());
         refused(&racks[user], addr, &AccessError::NotAllocated(addr));
     }
     witnesses.free(racks, &pool);

@@ -143,7 +143,8 @@ fn cut_foreign_and_missing_files_are_refused() {
         for cut in [len - 1, len / 2, 4096, 100] {
             std::fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
             let before = files(&folder);
-            let reason = if name == "metadata" && cut < 4096 { "no file of rackpool" } else { "cut" };
+            let reason =
+                if name == "metadata" && cut < 4096 { "no file of rackpool" } else { "cut" };
             Start::of(&pool, 0).is_refused(reason, "remove");
             same(&before, &folder);
             std::fs::copy(&kept, &path).unwrap();

@@ -107,9 +107,8 @@ fn garbage_at_the_control_socket_disturbs_nobody() {
         for mut stranger in silent {
             stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let end = stranger.read(&mut [0; 64]);
-            let refused = end.as_ref().is_ok_and(|count| *count == 0) || end.is_err_and(|error| {
-                error.kind() == std::io::ErrorKind::ConnectionReset
-            });
+            let refused = end.as_ref().is_ok_and(|count| *count == 0)
+                || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
             assert!(refused, "a stranger was answered or left waiting");
         }
     });

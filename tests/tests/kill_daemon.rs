@@ -8,9 +8,9 @@ use std::time::Duration;
 use rackpool_client::{AccessError, AllocError, GlobalAddr, Pool};
 use rackpool_tests::announced::Announced;
 use rackpool_tests::census::Census;
+use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::PATIENCE;
-use rackpool_tests::contents;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -38,9 +38,8 @@ fn memory_and_roots_survive_the_metadata_server() {
     let mut pool = TestPool::small();
     pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
-    let objects = [0, 1].map(|user: usize| {
-        [0, 1].map(|home: usize| (racks[home].alloc(300).unwrap(), user).0)
-    });
+    let objects = [0, 1]
+        .map(|user: usize| [0, 1].map(|home: usize| (racks[home].alloc(300).unwrap(), user).0));
     let mut random = SmallRng::seed_from_u64(1);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -55,10 +54,12 @@ fn memory_and_roots_survive_the_metadata_server() {
             std::thread::sleep(Duration::from_micros(random.random_range(0..10_000)));
             // A change that was acknowledged is there however soon the server is killed.
             let next = Some(GlobalAddr::from_raw(PAGE + round * 16));
-            wait_until("a name is changed", PATIENCE, || match racks[0].set_root("n", last, next) {
-                Ok((now, _)) => now == next,
-                Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
-                Err(error) => panic!("{error}"),
+            wait_until("a name is changed", PATIENCE, || {
+                match racks[0].set_root("n", last, next) {
+                    Ok((now, _)) => now == next,
+                    Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
+                    Err(error) => panic!("{error}"),
+                }
             });
             last = next;
             pool.cluster.metadata().kill().unwrap();

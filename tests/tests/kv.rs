@@ -62,7 +62,8 @@ fn work_on(table: &Table<Arc<Pool>>, name: &str, stop: &AtomicBool) -> Duration 
         handle.put(key.as_bytes(), &value(number, 40)).unwrap();
         last.insert(key, number);
         slowest = slowest.max(began.elapsed());
-        let (key, number) = last.iter().nth(usize::try_from(number % 7).unwrap() % last.len()).unwrap();
+        let (key, number) =
+            last.iter().nth(usize::try_from(number % 7).unwrap() % last.len()).unwrap();
         let began = Instant::now();
         assert!(handle.get(key.as_bytes(), &mut found).unwrap(), "{key} is lost");
         slowest = slowest.max(began.elapsed());

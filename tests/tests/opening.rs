@@ -4,7 +4,7 @@
 use rackpool_client::{AllocError, DaemonError, GlobalAddr, Pool};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::wait::{PATIENCE, wait_until};
 
 fn write_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
     pool.write(addr, &contents::of(addr.raw(), usize::try_from(len).unwrap())).unwrap();
@@ -34,9 +34,9 @@ fn more_threads_than_slots_are_told_so() {
         assert_eq!(third.join().unwrap(), Err(too_many));
         wait.wait();
     });
-    // The slot of a thread that has ended is free again.
-    std::thread::scope(|scope| {
-        scope.spawn(|| own.write(addr, &[2; 8]).unwrap());
+    // The slot of a thread that has ended is free again, once the thread has.
+    wait_until("a third thread is served", PATIENCE, || {
+        std::thread::scope(|scope| scope.spawn(|| own.write(addr, &[2; 8])).join().unwrap().is_ok())
     });
     own.free(addr).unwrap();
     own.close();
