@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use rackpool_cli::commands::status;
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
@@ -206,19 +207,22 @@ fn a_second_daemon_of_a_rack_is_refused() {
 #[test]
 fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
     let (mut pool, _) = killed();
+    let members = status::pool_status(pool.cluster.metadata_address()).unwrap().members;
+    let second = members.iter().max_by_key(|member| member.pages.first).unwrap().rack.0;
     pool.kill_daemon(1);
     pool.cluster.metadata().kill().unwrap();
     // Memory without page ids needs it.
     let fresh = tempfile::tempdir().unwrap();
     let start = Start { dir: fresh.path().to_path_buf(), ..Start::of(&pool, 3) };
     start.is_refused("no metadata server at", "start it first");
-    // One that begins anew would give the pages of this rack to others.
+    // One that begins anew would give the pages of a rack to others; the first pages go to whoever
+    // comes first.
     let store = pool.cluster.options().store.clone();
     std::fs::rename(&store, store.with_extension("kept")).unwrap();
     pool.cluster.restart_metadata().unwrap();
-    let before = files(&pool.rack_dir(1));
-    Start::of(&pool, 1).is_refused("lost its store", "start it with the store that it had");
-    same(&before, &pool.rack_dir(1));
+    let before = files(&pool.rack_dir(second));
+    Start::of(&pool, second).is_refused("lost its store", "start it with the store that it had");
+    same(&before, &pool.rack_dir(second));
     // The store comes back, and all is well.
     pool.cluster.metadata().kill().unwrap();
     std::fs::rename(store.with_extension("kept"), &store).unwrap();

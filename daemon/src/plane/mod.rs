@@ -163,7 +163,8 @@ impl DataPlane {
         let mut busy = false;
         let mut requests = std::mem::take(&mut self.transfers.round);
         for (id, client) in &self.clients.0 {
-            if client.gone {
+            // What a client posted to an earlier daemon it posts again when it has come back.
+            if client.gone || client.doorbell.is_none() {
                 continue;
             }
             for route in [Route::Rack, Route::Remote] {

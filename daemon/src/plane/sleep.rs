@@ -97,7 +97,7 @@ impl DataPlane {
     }
 
     fn rings_are_empty(&self) -> anyhow::Result<bool> {
-        for client in self.clients.0.values().filter(|client| !client.gone) {
+        for client in self.clients.0.values().filter(|c| !c.gone && c.doorbell.is_some()) {
             for route in [Route::Rack, Route::Remote] {
                 if !client.file.ring(route)?.is_empty() {
                     return Ok(false);
