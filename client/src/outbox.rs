@@ -55,7 +55,7 @@ impl Thread {
         while let Some(object) = self.first_left_over()? {
             self.put_into_outbox(object)?;
             let slot = self.slot()?;
-            for cell in slot.reserved.iter().chain(&slot.inbox) {
+            for cell in &slot.inbox {
                 if cell.load(Ordering::Relaxed) == object {
                     cell.store(0, Ordering::Release);
                 }
@@ -66,7 +66,7 @@ impl Thread {
 
     fn first_left_over(&self) -> Result<Option<u64>, DaemonError> {
         let slot = self.slot()?;
-        let mut cells = slot.reserved.iter().chain(&slot.inbox);
+        let mut cells = slot.inbox.iter();
         Ok(cells.find_map(|cell| Some(cell.load(Ordering::Relaxed)).filter(|object| *object != 0)))
     }
 

@@ -52,7 +52,7 @@ fn what_a_late_or_earlier_request_brought_goes_back_before_the_next_refill() {
     let mut bench = Bench::new();
     let slot = bench.slot(0);
     slot.inbox[3].store(0x40, Ordering::Relaxed);
-    slot.reserved[1].store(0x80, Ordering::Relaxed);
+    slot.inbox[5].store(0x80, Ordering::Relaxed);
     slot.magazines[2][5].store(0xc0, Ordering::Relaxed);
     let (says, released) = mpsc::channel();
     bench.serve(move |slot, request| match request {
@@ -65,7 +65,7 @@ fn what_a_late_or_earlier_request_brought_goes_back_before_the_next_refill() {
     });
     let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
     assert_eq!(thread.alloc(4096).unwrap().raw(), 0x4000);
-    assert_eq!(released.recv().unwrap(), [0x80, 0x40]);
+    assert_eq!(released.recv().unwrap(), [0x40, 0x80]);
     assert_eq!(thread.alloc(64).unwrap().raw(), 0xc0, "what an earlier thread kept is used");
 }
 

@@ -14,6 +14,9 @@ use rackpool_tests::{census, contents};
 /// The lease, and what a busy machine may add to it.
 const LEASE: Duration = Duration::from_millis(2000 + 1000);
 
+/// What needs no time, on a busy machine.
+const SOON: Duration = Duration::from_secs(2);
+
 fn check(pool: &Pool, addr: GlobalAddr, tag: u64) {
     let mut found = [0; 64];
     pool.read(addr, &mut found).unwrap();
@@ -242,4 +245,30 @@ fn a_long_outage_does_not_make_the_racks_quarrel() {
     pages.iter().for_each(|addr| own.free(*addr).unwrap());
     own.close();
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn a_pool_closed_while_its_daemon_is_away_gives_everything_back() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    for round in 0..5 {
+        let racks = [pool.open(0), pool.open(1)];
+        // Local and remote objects, in caches and on their way home.
+        let objects: Vec<GlobalAddr> = (0..60)
+            .flat_map(|turn| {
+                let size = [16, 300, 5000, 100_000][turn % 4];
+                [racks[0].alloc(size).unwrap(), racks[1].alloc(size).unwrap()]
+            })
+            .collect();
+        for addr in &objects {
+            racks[0].free(*addr).unwrap();
+        }
+        pool.kill_daemon(0);
+        wait_until("the client knows", PATIENCE, || racks[0].rack_status().is_err());
+        let began = Instant::now();
+        racks.into_iter().for_each(Pool::close);
+        assert!(began.elapsed() < SOON, "closing took {:?}", began.elapsed());
+        pool.restart_daemon(0);
+        pool.wait_allocated(&format!("all is free, round {round}"), SOON, [0, 0]);
+    }
 }

@@ -4,7 +4,7 @@
 //! +-----------------------------+ 0
 //! | superblock                  |
 //! +-----------------------------+ 4096
-//! | thread slot 0 (16 KiB)      |  access slot, reserved objects, inbox, outbox, magazines
+//! | thread slot 0 (16 KiB)      |  access slot, inbox, outbox, magazines
 //! | thread slot 1 ...           |
 //! +-----------------------------+
 //! | call cells, 16 per thread   |
@@ -38,8 +38,6 @@ pub const EXCHANGE: usize = 64;
 pub const MAGAZINE: usize = 64;
 /// Sizes that are cached: 16 B to 512 KiB.
 pub const MAGAZINE_CLASSES: usize = 16;
-/// Objects a thread can hold reserved.
-pub const RESERVED: usize = 8;
 const RING_ENTRIES: usize = 1024;
 const THREAD_SLOT_BYTES: u64 = 16 << 10;
 
@@ -52,8 +50,6 @@ const THREAD_SLOT_BYTES: u64 = 16 << 10;
 pub struct ThreadSlot {
     /// The frame the thread is using.
     pub access: AccessSlot,
-    /// Objects that are between the cache and the program.
-    pub reserved: [AtomicU64; RESERVED],
     /// Objects from the daemon. It writes here only while it owes an answer to the thread.
     pub inbox: [AtomicU64; EXCHANGE],
     /// Objects for the daemon to free. It clears what it has freed.

@@ -55,11 +55,7 @@ impl Client {
 
 /// Every place of a thread slot where an object can stand.
 pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
-    slot.reserved
-        .iter()
-        .chain(&slot.inbox)
-        .chain(&slot.outbox)
-        .chain(slot.magazines.iter().flatten())
+    slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten())
 }
 
 /// Strikes objects out of a thread slot.
