@@ -41,18 +41,29 @@ pub(crate) struct Calls {
     free: Vec<u8>,
     /// Cells of calls that were given up. A living daemon may still write to them.
     abandoned: Vec<Posted>,
+    /// The thread ends: it waits for a daemon that lives, and for none that has to come back.
+    is_ending: bool,
 }
 
 impl Calls {
     pub(crate) fn new(thread: u16) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "16 cells")]
         let free = (0..CELLS_PER_THREAD as u8).rev().collect();
-        Self { thread, free, abandoned: Vec::new() }
+        Self { thread, free, abandoned: Vec::new(), is_ending: false }
     }
 
     /// No cells: what stands in the place of calls that were taken away.
     pub(crate) const fn none(thread: u16) -> Self {
-        Self { thread, free: Vec::new(), abandoned: Vec::new() }
+        Self { thread, free: Vec::new(), abandoned: Vec::new(), is_ending: true }
+    }
+
+    /// From now on calls fail at once when the daemon is away.
+    pub(crate) const fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    fn waits_in_vain(&self, connection: &Connection) -> bool {
+        self.is_ending && connection.link() != Link::Up
     }
 
     /// The thread slot these calls are made from.
@@ -124,6 +135,9 @@ impl Calls {
         route: Route,
         deadline: Instant,
     ) -> Result<Posted, DaemonError> {
+        if self.waits_in_vain(connection) {
+            return Err(DaemonError::Unavailable);
+        }
         // What is posted between two daemons would be lost when the next one comes.
         connection.wait_for_daemon(deadline)?;
         let call = self.cell(connection, cell)?.begin();
@@ -171,7 +185,8 @@ impl Calls {
                 return Ok(Outcome::Lost);
             }
             let gone = connection.check_link();
-            if gone.is_err() || Instant::now() > deadline {
+            let in_vain = gone.is_err() || self.waits_in_vain(connection);
+            if in_vain || Instant::now() > deadline {
                 self.give_up(connection, posted);
                 gone?;
                 return Err(DaemonError::Unavailable);

@@ -38,6 +38,15 @@ pub enum OpenError {
     Protocol(String),
 }
 
+impl OpenError {
+    /// Whether the other end of the connection has gone, and is not merely slow.
+    pub(crate) fn is_end_of_stream(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        matches!(self, Self::Io(error)
+            if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
+    }
+}
+
 /// Why memory can't be read, written or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -186,6 +186,7 @@ impl Thread {
     /// Gives everything back as far as the daemon can be reached; the rest goes back with the next
     /// owner of the slot, or when the client goes.
     pub(crate) fn give_back_everything(&mut self) {
+        self.calls.end();
         if self.connection.link() == Link::Up && self.clear_inbox().is_ok() {
             let _ = self.flush_everything();
         }

@@ -5,7 +5,7 @@ use rackpool_shm::access::Intent;
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus};
 
 use crate::atomics::Atomic;
-use crate::connection::{Connection, lock};
+use crate::connection::{Connection, Link, lock};
 use crate::thread::Thread;
 use crate::transfer::Bytes;
 use crate::{
@@ -309,7 +309,12 @@ impl Pool {
         self.connection.check_link()?;
         let mut control = lock(&self.connection.control);
         let stream = control.as_mut().ok_or(DaemonError::Closed)?;
-        stream.ask(request).map_err(|_| DaemonError::Unavailable)
+        stream.ask(request).map_err(|error| {
+            if error.is_end_of_stream() {
+                self.connection.set_link(Link::Down);
+            }
+            DaemonError::Unavailable
+        })
     }
 
     /// Closes the pool: what this program holds for reuse goes back to the daemon. Other threads
