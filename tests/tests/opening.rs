@@ -1,9 +1,11 @@
 //! Opening pools, using them from many threads, and names in them.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::sync::{Arc, Barrier};
+
 use rackpool_client::{AllocError, DaemonError, GlobalAddr, Pool};
 use rackpool_tests::contents;
-use rackpool_tests::pool::TestPool;
+use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{PATIENCE, wait_until};
 
 fn write_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
@@ -21,7 +23,7 @@ fn more_threads_than_slots_are_told_so() {
     let pool = TestPool::small();
     let own = rackpool_client::Pool::open(pool.options(0).threads(2)).unwrap();
     let addr = own.alloc(8).unwrap();
-    let (ready, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (ready, wait) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             own.write(addr, &[1; 8]).unwrap();
@@ -41,6 +43,34 @@ fn more_threads_than_slots_are_told_so() {
     own.free(addr).unwrap();
     own.close();
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn what_living_threads_had_cached_is_back_when_the_pool_is_closed() {
+    let pool = TestPool::small();
+    let own = Arc::new(pool.open(0));
+    let remote = Arc::new(pool.open(1));
+    let (used, end) = (Barrier::new(4), Barrier::new(4));
+    std::thread::scope(|scope| {
+        for size in [16, 3000, PAGE] {
+            let (own, remote) = (Arc::clone(&own), Arc::clone(&remote));
+            let (used, end) = (&used, &end);
+            scope.spawn(move || {
+                let local: Vec<GlobalAddr> = (0..50).map(|_| own.alloc(size).unwrap()).collect();
+                local.iter().for_each(|addr| own.free(*addr).unwrap());
+                let other = remote.alloc(size).unwrap();
+                own.free(other).unwrap();
+                drop((own, remote));
+                used.wait();
+                end.wait();
+            });
+        }
+        used.wait();
+        Arc::into_inner(own).unwrap().close();
+        Arc::into_inner(remote).unwrap().close();
+        pool.wait_allocated("all is free while the threads live", PATIENCE, [0, 0]);
+        end.wait();
+    });
 }
 
 #[test]
