@@ -5,7 +5,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 BUILT := $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare demo test bench clean
+.PHONY: help prepare prepare-test demo test bench clean
 
 help:
 	@echo 'make demo    build rackpool, show it at work, and write report/index.html'
@@ -16,12 +16,15 @@ help:
 prepare:
 	@bash deploy/prepare.sh
 
+prepare-test:
+	@bash deploy/prepare.sh test
+
 demo: prepare
 	cargo build --locked --release --bins
 	$(BUILT)/rackpool demo
 	@echo 'The report is in $(CURDIR)/report/index.html'
 
-test: prepare
+test: prepare-test
 	cargo --locked x ci
 
 bench: prepare

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Installs the system packages that building rackpool and drawing its plots need, if they are
 # missing. Silent, and without network, on a machine that has them. Debian and Ubuntu.
+#
+# `prepare.sh test` adds those of the lab (deploy/lab/README.md), which runs Debian's kernel, and
+# what mounts are tried with.
 set -euo pipefail
 
 stop() {
@@ -15,17 +18,51 @@ has pkg-config || packages+=(pkg-config)
 # The plots name this font by its path.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || packages+=(fonts-dejavu-core)
 
-if [ "${#packages[@]}" -gt 0 ]; then
-    has apt-get || stop "missing: ${packages[*]} (names of Debian packages). There is no apt-get \
+# A program, or a file's path, and the package that has it.
+needs() { { has "$1" || [ -e "$1" ]; } || packages+=("$2"); }
+needs_lists=
+if [ "${1:-}" = test ]; then
+    PATH="$PATH:/usr/sbin:/sbin"
+    needs qemu-system-x86_64 qemu-system-x86
+    # Not the busybox that needs libraries.
+    dpkg-query --status busybox-static >/dev/null 2>&1 || packages+=(busybox-static)
+    needs cpio cpio
+    needs modprobe kmod
+    needs ip iproute2
+    needs numactl numactl
+    needs /etc/rdma rdma-core
+    needs /etc/libibverbs.d/rxe.driver ibverbs-providers
+    needs ibv_rc_pingpong ibverbs-utils
+    needs rping rdmacm-utils
+    # What the layouts of crates/fabric-verbs are held against.
+    needs /usr/include/infiniband/verbs.h libibverbs-dev
+    needs ib_read_bw perftest
+    # Mounts of users, and the programs that measure and check them.
+    needs fusermount3 fuse3
+    needs fio fio
+    needs cxl ndctl
+    needs daxctl daxctl
+    # What rackpool-kv is held against, and its clients.
+    needs redis-server redis-server
+    needs redis-cli redis-tools
+    # The lab downloads the kernel that the lists name: old ones name what is gone.
+    compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/rackpool/lab/*.deb" >/dev/null || needs_lists=yes
+fi
+
+if [ "${#packages[@]}" -gt 0 ] || [ -n "$needs_lists" ]; then
+    missing="${packages[*]:-fresh lists of packages}"
+    has apt-get || stop "missing: $missing (names of Debian packages). There is no apt-get \
 here: install what your system calls them, then run this again."
     as_root=(env DEBIAN_FRONTEND=noninteractive)
     if [ "$(id -u)" -ne 0 ]; then
-        has sudo || stop "missing: ${packages[*]}. Without sudo only root can install them: \
-apt-get install ${packages[*]}"
+        has sudo || stop "missing: $missing. Without sudo only root can install them: \
+apt-get update && apt-get install ${packages[*]}"
         as_root=(sudo "${as_root[@]}")
     fi
-    printf 'prepare: installing %s\n' "${packages[*]}"
     "${as_root[@]}" apt-get update -qq
+fi
+if [ "${#packages[@]}" -gt 0 ]; then
+    printf 'prepare: installing %s\n' "${packages[*]}"
     "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}"
 fi
 

@@ -3,13 +3,14 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
+use rackpool_model::{Access, FrameId, PageEvent, PageId, PageWord};
 use rackpool_ring::call::{Answer, CallCell, VALUES};
+use rackpool_ring::data::DataRing;
 use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
 use rackpool_shm::access::{AccessSlot, Intent, PageWordRef};
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
-use rackpool_wire::peer::{PeerMessage, PeerRequest};
+use rackpool_wire::peer::PeerRequest;
 
 fn access(criterion: &mut Criterion) {
     let live = PageWord::free(PageId(1)).apply(PageEvent::Allocated).expect("a free page");
@@ -29,32 +30,37 @@ fn ring(criterion: &mut Criterion) {
     let header = RingHeader::default();
     let entries: Vec<Entry> = (0..64).map(|_| Entry::default()).collect();
     let ring = RequestRing::new(&header, &entries);
-    ring.format();
-    let request = Request { code: 1, cell: 2, thread: 3, call: 4, arguments: [5; ARGUMENTS] };
+    let request =
+        Request { code: 1, cell: 2, thread: 3, call: 4, life: 5, arguments: [6; ARGUMENTS] };
     criterion.bench_function("request ring: push and pop, one thread", |bench| {
         bench.iter(|| {
-            ring.push(black_box(&request)).expect("there is room");
-            black_box(ring.pop())
+            ring.push(black_box(&[request])).expect("there is room");
+            ring.pop(1, |popped| _ = black_box(popped))
         });
     });
     let cell = CallCell::default();
     let answer = Answer { status: 0, values: [1; VALUES] };
-    criterion.bench_function("call cell: begin, finish, answer, one thread", |bench| {
+    let mut call = 0;
+    criterion.bench_function("call cell: finish and answer, one thread", |bench| {
         bench.iter(|| {
-            let call = cell.begin();
-            black_box(cell.finish(call, &answer));
-            black_box(cell.answer())
+            call += 1;
+            cell.finish(black_box(call), &answer);
+            black_box(cell.answer(call))
         });
+    });
+    let data = DataRing::new(1 << 20);
+    criterion.bench_function("data ring: take and give back, one thread", |bench| {
+        bench.iter(|| data.give_back(data.take(black_box(4096)).expect("there is room")));
     });
 }
 
 fn codec(criterion: &mut Criterion) {
     let message =
-        PeerMessage::Request { call: 7, request: PeerRequest::Lookup { page: PageId(9) } };
+        PeerRequest::Lookup { page: PageId(9), question: 1, access: Access::Read, keep: false };
     criterion.bench_function("peer message: encode and decode", |bench| {
         bench.iter(|| {
             let bytes = rackpool_wire::encode(black_box(&message)).expect("it is small");
-            rackpool_wire::decode::<PeerMessage>(&bytes).expect("it was just encoded")
+            rackpool_wire::decode::<PeerRequest>(&bytes).expect("it was just encoded")
         });
     });
 }

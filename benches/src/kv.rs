@@ -21,6 +21,8 @@ const GETS: usize = 200_000;
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let mut options = ClusterOptions::ephemeral()?;
+    // What is remote stays remote.
+    options.daemon_arguments = vec![("--swap", "off".into())];
     options.racks = 1;
     let cluster = Cluster::start(options)?;
     let pool = Arc::new(Pool::open(ClientOptions::new(&cluster.options().dir, RackId(0)))?);

@@ -8,12 +8,28 @@
 //! cargo x bench                 # everything
 //! cargo x bench local kv        # some sections of `limits`
 //! ```
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "calls the allocator that the cache is compared with")]
 
+pub mod alloc;
+pub mod clients;
+pub mod corun;
 mod cpu;
+pub mod fuse;
+mod helper;
 pub mod idle;
 pub mod kv;
 pub mod local;
 pub mod measure;
+pub mod mixture;
+mod outage;
+pub mod pauses;
+pub mod peers;
 pub mod remote;
+pub mod rings;
+pub mod rrpc;
+pub mod service;
+pub mod sharing;
+pub mod steps;
+pub mod swap;
 pub mod table;
+pub mod tcp;

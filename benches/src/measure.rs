@@ -46,3 +46,87 @@ pub fn in_turn(mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> 
         difference: median(rounds.iter().map(|round| round.0 - round.1).collect()),
     }
 }
+
+/// Two figures that differ by less than either of them changes from one moment to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Paired {
+    /// The median of what is judged.
+    pub ours: f64,
+    /// The median of what it is held against.
+    pub peer: f64,
+    /// Median of `ours - peer` over all blocks.
+    pub difference: f64,
+    /// With 95 % certainty the difference is not further than this from what endless blocks would
+    /// give.
+    pub noise: f64,
+}
+
+/// Measures both again and again, each once before and once after the other: so what changes from
+/// moment to moment, or grows, happens to both alike.
+pub fn paired(
+    blocks: usize,
+    mut ours: impl FnMut() -> f64,
+    mut peer: impl FnMut() -> f64,
+) -> Paired {
+    let mut all = (Vec::new(), Vec::new(), Vec::new());
+    for block in 0..blocks {
+        // Who begins finds what the block before left, and that is the same one every second time.
+        let (a, b) = if block % 2 == 0 {
+            let (a, b) = (ours(), peer());
+            let (last, first) = (peer(), ours());
+            (f64::midpoint(a, first), f64::midpoint(b, last))
+        } else {
+            let (b, a) = (peer(), ours());
+            let (first, last) = (ours(), peer());
+            (f64::midpoint(a, first), f64::midpoint(b, last))
+        };
+        all.0.push(a);
+        all.1.push(b);
+        all.2.push(a - b);
+    }
+    let (difference, noise) = centre(all.2);
+    Paired { ours: median(all.0), peer: median(all.1), difference, noise }
+}
+
+/// The median of some figures, and how far the median of endless ones like these may be from it:
+/// of `n` figures in order, those `sqrt(n)` places from the middle enclose it with 95 % certainty,
+/// whatever their distribution.
+#[must_use]
+pub fn centre(mut figures: Vec<f64>) -> (f64, f64) {
+    figures.sort_by(f64::total_cmp);
+    let (middle, far) = (figures.len() / 2, figures.len().isqrt());
+    let at = |place: usize| figures.get(place).copied().unwrap_or(f64::NAN);
+    let (least, most) = (at(middle.saturating_sub(far)), at(middle + far));
+    (at(middle), (at(middle) - least).max(most - at(middle)))
+}
+
+/// Of sorted figures the one that so many thousandths are not above.
+#[must_use]
+pub fn percentile(sorted: &[f64], thousandths: usize) -> f64 {
+    sorted.get(sorted.len() * thousandths / 1000).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_while_both_are_measured_is_in_neither() {
+        // Each measurement takes longer than the one before.
+        let time = std::cell::Cell::new(100.0);
+        let next = |more: f64| {
+            time.set(time.get() + 10.0);
+            time.get() + more
+        };
+        let times = paired(50, || next(3.0), || next(0.0));
+        assert!((times.difference - 3.0).abs() < 1e-9, "{times:?}");
+        assert!(times.noise < 1e-9 && times.ours > times.peer);
+    }
+
+    #[test]
+    fn the_centre_is_the_median_with_its_noise() {
+        let (median, noise) = centre((0..=100).rev().map(f64::from).collect());
+        assert!((median - 50.0).abs() < 1e-9 && (noise - 10.0).abs() < 1e-9);
+        assert!(centre(Vec::new()).0.is_nan());
+    }
+}

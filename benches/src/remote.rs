@@ -15,6 +15,8 @@ const LATENCY_US: f64 = 2.0;
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let mut options = ClusterOptions::ephemeral()?;
+    // What is remote stays remote.
+    options.daemon_arguments = vec![("--swap", "off".into())];
     options.latency_us = LATENCY_US;
     let mut cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();

@@ -4,6 +4,7 @@
 #[derive(Debug, Default)]
 pub struct Table {
     missed: usize,
+    unmeasured: usize,
 }
 
 impl Table {
@@ -48,9 +49,22 @@ impl Table {
         );
     }
 
+    /// A comparison that can't be made here, and what it would take. Nobody may take it for a limit
+    /// that is met.
+    pub fn not_measured(&mut self, reason: &str) {
+        self.unmeasured += 1;
+        println!("  NOT MEASURED: {reason}");
+    }
+
     /// How many limits were missed.
     #[must_use]
     pub const fn missed(&self) -> usize {
         self.missed
+    }
+
+    /// How many comparisons were not made.
+    #[must_use]
+    pub const fn unmeasured(&self) -> usize {
+        self.unmeasured
     }
 }

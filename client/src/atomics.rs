@@ -1,71 +1,64 @@
 //! Compare-and-swap and fetch-and-add: on the CPU of the page's home rack, whoever asks.
 
-use std::time::Instant;
-
 use rackpool_ring::client_file::Route;
 use rackpool_shm::access::Intent;
-use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_shm::window::Atomic;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Outcome;
+use crate::deadline::{Deadline, Retries};
 use crate::thread::{Thread, access_error};
 use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
-/// What is done to the 8 bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Atomic {
-    CompareAndSwap { expected: u64, new: u64 },
-    FetchAndAdd { delta: u64 },
-}
-
-impl Atomic {
-    fn apply(self, cell: &AtomicU64) -> u64 {
-        match self {
-            Self::CompareAndSwap { expected, new } => {
-                match cell.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
-                    Ok(before) | Err(before) => before,
-                }
-            }
-            Self::FetchAndAdd { delta } => cell.fetch_add(delta, Ordering::SeqCst),
+/// The message that has it done elsewhere.
+pub(crate) const fn request(addr: GlobalAddr, atomic: Atomic) -> RackRequest {
+    match atomic {
+        Atomic::CompareAndSwap { expected, new } => {
+            RackRequest::CompareAndSwap { addr, expected, new }
         }
-    }
-
-    const fn request(self, addr: GlobalAddr) -> RackRequest {
-        match self {
-            Self::CompareAndSwap { expected, new } => {
-                RackRequest::CompareAndSwap { addr, expected, new }
-            }
-            Self::FetchAndAdd { delta } => RackRequest::FetchAndAdd { addr, delta },
-        }
+        Atomic::FetchAndAdd { delta } => RackRequest::FetchAndAdd { addr, delta },
     }
 }
 
 impl Thread {
     /// Carries the operation out once and returns the value before it.
+    #[inline]
     pub(crate) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        match self.window.change(addr, atomic) {
+            Some(before) => Ok(before),
+            None => self.atomic_anywhere(addr, atomic),
+        }
+    }
+
+    /// The same for a page that may not be known, be frozen, or lie in another rack.
+    #[cold]
+    fn atomic_anywhere(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
         if !addr.raw().is_multiple_of(8) {
             return Err(AccessError::Misaligned(addr));
         }
         let target = self.target(addr, 8)?;
-        let deadline = Instant::now() + self.connection.request_timeout();
+        let deadline = Deadline::after(self.connection.request_timeout());
+        let retries = Retries::within(self.connection.request_timeout());
         loop {
-            let done = match self.translate(&target)?.place {
+            let done = match self.translate(&target, Intent::Write)?.place {
                 Place::Local { frame, word } => match self.enter(frame, word, Intent::Write)? {
-                    Some(_guard) => {
+                    Some((_guard, _)) => {
                         let cell = self.window.cell(frame, target.offset);
                         Some(atomic.apply(cell.map_err(|_| DaemonError::Protocol)?))
                     }
                     None => None,
                 },
-                Place::Remote { .. } => self.atomic_remote(addr, atomic, deadline)?,
+                Place::Remote { .. } | Place::Copied { .. } => {
+                    self.atomic_remote(addr, atomic, &deadline)?
+                }
             };
             if let Some(before) = done {
                 return Ok(before);
             }
-            self.translations.remove(target.page);
-            if Instant::now() > deadline {
-                return Err(DaemonError::Unavailable.into());
+            self.forget(target.page);
+            if !retries.pause() {
+                return Err(self.page_busy(addr));
             }
         }
     }
@@ -75,20 +68,11 @@ impl Thread {
         &mut self,
         addr: GlobalAddr,
         atomic: Atomic,
-        deadline: Instant,
+        deadline: &Deadline<'_>,
     ) -> Result<Option<u64>, AccessError> {
-        let cell = self.calls.reserve(&self.connection)?;
-        let request = atomic.request(addr);
-        let posted = self.calls.post(&self.connection, cell, request, Route::Remote, deadline);
-        let posted = match posted {
-            Ok(posted) => posted,
-            Err(error) => {
-                self.calls.unreserve(cell);
-                return Err(error.into());
-            }
-        };
-        self.connection.ring_doorbell();
-        match self.calls.wait(&self.connection, posted, deadline)? {
+        let request = request(addr, atomic);
+        let posted = self.calls.post(&self.connection, request, Route::Remote, deadline)?;
+        match self.calls.wait(&self.connection, posted, deadline)?.outcome {
             Outcome::Answered(RackAnswer::Done(before)) => Ok(Some(before)),
             Outcome::Answered(RackAnswer::Moved) => Ok(None),
             Outcome::Answered(refusal) => Err(access_error(refusal, addr)),

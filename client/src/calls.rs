@@ -1,28 +1,69 @@
 //! One thread's calls to the daemon: posting, waiting, giving up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
-use rackpool_ring::request::Request;
-use rackpool_sync::{Spin, Turn, futex};
+use rackpool_ring::data::Block;
+use rackpool_ring::request::{Request, RequestRing};
+use rackpool_sync::{Patience, Turn, futex};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::DaemonError;
-use crate::connection::{Connection, Link};
+use crate::connection::{Connection, Link, lock};
+use crate::deadline::Deadline;
 
 /// How long a sleeping thread goes without looking at the link: its answer wakes it, the death of
 /// the daemon does not.
 const DOZE: Duration = Duration::from_millis(20);
-/// Looks before sleeping: about 20 us, the cost of one sleep.
+/// Looks before sleeping, at least and at most: about 10 and 15 us, what one sleep costs both sides. Less
+/// would not even wait for a daemon that looks at somebody else just now, or is interrupted.
+const LEAST: u32 = 300;
 const PAUSES: u32 = 400;
 const YIELDS: u32 = 12;
 
-/// A call that was posted.
-#[derive(Clone, Copy, Debug)]
+/// A call under way.
+#[derive(Debug)]
 pub(crate) struct Posted {
     cell: u8,
     route: Route,
+    call: u32,
+    /// The life of the daemon it was posted to.
+    life: u64,
+    /// Where its bytes are; given back when the daemon can't touch them any more.
+    block: Option<Block>,
+}
+
+/// The bytes of a call that was given up: its daemon may still be moving them. They are the
+/// client's, not the thread's, so that they come back whatever the thread does.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    thread: u16,
+    cell: u8,
+    call: u32,
+    life: u64,
+    block: Block,
+}
+
+impl Stray {
+    /// Whether the call was answered, or lost with its daemon.
+    fn is_settled(&self, connection: &Connection) -> bool {
+        let cells = connection.file.cells(self.thread).unwrap_or_default();
+        // A cell is used again only after its call was answered, so this one was if a later was.
+        let is_answered = |cell: &CallCell| cell.answered().wrapping_sub(self.call) < 1 << 31;
+        self.life != connection.life() || cells.get(usize::from(self.cell)).is_some_and(is_answered)
+    }
+}
+
+/// Gives those bytes of given-up calls back that nobody can touch any more.
+pub(crate) fn collect_strays(connection: &Connection) {
+    lock(&connection.strays).retain_mut(|stray| match stray {
+        Some(found) if found.is_settled(connection) => {
+            connection.give_back(stray.take().map(|stray| stray.block));
+            false
+        }
+        _ => true,
+    });
 }
 
 /// What became of a call.
@@ -34,32 +75,57 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// The call cells of one thread.
+/// A call that ended, with the bytes that it brought.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) block: Option<Block>,
+}
+
+/// The call cells of one thread slot.
 #[derive(Debug)]
 pub(crate) struct Calls {
     thread: u16,
     free: Vec<u8>,
-    /// Cells of calls that were given up. A living daemon may still write to them.
+    /// The number of the last call in each cell.
+    begun: [u32; CELLS_PER_THREAD],
+    /// Entries to be pushed together.
+    staged: Vec<Request>,
+    /// Calls that were given up. A living daemon may still answer them.
     abandoned: Vec<Posted>,
     /// The thread ends: it waits for a daemon that lives, and for none that has to come back.
     is_ending: bool,
+    patience: Patience,
 }
 
 impl Calls {
     pub(crate) fn new(thread: u16) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "16 cells")]
         let free = (0..CELLS_PER_THREAD as u8).rev().collect();
-        Self { thread, free, abandoned: Vec::new(), is_ending: false }
+        Self { free, ..Self::none(thread) }
     }
 
     /// No cells: what stands in the place of calls that were taken away.
     pub(crate) const fn none(thread: u16) -> Self {
-        Self { thread, free: Vec::new(), abandoned: Vec::new(), is_ending: true }
+        Self {
+            thread,
+            free: Vec::new(),
+            begun: [0; CELLS_PER_THREAD],
+            staged: Vec::new(),
+            abandoned: Vec::new(),
+            is_ending: false,
+            patience: Patience::new(LEAST, PAUSES, YIELDS),
+        }
     }
 
     /// From now on calls fail at once when the daemon is away.
     pub(crate) const fn end(&mut self) {
         self.is_ending = true;
+    }
+
+    /// Another thread uses them now.
+    pub(crate) const fn begin_anew(&mut self) {
+        self.is_ending = false;
     }
 
     fn waits_in_vain(&self, connection: &Connection) -> bool {
@@ -84,17 +150,13 @@ impl Calls {
         cells.get(usize::from(cell)).ok_or(DaemonError::Protocol)
     }
 
-    /// Takes a free cell, whose number also names the call's part of the data area.
+    /// Takes a free cell.
+    #[inline]
     pub(crate) fn reserve(&mut self, connection: &Connection) -> Result<u8, DaemonError> {
         if !self.is_available(connection) {
             return Err(DaemonError::Unavailable);
         }
         self.free.pop().ok_or(DaemonError::Unavailable)
-    }
-
-    /// Gives a cell back that no call was posted with.
-    pub(crate) fn unreserve(&mut self, cell: u8) {
-        self.free.push(cell);
     }
 
     /// Whether no call that was given up can still be carried out.
@@ -114,79 +176,195 @@ impl Calls {
         if self.abandoned.is_empty() {
             return;
         }
-        let mut waiting = std::mem::take(&mut self.abandoned);
-        waiting.retain(|posted| {
-            let cell = self.cell(connection, posted.cell);
-            let settled = cell.is_ok_and(|cell| cell.is_lost() || cell.answer().is_some());
-            if settled {
+        for posted in std::mem::take(&mut self.abandoned) {
+            let answered = self
+                .cell(connection, posted.cell)
+                .is_ok_and(|cell| cell.answer(posted.call).is_some());
+            if answered || posted.life != connection.life() {
                 self.free.push(posted.cell);
+            } else {
+                self.abandoned.push(posted);
             }
-            !settled
-        });
-        self.abandoned = waiting;
+        }
     }
 
-    /// Posts a request with a reserved cell. Waits while the ring is full.
-    pub(crate) fn post(
+    /// Prepares a call, to be posted by [`Self::flush`]. The block goes with it. Waits while the
+    /// daemon is away: what is prepared is for the one that serves now.
+    pub(crate) fn stage(
+        &mut self,
+        connection: &Connection,
+        request: RackRequest,
+        route: Route,
+        block: Option<Block>,
+        deadline: &Deadline<'_>,
+    ) -> Result<Posted, DaemonError> {
+        let served = self.wait_for_daemon(connection, deadline);
+        let cell = match served.and_then(|()| self.reserve(connection)) {
+            Ok(cell) => cell,
+            Err(error) => {
+                connection.give_back(block);
+                return Err(error);
+            }
+        };
+        let (posted, entry) = self.begin(connection, cell, request, route, block);
+        self.staged.push(entry);
+        Ok(posted)
+    }
+
+    /// Numbers a call.
+    #[inline]
+    fn begin(
         &mut self,
         connection: &Connection,
         cell: u8,
         request: RackRequest,
         route: Route,
-        deadline: Instant,
-    ) -> Result<Posted, DaemonError> {
-        if self.waits_in_vain(connection) {
-            return Err(DaemonError::Unavailable);
-        }
-        // What is posted between two daemons would be lost when the next one comes.
-        connection.wait_for_daemon(deadline)?;
-        let call = self.cell(connection, cell)?.begin();
+        block: Option<Block>,
+    ) -> (Posted, Request) {
+        let begun = &mut self.begun[usize::from(cell)];
+        // 0 is the number of no call: it is what a new cell says.
+        *begun = begun.wrapping_add(1).max(1);
         let (code, arguments) = request.to_words();
-        let entry = Request { code, cell, thread: self.thread, call, arguments };
+        let (call, life) = (*begun, connection.life());
+        let entry = Request { code, cell, thread: self.thread, call, life, arguments };
+        (Posted { cell, route, call, life, block }, entry)
+    }
+
+    /// Posts what is staged and wakes the daemon. Waits while the ring is full. After an error
+    /// none of it was posted.
+    pub(crate) fn flush(
+        &mut self,
+        connection: &Connection,
+        route: Route,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), DaemonError> {
+        let flushed = self.push(connection, &self.staged, route, deadline);
+        self.staged.clear();
+        flushed
+    }
+
+    #[inline]
+    fn push(
+        &self,
+        connection: &Connection,
+        entries: &[Request],
+        route: Route,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), DaemonError> {
+        self.wait_for_daemon(connection, deadline)?;
         let ring = connection.file.ring(route).map_err(|_| DaemonError::Protocol)?;
-        while ring.push(&entry).is_err() {
+        if ring.push(entries).is_err() {
+            Self::push_when_there_is_room(connection, &ring, entries, deadline)?;
+        }
+        connection.ring_doorbell();
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_when_there_is_room(
+        connection: &Connection,
+        ring: &RequestRing<'_>,
+        entries: &[Request],
+        deadline: &Deadline<'_>,
+    ) -> Result<(), DaemonError> {
+        while ring.push(entries).is_err() {
             connection.ring_doorbell();
             connection.check_link()?;
-            if Instant::now() > deadline {
+            if deadline.has_passed() {
                 return Err(DaemonError::Unavailable);
             }
             std::thread::yield_now();
         }
-        Ok(Posted { cell, route })
+        Ok(())
+    }
+
+    #[inline]
+    fn wait_for_daemon(
+        &self,
+        connection: &Connection,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), DaemonError> {
+        if self.waits_in_vain(connection) {
+            return Err(DaemonError::Unavailable);
+        }
+        connection.wait_for_daemon(deadline)
+    }
+
+    /// Takes a call back that was staged and not posted.
+    pub(crate) fn unstage(&mut self, connection: &Connection, mut posted: Posted) {
+        connection.give_back(posted.block.take());
+        self.free.push(posted.cell);
+    }
+
+    /// Posts one request.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        connection: &Connection,
+        request: RackRequest,
+        route: Route,
+        deadline: &Deadline<'_>,
+    ) -> Result<Posted, DaemonError> {
+        // First: the entry is for the daemon that serves now.
+        self.wait_for_daemon(connection, deadline)?;
+        let cell = self.reserve(connection)?;
+        let (posted, entry) = self.begin(connection, cell, request, route, None);
+        match self.push(connection, &[entry], route, deadline) {
+            Ok(()) => Ok(posted),
+            Err(error) => {
+                self.unstage(connection, posted);
+                Err(error)
+            }
+        }
     }
 
     /// Waits for the outcome of a call and frees its cell, or gives the call up.
+    #[inline]
     pub(crate) fn wait(
         &mut self,
         connection: &Connection,
         posted: Posted,
-        deadline: Instant,
-    ) -> Result<Outcome, DaemonError> {
+        deadline: &Deadline<'_>,
+    ) -> Result<Ended, DaemonError> {
         let cell = self.cell(connection, posted.cell)?;
-        let mut spin = Spin::new(PAUSES, YIELDS);
+        self.patience.begin();
         loop {
-            if let Some(answer) = cell.answer() {
-                return self.answered(posted, answer);
+            if let Some(answer) = cell.answer(posted.call) {
+                self.patience.end();
+                return self.answered(connection, posted, answer);
             }
-            if spin.turn() == Turn::Sleep {
-                break;
+            if self.patience.turn() == Turn::Sleep {
+                return self.wait_asleep(connection, cell, posted, deadline);
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_asleep(
+        &mut self,
+        connection: &Connection,
+        cell: &CallCell,
+        posted: Posted,
+        deadline: &Deadline<'_>,
+    ) -> Result<Ended, DaemonError> {
         loop {
-            let (word, seen) = cell.sleep_word();
-            if cell.will_sleep() {
-                futex::wait(word, seen, DOZE);
+            if cell.will_sleep(posted.call) && posted.life == connection.life() {
+                futex::wait(cell.sleep_word(), CallCell::ASLEEP, DOZE);
             }
-            if let Some(answer) = cell.answer() {
-                return self.answered(posted, answer);
+            cell.woke();
+            if let Some(answer) = cell.answer(posted.call) {
+                self.patience.end();
+                return self.answered(connection, posted, answer);
             }
-            if cell.is_lost() {
+            if posted.life != connection.life() {
                 self.free.push(posted.cell);
-                return Ok(Outcome::Lost);
+                return Ok(Ended { outcome: Outcome::Lost, block: posted.block });
             }
             let gone = connection.check_link();
             let in_vain = gone.is_err() || self.waits_in_vain(connection);
-            if in_vain || Instant::now() > deadline {
+            if in_vain || deadline.has_passed() {
                 self.give_up(connection, posted);
                 gone?;
                 return Err(DaemonError::Unavailable);
@@ -194,44 +372,56 @@ impl Calls {
         }
     }
 
-    fn answered(&mut self, posted: Posted, answer: Answer) -> Result<Outcome, DaemonError> {
+    #[inline]
+    fn answered(
+        &mut self,
+        connection: &Connection,
+        posted: Posted,
+        answer: Answer,
+    ) -> Result<Ended, DaemonError> {
         self.free.push(posted.cell);
-        RackAnswer::from_words(answer.status, answer.values)
-            .map(Outcome::Answered)
-            .ok_or(DaemonError::Protocol)
-    }
-
-    fn give_up(&mut self, connection: &Connection, posted: Posted) {
-        if connection.link() == Link::Closed {
-            self.free.push(posted.cell);
-        } else {
-            self.abandoned.push(posted);
+        match RackAnswer::from_words(answer.status, answer.values) {
+            Some(answer) => Ok(Ended { outcome: Outcome::Answered(answer), block: posted.block }),
+            None => {
+                connection.give_back(posted.block);
+                Err(DaemonError::Protocol)
+            }
         }
     }
 
+    fn give_up(&mut self, connection: &Connection, mut posted: Posted) {
+        if connection.link() == Link::Closed {
+            self.free.push(posted.cell);
+            return;
+        }
+        if let Some(block) = posted.block.take() {
+            let Posted { cell, call, life, .. } = posted;
+            let stray = Stray { thread: self.thread, cell, call, life, block };
+            lock(&connection.strays).push(Some(stray));
+        }
+        self.abandoned.push(posted);
+    }
+
     /// Asks once. All tries of one operation end at `overdue`.
+    #[inline]
     pub(crate) fn ask_once(
         &mut self,
         connection: &Connection,
         request: RackRequest,
         route: Route,
-        overdue: Instant,
+        overdue: &Deadline<'_>,
     ) -> Result<Outcome, DaemonError> {
-        let now = Instant::now();
-        if now > overdue {
+        if overdue.is_known_to_have_passed() {
             return Err(DaemonError::Unavailable);
         }
-        let deadline = overdue.min(now + connection.request_timeout());
-        let cell = self.reserve(connection)?;
-        let posted = match self.post(connection, cell, request, route, deadline) {
-            Ok(posted) => posted,
-            Err(error) => {
-                self.unreserve(cell);
-                return Err(error);
-            }
-        };
-        connection.ring_doorbell();
-        self.wait(connection, posted, deadline)
+        let deadline = overdue.within(connection.request_timeout());
+        let posted = self.post(connection, request, route, &deadline)?;
+        let outcome = self.wait(connection, posted, &deadline)?.outcome;
+        // Daemons that die one after the other answer nothing, and use up the time all the same.
+        if outcome == Outcome::Lost && overdue.has_passed() {
+            return Err(DaemonError::Unavailable);
+        }
+        Ok(outcome)
     }
 
     /// Asks and waits; asks again when the daemon died, until it has come back or is overdue.
@@ -244,7 +434,7 @@ impl Calls {
     ) -> Result<RackAnswer, DaemonError> {
         let overdue = connection.overdue();
         loop {
-            let outcome = self.ask_once(connection, request, route, overdue)?;
+            let outcome = self.ask_once(connection, request, route, &overdue)?;
             if let Outcome::Answered(answer) = outcome {
                 return Ok(answer);
             }

@@ -1,23 +1,31 @@
 //! What all threads of one client share: the mapped files and the state of the link to the
 //! daemon.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
-use rackpool_ring::client_file::ClientFile;
+use rackpool_ring::client_file::{ClientFile, DATA_BYTES};
+use rackpool_ring::data::{Block, DataRing};
+use rackpool_shm::cache;
+use rackpool_shm::delay::ExtraLatency;
+use rackpool_shm::machine::Machine;
+use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
 use rackpool_shm::{Mapping, OutOfBounds, ReadOnlyMapping};
+use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::{self, Barrier};
 use rackpool_sync::futex;
 use rackpool_wire::control::Resume;
 
-use crate::calls::Calls;
+use crate::calls::{Calls, Stray, collect_strays};
 use crate::control::{ControlStream, Welcome};
+use crate::deadline::Deadline;
 use crate::slots::ThreadSlots;
 use crate::{ClientOptions, DaemonError, OpenError};
 
@@ -50,20 +58,25 @@ pub(crate) enum Reopened {
 /// No timeout is longer: a point in time can be computed from it.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Bytes of the data ring that are used at least: some requests of the largest size.
+const LEAST_DATA: u64 = 256 << 10;
+
 /// Tells connections of this process apart, also when one takes another's place in memory.
-static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// One client of a rack.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Unique in this process, never 0.
-    pub(crate) id: u64,
+    pub(crate) id: NonZeroU64,
     pub(crate) options: ClientOptions,
     pub(crate) rack: RackId,
     pub(crate) page_size: PageSize,
     pub(crate) layout: MetadataLayout,
     /// What stands between announcing an access and looking at the page word.
     pub(crate) barrier: Barrier,
+    /// What an access takes longer because the memory is emulated.
+    pub(crate) latency: ExtraLatency,
     pub(crate) frames: Arc<Mapping>,
     pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) file: ClientFile,
@@ -73,8 +86,12 @@ pub(crate) struct Connection {
     doorbell: RwLock<OwnedFd>,
     slots: ThreadSlots,
     link: AtomicU8,
-    /// The daemon's life to which calls that are open now were posted.
+    /// The daemon's life to which calls are posted.
     incarnation: AtomicU64,
+    /// Which part of the client file's data ring is in use.
+    pub(crate) data: DataRing,
+    /// Blocks of it that wait for a daemon to be done with them.
+    pub(crate) strays: Mutex<Vec<Option<Stray>>>,
 }
 
 /// Takes a lock whose holder can't leave its contents half changed.
@@ -92,10 +109,13 @@ impl Connection {
 
     /// Maps what a daemon has passed.
     pub(crate) fn over(
-        options: ClientOptions,
+        mut options: ClientOptions,
         control: ControlStream,
         welcome: Welcome,
     ) -> Result<Self, OpenError> {
+        for timeout in [&mut options.request_timeout, &mut options.reconnect_timeout] {
+            *timeout = (*timeout).min(LONGEST);
+        }
         let protocol = |error: OutOfBounds| OpenError::Protocol(error.to_string());
         let geometry = read_superblock(&welcome.metadata, FileKind::Metadata)?;
         let client = read_superblock(&welcome.client_file, FileKind::Client)?;
@@ -109,6 +129,7 @@ impl Connection {
         let metadata =
             map_checked(&welcome.metadata, layout.bytes(), |f, n| ReadOnlyMapping::new(f, n))?;
         let frames = map_checked(&welcome.frames, frames_bytes, |f, n| Mapping::new(f, n))?;
+        frames.advise_huge();
         let file = map_checked(&welcome.client_file, ClientFile::bytes(threads), |f, n| {
             Mapping::new(f, n)
         })?;
@@ -119,8 +140,9 @@ impl Connection {
             Barrier::Full
         };
         Ok(Self {
-            id: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
+            id: NonZeroU64::MIN.saturating_add(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
             barrier,
+            latency: ExtraLatency::noted_in(&metadata).map_err(protocol)?,
             rack: welcome.rack,
             page_size: geometry.page_size,
             layout,
@@ -134,6 +156,8 @@ impl Connection {
             slots: ThreadSlots::new(threads),
             link: AtomicU8::new(Link::Up as u8),
             incarnation: AtomicU64::new(incarnation),
+            strays: Mutex::default(),
+            data: DataRing::new(cache::io_share().clamp(LEAST_DATA, DATA_BYTES)),
             options,
         })
     }
@@ -144,9 +168,7 @@ impl Connection {
         let threads = self.options.threads;
         let mut control = ControlStream::connect(&self.options.socket)?;
         let incarnation = incarnation(&self.metadata)?;
-        if self.incarnation.swap(incarnation, Ordering::AcqRel) != incarnation {
-            self.lose_calls();
-        }
+        self.daemon_changed(incarnation);
         let welcome = control.hello(threads, Some(resume))?;
         let Welcome { client, memory, doorbell, .. } = welcome;
         if client != self.client || memory != self.memory {
@@ -158,6 +180,8 @@ impl Connection {
         *self.doorbell.write().unwrap_or_else(PoisonError::into_inner) = doorbell;
         *lock(&self.control) = Some(control);
         self.set_link(Link::Up);
+        // Somebody may just have rung the bell that the daemon no longer listens to.
+        self.ring_doorbell();
         Ok(Reopened::Served)
     }
 
@@ -169,19 +193,48 @@ impl Connection {
         }
     }
 
-    /// Declares all calls lost that have no answer. Only between two lives of the daemon: the one
-    /// is over, in the next it does not serve this client before it has come back.
-    pub(crate) fn lose_calls(&self) {
+    /// The daemon's life to which calls are posted now.
+    pub(crate) fn life(&self) -> u64 {
+        // SYNC: pairs with the swap in `daemon_changed`.
+        self.incarnation.load(Ordering::Acquire)
+    }
+
+    /// Calls without an answer that were posted to an earlier life than this one are lost from now
+    /// on: a daemon drops what was posted to another.
+    pub(crate) fn daemon_changed(&self, incarnation: u64) {
+        // SYNC: pairs with the load in `life`.
+        if self.incarnation.swap(incarnation, Ordering::AcqRel) == incarnation {
+            return;
+        }
+        // SYNC: pairs with the fence in `CallCell::will_sleep`: the sleeper is seen here, or the
+        // new life there.
+        fence(Ordering::SeqCst);
         for thread in 0..self.file.threads() {
             for cell in self.file.cells(thread).unwrap_or_default() {
-                if cell.lose() {
-                    futex::wake_all(cell.sleep_word().0);
+                if cell.rouse() {
+                    futex::wake_all(cell.sleep_word());
                 }
             }
         }
     }
 
+    /// Takes a block of the data ring; `None` while there is none.
+    pub(crate) fn take_block(&self, bytes: u64) -> Option<Block> {
+        self.data.take(bytes).or_else(|| {
+            collect_strays(self);
+            self.data.take(bytes)
+        })
+    }
+
+    /// Gives a block of the data ring back.
+    pub(crate) fn give_back(&self, block: Option<Block>) {
+        if let Some(block) = block {
+            self.data.give_back(block);
+        }
+    }
+
     /// The state of the link.
+    #[inline]
     pub(crate) fn link(&self) -> Link {
         match self.link.load(Ordering::Acquire) {
             0 => Link::Up,
@@ -210,10 +263,16 @@ impl Connection {
     }
 
     /// Waits until a daemon serves this client.
-    pub(crate) fn wait_for_daemon(&self, deadline: Instant) -> Result<(), DaemonError> {
+    #[inline]
+    pub(crate) fn wait_for_daemon(&self, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
+        if self.link() == Link::Up { Ok(()) } else { self.wait_until_served(deadline) }
+    }
+
+    #[cold]
+    fn wait_until_served(&self, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
         while self.link() != Link::Up {
             self.check_link()?;
-            if Instant::now() > deadline {
+            if deadline.has_passed() {
                 return Err(DaemonError::Unavailable);
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -222,12 +281,10 @@ impl Connection {
     }
 
     /// Wakes the daemon if it sleeps. Called after a request has been pushed.
+    #[inline]
     pub(crate) fn ring_doorbell(&self) {
-        // SYNC: pairs with the fence in `go_to_sleep`: either the daemon sees the request before
-        // it sleeps, or it is seen asleep here.
-        fence(Ordering::SeqCst);
-        let asleep = self.metadata.load(Superblock::SLEEPING_OFFSET & !7).unwrap_or(1) & 1;
-        if asleep == 1 {
+        let flag = || self.metadata.load(Superblock::SLEEPING_OFFSET & !7);
+        if SleepFlag::must_ring(|| flag().unwrap_or(1) & 1 == 1) {
             let doorbell = self.doorbell.read().unwrap_or_else(PoisonError::into_inner);
             // A full counter wakes as well; a dead daemon is noticed by the keeper.
             let _ = rustix::io::write(&*doorbell, &1_u64.to_le_bytes());
@@ -235,7 +292,7 @@ impl Connection {
     }
 
     /// Takes a thread slot.
-    pub(crate) fn take_thread(&self) -> Result<u16, DaemonError> {
+    pub(crate) fn take_thread(&self) -> Result<Calls, DaemonError> {
         self.check_link()?;
         self.slots.take(self).ok_or(DaemonError::TooManyThreads(self.file.threads()))
     }
@@ -258,15 +315,14 @@ impl Connection {
     }
 
     /// How long an answer may take.
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.options.request_timeout.min(LONGEST)
+    pub(crate) const fn request_timeout(&self) -> Duration {
+        self.options.request_timeout
     }
 
     /// When an operation that starts now fails for good, however often the daemon comes back and
     /// dies again: it may be away for a while, and then take its time.
-    pub(crate) fn overdue(&self) -> Instant {
-        let away = self.options.reconnect_timeout.min(LONGEST);
-        Instant::now() + away + self.request_timeout()
+    pub(crate) fn overdue(&self) -> Deadline<'static> {
+        Deadline::after(self.options.reconnect_timeout + self.options.request_timeout)
     }
 }
 
@@ -283,6 +339,10 @@ fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutOfBoun
 
 fn file_len(file: &OwnedFd) -> Result<u64, OpenError> {
     let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() {
+        // CXL memory as a device, whose file has no length.
+        return Ok(device_bytes(file, &Machine::here()).unwrap_or(0));
+    }
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 

@@ -79,9 +79,18 @@ pub enum AccessError {
     /// The home rack of the address does not answer.
     #[error("{} does not answer: its daemon is down or cut off; start it again", .0)]
     RackUnavailable(RackId),
+    /// The page of the address was on its way between racks, or not where it was said to be, for as
+    /// long as a request waits.
+    #[error("the page of {0} moves and could not be reached, last at {1}: try again")]
+    PageBusy(GlobalAddr, RackId),
     /// The home rack's daemon died during an atomic operation, which may or may not have happened.
     #[error("{} died during the operation: it may or may not have happened; read the value to know", .0)]
     Indeterminate(RackId),
+    /// It is no draft of this pool that waits to be published.
+    #[error(
+        "{0} is no draft that can be published: it was published, or is in doubt, or of another pool"
+    )]
+    NotADraft(GlobalAddr),
     /// The daemon of the own rack does not answer.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -143,6 +152,12 @@ pub enum AllocError {
         /// Free ones of them.
         pool_free: u64,
     },
+    /// The thread has as many unfinished drafts as it can have.
+    #[error("this thread has 16 drafts: publish or finish some")]
+    TooManyDrafts,
+    /// The word that an object was to be taken out of could not be swapped.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// The daemon of the own rack does not answer.
     #[error(transparent)]
     Daemon(#[from] DaemonError),

@@ -1,13 +1,14 @@
 //! Freeing: into the thread's magazines, or back to the daemon.
 
 use rackpool_model::{GlobalAddr, SizeClass};
+use rackpool_ring::magazines::{Kept, capacity};
+use rackpool_shm::access::Intent;
 use rackpool_shm::metadata::PageUse;
-use rackpool_sync::atomic::Ordering;
 
-use crate::cache::capacity;
+use crate::deadline::Retries;
 use crate::thread::{Target, Thread};
 use crate::translation::{Place, Translation};
-use crate::{AccessError, DaemonError, FreeError};
+use crate::{AccessError, FreeError};
 
 /// Objects at least this large go back to the daemon at once when they belong to another rack.
 const PROMPT_BYTES: u64 = 4096;
@@ -15,35 +16,74 @@ const PROMPT_BYTES: u64 = 4096;
 impl Thread {
     /// Takes an object back.
     pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
+        self.free_noting(addr, None)
+    }
+
+    /// Takes an object back; the draft record that speaks of it ends right after the object is
+    /// noted, with nothing in between.
+    #[inline]
+    pub(crate) fn free_noting(
+        &mut self,
+        addr: GlobalAddr,
+        record: Option<u8>,
+    ) -> Result<(), FreeError> {
+        match self.window.in_use(addr) {
+            Some(class) => self.keep(addr, class, record),
+            None => self.free_anywhere(addr, record),
+        }
+    }
+
+    /// The same for an object that is not small, or in a page that is not known, not there any
+    /// more, or in another rack.
+    #[cold]
+    fn free_anywhere(&mut self, addr: GlobalAddr, record: Option<u8>) -> Result<(), FreeError> {
         let target = self.target(addr, 1)?;
-        // Where a page lies may have changed since it was remembered, what it is used for too if
-        // it was freed and allocated anew: an object is only taken back on fresh knowledge.
-        let mut translation = self.translate_for_free(&target)?;
-        if let Place::Local { frame, word } = translation.place
-            && self.window.look(frame) != Some(word)
-        {
-            self.translations.remove(target.page);
-            translation = self.translate_for_free(&target)?;
+        let retries = Retries::within(self.connection.request_timeout());
+        loop {
+            // Where a page lies may have changed since it was remembered, what it is used for too if
+            // it was freed and allocated anew: an object is only taken back on fresh knowledge.
+            let mut translation = self.translate_for_free(&target)?;
+            if !self.is_there(&translation) {
+                self.forget(target.page);
+                translation = self.translate_for_free(&target)?;
+            }
+            let mut class = self.class_at(&target, &translation);
+            if class.is_err() && !matches!(translation.place, Place::Local { .. }) {
+                self.forget(target.page);
+                translation = self.translate_for_free(&target)?;
+                class = self.class_at(&target, &translation);
+            }
+            let Some(class) = class? else { return self.give_back(addr, true, record) };
+            let Place::Local { .. } = translation.place else {
+                return self.give_back(addr, class.bytes() >= PROMPT_BYTES, record);
+            };
+            let checked = self.check_allocated(addr, &translation, class);
+            // The bits were this page's if it is there now: else another one's may have been looked at.
+            if !self.is_there(&translation) {
+                self.forget(target.page);
+                if !retries.pause() {
+                    return Err(FreeError::Access(self.page_busy(addr)));
+                }
+                continue;
+            }
+            checked?;
+            if capacity(usize::from(class.index())) == 0 {
+                return self.give_back(addr, true, record);
+            }
+            return self.keep(addr, class, record);
         }
-        let mut class = self.class_at(&target, &translation);
-        if class.is_err() && matches!(translation.place, Place::Remote { .. }) {
-            self.translations.remove(target.page);
-            translation = self.translate_for_free(&target)?;
-            class = self.class_at(&target, &translation);
+    }
+
+    /// Whether a page of this rack has the word that was said of it.
+    fn is_there(&self, translation: &Translation) -> bool {
+        match translation.place {
+            Place::Local { frame, word } => self.window.look(frame) == Some(word),
+            Place::Remote { .. } | Place::Copied { .. } => true,
         }
-        let Some(class) = class? else { return self.give_back(addr, true) };
-        let Place::Local { .. } = translation.place else {
-            return self.give_back(addr, class.bytes() >= PROMPT_BYTES);
-        };
-        self.check_allocated(addr, &translation, class)?;
-        if capacity(class) == 0 {
-            return self.give_back(addr, true);
-        }
-        self.keep(addr, class)
     }
 
     fn translate_for_free(&mut self, target: &Target) -> Result<Translation, FreeError> {
-        self.translate(target).map_err(|error| match error {
+        self.translate(target, Intent::Read).map_err(|error| match error {
             AccessError::NotAllocated(addr) => FreeError::NotAllocated(addr),
             other => other.into(),
         })
@@ -90,22 +130,30 @@ impl Thread {
         }
     }
 
-    /// Puts a local object into its magazine.
-    fn keep(&mut self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
-        let index = usize::from(class.index());
-        let count = self.magazines.counts[index];
-        let access = |error: DaemonError| FreeError::Access(error.into());
-        let slot = self.slot().map_err(access)?;
-        let held = &slot.magazines[index][..usize::from(count)];
-        if held.iter().any(|cell| cell.load(Ordering::Relaxed) == addr.raw()) {
-            return Err(FreeError::NotAllocated(addr));
+    /// Puts a local object that is in use into its magazine.
+    fn keep(
+        &mut self,
+        addr: GlobalAddr,
+        class: SizeClass,
+        record: Option<u8>,
+    ) -> Result<(), FreeError> {
+        let class = usize::from(class.index());
+        loop {
+            match self.magazines.keep(class, addr.raw()) {
+                Kept::Noted => break,
+                Kept::Twice => return Err(FreeError::NotAllocated(addr)),
+                Kept::Full => {
+                    let drained = self.drain_magazine(class, capacity(class) / 2);
+                    drained.map_err(|error| FreeError::Access(error.into()))?;
+                }
+            }
         }
-        if count < capacity(class) {
-            slot.magazines[index][usize::from(count)].store(addr.raw(), Ordering::Release);
-            self.magazines.counts[index] = count + 1;
-            return Ok(());
+        if let Some(record) = record {
+            self.end_record(record);
         }
-        self.drain_magazine(class, capacity(class) / 2).map_err(access)?;
-        self.keep(addr, class)
+        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

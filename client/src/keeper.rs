@@ -29,6 +29,8 @@ fn keep(weak: &Weak<Connection>) {
             Link::Up => {
                 if watch_for_end(connection)
                     && let Some(connection) = weak.upgrade()
+                    // A pool that is being closed shuts its own socket.
+                    && connection.link() == Link::Up
                 {
                     tracing::warn!("{}: the daemon is gone, looking for it", connection.rack);
                     connection.set_link(Link::Down);

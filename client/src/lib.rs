@@ -24,11 +24,14 @@
 //! linearizable across racks. `docs/SEMANTICS.md` has every promise and the test that holds it.
 #![forbid(unsafe_code)]
 
+mod atomic_batch;
 mod atomics;
 mod cache;
 mod calls;
 mod connection;
 mod control;
+mod deadline;
+mod draft;
 mod error;
 mod free;
 mod keeper;
@@ -45,8 +48,9 @@ mod thread;
 mod transfer;
 mod translation;
 
+pub use draft::{Draft, Link, Terms};
 pub use error::{AccessError, AllocError, DaemonError, FreeError, OpenError, RootError};
 pub use options::ClientOptions;
-pub use pool::{Pool, ReadRequest, WriteRequest};
+pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId};
 pub use rackpool_wire::control::RackStatus;

@@ -39,7 +39,7 @@ impl ClientOptions {
     }
 
     /// How many threads can use the pool at the same time: 1 to 512, 64 unless set. Each takes
-    /// up to 272 KiB of shared memory, only once it is used.
+    /// 18 KiB of shared memory, only once it is used; all together share up to 4 MiB.
     #[must_use]
     pub const fn threads(mut self, threads: u16) -> Self {
         self.threads = threads;

@@ -1,10 +1,14 @@
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use rackpool_model::SizeClass;
+use rackpool_ring::magazines;
 use rackpool_shm::access::Intent;
+use rackpool_shm::window::{self, Atomic};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus};
 
-use crate::atomics::Atomic;
+use crate::atomic_batch::Wanted;
 use crate::connection::{Connection, Link, lock};
 use crate::thread::Thread;
 use crate::transfer::Bytes;
@@ -20,7 +24,7 @@ use crate::{
 /// belongs to the pool, not to the program that allocated it.
 #[derive(Debug)]
 pub struct Pool {
-    id: u64,
+    id: NonZeroU64,
     connection: Arc<Connection>,
 }
 
@@ -42,8 +46,20 @@ pub struct WriteRequest<'a> {
     pub from: &'a [u8],
 }
 
-/// Accesses of a batch that are fetched ahead: about as many as a core has misses under way.
-const AHEAD: usize = 16;
+/// One swap of [`Pool::compare_and_swap_batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompareAndSwap {
+    /// The 8 bytes; aligned.
+    pub addr: GlobalAddr,
+    /// What must be there (little endian).
+    pub expected: u64,
+    /// What shall be there.
+    pub new: u64,
+}
+
+/// Accesses of a batch that are fetched ahead. More than a core has misses under way, so that there
+/// is always a next one: measured, docs/benchmarking.md.
+const AHEAD: usize = 32;
 
 thread_local! {
     /// The pools this thread uses. Almost always one.
@@ -77,17 +93,13 @@ impl Pool {
         self.connection.page_size.bytes()
     }
 
-    /// The hot path: asks this thread's state, if it has one for this pool at hand.
-    #[inline]
-    fn hit(&self, work: impl FnOnce(&Thread) -> bool) -> bool {
-        THREADS.with(|threads| match threads.try_borrow() {
-            Ok(threads) => threads.first().is_some_and(|t| t.id == self.id && work(t)),
-            Err(_) => false,
-        })
+    /// The connection's, which its threads carry.
+    pub(crate) const fn id(&self) -> NonZeroU64 {
+        self.id
     }
 
     #[inline]
-    fn with<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
         THREADS.with_borrow_mut(|threads| match threads.first_mut() {
             Some(first) if first.id == self.id => Ok(work(first)),
             _ => {
@@ -109,6 +121,7 @@ impl Pool {
             }
         };
         threads.swap(0, index);
+        threads[0].bring_to_front();
         Ok(())
     }
 
@@ -124,7 +137,16 @@ impl Pool {
     /// assert_eq!(addr.raw() % 4096, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn alloc(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
+        match magazines::take(self.id, SizeClass::index_for(bytes)) {
+            Some(object) => Ok(GlobalAddr::from_raw(object)),
+            None => self.alloc_any(bytes),
+        }
+    }
+
+    #[cold]
+    fn alloc_any(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
         self.with(|thread| thread.alloc(bytes))?
     }
 
@@ -133,7 +155,18 @@ impl Pool {
     /// Freeing twice is found where that is possible without a message for each object: by this
     /// thread while it keeps the object for reuse, and by the object's home for all others. When
     /// frees travel together, a double one among them is logged instead of returned.
+    #[inline]
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
+        if let Some(class) = window::in_use(self.id, addr)
+            && magazines::keep(self.id, usize::from(class.index()), addr.raw())
+        {
+            return Ok(());
+        }
+        self.free_any(addr)
+    }
+
+    #[cold]
+    fn free_any(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         self.with(|thread| thread.free(addr)).map_err(AccessError::from)?
     }
 
@@ -142,7 +175,7 @@ impl Pool {
     /// 1, 2, 4 or 8 bytes at an aligned address are read in one piece.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if self.hit(|thread| thread.read_hit(addr, into)) {
+        if window::read(self.id, addr, into) {
             return Ok(());
         }
         self.read_any(addr, into)
@@ -150,6 +183,9 @@ impl Pool {
 
     #[cold]
     fn read_any(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
+        if window::read_detour(self.id, addr, into) {
+            return Ok(());
+        }
         self.with(|thread| thread.transfer(addr, Bytes::Read(into)))?
     }
 
@@ -158,7 +194,7 @@ impl Pool {
     /// 1, 2, 4 or 8 bytes at an aligned address are written in one piece.
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if self.hit(|thread| thread.write_hit(addr, from)) {
+        if window::write(self.id, addr, from) {
             return Ok(());
         }
         self.write_any(addr, from)
@@ -166,6 +202,9 @@ impl Pool {
 
     #[cold]
     fn write_any(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
+        if window::write_detour(self.id, addr, from) {
+            return Ok(());
+        }
         self.with(|thread| thread.transfer(addr, Bytes::Write(from)))?
     }
 
@@ -186,14 +225,14 @@ impl Pool {
     pub fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), AccessError> {
         self.with(|thread| {
             for read in reads.iter().take(AHEAD) {
-                thread.prefetch(read.addr, Intent::Read);
+                thread.window.prefetch(read.addr, Intent::Read);
             }
             for index in 0..reads.len() {
                 if let Some(later) = reads.get(index + AHEAD) {
-                    thread.prefetch(later.addr, Intent::Read);
+                    thread.window.prefetch(later.addr, Intent::Read);
                 }
                 let read = &mut reads[index];
-                if !thread.read_hit(read.addr, read.into) {
+                if !thread.window.read(read.addr, read.into) {
                     let left = reads[index..].iter_mut();
                     return thread.transfer_batch(
                         left.map(|read| (read.addr, Bytes::Read(&mut *read.into))),
@@ -213,8 +252,24 @@ impl Pool {
         self.with(|thread| thread.transfer_batch(transfers))?
     }
 
+    /// A hint: what is at `addr` will be read soon. As far as it is in this rack it begins to come into
+    /// the processor's cache; the rest of it nobody waits for.
+    #[inline]
+    pub fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
+        const LINE: usize = 64;
+        // A hint that can't be followed is none.
+        let _ = self.with(|thread| {
+            let first = addr.raw() & !(LINE as u64 - 1);
+            let end = addr.raw().saturating_add(bytes as u64);
+            for line in (first..end).step_by(LINE) {
+                thread.window.prefetch(GlobalAddr::from_raw(line), Intent::Read);
+            }
+        });
+    }
+
     /// Whether `addr` lies in the rack this pool is used from, so that reading it costs a memory
-    /// access and no round trip. True now; pages may move.
+    /// access and no round trip. Pages may move: this is what the calling thread knows, which is true
+    /// after each of its accesses to the page.
     pub fn is_local(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
         self.with(|thread| thread.is_local(addr))?
     }
@@ -224,13 +279,13 @@ impl Pool {
     pub fn write_batch(&self, writes: &[WriteRequest<'_>]) -> Result<(), AccessError> {
         self.with(|thread| {
             for write in writes.iter().take(AHEAD) {
-                thread.prefetch(write.addr, Intent::Write);
+                thread.window.prefetch(write.addr, Intent::Write);
             }
             for (index, write) in writes.iter().enumerate() {
                 if let Some(later) = writes.get(index + AHEAD) {
-                    thread.prefetch(later.addr, Intent::Write);
+                    thread.window.prefetch(later.addr, Intent::Write);
                 }
-                if !thread.write_hit(write.addr, write.from) {
+                if !thread.window.write(write.addr, write.from) {
                     let left = writes[index..].iter();
                     return thread
                         .transfer_batch(left.map(|write| (write.addr, Bytes::Write(write.from))));
@@ -252,19 +307,64 @@ impl Pool {
     /// assert_eq!(pool.compare_and_swap(counter, 0, 6)?, 5, "refused");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn compare_and_swap(
         &self,
         addr: GlobalAddr,
         expected: u64,
         new: u64,
     ) -> Result<u64, AccessError> {
-        self.with(|thread| thread.atomic(addr, Atomic::CompareAndSwap { expected, new }))?
+        self.atomic(addr, Atomic::CompareAndSwap { expected, new })
+    }
+
+    /// Several compare-and-swaps, in any order; returns what was there before each, in the order of
+    /// `requests`. Those of other racks share their round trips. After an error each of them may or
+    /// may not have been done.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, CompareAndSwap, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (a, b) = (pool.alloc(8)?, pool.alloc(8)?);
+    /// let before = pool.compare_and_swap_batch(&[
+    ///     CompareAndSwap { addr: a, expected: 0, new: 1 },
+    ///     CompareAndSwap { addr: b, expected: 0, new: 1 },
+    /// ])?;
+    /// assert_eq!(before.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compare_and_swap_batch(
+        &self,
+        requests: &[CompareAndSwap],
+    ) -> Result<Vec<u64>, AccessError> {
+        let mut batch: Vec<Wanted> = requests
+            .iter()
+            .map(|request| {
+                let CompareAndSwap { addr, expected, new } = *request;
+                Wanted { addr, atomic: Atomic::CompareAndSwap { expected, new }, before: 0 }
+            })
+            .collect();
+        self.with(|thread| thread.atomic_batch(&mut batch))??;
+        Ok(batch.iter().map(|wanted| wanted.before).collect())
     }
 
     /// Adds `delta` (wrapping) to the 8 bytes (little endian) at `addr` and returns what they were.
     /// `addr` must be aligned to 8 bytes. Linearizable across racks.
+    #[inline]
     pub fn fetch_and_add(&self, addr: GlobalAddr, delta: u64) -> Result<u64, AccessError> {
-        self.with(|thread| thread.atomic(addr, Atomic::FetchAndAdd { delta }))?
+        self.atomic(addr, Atomic::FetchAndAdd { delta })
+    }
+
+    #[inline]
+    fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        match window::change(self.id, addr, atomic) {
+            Some(before) => Ok(before),
+            None => self.atomic_any(addr, atomic),
+        }
+    }
+
+    #[cold]
+    fn atomic_any(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        self.with(|thread| thread.atomic(addr, atomic))?
     }
 
     /// The address stored under `name` (1 to 255 bytes), which the whole pool shares.
@@ -300,9 +400,15 @@ impl Pool {
     /// The figures of the own rack.
     pub fn rack_status(&self) -> Result<RackStatus, DaemonError> {
         match self.ask(&ControlRequest::RackStatus)? {
-            ControlReply::RackStatus(status) => Ok(status),
+            ControlReply::RackStatus(status) => Ok(*status),
             _ => Err(DaemonError::Protocol),
         }
+    }
+
+    /// Sends the daemon a request that it answers at once, the way that all requests to it go, and
+    /// waits for the answer: how long that takes is what a miss costs at least.
+    pub fn ping(&self) -> Result<(), DaemonError> {
+        self.with(Thread::ping)?
     }
 
     fn ask(&self, request: &ControlRequest) -> Result<ControlReply, DaemonError> {
@@ -331,6 +437,9 @@ impl Drop for Pool {
         let _ = THREADS.try_with(|threads| {
             if let Ok(mut threads) = threads.try_borrow_mut() {
                 threads.retain(|thread| !ours(thread));
+                if let Some(first) = threads.first() {
+                    first.bring_to_front();
+                }
             }
         });
         self.connection.close();

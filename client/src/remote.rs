@@ -1,22 +1,29 @@
-//! Transfers to and from another rack, through the daemon's remote ring: up to 16 pieces of up to
-//! 16 KiB on the way at a time, each with its own part of the thread's data area.
+//! Transfers to and from another rack, through the two-level ring: up to 16 pieces of up to 64 KiB
+//! on the way at a time, each with its own block of the data ring.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rackpool_model::RackId;
-use rackpool_ring::client_file::{CELLS_PER_THREAD, DATA_BYTES, Route};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
+use rackpool_shm::access::Intent;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::calls::{Outcome, Posted};
+use crate::calls::{Ended, Outcome, Posted};
+use crate::deadline::{Deadline, Retries};
 use crate::thread::{Thread, access_error};
 use crate::transfer::Bytes;
 use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
-/// Bytes of one piece.
-#[expect(clippy::cast_possible_truncation, reason = "16 KiB")]
-const PIECE: usize = DATA_BYTES as usize / CELLS_PER_THREAD;
+/// Bytes of one piece, at most: long enough that its request costs little beside it.
+const PIECE: usize = 64 << 10;
+
+/// Pieces that find no room are halved down to this (bytes).
+const SHORT_PIECE: usize = 4 << 10;
+
+/// What every fabric moves whole where it is aligned: some move less byte by byte (soft-RoCE).
+const WORD: u64 = 8;
 
 /// Bytes a second below which a transfer counts as stuck: large ones get more time than small ones.
 const SLOWEST: usize = 16 << 20;
@@ -37,10 +44,16 @@ struct Piece {
     len: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+impl Piece {
+    const fn halves(self) -> (Self, Self) {
+        let len = self.len / 2;
+        (Self { len, ..self }, Self { start: self.start + len, len: self.len - len, ..self })
+    }
+}
+
+#[derive(Debug)]
 struct OnTheWay {
     piece: Piece,
-    cell: u8,
     posted: Posted,
 }
 
@@ -60,14 +73,15 @@ impl Thread {
         let mut next = Some(Piece { transfer: 0, start: 0, len: 0 });
         let bytes: usize = transfers.iter().map(|transfer| transfer.bytes.len()).sum();
         let copying = Duration::from_secs((bytes / SLOWEST) as u64);
-        let deadline = Instant::now() + self.connection.request_timeout() + copying;
+        let patience = self.connection.request_timeout() + copying;
+        let (deadline, retries) = (Deadline::after(patience), Retries::within(patience));
         while let Some(piece) = next {
-            next = match self.round(transfers, piece, deadline) {
+            next = match self.round(transfers, piece, &deadline) {
                 Ok(()) => None,
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Again(piece)) => {
-                    if Instant::now() > deadline {
-                        return Err(DaemonError::Unavailable.into());
+                    if !retries.pause() {
+                        return Err(self.page_busy(transfers[piece.transfer].addr));
                     }
                     self.find_again(transfers, piece)?
                 }
@@ -76,8 +90,8 @@ impl Thread {
         Ok(())
     }
 
-    /// The page of a piece was not where it was thought to be. If it is in this rack now, the
-    /// rest of its transfer is done here. Returns where to go on.
+    /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this rack
+    /// now, the rest of its transfer is done here. Returns where to go on.
     fn find_again(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -90,9 +104,16 @@ impl Thread {
             .map_err(|_| AccessError::InvalidAddress(transfer.addr))?;
         let rest = transfer.bytes.len() - piece.start;
         let target = self.target(addr, rest)?;
-        self.translations.remove(target.page);
-        let found = self.translate(&target)?;
-        let Place::Local { .. } = found.place else { return Ok(Some(piece)) };
+        self.forget(target.page);
+        let found = self.translate(&target, transfer.bytes.intent())?;
+        let here = match found.place {
+            Place::Local { .. } => true,
+            Place::Copied { .. } => transfer.bytes.intent() == Intent::Read,
+            Place::Remote { .. } => false,
+        };
+        if !here {
+            return Ok(Some(piece));
+        }
         self.transfer(addr, transfer.bytes.part(piece.start, rest))?;
         let transfer = piece.transfer + 1;
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
@@ -103,32 +124,50 @@ impl Thread {
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         from: Piece,
-        deadline: Instant,
+        deadline: &Deadline<'_>,
     ) -> Result<(), Stop> {
         self.batch += 1;
         let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
-        let mut pieces = pieces(transfers, from).into_iter().peekable();
+        let mut pieces = VecDeque::from(pieces(transfers, from));
         loop {
-            let mut posted_any = false;
+            let before = on_the_way.len();
             while stopped.is_none() && self.calls.is_available(&self.connection) {
-                let Some(piece) = pieces.next() else { break };
-                match self.post_piece(transfers, piece, deadline) {
-                    Ok(posted) => on_the_way.push_back(posted),
+                let Some(piece) = pieces.front().copied() else { break };
+                match self.stage_piece(transfers, piece, deadline) {
+                    Ok(Some(posted)) => on_the_way.push_back(OnTheWay { piece, posted }),
+                    Ok(None) => break,
                     Err(error) => stopped = Some(Stop::Failed(error)),
                 }
-                posted_any = true;
+                pieces.pop_front();
             }
-            if posted_any {
-                self.connection.ring_doorbell();
+            if on_the_way.len() > before
+                && let Err(error) = self.calls.flush(&self.connection, Route::Remote, deadline)
+            {
+                for staged in on_the_way.drain(before..) {
+                    self.calls.unstage(&self.connection, staged.posted);
+                }
+                stopped.get_or_insert(Stop::Failed(error.into()));
             }
             let Some(oldest) = on_the_way.pop_front() else {
-                match (stopped, pieces.peek()) {
+                match (stopped.take(), pieces.front().copied()) {
                     (Some(stop), _) => return Err(stop),
                     (None, None) => return Ok(()),
-                    // Every cell of this thread waits for an answer that does not come.
-                    (None, Some(_)) => return Err(Stop::Failed(DaemonError::Unavailable.into())),
+                    // Other threads have the data ring, where a short block is found sooner than
+                    // a long one; or the cells of this one wait for answers that do not come.
+                    (None, Some(piece)) if !deadline.has_passed() => {
+                        if piece.len > SHORT_PIECE {
+                            let (first, second) = piece.halves();
+                            pieces[0] = second;
+                            pieces.push_front(first);
+                        }
+                        std::thread::yield_now();
+                    }
+                    (None, Some(_)) => {
+                        return Err(Stop::Failed(DaemonError::Unavailable.into()));
+                    }
                 }
+                continue;
             };
             let outcome = self.collect(transfers, oldest, deadline);
             if let (Err(stop), None) = (outcome, &stopped) {
@@ -137,62 +176,83 @@ impl Thread {
         }
     }
 
-    fn post_piece(
+    /// Prepares a piece; `None` while the data ring has no room for it.
+    fn stage_piece(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         piece: Piece,
-        deadline: Instant,
-    ) -> Result<OnTheWay, AccessError> {
-        let cell = self.calls.reserve(&self.connection)?;
+        deadline: &Deadline<'_>,
+    ) -> Result<Option<Posted>, AccessError> {
         let transfer = &mut transfers[piece.transfer];
-        let posted = (|| {
-            let addr = transfer.addr.add(piece.start as u64).map_err(|_| DaemonError::Protocol)?;
-            let data = u64::from(cell) * PIECE as u64;
-            let len = piece.len as u64;
-            let batch = self.batch;
-            let request = match transfer.bytes.part(piece.start, piece.len) {
-                Bytes::Read(_) => RackRequest::Read { addr, len, data, batch },
-                Bytes::Write(from) => {
-                    let area = self.connection.file.data_offset(self.index);
-                    area.and_then(|area| self.connection.file.memory().write(area + data, from))
-                        .map_err(|_| DaemonError::Protocol)?;
-                    RackRequest::Write { addr, len, data, batch }
-                }
-            };
-            self.calls.post(&self.connection, cell, request, Route::Remote, deadline)
-        })();
-        match posted {
-            Ok(posted) => Ok(OnTheWay { piece, cell, posted }),
-            Err(error) => {
-                self.calls.unreserve(cell);
-                Err(error.into())
+        let addr = transfer.addr.add(piece.start as u64).map_err(|_| DaemonError::Protocol)?;
+        let batch = self.batch;
+        let (before, len) = match transfer.bytes {
+            Bytes::Read(_) => brought(addr, piece.len as u64),
+            Bytes::Write(_) => (0, piece.len as u64),
+        };
+        let Some(block) = self.connection.take_block(len) else { return Ok(None) };
+        let data = block.offset();
+        let request = match transfer.bytes.part(piece.start, piece.len) {
+            Bytes::Read(_) => {
+                // The word begins in the same page: pages are whole words.
+                let addr = GlobalAddr::from_raw(addr.raw() - before);
+                RackRequest::Read { addr, len, data, batch }
             }
-        }
+            Bytes::Write(from) => {
+                let file = &self.connection.file;
+                if file.memory().write(file.data_offset() + data, from).is_err() {
+                    self.connection.give_back(Some(block));
+                    return Err(DaemonError::Protocol.into());
+                }
+                RackRequest::Write { addr, len, data, batch }
+            }
+        };
+        Ok(Some(self.calls.stage(
+            &self.connection,
+            request,
+            Route::Remote,
+            Some(block),
+            deadline,
+        )?))
     }
 
     fn collect(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         on_the_way: OnTheWay,
-        deadline: Instant,
+        deadline: &Deadline<'_>,
     ) -> Result<(), Stop> {
-        let OnTheWay { piece, cell, posted } = on_the_way;
-        let outcome = self.calls.wait(&self.connection, posted, deadline);
+        let OnTheWay { piece, posted } = on_the_way;
         let transfer = &mut transfers[piece.transfer];
-        match outcome.map_err(|error| Stop::Failed(error.into()))? {
+        let ended = self.calls.wait(&self.connection, posted, deadline);
+        let Ended { outcome, block } = ended.map_err(|error| Stop::Failed(error.into()))?;
+        let done = match outcome {
             Outcome::Answered(RackAnswer::Done(_)) => {
-                if let Bytes::Read(into) = transfer.bytes.part(piece.start, piece.len) {
-                    let data = u64::from(cell) * PIECE as u64;
-                    let area = self.connection.file.data_offset(self.index);
-                    area.and_then(|area| self.connection.file.memory().read(area + data, into))
-                        .map_err(|_| Stop::Failed(DaemonError::Protocol.into()))?;
+                match (transfer.bytes.part(piece.start, piece.len), &block) {
+                    (Bytes::Read(into), Some(block)) => {
+                        let file = &self.connection.file;
+                        let from = transfer.addr.raw() + piece.start as u64;
+                        let (before, _) = brought(GlobalAddr::from_raw(from), into.len() as u64);
+                        file.memory()
+                            .read(file.data_offset() + block.offset() + before, into)
+                            .map_err(|_| Stop::Failed(DaemonError::Protocol.into()))
+                    }
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             Outcome::Answered(RackAnswer::Moved) | Outcome::Lost => Err(Stop::Again(piece)),
             Outcome::Answered(refusal) => Err(Stop::Failed(access_error(refusal, transfer.addr))),
-        }
+        };
+        self.connection.give_back(block);
+        done
     }
+}
+
+/// What is brought for a read: how many bytes before it, and how many in all. A few bytes within a word
+/// come with the whole word, so that they are in one piece; where they end up there is room for it.
+const fn brought(addr: GlobalAddr, len: u64) -> (u64, u64) {
+    let before = addr.raw() % WORD;
+    if before + len <= WORD { (before, WORD) } else { (0, len) }
 }
 
 /// The transfers from `from` on, cut into pieces.
@@ -211,7 +271,53 @@ fn pieces(transfers: &[RemoteTransfer<'_>], from: Piece) -> Vec<Piece> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use rackpool_model::PageSize;
+    use rackpool_shm::metadata::PageUse;
+
     use super::*;
+    use crate::testing::Bench;
+
+    #[test]
+    fn few_bytes_of_another_rack_are_read_whole_whatever_stands_around_them() {
+        let mut bench = Bench::new();
+        let page = PageSize::DEFAULT.bytes();
+        let (asked, asks) = mpsc::channel();
+        let connection = Arc::clone(&bench.connection);
+        bench.serve(move |_, request| match request {
+            RackRequest::Translate { .. } => {
+                let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
+                Some(RackAnswer::Remote { home: RackId(1), usage })
+            }
+            RackRequest::Read { addr, len, data, .. } => {
+                asked.send((addr.raw() - page, len)).unwrap();
+                // Every byte is its address.
+                let bytes: Vec<u8> = (0..len).map(|i| (addr.raw() + i).to_le_bytes()[0]).collect();
+                let file = &connection.file;
+                file.memory().write(file.data_offset() + data, &bytes).unwrap();
+                Some(RackAnswer::Done(0))
+            }
+            _ => None,
+        });
+        let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+        let last = page - 8;
+        for (offset, len, expected) in [
+            (0, 2, (0, 8)),
+            (20, 4, (16, 8)),
+            (15, 1, (8, 8)),
+            (last + 6, 2, (last, 8)),
+            (21, 4, (21, 4)),
+            (3, 64, (3, 64)),
+        ] {
+            let mut bytes = vec![0; len];
+            let addr = GlobalAddr::from_raw(page + offset);
+            thread.transfer(addr, Bytes::Read(&mut bytes)).unwrap();
+            let wanted: Vec<u8> = (offset..).take(len).map(|i| i.to_le_bytes()[0]).collect();
+            assert_eq!(bytes, wanted, "{len} B at {offset}");
+            assert_eq!(asks.try_iter().collect::<Vec<_>>(), [expected]);
+        }
+    }
 
     #[test]
     fn transfers_are_cut_into_pieces_from_the_given_one_on() {

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use crate::calls::Calls;
 use crate::connection::{Connection, lock};
 
-/// Slots without a thread.
+/// Slots without a thread. Each one's calls stay with it: their numbers go on.
 #[derive(Debug)]
 pub(crate) struct ThreadSlots {
-    free: Mutex<Vec<u16>>,
+    free: Mutex<Vec<Calls>>,
     /// Slots whose thread ended with calls that the daemon may still carry out: it may write to
     /// them, so they must not get another owner before that is over.
     unsettled: Mutex<Vec<Calls>>,
@@ -16,27 +16,24 @@ pub(crate) struct ThreadSlots {
 
 impl ThreadSlots {
     pub(crate) fn new(threads: u16) -> Self {
-        Self { free: Mutex::new((0..threads).rev().collect()), unsettled: Mutex::new(Vec::new()) }
+        let free = (0..threads).rev().map(Calls::new).collect();
+        Self { free: Mutex::new(free), unsettled: Mutex::new(Vec::new()) }
     }
 
     /// Takes a slot; `None` when all are in use.
-    pub(crate) fn take(&self, connection: &Connection) -> Option<u16> {
-        lock(&self.unsettled).retain_mut(|calls| {
-            let settled = calls.settle(connection);
-            if settled {
-                lock(&self.free).push(calls.thread());
-            }
-            !settled
-        });
-        lock(&self.free).pop()
+    pub(crate) fn take(&self, connection: &Connection) -> Option<Calls> {
+        let unsettled = std::mem::take(&mut *lock(&self.unsettled));
+        for calls in unsettled {
+            self.give_back(calls, connection);
+        }
+        let mut calls = lock(&self.free).pop()?;
+        calls.begin_anew();
+        Some(calls)
     }
 
     /// Gives a slot back with the calls that were made from it.
     pub(crate) fn give_back(&self, mut calls: Calls, connection: &Connection) {
-        if calls.settle(connection) {
-            lock(&self.free).push(calls.thread());
-        } else {
-            lock(&self.unsettled).push(calls);
-        }
+        let list = if calls.settle(connection) { &self.free } else { &self.unsettled };
+        lock(list).push(calls);
     }
 }

@@ -1,10 +1,12 @@
 //! A client without a daemon: its files are made here, and its requests are answered by a closure.
 
+use std::fs::File;
+use std::io::Seek;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,19 +25,24 @@ use crate::control::{ControlStream, Welcome};
 
 pub(crate) const THREADS: u16 = 2;
 const FRAMES: u32 = 4;
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection, and what a daemon would see of it.
 pub(crate) struct Bench {
     pub(crate) connection: Arc<Connection>,
     pub(crate) metadata: Mapping,
     daemon: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    doorbell: File,
     _folder: tempfile::TempDir,
     _socket: UnixStream,
 }
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::with_timeout(TIMEOUT)
+    }
+
+    pub(crate) fn with_timeout(timeout: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let geometry = |kind| Geometry {
             kind,
@@ -56,6 +63,7 @@ impl Bench {
         let (client_file, client) = make(folder.path(), "client", ClientFile::bytes(THREADS));
         client.view::<Superblock>(0).unwrap().format(&geometry(FileKind::Client));
         let (doorbell, _) = make(folder.path(), "doorbell", 8);
+        let rung = File::from(doorbell.try_clone().unwrap());
         let welcome = Welcome {
             client: ClientId(1),
             rack: RackId(0),
@@ -66,19 +74,33 @@ impl Bench {
             doorbell,
         };
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let control = ControlStream::over(ours, TIMEOUT).unwrap();
+        let control = ControlStream::over(ours, timeout).unwrap();
         let options = ClientOptions::with_socket(folder.path().join("none"))
-            .request_timeout(TIMEOUT)
-            .reconnect_timeout(TIMEOUT);
+            .request_timeout(timeout)
+            .reconnect_timeout(timeout);
         let connection = Arc::new(Connection::over(options, control, welcome).unwrap());
-        for route in [Route::Rack, Route::Remote] {
-            connection.file.ring(route).unwrap().format();
+        Self {
+            connection,
+            metadata: mapped,
+            daemon: None,
+            doorbell: rung,
+            _folder: folder,
+            _socket: theirs,
         }
-        Self { connection, metadata: mapped, daemon: None, _folder: folder, _socket: theirs }
     }
 
     pub(crate) fn slot(&self, thread: u16) -> &ThreadSlot {
         self.connection.file.thread(thread).unwrap()
+    }
+
+    /// How often the daemon's doorbell was rung: here it is a file, written to each time.
+    pub(crate) fn rings(&self) -> u64 {
+        (&self.doorbell).stream_position().unwrap() / 8
+    }
+
+    /// Another daemon takes the place of the one that calls were posted to.
+    pub(crate) fn lose_calls(connection: &Connection) {
+        connection.daemon_changed(connection.life() + 1);
     }
 
     /// Has the requests answered from now on; `None` leaves one unanswered.
@@ -124,17 +146,18 @@ fn serve_once(
     answer: &mut impl FnMut(&ThreadSlot, RackRequest) -> Option<RackAnswer>,
 ) {
     for route in [Route::Rack, Route::Remote] {
-        while let Some(entry) = connection.file.ring(route).unwrap().pop() {
+        let mut entries = Vec::new();
+        connection.file.ring(route).unwrap().pop(64, |entry| entries.push(entry));
+        for entry in entries.iter().filter(|entry| entry.life == connection.life()) {
             let cell = &connection.file.cells(entry.thread).unwrap()[usize::from(entry.cell)];
-            if !cell.is_waiting_for(entry.call) {
-                continue;
-            }
             let request = RackRequest::from_words(entry.code, entry.arguments).unwrap();
             let slot = connection.file.thread(entry.thread).unwrap();
             let Some(answer) = answer(slot, request) else { continue };
             let (status, values) = answer.to_words();
-            if cell.finish(entry.call, &Answer { status, values }) {
-                futex::wake_all(cell.sleep_word().0);
+            cell.finish(entry.call, &Answer { status, values });
+            fence(Ordering::SeqCst);
+            if cell.rouse() {
+                futex::wake_all(cell.sleep_word());
             }
         }
     }

@@ -1,23 +1,35 @@
 //! The client's part of what can go wrong between a thread and its daemon.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rackpool_model::{GlobalAddr, PageSize, RackId, SizeClass};
+use rackpool_model::{
+    FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass,
+};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route, ThreadSlot};
+use rackpool_shm::access::Intent;
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::superblock::Superblock;
+use rackpool_shm::window::Atomic;
 use rackpool_sync::barrier::Barrier;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
+use crate::atomic_batch::Wanted;
 use crate::calls::Outcome;
+use crate::connection::Link;
 use crate::testing::{Bench, THREADS, TIMEOUT};
 use crate::thread::Thread;
 use crate::transfer::Bytes;
 use crate::{AccessError, AllocError, DaemonError, FreeError};
 
+mod full_ring;
+mod moving;
+
+/// How long anything may take that has no promise of its own: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
 const PAGE: u64 = PageSize::DEFAULT.bytes();
 const REFILL: RackRequest = RackRequest::Refill { bytes: 64, count: 1 };
 
@@ -100,7 +112,7 @@ fn no_refill_and_no_release_while_one_that_was_given_up_may_still_be_served() {
     assert_eq!(thread.alloc(64), Err(AllocError::Daemon(unavailable.clone())));
     let began = Instant::now();
     assert_eq!(thread.alloc(64), Err(AllocError::Daemon(unavailable.clone())));
-    let returned = thread.give_back(GlobalAddr::from_raw(0x40), true);
+    let returned = thread.give_back(GlobalAddr::from_raw(0x40), true, None);
     assert_eq!(returned, Err(FreeError::Access(unavailable.into())));
     assert!(began.elapsed() < TIMEOUT, "it waited for another answer");
     assert_eq!(bench.slot(0).outbox[0].load(Ordering::Relaxed), 0);
@@ -110,7 +122,7 @@ fn no_refill_and_no_release_while_one_that_was_given_up_may_still_be_served() {
         }
         _ => release(slot).1,
     });
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + PATIENCE;
     let addr = loop {
         match thread.alloc(64) {
             Ok(addr) => break addr,
@@ -132,16 +144,22 @@ fn a_slot_with_a_call_given_up_comes_back_once_it_is_settled() {
         assert_eq!(full, Err(DaemonError::TooManyThreads(THREADS)));
         if round == 0 {
             // The daemon died: nobody answers these any more.
-            bench.connection.lose_calls();
+            Bench::lose_calls(&bench.connection);
         } else {
             bench.serve(|slot, request| match request {
                 RackRequest::Refill { .. } => fill(slot, &[]).map(|_| RackAnswer::Invalid),
                 _ => release(slot).1,
             });
-            std::thread::sleep(Duration::from_millis(50));
         }
-        let threads: Vec<_> =
-            (0..THREADS).map(|_| Thread::new(Arc::clone(&bench.connection)).unwrap()).collect();
+        let patience = Instant::now() + PATIENCE;
+        let begin = |_| loop {
+            match Thread::new(Arc::clone(&bench.connection)) {
+                Ok(thread) => return thread,
+                // Of a dead daemon one knows at once; one that lives answers when it gets to it.
+                Err(error) => assert!(round == 1 && Instant::now() < patience, "{error}"),
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(begin).collect();
         drop(threads);
     }
 }
@@ -152,11 +170,14 @@ fn a_crash_loop_ends_an_operation_in_bounded_time() {
     let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
     let connection = Arc::clone(&bench.connection);
     bench.serve(move |_, _| {
-        connection.lose_calls();
+        Bench::lose_calls(&connection);
         None
     });
     let began = Instant::now();
-    let request = RackRequest::Translate { page: rackpool_model::PageId(1) };
+    let request = RackRequest::Translate {
+        page: rackpool_model::PageId(1),
+        access: rackpool_model::Access::Read,
+    };
     let asked = thread.calls.ask(&bench.connection, request, Route::Rack);
     assert_eq!(asked, Err(DaemonError::Unavailable));
     assert!(began.elapsed() < TIMEOUT * 10);
@@ -170,14 +191,14 @@ fn a_lost_call_wakes_its_thread_and_leaves_its_cell_usable() {
     let first = AtomicBool::new(true);
     bench.serve(move |slot, _| {
         if first.swap(false, Ordering::Relaxed) {
-            connection.lose_calls();
+            Bench::lose_calls(&connection);
             return None;
         }
         fill(slot, &[])
     });
     for outcome in [Outcome::Lost, Outcome::Answered(RackAnswer::Done(0))] {
         let overdue = bench.connection.overdue();
-        let asked = thread.calls.ask_once(&bench.connection, REFILL, Route::Rack, overdue);
+        let asked = thread.calls.ask_once(&bench.connection, REFILL, Route::Rack, &overdue);
         assert_eq!(asked, Ok(outcome));
     }
 }
@@ -196,9 +217,12 @@ fn a_remembered_page_that_is_used_anew_is_asked_for_again() {
     let addr = GlobalAddr::from_raw(PAGE);
     let both = usize::try_from(2 * PAGE).unwrap();
     let target = thread.target(addr, both).unwrap();
-    assert!(matches!(thread.translate(&target), Err(AccessError::BeyondObject { .. })));
+    assert!(matches!(
+        thread.translate(&target, Intent::Read),
+        Err(AccessError::BeyondObject { .. })
+    ));
     large.store(true, Ordering::Relaxed);
-    assert!(thread.translate(&target).is_ok(), "it became an object of two pages");
+    assert!(thread.translate(&target, Intent::Read).is_ok(), "it became an object of two pages");
     large.store(false, Ordering::Relaxed);
     let small = GlobalAddr::from_raw(PAGE + 64);
     assert_eq!(thread.free(small), Ok(()), "and a slab of small objects");
@@ -209,7 +233,7 @@ fn a_batch_does_what_stands_before_the_wrong_one() {
     let mut bench = Bench::new();
     let (says, written) = mpsc::channel();
     bench.serve(move |slot, request| match request {
-        RackRequest::Translate { page } if page.0 == 1 => remote(slab(64)),
+        RackRequest::Translate { page, .. } if page.0 == 1 => remote(slab(64)),
         RackRequest::Translate { .. } => Some(RackAnswer::NotAllocated),
         RackRequest::Write { addr, len, .. } => {
             says.send((addr.raw(), len)).unwrap();
@@ -247,7 +271,7 @@ fn all_pieces_of_a_transfer_share_one_deadline() {
     assert_eq!(read, Err(DaemonError::Unavailable.into()));
     assert!(began.elapsed() < TIMEOUT * 8, "{:?}", began.elapsed());
     // The cells of these calls are found again when the daemon is known to be dead.
-    bench.connection.lose_calls();
+    Bench::lose_calls(&bench.connection);
     let (mut cells, connection) = (Vec::new(), &bench.connection);
     while thread.calls.is_available(connection) {
         cells.push(thread.calls.reserve(connection).unwrap());
@@ -262,7 +286,7 @@ fn all_pieces_of_a_transfer_share_one_deadline() {
 fn a_refused_neighbour_is_not_blamed_on_this_object() {
     let mut bench = Bench::new();
     bench.serve(|slot, request| match request {
-        RackRequest::Translate { page } if page.0 == 1 => remote(slab(64)),
+        RackRequest::Translate { page, .. } if page.0 == 1 => remote(slab(64)),
         RackRequest::Translate { .. } => remote(run(1)),
         _ => {
             let (freed, _) = release(slot);
@@ -281,4 +305,178 @@ fn a_daemon_without_the_promised_barrier_is_found_out() {
     bench.metadata.view::<Superblock>(0).unwrap().set_heavy_barrier(false);
     let light = bench.connection.barrier == Barrier::Light;
     assert_eq!(bench.connection.barrier_holds(), !light);
+}
+
+/// A daemon's side of the objects of two pages: which are in use, and who has them.
+#[derive(Default)]
+struct Model {
+    used: BTreeSet<u64>,
+    program: BTreeSet<u64>,
+}
+
+/// Sizes of the objects in pages 1 and 2, which lie in frames 0 and 1.
+const SIZES: [u64; 2] = [64, 16 << 10];
+
+impl Model {
+    fn serve(&mut self, slot: &ThreadSlot, request: RackRequest) -> Option<RackAnswer> {
+        match request {
+            RackRequest::Translate { page, .. } => {
+                let index = page.0 - 1;
+                let word = live(index);
+                let usage = slab(SIZES[index as usize]);
+                Some(RackAnswer::Local { frame: FrameId(index), word, usage })
+            }
+            RackRequest::Refill { bytes, count } => {
+                let page = 1 + SIZES.iter().position(|size| *size == bytes).unwrap() as u64;
+                let all = (0..PAGE / bytes).map(|index| page * PAGE + index * bytes);
+                let free = all.filter(|object| !self.used.contains(object));
+                let objects: Vec<u64> = free.take(usize::try_from(count).unwrap()).collect();
+                self.used.extend(&objects);
+                fill(slot, &objects)
+            }
+            _ => {
+                let (freed, answer) = release(slot);
+                for object in freed {
+                    assert!(!self.program.contains(&object), "{object:#x} is the program's");
+                    assert!(self.used.remove(&object), "{object:#x} was freed twice");
+                }
+                answer
+            }
+        }
+    }
+}
+
+fn live(index: u32) -> PageWord {
+    PageWord::free(PageId(index + 1)).apply(PageEvent::Allocated).unwrap()
+}
+
+/// The magazines against a set: what is handed out is nobody's, what stands in the slot and what
+/// the program has is together what the daemon counts as in use, and nothing stays behind.
+#[test]
+fn a_threads_cache_behaves_like_a_set() {
+    for seed in 1..=4_u64 {
+        let mut bench = Bench::new();
+        for (frame, bytes) in (0..).zip(SIZES) {
+            let layout = bench.connection.layout;
+            let class = SizeClass::for_bytes(bytes, PageSize::DEFAULT).unwrap();
+            let store = |at, value: u64| bench.metadata.write(at, &value.to_le_bytes()).unwrap();
+            store(layout.word(FrameId(frame)), live(frame).raw());
+            store(layout.header(FrameId(frame)), slab(bytes));
+            // All in use, so that the daemon alone finds what is freed twice.
+            let objects = class.objects_per_page(PageSize::DEFAULT);
+            for first in (0..objects).step_by(64) {
+                store(layout.bit(FrameId(frame), class, first).0, u64::MAX);
+            }
+        }
+        let model = Arc::new(Mutex::new(Model::default()));
+        let served = Arc::clone(&model);
+        bench.serve(move |slot, request| served.lock().unwrap().serve(slot, request));
+        let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+        let mut random = seed;
+        let mut held: Vec<GlobalAddr> = Vec::new();
+        for step in 0..1500 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            let number = usize::try_from(random >> 40).unwrap();
+            // First mostly taking, then mostly giving back.
+            let is_alloc = number % 10 < if step % 500 < 250 { 7 } else { 3 };
+            if is_alloc && held.len() < 150 {
+                let addr = thread.alloc(SIZES[number / 16 % 2]).unwrap();
+                assert!(model.lock().unwrap().program.insert(addr.raw()), "{addr} was in use");
+                held.push(addr);
+            } else if !held.is_empty() {
+                let addr = held.swap_remove(number / 16 % held.len());
+                model.lock().unwrap().program.remove(&addr.raw());
+                thread.free(addr).unwrap();
+                assert!(thread.free(addr).is_err(), "{addr} was freed twice");
+            }
+            let slot = bench.slot(0);
+            let places =
+                slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());
+            let noted =
+                places.map(|place| place.load(Ordering::Relaxed)).filter(|found| *found != 0);
+            let noted: Vec<u64> = noted.collect();
+            let model = model.lock().unwrap();
+            let mut all: BTreeSet<u64> = noted.iter().copied().collect();
+            assert_eq!(all.len(), noted.len(), "an object stands in two places");
+            all.extend(&model.program);
+            assert_eq!(all.len(), noted.len() + model.program.len(), "the program's is noted");
+            assert_eq!(all, model.used, "after step {step} with seed {seed}");
+        }
+        drop(thread);
+        let model = model.lock().unwrap();
+        assert_eq!(model.used, model.program, "with seed {seed} something stays in the cache");
+    }
+}
+
+#[test]
+fn the_bytes_of_a_call_given_up_come_back_for_other_threads() {
+    let mut bench = Bench::new();
+    bench.serve(|slot, request| match request {
+        RackRequest::Translate { .. } => remote(run(2)),
+        RackRequest::Read { .. } => None,
+        _ => release(slot).1,
+    });
+    let mut first = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let read = first.transfer(GlobalAddr::from_raw(PAGE), Bytes::Read(&mut [0; 64]));
+    assert_eq!(read, Err(DaemonError::Unavailable.into()));
+    // Its thread does nothing more. The next daemon serves the others, however much they move.
+    Bench::lose_calls(&bench.connection);
+    bench.serve(|slot, request| match request {
+        RackRequest::Translate { .. } => remote(run(2)),
+        RackRequest::Read { .. } => Some(RackAnswer::Done(0)),
+        _ => release(slot).1,
+    });
+    let mut second = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let mut into = vec![0; 1 << 20];
+    for _ in 0..3 * bench.connection.data.longest() / (1 << 20) {
+        second.transfer(GlobalAddr::from_raw(PAGE), Bytes::Read(&mut into)).unwrap();
+    }
+    assert!(bench.connection.strays.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_batch_of_swaps_finds_new_pages_on_its_way() {
+    let mut bench = Bench::new();
+    bench.serve(|slot, request| match request {
+        RackRequest::Translate { .. } => remote(run(1)),
+        RackRequest::CompareAndSwap { expected, .. } => Some(RackAnswer::Done(expected)),
+        _ => release(slot).1,
+    });
+    let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let wanted = |page: u64| Wanted {
+        addr: GlobalAddr::from_raw(page * PAGE),
+        atomic: Atomic::CompareAndSwap { expected: page, new: 0 },
+        before: 0,
+    };
+    // More on one page than are on the way at a time, and then others.
+    let mut batch: Vec<Wanted> = (0..40).map(|i| wanted(1 + i.max(20) - 20)).collect();
+    thread.atomic_batch(&mut batch).unwrap();
+    assert!(batch.iter().all(|done| done.before == done.addr.raw() / PAGE));
+}
+
+#[test]
+fn an_atomic_begun_while_the_daemon_is_away_goes_to_the_next_one() {
+    let mut bench = Bench::new();
+    let serve = |bench: &mut Bench| {
+        bench.serve(|slot, request| match request {
+            RackRequest::Translate { .. } => remote(run(1)),
+            RackRequest::FetchAndAdd { delta, .. } => Some(RackAnswer::Done(delta)),
+            _ => release(slot).1,
+        });
+    };
+    serve(&mut bench);
+    let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let addr = GlobalAddr::from_raw(PAGE);
+    assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 1 }), Ok(1));
+    bench.stop();
+    bench.connection.set_link(Link::Down);
+    let connection = Arc::clone(&bench.connection);
+    let keeper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        Bench::lose_calls(&connection);
+        connection.set_link(Link::Up);
+    });
+    serve(&mut bench);
+    assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 2 }), Ok(2), "it was never sent");
+    keeper.join().unwrap();
 }

@@ -1,32 +1,45 @@
 //! One thread's use of a pool: its slot in the client file, its translations, its calls.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Instant;
 
-use rackpool_model::{FrameId, GlobalAddr, PageId, PageState, PageWord};
+use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
 use rackpool_ring::client_file::{Route, ThreadSlot};
+use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::magazines::Magazines;
+use rackpool_ring::objects;
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::access::{AccessGuard, Intent};
+use rackpool_shm::page_map::PageMap;
 use rackpool_shm::window::LocalWindow;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::cache::Magazines;
 use crate::calls::Calls;
 use crate::connection::Connection;
-use crate::translation::{Place, Translation, Translations};
+use crate::deadline::Retries;
+use crate::draft::Drafts;
+use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError};
+
+/// How often a page's word may change while it is entered: more often says that something is wrong.
+const ENTRIES: usize = 8;
 
 /// The state of one thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
     /// The connection's, to find the thread's state by.
-    pub(crate) id: u64,
+    pub(crate) id: NonZeroU64,
+    /// Also remembers the pages of this rack, ready for use.
     pub(crate) window: LocalWindow,
     pub(crate) connection: Arc<Connection>,
     pub(crate) index: u16,
-    pub(crate) translations: Translations,
+    translations: PageMap<Translation>,
     pub(crate) calls: Calls,
     pub(crate) magazines: Magazines,
+    /// How far the outbox is in use. The truth is in the client file; a cell in use may have been
+    /// emptied by the daemon.
+    pub(crate) outbox: u8,
+    pub(crate) drafts: Drafts,
     /// Rounds of remote transfers so far.
     pub(crate) batch: u64,
 }
@@ -44,17 +57,23 @@ pub(crate) struct Target {
 
 impl Thread {
     pub(crate) fn new(connection: Arc<Connection>) -> Result<Self, DaemonError> {
-        let index = connection.take_thread()?;
+        let calls = connection.take_thread()?;
+        let index = calls.thread();
         let window = Self::window(&connection, index).map_err(|_| DaemonError::Protocol)?;
-        let slot = connection.file.thread(index).map_err(|_| DaemonError::Protocol)?;
-        let magazines = Magazines::of(slot);
+        let magazines =
+            Magazines::new(&connection.file, index).map_err(|_| DaemonError::Protocol)?;
+        // An earlier thread may have left something there when the daemon was away.
+        let outbox = objects::extent(&magazines.slot().outbox);
+        let drafts = Drafts::of(magazines.slot());
         Ok(Self {
             id: connection.id,
             window,
             index,
-            translations: Translations::new(),
-            calls: Calls::new(index),
+            translations: PageMap::new(),
+            calls,
             magazines,
+            outbox: u8::try_from(outbox).unwrap_or(u8::MAX),
+            drafts,
             batch: 0,
             connection,
         })
@@ -66,15 +85,28 @@ impl Thread {
             Arc::clone(&connection.metadata),
             &connection.layout,
             Arc::clone(connection.file.memory()),
-            connection.file.access_offset(index)?,
+            connection.file.offsets(index)?,
             connection.barrier,
+            connection.latency,
         )
+    }
+
+    /// Makes this what the calling thread's next accesses look at first.
+    pub(crate) fn bring_to_front(&self) {
+        self.window.bring_to_front(self.id);
+        self.magazines.bring_to_front(self.id);
     }
 
     /// The thread's part of the client file.
     #[inline]
-    pub(crate) fn slot(&self) -> Result<&ThreadSlot, DaemonError> {
-        self.connection.file.thread(self.index).map_err(|_| DaemonError::Protocol)
+    pub(crate) fn slot(&self) -> &ThreadSlot {
+        self.magazines.slot()
+    }
+
+    /// One of the thread's draft records.
+    #[inline]
+    pub(crate) fn record(&self, record: u8) -> Option<&DraftRecord> {
+        self.slot().drafts.get(usize::from(record))
     }
 
     /// The page and offset of an address.
@@ -85,20 +117,61 @@ impl Thread {
         Ok(Target { addr, page, offset: addr.offset(size), len: len as u64 })
     }
 
-    /// Where the target lies, having checked that it lies inside what was allocated there.
-    pub(crate) fn translate(&mut self, target: &Target) -> Result<Translation, AccessError> {
+    /// A round trip to the daemon.
+    pub(crate) fn ping(&mut self) -> Result<(), DaemonError> {
+        match self.calls.ask(&self.connection, RackRequest::Ping, Route::Rack)? {
+            RackAnswer::Done(_) => Ok(()),
+            _ => Err(DaemonError::Protocol),
+        }
+    }
+
+    /// What is remembered of a page.
+    fn known(&self, page: PageId) -> Option<Translation> {
+        self.translations.get(u64::from(page.0)).copied()
+    }
+
+    pub(crate) fn remember(&mut self, page: PageId, translation: Translation) {
+        self.translations.insert(u64::from(page.0), translation);
+        self.show(page, &translation);
+    }
+
+    /// Tells the window where a page is.
+    pub(crate) fn show(&mut self, page: PageId, translation: &Translation) {
+        match translation.place {
+            Place::Local { frame, word } => {
+                let usage = translation.page_use(self.connection.page_size);
+                self.window.admit(page, frame, word, usage);
+            }
+            Place::Copied { frame, copy, .. } => self.window.keep(page, frame, copy),
+            Place::Remote { .. } => self.window.forget(page),
+        }
+    }
+
+    /// Forgets where a page lies.
+    pub(crate) fn forget(&mut self, page: PageId) {
+        self.translations.remove(u64::from(page.0));
+        self.window.forget(page);
+    }
+
+    /// Where the target lies, having checked that it lies inside what was allocated there. What is
+    /// not remembered is asked for in order to read or to write.
+    pub(crate) fn translate(
+        &mut self,
+        target: &Target,
+        intent: Intent,
+    ) -> Result<Translation, AccessError> {
         let size = self.connection.page_size;
         let available = |known: &Translation| {
             known.page_use(size).span_bytes(size).saturating_sub(target.offset)
         };
-        if let Some(known) = self.translations.get(target.page) {
+        if let Some(known) = self.known(target.page) {
             if target.len <= available(&known) {
                 return Ok(known);
             }
             // The page may be used for something larger than when it was remembered.
-            self.translations.remove(target.page);
+            self.forget(target.page);
         }
-        let known = self.fetch_translation(target)?;
+        let known = self.fetch_translation(target, intent)?;
         let available = available(&known);
         if target.len > available {
             let Target { addr, len, .. } = *target;
@@ -110,65 +183,85 @@ impl Thread {
     /// Whether the page of an address is in this rack.
     pub(crate) fn is_local(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
         let target = self.target(addr, 1)?;
-        let known = match self.translations.get(target.page) {
+        let known = match self.known(target.page) {
             Some(known) => known,
-            None => self.fetch_translation(&target)?,
+            None => self.fetch_translation(&target, Intent::Read)?,
         };
         Ok(matches!(known.place, Place::Local { .. }))
     }
 
-    fn fetch_translation(&mut self, target: &Target) -> Result<Translation, AccessError> {
+    /// Asks the daemon where a page is. It answers when the page can be used like that: a swap under
+    /// way makes this wait there.
+    fn fetch_translation(
+        &mut self,
+        target: &Target,
+        intent: Intent,
+    ) -> Result<Translation, AccessError> {
         let Target { addr, page, .. } = *target;
-        let deadline = Instant::now() + self.connection.request_timeout();
+        let access = match intent {
+            Intent::Read => Access::Read,
+            Intent::Write => Access::Write,
+        };
+        let retries = Retries::within(self.connection.request_timeout());
         loop {
-            let request = RackRequest::Translate { page };
+            let request = RackRequest::Translate { page, access };
             let (place, usage) = match self.calls.ask(&self.connection, request, Route::Rack)? {
                 RackAnswer::Local { frame, word, usage } => (Place::Local { frame, word }, usage),
                 RackAnswer::Remote { home, usage } => (Place::Remote { home }, usage),
-                RackAnswer::Moved if Instant::now() < deadline => {
-                    std::thread::yield_now();
-                    continue;
+                RackAnswer::Copied { home, usage, frame, copy } => {
+                    (Place::Copied { home, frame, copy }, usage)
                 }
+                // It moves on, or moves for longer than the daemon lets requests wait.
+                RackAnswer::Moved | RackAnswer::PageBusy(_) if retries.pause() => continue,
+                RackAnswer::Moved => return Err(self.page_busy(addr)),
                 refusal => return Err(access_error(refusal, addr)),
             };
-            let translation = Translation { page, place, usage };
-            self.translations.insert(translation);
+            let translation = Translation { place, usage };
+            self.remember(page, translation);
             return Ok(translation);
         }
     }
 
-    /// Enters a frame of this rack. `Ok(None)`: the page is not there any more, translate again.
+    /// The error for a page that did not come to rest in time.
+    pub(crate) fn page_busy(&self, addr: GlobalAddr) -> AccessError {
+        AccessError::PageBusy(addr, self.connection.rack)
+    }
+
+    /// Enters the frame that a translation names, if its page is still there and may be used like
+    /// that: a frozen one may be read. `Ok(None)`: ask the daemon again, for this intent. Also gives
+    /// the word that was found, which is not the translation's when the page was frozen or thawed.
     pub(crate) fn enter(
         &self,
         frame: FrameId,
         word: PageWord,
         intent: Intent,
-    ) -> Result<Option<AccessGuard<'_>>, AccessError> {
+    ) -> Result<Option<(AccessGuard<'_>, PageWord)>, AccessError> {
         let mut found = word;
-        let deadline = Instant::now() + self.connection.request_timeout();
-        loop {
-            let same = (found.page(), found.epoch()) == (word.page(), word.epoch());
-            match (same, found.state(), intent) {
-                (true, Some(PageState::Live), _)
-                | (true, Some(PageState::Frozen), Intent::Read) => {
-                    let entered = self.window.enter(frame, intent, found);
-                    match entered.ok_or(DaemonError::Protocol)? {
-                        Ok(guard) => return Ok(Some(guard)),
-                        Err(now) => found = now,
-                    }
-                }
-                // Writers wait until the page is thawed or gone.
-                (true, Some(PageState::Frozen), Intent::Write) => {
-                    if Instant::now() > deadline {
-                        return Err(DaemonError::Unavailable.into());
-                    }
-                    std::thread::yield_now();
-                    found = self.window.look(frame).ok_or(DaemonError::Protocol)?;
-                }
-                _ => return Ok(None),
+        if !may_enter(found, word, intent) {
+            found = self.window.look(frame).ok_or(DaemonError::Protocol)?;
+        }
+        for _ in 0..ENTRIES {
+            if !may_enter(found, word, intent) {
+                break;
+            }
+            match self.window.enter(frame, intent, found).ok_or(DaemonError::Protocol)? {
+                Ok(guard) => return Ok(Some((guard, found))),
+                Err(now) => found = now,
             }
         }
+        Ok(None)
     }
+}
+
+/// Whether the page that `known` is the word of may be entered when its word is `found`.
+fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
+    let same = (found.page(), found.epoch()) == (known.page(), known.epoch());
+    let open = match found.state() {
+        Some(PageState::Live) => true,
+        Some(PageState::Frozen | PageState::Shared) => intent == Intent::Read,
+        _ => false,
+    };
+    same && open
 }
 
 impl Drop for Thread {
@@ -186,11 +279,14 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         RackAnswer::NotAllocated => AccessError::NotAllocated(addr),
         RackAnswer::PageLost => AccessError::PageLost(addr),
         RackAnswer::RackUnavailable(rack) => AccessError::RackUnavailable(rack),
+        RackAnswer::PageBusy(rack) => AccessError::PageBusy(addr, rack),
         RackAnswer::Indeterminate(rack) => AccessError::Indeterminate(rack),
         RackAnswer::MetadataUnreachable => DaemonError::MetadataUnreachable.into(),
+        // Retried by whoever asked; this is for those who may not.
         RackAnswer::Moved => DaemonError::Unavailable.into(),
         RackAnswer::Local { .. }
         | RackAnswer::Remote { .. }
+        | RackAnswer::Copied { .. }
         | RackAnswer::Done(_)
         | RackAnswer::OutOfMemory { .. }
         | RackAnswer::Invalid => DaemonError::Protocol.into(),

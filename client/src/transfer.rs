@@ -1,11 +1,12 @@
 //! Reads and writes: page by page, with loads and stores where the page is local.
 
+use rackpool_model::FrameId;
 use rackpool_shm::access::Intent;
-use rackpool_shm::window::Access;
 
+use crate::deadline::Retries;
 use crate::remote::RemoteTransfer;
-use crate::thread::Thread;
-use crate::translation::Place;
+use crate::thread::{Target, Thread};
+use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError, GlobalAddr, RackId};
 
 /// The bytes of a transfer and their direction.
@@ -23,7 +24,7 @@ impl Bytes<'_> {
         }
     }
 
-    const fn intent(&self) -> Intent {
+    pub(crate) const fn intent(&self) -> Intent {
         match self {
             Self::Read(_) => Intent::Read,
             Self::Write(_) => Intent::Write,
@@ -40,38 +41,10 @@ impl Bytes<'_> {
 }
 
 impl Thread {
-    /// The hot path: one known page of this rack, nothing in its way. Whether that was so.
-    #[inline]
-    pub(crate) fn read_hit(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
-        let size = self.connection.page_size;
-        let Some(page) = addr.page(size) else { return false };
-        let Some((frame, word)) = self.translations.local(page) else { return false };
-        let done = self.window.read(frame, word, addr.offset(size), into);
-        done == Some(Access::Done) && !into.is_empty()
-    }
-
-    #[inline]
-    pub(crate) fn write_hit(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        let size = self.connection.page_size;
-        let Some(page) = addr.page(size) else { return false };
-        let Some((frame, word)) = self.translations.local(page) else { return false };
-        let done = self.window.write(frame, word, addr.offset(size), from);
-        done == Some(Access::Done) && !from.is_empty()
-    }
-
-    /// Announces to the processor what will be accessed soon, if it is in this rack.
-    #[inline]
-    pub(crate) fn prefetch(&self, addr: GlobalAddr, intent: Intent) {
-        let size = self.connection.page_size;
-        if let Some((frame, _)) = addr.page(size).and_then(|page| self.translations.local(page)) {
-            self.window.prefetch(frame, addr.offset(size), intent);
-        }
-    }
-
     fn hit(&self, addr: GlobalAddr, bytes: &mut Bytes<'_>) -> bool {
         match bytes {
-            Bytes::Read(into) => self.read_hit(addr, into),
-            Bytes::Write(from) => self.write_hit(addr, from),
+            Bytes::Read(into) => self.window.read(addr, into),
+            Bytes::Write(from) => self.window.write(addr, from),
         }
     }
 
@@ -85,6 +58,7 @@ impl Thread {
             return Err(AccessError::Empty);
         }
         let page_bytes = self.connection.page_size.bytes();
+        let retries = Retries::within(self.connection.request_timeout());
         let mut done = 0;
         while done < bytes.len() {
             let rest = bytes.len() - done;
@@ -93,11 +67,14 @@ impl Thread {
             let in_page = (page_bytes - target.offset).min(rest as u64);
             #[expect(clippy::cast_possible_truncation, reason = "not above `rest`, a usize")]
             let len = in_page as usize;
-            let translation = self.translate(&target)?;
+            let translation = self.translate(&target, bytes.intent())?;
             match translation.place {
                 Place::Local { frame, word } => {
-                    let Some(guard) = self.enter(frame, word, bytes.intent())? else {
-                        self.translations.remove(target.page);
+                    let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
+                        self.forget(target.page);
+                        if !retries.pause() {
+                            return Err(self.page_busy(here));
+                        }
                         continue;
                     };
                     let connection = &*self.connection;
@@ -108,8 +85,20 @@ impl Thread {
                     };
                     copied.map_err(|_| DaemonError::Protocol)?;
                     drop(guard);
+                    // Another page may have taken its place in the window, or it was thawed.
+                    let place = Place::Local { frame, word };
+                    self.remember(target.page, Translation { place, ..translation });
                 }
-                Place::Remote { home } => {
+                Place::Copied { frame, copy, .. } if bytes.intent() == Intent::Read => {
+                    if !self.read_copy(frame, copy, &target, bytes.part(done, len)) {
+                        self.forget(target.page);
+                        if !retries.pause() {
+                            return Err(self.page_busy(here));
+                        }
+                        continue;
+                    }
+                }
+                Place::Remote { home } | Place::Copied { home, .. } => {
                     let mut one =
                         [RemoteTransfer { addr: here, home, bytes: bytes.part(done, len) }];
                     self.transfer_remote(&mut one)?;
@@ -118,6 +107,14 @@ impl Thread {
             done += len;
         }
         Ok(())
+    }
+
+    /// Reads a copy that this rack keeps; `false`: it is not there any more, ask again.
+    fn read_copy(&self, frame: FrameId, copy: u64, target: &Target, bytes: Bytes<'_>) -> bool {
+        match bytes {
+            Bytes::Read(into) => self.window.read_copy(frame, copy, target.offset, into),
+            Bytes::Write(_) => false,
+        }
     }
 
     /// Several transfers, each done before the next as far as anyone can see. Those to one other
@@ -131,7 +128,7 @@ impl Thread {
             if waiting.is_empty() && self.hit(addr, &mut bytes) {
                 continue;
             }
-            let home = match self.whole_in_other_rack(addr, bytes.len()) {
+            let home = match self.whole_in_other_rack(addr, &bytes) {
                 Ok(home) => home,
                 Err(error) => {
                     // What stands before the wrong one is done.
@@ -154,6 +151,9 @@ impl Thread {
                 }
             }
         }
+        if waiting.is_empty() {
+            return Ok(());
+        }
         self.transfer_remote(&mut waiting)
     }
 
@@ -161,15 +161,19 @@ impl Thread {
     fn whole_in_other_rack(
         &mut self,
         addr: GlobalAddr,
-        len: usize,
+        bytes: &Bytes<'_>,
     ) -> Result<Option<RackId>, AccessError> {
+        let len = bytes.len();
         if len == 0 {
             return Err(AccessError::Empty);
         }
         let target = self.target(addr, len)?;
         let whole = target.offset + target.len <= self.connection.page_size.bytes();
-        match self.translate(&target)?.place {
+        match self.translate(&target, bytes.intent())?.place {
             Place::Remote { home } if whole => Ok(Some(home)),
+            Place::Copied { home, .. } if whole && bytes.intent() == Intent::Write => {
+                Ok(Some(home))
+            }
             _ => Ok(None),
         }
     }

@@ -15,7 +15,9 @@ use tokio::net::UnixListener;
 pub(crate) use orphan::watch_adopted;
 
 use crate::link::Asker;
+use crate::placement::Placement;
 use crate::plane::{Figures, Waker};
+use crate::priority::Priority;
 use crate::rack::Rack;
 
 /// What every connection needs.
@@ -25,6 +27,8 @@ pub(crate) struct Control {
     pub(crate) metadata: Asker,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fabric: String,
+    pub(crate) placement: Placement,
+    pub(crate) priority: Priority,
     /// Clients without a connection that may come back.
     pub(crate) orphans: Mutex<BTreeSet<ClientId>>,
     /// The last id given to a client.

@@ -1,21 +1,32 @@
 //! The rack daemon of rackpool: serves one rack's memory to the clients of the rack and to other
 //! racks.
 //!
-//! Two threads. The *control plane* (`control`, `link`; tokio) talks to clients that come and
+//! Two threads. The *control plane* (`control`, `link`, `metadata_server`; tokio) talks to clients that come and
 //! go and to the metadata server. The *data plane* (`plane`) is a poll loop that serves request
 //! rings and the fabric, and is the only one that changes the rack's metadata.
 #![forbid(unsafe_code)]
 
 mod control;
 mod descriptors;
+mod fabric;
+mod frames;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod link;
+mod metadata_server;
+mod metrics;
 mod options;
+mod placement;
 mod plane;
+mod priority;
 mod process;
 mod rack;
 mod region;
 mod run;
 mod slab;
+mod swap_options;
 
 pub use options::Options;
+pub use placement::{NodeChoice, NodeChoiceError};
 pub use run::run;
+pub use swap_options::{SwapOptions, Switch};

@@ -1,24 +1,31 @@
 //! The link to the metadata server: registration, heartbeats, and the questions of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use rackpool_access::AccessError;
+use rackpool_fabric::Keyring;
 use rackpool_model::PageRange;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal, Tagged};
-use rackpool_wire::{FrameReader, encode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use rackpool_wire::swap::ToServer;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::metadata_server::{Connection, MetadataServer};
 use crate::plane::{Command, Figures, Waker, get};
 
 /// Between two attempts to reach the metadata server.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long a question waits for a metadata server that is away.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer may take of a metadata server that does not say that it is away: its disk or
+/// its host may be slow. Less than what clients wait for their daemon.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Messages about swaps that may wait to be sent; more are dropped, for they are repeated.
+const SWAP_MESSAGES: usize = 512;
+/// Changes that are asked for and not answered, which is when they are durable. The metadata server reads
+/// no more of a connection that has 32 unanswered requests: heartbeats and look-ups come between.
+const CHANGES: usize = 16;
 
 /// A question to the metadata server; no answer is given when it can't be reached.
 #[derive(Debug)]
@@ -31,6 +38,9 @@ pub(crate) struct Question {
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     questions: mpsc::Sender<Question>,
+    /// Questions whose answers wait for a write.
+    changes: mpsc::Sender<Question>,
+    swaps: mpsc::Sender<ToServer>,
     beat: Arc<Notify>,
 }
 
@@ -40,22 +50,60 @@ impl Asker {
         self.beat.notify_one();
     }
 
+    /// Tells something about a swap. It is lost when the metadata server can't be reached.
+    pub(crate) fn tell(&self, message: ToServer) {
+        if self.swaps.try_send(message).is_err() {
+            tracing::debug!("not sent to the metadata server: {message:?}");
+        }
+    }
+
     /// The metadata server's answer, `None` when it can't be reached.
     pub(crate) async fn ask(&self, request: MetadataRequest) -> Option<MetadataReply> {
+        let line = match request {
+            MetadataRequest::PutRoot { .. } => &self.changes,
+            _ => &self.questions,
+        };
         let (answer, receiver) = oneshot::channel();
-        self.questions.send(Question { request, answer }).await.ok()?;
-        tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+        let answered = async {
+            line.send(Question { request, answer }).await.ok()?;
+            receiver.await.ok()
+        };
+        tokio::time::timeout(PATIENCE, answered).await.ok()?
+    }
+}
+
+/// Who waits for answers over a connection, by tags.
+#[derive(Debug, Default)]
+struct Unanswered {
+    askers: BTreeMap<u64, oneshot::Sender<MetadataReply>>,
+    changes: BTreeSet<u64>,
+}
+
+impl Unanswered {
+    /// Passes an answer on; gives it back if nobody asked.
+    fn answered(&mut self, tag: u64, message: MetadataReply) -> Option<MetadataReply> {
+        self.changes.remove(&tag);
+        let Some(asker) = self.askers.remove(&tag) else { return Some(message) };
+        // Who no longer waits needs no answer.
+        let _ = asker.send(message);
+        None
     }
 }
 
 /// The link's own state.
 pub(crate) struct Link {
-    pub(crate) address: String,
+    server: MetadataServer,
     pub(crate) announcement: RackAnnouncement,
     pub(crate) figures: Arc<Figures>,
     /// The pages the memory has already.
     known: Option<PageRange>,
+    /// Where the fabric looks for the pool's key.
+    keyring: Keyring,
+    /// How long leases last, as this daemon was told.
+    lease: Duration,
     questions: mpsc::Receiver<Question>,
+    changes: mpsc::Receiver<Question>,
+    swaps: mpsc::Receiver<ToServer>,
     beat: Arc<Notify>,
 }
 
@@ -68,56 +116,49 @@ struct StoreLost {
     address: String,
 }
 
-/// One connection to the metadata server.
-struct Connection {
-    stream: TcpStream,
-    frames: FrameReader,
-    next_tag: u64,
-}
-
-impl Connection {
-    async fn open(address: &str) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address)
-            .await
-            .with_context(|| format!("no metadata server at {address}: start it first"))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, frames: FrameReader::new(), next_tag: 0 })
-    }
-
-    async fn send(&mut self, message: MetadataRequest) -> anyhow::Result<u64> {
-        self.next_tag += 1;
-        let frame = encode(&Tagged { tag: self.next_tag, message })?;
-        self.stream.write_all(&frame).await?;
-        Ok(self.next_tag)
-    }
-
-    /// Safe to be dropped while it waits.
-    async fn receive(&mut self) -> anyhow::Result<Tagged<MetadataReply>> {
-        loop {
-            if let Some(reply) = self.frames.next()? {
-                return Ok(reply);
-            }
-            let mut bytes = [0; 16 << 10];
-            match self.stream.read(&mut bytes).await? {
-                0 => bail!("the metadata server closed the connection"),
-                count => self.frames.extend(&bytes[..count]),
-            }
-        }
-    }
+/// Racks with different lease times could not trust each other's leases.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "leases of this pool last {pool_ms} ms and this daemon was told {own_ms} ms: start it with --lease-ms {pool_ms}, as all daemons of the pool"
+)]
+struct OtherLease {
+    pool_ms: u64,
+    own_ms: u128,
 }
 
 impl Link {
     /// A link, and the way to ask over it.
     pub(crate) fn new(
-        address: String,
+        server: MetadataServer,
         announcement: RackAnnouncement,
         figures: Arc<Figures>,
         known: Option<PageRange>,
+        keyring: Keyring,
+        lease: Duration,
     ) -> (Self, Asker) {
         let (sender, questions) = mpsc::channel(64);
+        let (changes_sender, changes) = mpsc::channel(64);
+        let (swaps_sender, swaps) = mpsc::channel(SWAP_MESSAGES);
         let beat = Arc::new(Notify::new());
-        let asker = Asker { questions: sender, beat: Arc::clone(&beat) };
-        (Self { address, announcement, figures, known, questions, beat }, asker)
+        let asker = Asker {
+            questions: sender,
+            changes: changes_sender,
+            swaps: swaps_sender,
+            beat: Arc::clone(&beat),
+        };
+        let link = Self {
+            server,
+            announcement,
+            figures,
+            known,
+            keyring,
+            lease,
+            questions,
+            changes,
+            swaps,
+            beat,
+        };
+        (link, asker)
     }
 
     /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
@@ -129,11 +170,15 @@ impl Link {
             Ok(Err(error))
                 if must_reach
                     || error.downcast_ref::<Refusal>().is_some()
-                    || error.downcast_ref::<StoreLost>().is_some() =>
+                    || error.downcast_ref::<AccessError>().is_some()
+                    || error.downcast_ref::<StoreLost>().is_some()
+                    || error.downcast_ref::<OtherLease>().is_some() =>
             {
                 Err(error)
             }
-            Err(_) if must_reach => bail!("the metadata server at {} is silent", self.address),
+            Err(_) if must_reach => {
+                bail!("the metadata server at {} is silent", self.server.address())
+            }
             _ => Ok(None),
         }
     }
@@ -144,14 +189,21 @@ impl Link {
     }
 
     async fn try_register(&self) -> anyhow::Result<(Connection, PageRange, Duration)> {
-        let mut connection = Connection::open(&self.address).await?;
+        let mut connection = self.server.connect().await?;
         connection.send(MetadataRequest::Register(self.announcement.clone())).await?;
         match connection.receive().await?.message {
-            MetadataReply::Registered { pages, lease_ms } => {
+            MetadataReply::Registered { pages, lease_ms, fabric_key } => {
                 if self.known.is_some_and(|known| known != pages) {
-                    bail!(StoreLost { address: self.address.clone() });
+                    bail!(StoreLost { address: self.server.address().to_owned() });
                 }
-                Ok((connection, pages, Duration::from_millis(lease_ms)))
+                if fabric_key.is_some_and(|key| self.keyring.replace(key)) {
+                    tracing::debug!("got the pool's fabric key");
+                }
+                let lease = Duration::from_millis(lease_ms);
+                if lease != self.lease {
+                    bail!(OtherLease { pool_ms: lease_ms, own_ms: self.lease.as_millis() });
+                }
+                Ok((connection, pages, lease))
             }
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?} to a registration"),
@@ -181,10 +233,14 @@ impl Link {
                         reported = true;
                     }
                 }
-                Err(_) => tracing::warn!("the metadata server at {} is silent", self.address),
+                Err(_) => {
+                    tracing::warn!("the metadata server at {} is silent", self.server.address())
+                }
             }
             // Questions asked while it is away get no answer instead of a late one.
             while self.questions.try_recv().is_ok() {}
+            while self.changes.try_recv().is_ok() {}
+            while self.swaps.try_recv().is_ok() {}
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -198,7 +254,7 @@ impl Link {
         let mut beat = tokio::time::interval(lease / 4);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen_version = 0;
-        let mut asked: BTreeMap<u64, oneshot::Sender<MetadataReply>> = BTreeMap::new();
+        let mut asked = Unanswered::default();
         let mut last_heard = Instant::now();
         let hurry = Arc::clone(&self.beat);
         loop {
@@ -208,22 +264,12 @@ impl Link {
                     if last_heard.elapsed() > lease {
                         bail!("no answer within a lease");
                     }
-                    let free = get(&self.figures.free_frames);
-                    connection.send(MetadataRequest::Heartbeat {
-                        rack: self.announcement.rack,
-                        incarnation: self.announcement.incarnation,
-                        free_frames: u32::try_from(free).unwrap_or(u32::MAX),
-                        seen_version,
-                    }).await?;
+                    self.send_heartbeat(&mut connection, seen_version).await?;
                 }
                 reply = connection.receive() => {
                     last_heard = Instant::now();
                     let Tagged { tag, message } = reply?;
-                    if let Some(asker) = asked.remove(&tag) {
-                        // Who no longer waits needs no answer.
-                        let _ = asker.send(message);
-                        continue;
-                    }
+                    let Some(message) = asked.answered(tag, message) else { continue };
                     match message {
                         MetadataReply::Renewed { version, members } => {
                             if !members.is_empty() {
@@ -231,23 +277,61 @@ impl Link {
                                 plane.tell(Command::Members(members));
                             }
                         }
+                        MetadataReply::Swap(message) => {
+                            plane.tell(Command::ServerSent(message));
+                        }
                         MetadataReply::Refused(refusal) => bail!(refusal),
                         other => tracing::debug!("an answer to nothing: {other:?}"),
                     }
                 }
+                message = self.swaps.recv() => {
+                    let Some(message) = message else { return Ok(()) };
+                    let RackAnnouncement { rack, incarnation, .. } = self.announcement;
+                    connection.send(MetadataRequest::Swap { rack, incarnation, message }).await?;
+                }
                 question = self.questions.recv() => {
                     let Some(Question { request, answer }) = question else { return Ok(()) };
+                    // Who hears where a page lives has to know whether that rack is there, which may
+                    // have changed since the last heartbeat: the answer to this one comes first.
+                    if matches!(request, MetadataRequest::Locate { .. }) {
+                        self.send_heartbeat(&mut connection, seen_version).await?;
+                    }
                     let tag = connection.send(request).await?;
-                    asked.insert(tag, answer);
+                    asked.askers.insert(tag, answer);
+                }
+                change = self.changes.recv(), if asked.changes.len() < CHANGES => {
+                    let Some(Question { request, answer }) = change else { return Ok(()) };
+                    // Whoever has given up was told that it may not have been made.
+                    if answer.is_closed() {
+                        continue;
+                    }
+                    let tag = connection.send(request).await?;
+                    asked.askers.insert(tag, answer);
+                    asked.changes.insert(tag);
                 }
             }
         }
     }
 
+    async fn send_heartbeat(
+        &self,
+        connection: &mut Connection,
+        seen_version: u64,
+    ) -> anyhow::Result<()> {
+        let free = get(&self.figures.free_frames);
+        let heartbeat = MetadataRequest::Heartbeat {
+            rack: self.announcement.rack,
+            incarnation: self.announcement.incarnation,
+            free_frames: u32::try_from(free).unwrap_or(u32::MAX),
+            seen_version,
+        };
+        connection.send(heartbeat).await.map(drop)
+    }
+
     /// Gives the lease back.
-    pub(crate) async fn leave(address: &str, announcement: &RackAnnouncement) {
+    pub(crate) async fn leave(server: &MetadataServer, announcement: &RackAnnouncement) {
         let goodbye = async {
-            let mut connection = Connection::open(address).await?;
+            let mut connection = server.connect().await?;
             let (rack, incarnation) = (announcement.rack, announcement.incarnation);
             connection.send(MetadataRequest::Leave { rack, incarnation }).await?;
             connection.receive().await
@@ -258,3 +342,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 
-use clap::Parser;
 use nix::sys::signal::SigSet;
 use tracing_subscriber::EnvFilter;
 
@@ -15,7 +14,8 @@ fn main() -> std::process::ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    match rackpool_daemon::run(&rackpool_daemon::Options::parse()) {
+    let options: rackpool_daemon::Options = rackpool_config::parse("daemon");
+    match rackpool_daemon::run(&options) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rackpool-daemon: {error:#}");

@@ -11,12 +11,13 @@ use rackpool_model::{
     ClientId, Incarnation, MemoryId, PageId, PageRange, PageSize, PageWord, RackId,
 };
 use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::memory::MemoryLock;
 use rackpool_shm::metadata::{MAX_RACKS, MetadataLayout, RackMetadata};
-use rackpool_shm::superblock::{FileKind, Geometry};
+use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::atomic::Ordering;
 
-use crate::Options;
+use crate::{Options, frames};
 
 /// A rack's memory, locked for this process.
 #[derive(Debug)]
@@ -27,6 +28,11 @@ pub(crate) struct Rack {
     pub(crate) frames: Arc<Mapping>,
     pub(crate) frames_file: File,
     pub(crate) metadata: Arc<RackMetadata>,
+    /// The kind of memory and its pages, for people.
+    pub(crate) memory: String,
+    /// The life of the rack whose memory ended with its daemon, if this one follows such a one.
+    pub(crate) lost: Option<Incarnation>,
+    _frames_lock: MemoryLock,
     /// Holds the lock.
     _metadata_file: File,
 }
@@ -48,6 +54,7 @@ impl Rack {
             None => file::create(&path, layout.bytes())?,
         };
         file::lock(&metadata_file, &path)?;
+        let (metadata_file, lost) = frames::begin_anew_if_lost(metadata_file, &directory, &wanted)?;
         if metadata_file.metadata()?.len() == 0 && !directory.frames().exists() {
             // A daemon was killed when it had just created the file.
             metadata_file.set_len(layout.bytes())?;
@@ -56,37 +63,42 @@ impl Rack {
         if metadata_file.metadata()?.len() < 4096 {
             bail!(rackpool_shm::superblock::SuperblockError::Foreign(path));
         }
-        let block = superblock_only.view::<rackpool_shm::superblock::Superblock>(0)?;
-        if is_blank(&superblock_only)? {
+        let block = superblock_only.view::<Superblock>(0)?;
+        let kind = &options.memory_kind;
+        let memory = if is_blank(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
-            make_frames(&directory.frames(), &wanted, &metadata_file)?;
+            let made = frames::make(kind, &directory, &wanted, &metadata_file, block)?;
             block.format(&wanted);
-        }
+            Some(made)
+        } else {
+            None
+        };
         let found = block.read(&path)?;
         found.require(&Geometry { memory: found.memory, ..wanted }, &path)?;
         file::check_len(&metadata_file, &path, layout.bytes())?;
-        let frames_path = directory.frames();
-        let Some(frames_file) = file::open(&frames_path)? else {
-            bail!(
-                "{} is missing: remove {} to give the rack's contents up",
-                frames_path.display(),
-                directory.path().display()
-            );
+        let memory = match memory {
+            Some(made) => made,
+            None => frames::open(kind, &directory, &found, block)?,
         };
-        file::check_len(&frames_file, &frames_path, frames_bytes(&found))?;
-        let frames = Mapping::new(&frames_file, frames_bytes(&found))
-            .context("can't map the frames: is there enough address space?")?;
-        frames.advise_huge();
+        for warning in &memory.warnings {
+            tracing::warn!("{}: {warning}", options.rack);
+        }
+        block.set_extra_latency_ns(options.cxl_latency_ns);
+        let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
-        let incarnation = next_incarnation(metadata.superblock()?.incarnation());
+        let last = metadata.superblock()?.incarnation().max(lost.unwrap_or(Incarnation(0)));
+        let incarnation = next_incarnation(last, SystemTime::now());
         metadata.superblock()?.set_incarnation(incarnation);
         metadata.superblock()?.set_heavy_barrier(rackpool_sync::barrier::is_supported());
         Ok(Self {
             directory,
             geometry: found,
             incarnation,
-            frames: Arc::new(frames),
-            frames_file,
+            frames: Arc::new(memory.mapping),
+            frames_file: memory.file,
+            memory: description,
+            lost,
+            _frames_lock: memory.lock,
             metadata: Arc::new(metadata),
             _metadata_file: metadata_file,
         })
@@ -111,41 +123,39 @@ impl Rack {
     }
 }
 
+/// Leases, tickets, sharings and copies are numbered from the incarnation on. That a life draws fewer
+/// numbers than it has nanoseconds keeps those of two lives apart, but not if the clock was set back.
+const NUMBERS_OF_A_LIFE: u64 = 1 << 40;
+
 /// Larger than the life before, also than lives of the same rack with other memory: those began
-/// earlier.
-fn next_incarnation(last: Incarnation) -> Incarnation {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// earlier. Where the clock was set back, by so much that no number of the life before is drawn again;
+/// else no more than the clock says, so that a life with new memory, which knows of no other, comes
+/// after any number of restarts.
+fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ns = u64::try_from(now.as_nanos()).unwrap_or(0);
-    Incarnation(now_ns.max(last.0 + 1))
+    if now_ns > last.0 {
+        Incarnation(now_ns)
+    } else {
+        Incarnation(last.0.saturating_add(NUMBERS_OF_A_LIFE))
+    }
 }
 
-fn frames_bytes(geometry: &Geometry) -> u64 {
-    u64::from(geometry.frames) * geometry.page_size.bytes()
-}
-
-/// Makes the file of the frames. The superblock says last that it is there, so one may be found
-/// that a daemon made which was killed before; but not if any page word was ever set.
-fn make_frames(path: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {
-    let Some(found) = file::open(path)? else {
-        file::create(path, frames_bytes(wanted))?;
-        return Ok(());
+/// Of what kind the memory is, for people.
+fn describe_memory(options: &Options, pages: &str) -> String {
+    let latency = match options.cxl_latency_ns {
+        0 => String::new(),
+        ns => format!(", emulated as CXL memory that is {ns} ns further away"),
     };
-    let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
-    let words = RackMetadata::new(Mapping::new(metadata, layout.bytes())?, layout)?;
-    for frame in (0..wanted.frames).map(rackpool_model::FrameId) {
-        if words.word(frame)?.load(Ordering::Relaxed) != 0 {
-            bail!(rackpool_shm::superblock::SuperblockError::Corrupt(path.to_path_buf()));
-        }
-    }
-    if found.metadata()?.len() == 0 {
-        found.set_len(frames_bytes(wanted))?;
-    }
-    Ok(file::check_len(&found, path, frames_bytes(wanted))?)
+    format!("{}{latency}, pages of {pages}", options.memory_kind)
 }
 
 fn is_blank(block: &Mapping) -> anyhow::Result<bool> {
     let mut bytes = [0; 4096];
     block.read(0, &mut bytes)?;
+    // The kind is noted just before the rest.
+    let kind = usize::try_from(Superblock::MEMORY_KIND_OFFSET)?;
+    bytes[kind..kind + 8].fill(0);
     Ok(bytes.iter().all(|byte| *byte == 0))
 }
 
@@ -188,4 +198,37 @@ fn random_memory_id() -> anyhow::Result<MemoryId> {
 /// The rack a folder was formatted for; used to name it in errors.
 pub(crate) fn describe(rack: RackId, directory: &Path) -> String {
     format!("{rack} in {}", directory.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_life_draws_no_number_of_the_one_before_although_the_clock_was_set_back() {
+        let since = Duration::from_secs(1_800_000_000);
+        let noon = SystemTime::UNIX_EPOCH + since;
+        let first = next_incarnation(Incarnation(0), noon);
+        assert_eq!(u128::from(first.0), since.as_nanos());
+        // A number of each kind every microsecond, for a week.
+        let drawn = 7 * 24 * 3600 * 1_000_000;
+        for back in [0, 1, 3600, 7 * 24 * 3600] {
+            let next = next_incarnation(first, noon - Duration::from_secs(back));
+            assert!(next.0 > first.0 + drawn, "set back by {back} s");
+        }
+        assert_eq!(next_incarnation(Incarnation(u64::MAX), noon), Incarnation(u64::MAX));
+    }
+
+    #[test]
+    fn new_memory_begins_after_any_number_of_restarts() {
+        let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let mut last = Incarnation(0);
+        for _ in 0..100 {
+            now += Duration::from_millis(10);
+            last = next_incarnation(last, now);
+        }
+        assert!(next_incarnation(Incarnation(0), now + Duration::from_millis(10)) > last);
+    }
 }

@@ -1,12 +1,13 @@
 //! The daemon's memory as its fabric sees it.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rackpool_fabric::emulated::Mapper;
 use rackpool_fabric::{MemoryRegion, OutOfRange};
 use rackpool_ring::client_file::ClientFile;
-use rackpool_shm::Mapping;
+use rackpool_shm::{Mapping, Stores};
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A mapping that the fabric may read and write.
@@ -16,11 +17,28 @@ pub(crate) struct Region<M>(pub(crate) M);
 /// Something that is a mapping, or has one.
 pub(crate) trait HasMapping: Send + Sync {
     fn mapping(&self) -> &Mapping;
+
+    /// Where bulk is stored that a read brings: mostly somebody waits for it.
+    fn bulk(&self) -> Stores {
+        Stores::Cached
+    }
 }
 
 impl HasMapping for Mapping {
     fn mapping(&self) -> &Mapping {
         self
+    }
+}
+
+/// The frames of the rack. What is read into them are pages that move here, of which programs want a
+/// little at a time.
+impl HasMapping for Arc<Mapping> {
+    fn mapping(&self) -> &Mapping {
+        self
+    }
+
+    fn bulk(&self) -> Stores {
+        Stores::Past
     }
 }
 
@@ -45,6 +63,10 @@ impl<M: HasMapping> MemoryRegion for Region<M> {
         self.0.mapping().len()
     }
 
+    fn base(&self) -> Option<NonNull<u8>> {
+        Some(self.0.mapping().base())
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
         let len = into.len() as u64;
         self.0.mapping().read(offset, into).map_err(|_| self.out_of_range(offset, len))
@@ -53,6 +75,12 @@ impl<M: HasMapping> MemoryRegion for Region<M> {
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let len = from.len() as u64;
         self.0.mapping().write(offset, from).map_err(|_| self.out_of_range(offset, len))
+    }
+
+    fn write_bulk(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        let len = from.len() as u64;
+        let written = self.0.mapping().write_by(offset, from, self.0.bulk());
+        written.map_err(|_| self.out_of_range(offset, len))
     }
 
     fn load(&self, offset: u64) -> Result<u64, OutOfRange> {

@@ -1,18 +1,24 @@
 //! Starting, running and stopping the daemon.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use rackpool_access::{Credentials, Party};
 use rackpool_fabric::Fabric;
-use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
+use rackpool_fabric::Keyring;
 use rackpool_model::{ClientId, PageId};
+use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
+use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
-use rackpool_shm::superblock::FileKind;
-use rackpool_shm::{Mapping, file};
+use rackpool_shm::file::{self, FileError};
+use rackpool_shm::machine::Machine;
+use rackpool_shm::superblock::{FileKind, SuperblockError};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,74 +26,121 @@ use tokio::sync::mpsc as async_mpsc;
 
 use crate::Options;
 use crate::control::{self, Control};
+use crate::fabric::{self, Buffers};
 use crate::link::{Asker, Link};
-use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, Waker};
+use crate::metadata_server::MetadataServer;
+use crate::metrics::RackFigures;
+use crate::placement::Placement;
+use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, SwapSettings, Waker};
+use crate::priority::Priority;
 use crate::rack::{Rack, describe};
-use crate::region::PeerMapper;
 use crate::slab::Slab;
+
+/// How long before the credentials expire the operator is told.
+const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Serves the rack until a signal ends it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
+    fabric::check(options, metadata_server.credentials())?;
+    let machine = Machine::here();
+    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)?;
     let rack = Arc::new(Rack::open(options).with_context(|| describe(options.rack, &options.dir))?);
+    if placement.is_bound() {
+        tracing::info!("{}: {placement}", options.rack);
+    } else {
+        tracing::debug!("{}: {placement}", options.rack);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, rack))
+    runtime.block_on(serve(options, metadata_server, rack, placement))
 }
 
-async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
-    let fabric = fabric(options, &rack)?;
-    let description = fabric.description();
-    let figures = Arc::new(Figures::default());
-    let announcement = RackAnnouncement {
+/// The rack's credentials, if any are named.
+fn credentials(options: &Options) -> anyhow::Result<Option<Credentials>> {
+    let Some(folder) = &options.credentials else { return Ok(None) };
+    let credentials = Credentials::load_of(folder, Party::Rack(options.rack))?;
+    if credentials.expire_within(RENEWAL) {
+        tracing::warn!("the credentials expire within 30 days: `rackpool credentials add --renew`");
+    }
+    Ok(Some(credentials))
+}
+
+/// What the rack tells of itself.
+fn announcement(rack: &Rack, fabric_address: String) -> RackAnnouncement {
+    RackAnnouncement {
         rack: rack.geometry.rack,
         memory: rack.geometry.memory,
         incarnation: rack.incarnation,
         frames: rack.geometry.frames,
         page_bytes: rack.geometry.page_size.bytes(),
         control_path: rack.directory.control_socket().display().to_string(),
-        fabric_address: fabric.address(),
-    };
+        fabric_address,
+    }
+}
+
+async fn serve(
+    options: &Options,
+    metadata_server: MetadataServer,
+    rack: Arc<Rack>,
+    placement: Placement,
+) -> anyhow::Result<()> {
+    let keyring = Keyring::awaited();
+    let buffers = Buffers::new(&placement).context("no memory for the buffers of requests")?;
+    let fabric = fabric::start(options, &rack, &buffers, keyring.clone())?;
+    let description = fabric.description();
+    let figures = Arc::new(Figures::default());
+    let announcement = announcement(&rack, fabric.address());
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
-    let address = options.metadata.clone();
-    let (mut link, asker) = Link::new(address, announcement.clone(), Arc::clone(&figures), known);
+    let (mut link, asker) = Link::new(
+        metadata_server.clone(),
+        announcement.clone(),
+        Arc::clone(&figures),
+        known,
+        keyring,
+        options.lease(),
+    );
+    if let Some(incarnation) = rack.lost {
+        // Nobody has to wait until the lease of a daemon runs out that is known to be dead.
+        Link::leave(&metadata_server, &RackAnnouncement { incarnation, ..announcement.clone() })
+            .await;
+    }
     let registered = link.register(known.is_none()).await?;
     if let (None, Some(pages)) = (known, registered) {
         rack.bind_pages(pages.first)?;
         link.remember(pages);
     }
+    let rules = rules(options)?;
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
-    let (plane, waker, orphans) =
-        data_plane(&rack, Box::new(fabric), notices, &figures, known.is_some())?;
+    let (plane, waker, Adopted { orphans, last }) =
+        data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), rules)?;
+    let shown = RackFigures { rack: Arc::clone(&rack), figures: Arc::clone(&figures) };
+    let scraped = scraped(options.metrics, Arc::new(shown)).await?;
+    // Before the socket: whoever finds it may ask this process to stop.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
-    let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
-        let result = plane.run();
-        // Nobody waits for it when the daemon is ending anyway.
-        let _ = ended.blocking_send(());
-        result
-    })?;
-    tracing::info!(
-        "{} serves {} frames of {}, {description}",
-        describe(options.rack, &options.dir),
-        rack.geometry.frames,
-        rack.geometry.page_size
-    );
+    let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
+    say_what_is_served(options, &rack, &description);
+    tracing::info!("{}: data plane at {priority}", options.rack);
     let control = Arc::new(Control {
         rack: Arc::clone(&rack),
         plane: Arc::clone(&waker),
         metadata: asker.clone(),
         figures,
         fabric: description,
-        last_client: Mutex::new(orphans.iter().map(|client| client.0).max().unwrap_or(0)),
+        placement,
+        priority,
+        last_client: Mutex::new(last),
         orphans: Mutex::default(),
     });
     control::watch_adopted(&control, orphans);
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
     let result = tokio::select! {
         served = control::serve(listener, Arc::clone(&control)) => served,
         kept = link.keep(Arc::clone(&waker)) => kept,
         () = follow_notices(&mut noticed, &asker, &control) => Ok(()),
+        () = scraped => Ok(()),
         _ = plane_ended.recv() => Ok(()),
         () = crate::process::stdin_closed(options.stop_with_stdin) => Ok(()),
         _ = interrupt.recv() => Ok(()),
@@ -95,21 +148,73 @@ async fn serve(options: &Options, rack: Arc<Rack>) -> anyhow::Result<()> {
     };
     waker.tell(Command::Stop);
     let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked"))?;
-    Link::leave(&options.metadata, &announcement).await;
+    Link::leave(&metadata_server, &announcement).await;
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);
     result.and(plane_result)
+}
+
+/// Serves the figures for ever, where they are wanted.
+async fn scraped(
+    address: Option<SocketAddr>,
+    figures: Arc<RackFigures>,
+) -> anyhow::Result<impl Future<Output = ()>> {
+    let listener = match address {
+        Some(address) => Some(rackpool_metrics::bind(address).await?),
+        None => None,
+    };
+    Ok(async move {
+        match listener {
+            Some(listener) => match rackpool_metrics::serve(listener, figures).await {},
+            None => std::future::pending().await,
+        }
+    })
+}
+
+fn say_what_is_served(options: &Options, rack: &Rack, fabric: &str) {
+    tracing::info!(
+        "{} serves {} frames of {}, {fabric}",
+        describe(options.rack, &options.dir),
+        rack.geometry.frames,
+        rack.geometry.page_size
+    );
+    tracing::info!("{}: memory of kind {}", options.rack, rack.memory);
+}
+
+/// What the operator says about leases and swaps.
+fn rules(options: &Options) -> anyhow::Result<(LeaseRules, SwapSettings)> {
+    Ok((LeaseRules::of(options.lease()), options.swaps.settings(options.bandwidth_gbps)?))
+}
+
+/// Runs the data plane in a thread of its own, where it was placed and with the priority it could
+/// get. Says when it has ended.
+fn start(
+    plane: DataPlane,
+    placement: Placement,
+    nice: i32,
+    ended: async_mpsc::Sender<()>,
+) -> anyhow::Result<(JoinHandle<anyhow::Result<()>>, Priority)> {
+    let (taken, priority) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
+        let _ = taken.send(Priority::take(nice));
+        let result = placement.bind_thread().and_then(|()| plane.run());
+        // Nobody waits for it when the daemon is ending anyway.
+        let _ = ended.blocking_send(());
+        result
+    })?;
+    Ok((thread, priority.recv().context("the data plane did not start")?))
 }
 
 /// The data plane, with everything an earlier daemon left taken over; how to wake it; and the
 /// clients that may come back.
 fn data_plane(
     rack: &Arc<Rack>,
-    fabric: Box<dyn Fabric>,
+    (fabric, buffers): (Box<dyn Fabric>, Buffers),
     notices: async_mpsc::UnboundedSender<Notice>,
     figures: &Arc<Figures>,
     restarted: bool,
-) -> anyhow::Result<(DataPlane, Arc<Waker>, BTreeSet<ClientId>)> {
+    (lease_rules, swap): (LeaseRules, SwapSettings),
+) -> anyhow::Result<(DataPlane, Arc<Waker>, Adopted)> {
     let (commands, receiver) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let waker = Arc::new(Waker::new(commands, wake.try_clone()?));
@@ -119,56 +224,71 @@ fn data_plane(
         rack: Arc::clone(rack),
         slab,
         fabric,
+        buffers: buffers.memory,
         commands: receiver,
         notices,
         figures: Arc::clone(figures),
         wake,
         restarted,
+        lease_rules,
+        swap,
     })?;
-    let orphans = adopt_clients(rack, &mut plane)?;
+    let adopted = adopt_clients(rack, &mut plane)?;
     plane.finish_served()?;
     plane.resume_exchanges()?;
-    Ok((plane, waker, orphans))
+    Ok((plane, waker, adopted))
 }
 
-fn fabric(options: &Options, rack: &Rack) -> anyhow::Result<EmulatedFabric> {
-    let listen = rack.directory.fabric_socket();
-    let mapper = Arc::new(PeerMapper);
-    let mut emulated = EmulatedOptions::new(rack.geometry.rack, rack.incarnation, listen, mapper);
-    emulated.latency = Duration::from_secs_f64(options.latency_us / 1e6);
-    emulated.bandwidth_gbps = options.bandwidth_gbps;
-    let len = rack.frames.len();
-    emulated.exports = vec![ExportedRegion { fd: rack.frames_file.try_clone()?.into(), len }];
-    Ok(EmulatedFabric::new(emulated)?)
+/// What is known of an earlier daemon's clients.
+#[derive(Default)]
+struct Adopted {
+    /// Those that may come back.
+    orphans: BTreeSet<ClientId>,
+    /// The highest number that any of them had. Those count whose files were given up: their programs
+    /// may live, and a file of another one with their name would be taken for theirs.
+    last: u32,
 }
 
 /// Takes over the files of an earlier daemon's clients. Those whose process has ended go at once.
-fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<BTreeSet<ClientId>> {
-    let mut orphans = BTreeSet::new();
+fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> {
+    let mut adopted = Adopted::default();
     for entry in std::fs::read_dir(rack.directory.path())? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(client) = name.to_str().and_then(RackDirectory::client_of) else { continue };
+        adopted.last = adopted.last.max(client.0);
         match open_client(rack, client, &entry.path()) {
             Ok(file) => {
                 plane.adopt(client, Arc::new(file))?;
-                orphans.insert(client);
+                adopted.orphans.insert(client);
             }
             // A daemon killed while it made the file: nothing was ever noted in it.
             Err(error) if is_unfinished(&entry.path())? => {
                 tracing::warn!("{} is removed: {error:#}", entry.path().display());
                 std::fs::remove_file(entry.path())?;
             }
+            // Its client can write there what it likes. That must not keep the rack from being
+            // served; what the file noted stays in use, for nobody can tell it any more.
+            Err(error) if is_damage(&error) => {
+                tracing::error!("{} is given up: {error:#}", entry.path().display());
+                std::fs::remove_file(entry.path())?;
+            }
             Err(error) => return Err(error.context(entry.path().display().to_string())),
         }
     }
-    Ok(orphans)
+    Ok(adopted)
 }
 
 /// Whether the file has no superblock yet, which is written before a client gets to know the file.
 fn is_unfinished(path: &Path) -> anyhow::Result<bool> {
     let bytes = std::fs::read(path)?;
     Ok(bytes.iter().take(4096).all(|byte| *byte == 0) || bytes.len() < 4096)
+}
+
+/// Whether what the file says is wrong, and not that it can't be read now.
+fn is_damage(error: &anyhow::Error) -> bool {
+    let length = error.downcast_ref::<FileError>();
+    error.is::<SuperblockError>() || matches!(length, Some(FileError::Length { .. }))
 }
 
 fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<ClientFile> {
@@ -178,8 +298,10 @@ fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<Cli
         anyhow::bail!("it is too short");
     }
     let geometry = block.view::<rackpool_shm::superblock::Superblock>(0)?.read(path)?;
-    let threads = u16::try_from(geometry.threads)?;
-    anyhow::ensure!((1..=MAX_THREADS).contains(&threads), "it has {threads} threads");
+    let threads = u16::try_from(geometry.threads).unwrap_or(u16::MAX);
+    if !(1..=MAX_THREADS).contains(&threads) {
+        anyhow::bail!(SuperblockError::Corrupt(path.to_path_buf()));
+    }
     let wanted = rackpool_shm::superblock::Geometry {
         kind: FileKind::Client,
         client,
@@ -207,6 +329,7 @@ async fn follow_notices(
                     control.plane.tell(Command::Located { page, home });
                 });
             }
+            Notice::TellServer(message) => asker.tell(message),
             Notice::Reclaimed(client) => {
                 if let Err(error) = std::fs::remove_file(control.rack.directory.client(client)) {
                     tracing::warn!("can't remove the file of client {}: {error}", client.0);

@@ -1,14 +1,17 @@
+use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rackpool_proto::metadata::ConnectionToken;
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
-use rackpool_wire::{CodecError, FrameReader, encode};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED, Refusal, Tagged};
+use rackpool_wire::{CodecError, encode};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::{debug, warn};
+
+use crate::admission::{Admitted, Duplex, read_some};
+use crate::permission::permit;
 
 /// Messages of all connections that wait for the server.
 pub(crate) const INBOX: usize = 1024;
@@ -22,11 +25,49 @@ const WRITE_BYTES: usize = 64 << 10;
 /// How long a peer may not take its answers.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is said unasked and waits to be taken. More is dropped: racks ask again.
+const MAX_PUSHED: usize = 256;
+
+/// The way to a peer.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    answers: mpsc::Sender<Tagged<MetadataReply>>,
+    pushed: mpsc::Sender<Tagged<MetadataReply>>,
+}
+
+/// What is to be sent over a connection.
+struct Outgoing {
+    /// As many as there may be unanswered requests.
+    answers: mpsc::Receiver<Tagged<MetadataReply>>,
+    pushed: mpsc::Receiver<Tagged<MetadataReply>>,
+}
+
+impl Outlet {
+    fn new() -> (Self, Outgoing) {
+        let (answers, outgoing_answers) = mpsc::channel(MAX_OUTSTANDING);
+        let (pushed, outgoing_pushed) = mpsc::channel(MAX_PUSHED);
+        (Self { answers, pushed }, Outgoing { answers: outgoing_answers, pushed: outgoing_pushed })
+    }
+
+    /// Answers a request; whether the connection is still there. Full can't be: the queue is as long
+    /// as a connection has unanswered requests.
+    pub(crate) fn answer(&self, answer: Tagged<MetadataReply>) -> bool {
+        self.answers.try_send(answer).is_ok()
+    }
+
+    /// Says something unasked, unless the peer does not take what it gets.
+    pub(crate) fn push(&self, message: MetadataReply) {
+        if self.pushed.try_send(Tagged { tag: PUSHED, message }).is_err() {
+            debug!("a peer does not take what it is told of swaps");
+        }
+    }
+}
+
 /// What a connection tells the server.
 #[derive(Debug)]
 pub(crate) enum Inbound {
-    /// It has begun. The queue holds as many answers as it may have unanswered requests.
-    Opened { token: ConnectionToken, replies: mpsc::Sender<Tagged<MetadataReply>> },
+    /// It has begun.
+    Opened { token: ConnectionToken, outlet: Outlet },
     /// It has asked something.
     Asked { token: ConnectionToken, request: Tagged<MetadataRequest> },
     /// It has ended.
@@ -46,21 +87,27 @@ enum Ending {
     Io(#[from] io::Error),
     #[error("the peer took no answer for {} s", WRITE_PATIENCE.as_secs())]
     Stuck,
+    #[error("the peer asked nothing for {} s", .0.as_secs())]
+    Idle(Duration),
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end. A peer that asks nothing for `idle` is let go.
 pub(crate) async fn run(
-    stream: TcpStream,
-    peer: SocketAddr,
+    admitted: Admitted,
     token: ConnectionToken,
     inbox: mpsc::Sender<Inbound>,
+    idle: Duration,
 ) {
-    debug!("connection from {peer}");
-    let (replies, answers) = mpsc::channel(MAX_OUTSTANDING);
-    if inbox.send(Inbound::Opened { token, replies }).await.is_err() {
+    let peer = admitted.peer;
+    match admitted.party {
+        Some(party) => debug!("connection from {peer}, {party}"),
+        None => debug!("connection from {peer}"),
+    }
+    let (outlet, outgoing) = Outlet::new();
+    if inbox.send(Inbound::Opened { token, outlet }).await.is_err() {
         return;
     }
-    let ending = converse(stream, token, &inbox, answers).await;
+    let Err(ending) = converse(admitted, token, &inbox, outgoing, idle).await;
     match ending {
         Ending::Garbage(_) | Ending::Stuck => warn!("closed the connection from {peer}: {ending}"),
         _ => debug!("connection from {peer} ended: {ending}"),
@@ -70,60 +117,69 @@ pub(crate) async fn run(
 }
 
 async fn converse(
-    mut stream: TcpStream,
+    admitted: Admitted,
     token: ConnectionToken,
     inbox: &mpsc::Sender<Inbound>,
-    mut answers: mpsc::Receiver<Tagged<MetadataReply>>,
-) -> Ending {
-    // Answers are small and each is waited for.
-    if let Err(error) = stream.set_nodelay(true) {
-        return error.into();
-    }
-    let mut frames = FrameReader::new();
+    Outgoing { mut answers, mut pushed }: Outgoing,
+    idle: Duration,
+) -> Result<Infallible, Ending> {
+    let Admitted { mut stream, party, mut frames, first, .. } = admitted;
+    let mut first = Some(first);
     let mut outstanding = 0;
+    let mut heard = Instant::now();
     loop {
         while outstanding < MAX_OUTSTANDING {
-            let request = match frames.next() {
-                Ok(Some(request)) => request,
-                Ok(None) => break,
-                Err(error) => return error.into(),
+            let asked = match first.take() {
+                Some(request) => Some(request),
+                None => frames.next()?,
             };
-            outstanding += 1;
+            let Some(request) = asked else { break };
+            // What is said about swaps has no answer; who says much waits for the inbox.
+            let is_answered = !matches!(request.message, MetadataRequest::Swap { .. });
+            if let Err(refusal) = permit(party, &request.message) {
+                let tag = if is_answered { request.tag } else { PUSHED };
+                let answer = Tagged { tag, message: MetadataReply::Refused(refusal) };
+                write(&mut *stream, &encode_answer(answer)).await?;
+                continue;
+            }
+            outstanding += usize::from(is_answered);
             if inbox.send(Inbound::Asked { token, request }).await.is_err() {
-                return Ending::Stopping;
+                return Err(Ending::Stopping);
             }
         }
         tokio::select! {
             answer = answers.recv() => {
-                let Some(answer) = answer else { return Ending::Stopping };
+                let answer = answer.ok_or(Ending::Stopping)?;
                 let (bytes, count) = encode_waiting(answer, &mut answers);
                 outstanding -= count;
-                match tokio::time::timeout(WRITE_PATIENCE, stream.write_all(&bytes)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => return error.into(),
-                    Err(_) => return Ending::Stuck,
-                }
+                write(&mut *stream, &bytes).await?;
+                heard = Instant::now();
             }
-            ready = stream.readable(), if outstanding < MAX_OUTSTANDING => {
-                if let Err(ending) = ready.map_err(Ending::from).and_then(|()| read(&stream, &mut frames)) {
-                    return ending;
+            message = pushed.recv() => {
+                let (bytes, _) = encode_waiting(message.ok_or(Ending::Stopping)?, &mut pushed);
+                write(&mut *stream, &bytes).await?;
+            }
+            read = read_some(&mut *stream, &mut frames), if outstanding < MAX_OUTSTANDING => {
+                if read? == 0 {
+                    return Err(Ending::Peer);
                 }
+                heard = Instant::now();
+            }
+            () = tokio::time::sleep_until(heard + idle), if outstanding == 0 => {
+                return Err(Ending::Idle(idle));
             }
         }
     }
 }
 
-/// Reads what is there. The buffer lives only here, so an idle connection has none.
-fn read(stream: &TcpStream, frames: &mut FrameReader) -> Result<(), Ending> {
-    let mut buffer = [0; 4096];
-    match stream.try_read(&mut buffer) {
-        Ok(0) => Err(Ending::Peer),
-        Ok(length) => {
-            frames.extend(&buffer[..length]);
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error.into()),
+async fn write(stream: &mut dyn Duplex, bytes: &[u8]) -> Result<(), Ending> {
+    let written = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    match tokio::time::timeout(WRITE_PATIENCE, written).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Ending::Stuck),
     }
 }
 
@@ -150,4 +206,41 @@ fn encode_answer(answer: Tagged<MetadataReply>) -> Vec<u8> {
         let message = MetadataReply::Refused(Refusal::Invalid(error.to_string()));
         encode(&Tagged { tag: answer.tag, message }).unwrap_or_default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_wire::FrameReader;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    fn admitted(stream: tokio::io::DuplexStream) -> Admitted {
+        Admitted {
+            stream: Box::new(stream),
+            peer: ([127, 0, 0, 1], 1).into(),
+            party: None,
+            frames: FrameReader::new(),
+            first: Tagged { tag: 1, message: MetadataRequest::Status },
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_any_more_is_let_go_but_not_while_it_waits() {
+        const IDLE: Duration = Duration::from_secs(60);
+        let (mut peer, stream) = tokio::io::duplex(4096);
+        let (inbox, mut inbound) = mpsc::channel(8);
+        let served = tokio::spawn(run(admitted(stream), ConnectionToken(7), inbox, IDLE));
+        let Some(Inbound::Opened { outlet, .. }) = inbound.recv().await else { panic!() };
+        let Some(Inbound::Asked { .. }) = inbound.recv().await else { panic!() };
+        tokio::time::sleep(10 * IDLE).await;
+        assert!(!served.is_finished(), "the answer is owed");
+        assert!(outlet.answer(Tagged { tag: 1, message: MetadataReply::Left }));
+        let answered = Instant::now();
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer).await.unwrap();
+        assert!(!answer.is_empty());
+        assert_eq!(answered.elapsed().as_secs(), IDLE.as_secs());
+        assert!(matches!(inbound.recv().await, Some(Inbound::Closed { .. })));
+    }
 }

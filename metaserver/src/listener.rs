@@ -1,15 +1,20 @@
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rackpool_proto::metadata::ConnectionToken;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+use crate::admission::{Admitted, Rejection, admit};
+use crate::complaints::Complaints;
 use crate::connection::{self, Inbound};
-
-/// Connections at the same time; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 4096;
+use crate::limits::Limits;
 
 /// The pause after an accept that failed, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -17,34 +22,108 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a stopping server waits for its last answers to be taken.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Accepts connections until told to stop, then waits for them to end.
-pub(crate) async fn run(
-    socket: TcpListener,
-    inbox: mpsc::Sender<Inbound>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    let mut last = 0;
-    loop {
-        tokio::select! {
-            _ = stopped.changed() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = socket.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, peer)) => {
-                    last += 1;
-                    let token = ConnectionToken(last);
-                    connections.spawn(connection::run(stream, peer, token, inbox.clone()));
+/// What every connection is served with.
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) limits: Limits,
+    /// How long somebody known may ask nothing.
+    pub(crate) idle: Duration,
+    pub(crate) inbox: mpsc::Sender<Inbound>,
+}
+
+/// Connections whose peers are not known yet. Who says nothing makes room for who comes later.
+#[derive(Default)]
+struct Strangers {
+    tasks: JoinSet<(u64, SocketAddr, Result<Admitted, Rejection>)>,
+    /// By their number, so in the order in which they came.
+    handles: BTreeMap<u64, (AbortHandle, SocketAddr)>,
+    last: u64,
+}
+
+impl Strangers {
+    fn take_in(&mut self, stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
+        self.last += 1;
+        let number = self.last;
+        let handle =
+            self.tasks.spawn(async move { (number, peer, admit(stream, peer, tls).await) });
+        self.handles.insert(number, (handle, peer));
+    }
+
+    /// Ends the oldest.
+    fn make_room(&mut self) -> Option<SocketAddr> {
+        let (_, (handle, peer)) = self.handles.pop_first()?;
+        handle.abort();
+        Some(peer)
+    }
+
+    /// The next that has become known, or was not let in; waits for ever when there is none. Safe to
+    /// be dropped while it waits.
+    async fn next(&mut self) -> (SocketAddr, Result<Admitted, Rejection>) {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok((number, peer, result))) => {
+                    self.handles.remove(&number);
+                    return (peer, result);
                 }
-                Err(error) => {
-                    warn!("can't accept a connection: {error}; raise the limit on open files?");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                // One that made room.
+                Some(Err(_)) => {}
+                None => pending().await,
             }
         }
     }
-    drop((socket, inbox));
-    let ended = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(FAREWELL, ended).await.is_err() {
-        warn!("some connections did not take their last answers");
+}
+
+impl Listener {
+    /// Accepts connections until told to stop, then waits for them to end.
+    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let mut strangers = Strangers::default();
+        let mut connections = JoinSet::new();
+        let mut complaints = Complaints::new();
+        let mut last = 0;
+        loop {
+            tokio::select! {
+                _ = stopped.changed() => break,
+                Some(_) = connections.join_next() => {}
+                (peer, result) = strangers.next() => {
+                    let room = connections.len() < self.limits.known;
+                    match result.and_then(|known| room.then_some(known).ok_or(Rejection::Full(self.limits.known))) {
+                        Ok(known) => {
+                            last += 1;
+                            let (token, inbox) = (ConnectionToken(last), self.inbox.clone());
+                            connections.spawn(connection::run(known, token, inbox, self.idle));
+                        }
+                        Err(why) => complaints.rejected(peer, &why),
+                    }
+                }
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        if strangers.handles.len() >= self.limits.strangers
+                            && let Some(oldest) = strangers.make_room()
+                        {
+                            complaints.rejected(oldest, &Rejection::Crowded);
+                        }
+                        strangers.take_in(stream, peer, self.tls.clone());
+                    }
+                    Err(error) => {
+                        warn!("can't accept a connection: {error}; raise the limit on open files?");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                () = sleep_until(complaints.deadline()) => complaints.tell_if_due(),
+            }
+        }
+        drop((self.socket, self.inbox, strangers));
+        let ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(FAREWELL, ended).await.is_err() {
+            warn!("some connections did not take their last answers");
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => pending().await,
     }
 }

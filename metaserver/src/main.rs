@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use nix::sys::signal::SigSet;
 use rackpool_metaserver::Options;
 use tracing_subscriber::EnvFilter;
@@ -13,7 +12,7 @@ use tracing_subscriber::filter::LevelFilter;
 fn main() -> ExitCode {
     // Whoever started it may have blocked the signals that end it, which is inherited.
     let _ = SigSet::all().thread_unblock();
-    let options = Options::parse();
+    let options: Options = rackpool_config::parse("metaserver");
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     tracing_subscriber::fmt()
         .with_env_filter(filter.from_env_lossy())

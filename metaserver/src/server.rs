@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use rackpool_model::FabricKey;
 use rackpool_proto::Time;
 use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine, News};
 use rackpool_wire::metadata::{MetadataReply, Tagged};
@@ -10,7 +12,8 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::connection::Inbound;
+use crate::connection::{Inbound, Outlet};
+use crate::figures::{Figures, moves};
 use crate::store::{Store, StoreError};
 
 /// Messages handed to the machine before it is asked what to do.
@@ -23,7 +26,11 @@ pub(crate) struct Server {
     started: Instant,
     storage: Storage,
     store_path: PathBuf,
-    connections: BTreeMap<ConnectionToken, mpsc::Sender<Tagged<MetadataReply>>>,
+    fabric_key: FabricKey,
+    connections: BTreeMap<ConnectionToken, Outlet>,
+    figures: Arc<Figures>,
+    /// When what is being written was handed to the store, and how many pages it moves.
+    writing: (Instant, u64),
 }
 
 /// The store, or the thread that has it.
@@ -37,13 +44,21 @@ enum Storage {
 
 impl Server {
     /// `machine` was restored from this store at time zero.
-    pub(crate) fn new(machine: Machine, store: Store) -> Self {
+    pub(crate) fn new(
+        machine: Machine,
+        store: Store,
+        fabric_key: FabricKey,
+        figures: Arc<Figures>,
+    ) -> Self {
         Self {
             machine,
             started: Instant::now(),
             store_path: store.path().to_owned(),
             storage: Storage::Idle(store),
+            fabric_key,
             connections: BTreeMap::new(),
+            figures,
+            writing: (Instant::now(), 0),
         }
     }
 
@@ -85,14 +100,17 @@ impl Server {
 
     fn received(&mut self, message: Inbound) {
         match message {
-            Inbound::Opened { token, replies } => {
-                self.connections.insert(token, replies);
+            Inbound::Opened { token, outlet } => {
+                self.connections.insert(token, outlet);
+                self.figures.connected(self.connections.len());
             }
             Inbound::Asked { token, request: Tagged { tag, message } } => {
+                self.figures.asked(&message);
                 self.handle(Event::Requested { from: token, tag, request: message });
             }
             Inbound::Closed { token } => {
                 self.connections.remove(&token);
+                self.figures.connected(self.connections.len());
             }
         }
     }
@@ -103,7 +121,16 @@ impl Server {
             match action {
                 Action::Persist { batch, changes } => self.persist(batch, changes),
                 Action::Reply { to, tag, reply } => self.reply(to, tag, reply),
-                Action::Report(news) => report(&news),
+                Action::Push { to, reply } => {
+                    if let Some(outlet) = self.connections.get(&to) {
+                        outlet.push(reply);
+                        self.figures.pushed();
+                    }
+                }
+                Action::Report(news) => {
+                    self.figures.heard(&news);
+                    report(&news);
+                }
             }
         }
     }
@@ -111,6 +138,7 @@ impl Server {
     fn persist(&mut self, batch: BatchId, changes: Vec<Change>) {
         match std::mem::replace(&mut self.storage, Storage::Gone) {
             Storage::Idle(mut store) => {
+                self.writing = (Instant::now(), moves(&changes));
                 let task = tokio::task::spawn_blocking(move || {
                     let written = store.commit(&changes);
                     (store, written)
@@ -130,6 +158,9 @@ impl Server {
         batch: BatchId,
         written: Result<(Store, Result<(), StoreError>), JoinError>,
     ) {
+        let durable = matches!(&written, Ok((_, Ok(()))));
+        let (since, moved) = self.writing;
+        self.figures.written(moved, since.elapsed(), durable);
         let failure = match written {
             Ok((store, Ok(()))) => {
                 self.storage = Storage::Idle(store);
@@ -149,12 +180,19 @@ impl Server {
     }
 
     fn reply(&mut self, to: ConnectionToken, tag: u64, mut message: MetadataReply) {
-        if let MetadataReply::Status(status) = &mut message {
-            status.store_bytes = std::fs::metadata(&self.store_path).map_or(0, |file| file.len());
+        match &mut message {
+            MetadataReply::Status(status) => {
+                let file = std::fs::metadata(&self.store_path);
+                status.store_bytes = file.map_or(0, |file| file.len());
+            }
+            // Over TLS, or without leaving this host: no other connection gets here.
+            MetadataReply::Registered { fabric_key, .. } => {
+                *fabric_key = Some(self.fabric_key.clone());
+            }
+            _ => {}
         }
-        // Full can't be: the queue is as long as a connection has unanswered requests.
-        if let Some(replies) = self.connections.get(&to)
-            && replies.try_send(Tagged { tag, message }).is_err()
+        if let Some(outlet) = self.connections.get(&to)
+            && !outlet.answer(Tagged { tag, message })
         {
             self.connections.remove(&to);
         }
@@ -186,10 +224,9 @@ fn report(news: &News) {
                 "{rack} joined: incarnation {}, {} pages from {}",
                 incarnation.0, pages.count, pages.first
             );
-            if let Some(lost) = lost {
+            if *lost > 0 {
                 warn!(
-                    "{rack} has other memory than before: {} pages from {} are lost",
-                    lost.count, lost.first
+                    "{rack} has other memory than before: {lost} pages that lived there are lost"
                 );
             }
         }

@@ -1,30 +1,40 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rackpool_access::{AccessError, Credentials, Party, require_loopback};
 use rackpool_proto::Time;
 use rackpool_proto::metadata::{Machine, RecordError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing::info;
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
 
 use crate::address_file::AddressFile;
+use crate::figures::Figures;
+use crate::limits::Limits;
+use crate::listener::Listener;
 use crate::options::Options;
 use crate::server::Server;
 use crate::store::{Store, StoreError};
-use crate::{connection, listener, parent};
+use crate::{connection, parent};
+
+/// The shortest time after which somebody known who asks nothing is let go.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long before the credentials expire the operator is told.
+const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Others than this host could connect.
-    #[error(
-        "--listen {0} can be reached from other hosts, but connections are not authenticated: listen on 127.0.0.1 or [::1]"
-    )]
-    NotLoopback(SocketAddr),
+    /// The credentials can't be used, or there are none and others than this host could connect.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// The store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -48,6 +58,9 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The figures can't be served.
+    #[error(transparent)]
+    Metrics(#[from] rackpool_metrics::BindError),
     /// The address file can't be written.
     #[error("can't write the address file {path}: {source}")]
     AddressFile {
@@ -64,10 +77,10 @@ pub enum StartError {
 /// Runs the metadata server until SIGTERM or SIGINT. The store is locked before anything else that
 /// could disturb another server is touched.
 pub async fn serve(options: Options) -> Result<(), StartError> {
-    if !options.listen.ip().is_loopback() {
-        return Err(StartError::NotLoopback(options.listen));
-    }
-    let (store, records) = Store::open(&options.store)?;
+    let credentials = credentials(&options)?;
+    let tls = credentials.as_ref().map(Credentials::server).transpose()?.map(TlsAcceptor::from);
+    let (mut store, records) = Store::open(&options.store)?;
+    let fabric_key = store.fabric_key(options.new_fabric_key)?;
     let lease = Duration::from_millis(options.lease_ms);
     let machine = Machine::restore(Time::ZERO, lease, records)
         .map_err(|source| StartError::Records { path: options.store.clone(), source })?;
@@ -81,18 +94,30 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     if let Some(path) = &options.address_file {
         AddressFile::clear(path).map_err(file_error)?;
     }
+    let metrics = match options.metrics {
+        Some(address) => Some(rackpool_metrics::bind(address).await?),
+        None => None,
+    };
     let (socket, address) = bind(options.listen).await?;
     let address_file = options.address_file.as_deref();
     let _address_file = address_file
         .map(|path| AddressFile::write(path, address))
         .transpose()
         .map_err(file_error)?;
-    info!("listening on {address}, store {}", options.store.display());
+    let door = if credentials.is_some() { "credentials asked for" } else { "open to this host" };
+    info!("listening on {address}, {door}, store {}", options.store.display());
 
     let (stop, stopped) = watch::channel(false);
     let (inbox, inbound) = mpsc::channel(connection::INBOX);
-    let listener = tokio::spawn(listener::run(socket, inbox, stopped.clone()));
-    let server = tokio::spawn(Server::new(machine, store).run(inbound, stopped));
+    let idle = IDLE.max(2 * lease);
+    let listener = Listener { socket, tls, limits: Limits::raise(), idle, inbox };
+    let listener = tokio::spawn(listener.run(stopped.clone()));
+    let figures = Arc::new(Figures::default());
+    if let Some(metrics) = metrics {
+        tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&figures) as _));
+    }
+    let server = Server::new(machine, store, fabric_key, figures);
+    let server = tokio::spawn(server.run(inbound, stopped));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -106,6 +131,17 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// The credentials, if any are named; without them only loopback is listened on.
+fn credentials(options: &Options) -> Result<Option<Credentials>, AccessError> {
+    let load = |folder: &PathBuf| Credentials::load_of(folder, Party::MetadataServer);
+    let credentials = options.credentials.as_ref().map(load).transpose()?;
+    require_loopback("--listen", options.listen, credentials.as_ref())?;
+    if credentials.as_ref().is_some_and(|own| own.expire_within(RENEWAL)) {
+        warn!("the credentials expire within 30 days: `rackpool credentials add --renew`");
+    }
+    Ok(credentials)
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

@@ -1,9 +1,11 @@
 mod create;
 mod error;
+mod secret;
 mod tables;
 
 use std::path::{Path, PathBuf};
 
+use rackpool_model::FabricKey;
 use rackpool_proto::metadata::Change;
 use redb::{Builder, Database, Durability};
 
@@ -32,6 +34,8 @@ impl Store {
         if !path.try_exists().map_err(|source| StoreError::io(path, source))? {
             create::create(path)?;
         }
+        // Stores of earlier releases had no secret.
+        secret::hide(path).map_err(|source| StoreError::io(path, source))?;
         let opened = builder().set_check_integrity_on_open(true).open(path);
         let database = opened.map_err(|error| StoreError::opening(path, error))?;
         let records = tables::read(&database).map_err(|error| error.of(path))?;
@@ -48,6 +52,19 @@ impl Store {
             return Err(StoreError::Failed { cause: cause.clone() });
         }
         self.write(changes).map_err(|error| {
+            let cause = error.to_string();
+            self.failed = Some(cause.clone());
+            StoreError::Failed { cause }
+        })
+    }
+
+    /// The key that racks prove themselves with to each other, drawn and made durable when there is
+    /// none or a new one is wanted.
+    ///
+    /// # Errors
+    /// When the file can't be read or written.
+    pub fn fabric_key(&mut self, renew: bool) -> Result<FabricKey, StoreError> {
+        secret::fabric_key(&self.database, renew).map_err(|error| {
             let cause = error.to_string();
             self.failed = Some(cause.clone());
             StoreError::Failed { cause }
@@ -78,9 +95,12 @@ fn builder() -> Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize, RackId};
-    use rackpool_proto::directory::Run;
+    use rackpool_model::{
+        Epoch, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize, RackId,
+    };
+    use rackpool_proto::directory::{Moved, Run};
     use rackpool_proto::membership::RackRecord;
+    use rackpool_wire::swap::SwapId;
 
     fn changes() -> Vec<Change> {
         let record = |left| RackRecord {
@@ -100,9 +120,35 @@ mod tests {
             Change::PoolFormatted { page_size: PageSize::DEFAULT },
             Change::RunHandedOut(Run { pages, rack: RackId(9), memory: MemoryId(u128::MAX - 5) }),
             Change::RackRegistered { rack: RackId(9), record: record(true) },
+            Change::PageMoved(Moved {
+                page: PageId(5),
+                home: RackId(9),
+                memory: MemoryId(u128::MAX - 5),
+                epoch: Epoch::new(u32::MAX),
+                swap: SwapId(u64::MAX - 1),
+            }),
             root("a", 1),
             root("z", u64::MAX),
         ]
+    }
+
+    #[test]
+    fn a_store_of_the_format_before_pages_moved_is_brought_up_to_date() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let mut written = changes();
+        written.retain(|change| !matches!(change, Change::PageMoved(_)));
+        let (mut store, _) = Store::open(&path).unwrap();
+        store.commit(&written).unwrap();
+        let transaction = store.database.begin_write().unwrap();
+        tables::make_unmoved(&transaction).unwrap();
+        transaction.commit().unwrap();
+        drop(store);
+        let (mut store, records) = Store::open(&path).unwrap();
+        assert_eq!(records, written);
+        store.commit(&changes()).unwrap();
+        drop(store);
+        assert_eq!(Store::open(&path).unwrap().1, changes());
     }
 
     #[test]
@@ -126,8 +172,32 @@ mod tests {
         let (_, records) = Store::open(&path).unwrap();
         assert_eq!(records[0], Change::Started { boot: 4 });
         assert_eq!(records[1..4], changes()[1..4]);
-        assert_eq!(records[4..], changes()[5..]);
+        assert_eq!(records[4], changes()[4]);
+        assert_eq!(records[5..], changes()[6..]);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn the_fabric_key_is_drawn_once_and_kept_secret() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let (mut store, _) = Store::open(&path).unwrap();
+        let key = store.fabric_key(false).unwrap();
+        assert_eq!(store.fabric_key(false).unwrap(), key);
+        drop(store);
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        // As an earlier release made it.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let (mut store, records) = Store::open(&path).unwrap();
+        assert_eq!((mode(), records), (0o600, Vec::new()));
+        assert_eq!(store.fabric_key(false).unwrap(), key, "durable");
+        let renewed = store.fabric_key(true).unwrap();
+        assert_ne!(renewed, key);
+        drop(store);
+        let (mut store, _) = Store::open(&path).unwrap();
+        assert_eq!(store.fabric_key(false).unwrap(), renewed);
     }
 
     #[test]

@@ -36,16 +36,22 @@ impl Census {
     }
 }
 
+/// How many files of clients a rack has.
+#[must_use]
+pub fn client_files(pool: &TestPool, rack: u16) -> usize {
+    clients_of(pool, rack).count()
+}
+
 fn clients(pool: &TestPool) -> BTreeSet<PathBuf> {
-    let files = (0..pool.cluster.options().racks)
-        .flat_map(|rack| std::fs::read_dir(pool.rack_dir(rack)).expect("the rack's folder"));
-    files
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.and_then(RackDirectory::client_of).is_some()
-        })
-        .collect()
+    (0..pool.cluster.options().racks).flat_map(|rack| clients_of(pool, rack)).collect()
+}
+
+fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
+    let files = std::fs::read_dir(pool.rack_dir(rack)).expect("the rack's folder");
+    files.map(|entry| entry.expect("an entry").path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(RackDirectory::client_of).is_some()
+    })
 }
 
 /// The objects in use in all racks, with the bytes that each takes.

@@ -33,7 +33,13 @@ impl TestClient {
     /// Starts a client of a rack.
     #[must_use]
     pub fn start(dir: &Path, rack: u16, arguments: &[&str]) -> Self {
-        let mut process = Command::new(program("rackpool-test-client"))
+        Self::start_as(Command::new(program("rackpool-test-client")), dir, rack, arguments)
+    }
+
+    /// Starts a client of a rack with a command that runs the program somewhere else.
+    #[must_use]
+    pub fn start_as(mut command: Command, dir: &Path, rack: u16, arguments: &[&str]) -> Self {
+        let mut process = command
             .arg(dir)
             .arg(rack.to_string())
             .args(arguments)

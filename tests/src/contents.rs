@@ -1,5 +1,7 @@
 //! Bytes that tell whose they are.
 
+use rackpool_client::{GlobalAddr, Pool};
+
 /// Fills `into` with bytes that belong to `tag`: another tag, or a mixture, is told apart at every
 /// aligned word.
 pub fn fill(tag: u64, into: &mut [u8]) {
@@ -31,6 +33,25 @@ pub fn difference_from_all(tags: &[u64], found: &[u8]) -> Option<usize> {
     (0..found.len())
         .step_by(8)
         .find(|at| !all.iter().any(|of| of[*at..].iter().take(8).eq(found[*at..].iter().take(8))))
+}
+
+/// Fills the object at `addr` with the bytes that belong to its address.
+///
+/// # Panics
+/// When the pool refuses it.
+pub fn write(pool: &Pool, addr: GlobalAddr, len: u64) {
+    let len = usize::try_from(len).expect("what fits into memory");
+    pool.write(addr, &of(addr.raw(), len)).expect("an object to write");
+}
+
+/// Looks whether the object at `addr` holds what [`write()`] put there.
+///
+/// # Panics
+/// When it does not.
+pub fn check(pool: &Pool, addr: GlobalAddr, len: u64) {
+    let mut found = vec![0; usize::try_from(len).expect("what fits into memory")];
+    pool.read(addr, &mut found).expect("an object to read");
+    assert_eq!(difference(addr.raw(), &found), None, "{len} B at {addr}");
 }
 
 /// Mixes both numbers into one, as SplitMix64 does.

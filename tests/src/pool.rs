@@ -3,16 +3,25 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use rackpool_cli::cluster::{Cluster, ClusterOptions};
-use rackpool_cli::commands::status;
+use rackpool_cli::commands::{racks, status};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_model::FabricKind;
 use rackpool_wire::control::RackStatus;
+use rackpool_wire::history::PageHeat;
 
 use crate::client::TestClient;
-use crate::wait::{PATIENCE, wait_for};
+use crate::wait::{PATIENCE, wait_for, wait_until};
 
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
+
+/// A lease that no busy machine outlasts, in milliseconds.
+const LONG_LEASE_MS: u64 = 20_000;
+
+/// Lines of each log that are shown when a test fails.
+const LAST_LINES: usize = 60;
 
 /// A metadata server and rack daemons; all of it goes when this is dropped.
 #[derive(Debug)]
@@ -25,29 +34,75 @@ impl TestPool {
     /// Two racks of 16 MiB with pages of 64 KiB.
     #[must_use]
     pub fn small() -> Self {
-        Self::start(16 << 20, PAGE)
+        Self::with(|_| {})
     }
 
-    /// Two racks.
+    /// Two racks whose leases do not run out because the machine is busy: for tests that wait for
+    /// none to run out.
     #[must_use]
     pub fn start(memory: u64, page_size: u64) -> Self {
         Self::with(|options| {
             options.memory = memory;
             options.page_size = page_size;
+            options.lease_ms = LONG_LEASE_MS;
         })
     }
 
-    /// Two racks of 16 MiB with pages of 64 KiB, unless `change` says something else.
+    /// The same with racks that reach each other in this way.
+    #[must_use]
+    pub fn over(fabric: FabricKind) -> Self {
+        Self::with(|options| options.fabric = fabric)
+    }
+
+    /// Two racks of 16 MiB with pages of 64 KiB that stay where they are, unless `change` says
+    /// something else: most tests count on it that an object lies where it was allocated.
     #[must_use]
     pub fn with(change: impl FnOnce(&mut ClusterOptions)) -> Self {
         let mut options = ClusterOptions::ephemeral().expect("a clock that works");
         options.memory = 16 << 20;
         options.page_size = PAGE;
+        // In memory, as all the rest: a registration that waits for a busy disk may take longer than
+        // a lease. What the disk is for is tested with the store itself.
+        options.store = options.dir.join("metadata.redb");
+        options.daemon_arguments = vec![("--swap", "off".into())];
         change(&mut options);
+        // Tests run beside each other, on as few cores as there are: data planes that went first, as they
+        // do by themselves, would keep heartbeats and the metadata server waiting for longer than a
+        // lease.
+        if options.daemon_arguments.iter().all(|(name, _)| *name != "--nice") {
+            options.daemon_arguments.push(("--nice", "0".into()));
+        }
         match Cluster::start(options) {
             Ok(cluster) => Self { cluster },
             Err(error) => panic!("the pool does not start: {error:#}"),
         }
+    }
+
+    /// Two racks in which pages go where they are used as soon as they are, and are copied where both
+    /// read them.
+    #[must_use]
+    pub fn restless(memory: u64, page_size: u64) -> Self {
+        Self::with(|options| {
+            options.memory = memory;
+            options.page_size = page_size;
+            options.daemon_arguments = vec![
+                ("--hot", "1.5".into()),
+                ("--read-hot", "0.9".into()),
+                ("--rest-ms", "0".into()),
+                ("--swap-pause-ms", "1".into()),
+                ("--swap", "on".into()),
+                ("--share", "on".into()),
+            ];
+        })
+    }
+
+    /// Whether pages have gone from rack to rack, or been copied.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        [0, 1]
+            .map(|rack| self.status(rack))
+            .iter()
+            .any(|rack| rack.swaps.arrived > 0 || rack.sharing.made > 0)
     }
 
     /// The pool's folder.
@@ -93,6 +148,13 @@ impl TestPool {
         self.try_status(rack).expect("a daemon that answers")
     }
 
+    /// The hottest pages of a rack, as its daemon knows them.
+    #[must_use]
+    pub fn hottest(&self, rack: u16) -> Vec<PageHeat> {
+        let socket = self.rack_dir(rack).join("daemon.sock");
+        racks::top_pages(&socket.display().to_string(), 16).expect("a daemon that answers")
+    }
+
     /// Bytes in use in both of the first two racks.
     #[must_use]
     pub fn allocated(&self) -> [u64; 2] {
@@ -113,6 +175,24 @@ impl TestPool {
     /// Kills a daemon as `kill -9` does.
     pub fn kill_daemon(&mut self, rack: u16) {
         self.cluster.daemon(RackId(rack)).and_then(|d| d.kill()).expect("a daemon to kill");
+    }
+
+    /// Stops a daemon for a while. All its threads have stopped when this returns: the one that
+    /// gets the signal may have to wait for a core, and the others go on until then.
+    pub fn stop_daemon(&mut self, rack: u16) {
+        let daemon = self.cluster.daemon(RackId(rack)).expect("a daemon to stop");
+        daemon.signal(Signal::SIGSTOP).expect("a running daemon");
+        let tasks = format!("/proc/{}/task", daemon.id());
+        wait_until("all threads have stopped", PATIENCE, || {
+            let mut tasks = std::fs::read_dir(&tasks).expect("a running daemon");
+            tasks.all(|task| task.is_ok_and(|task| is_stopped(&task.path())))
+        });
+    }
+
+    /// Lets a stopped daemon go on.
+    pub fn resume_daemon(&mut self, rack: u16) {
+        let daemon = self.cluster.daemon(RackId(rack)).expect("a stopped daemon");
+        daemon.signal(Signal::SIGCONT).expect("a stopped daemon");
     }
 
     /// Starts a killed daemon again and waits until it serves.
@@ -141,7 +221,31 @@ impl TestPool {
     }
 }
 
-fn wait_or_last(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+/// What the processes of a test that fails have said goes with its pool: a failure that comes once in a
+/// hundred runs has to tell why.
+impl Drop for TestPool {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for process in self.cluster.processes() {
+                let log = process.log();
+                let said = std::fs::read(log).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said);
+                let lines: Vec<&str> = said.lines().collect();
+                let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+                eprintln!("---- the end of {} ----\n{}", log.display(), last.join("\n"));
+            }
+        }
+    }
+}
+
+/// Whether a thread is stopped; its state follows its name in parentheses.
+fn is_stopped(task: &Path) -> bool {
+    let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+}
+
+/// Looks every 2 ms until the condition holds; whether it did in time.
+pub(crate) fn wait_or_last(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = std::time::Instant::now() + patience;
     loop {
         if condition() {

@@ -7,13 +7,23 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Looks every millisecond until there is an answer; fails the test when there is none in time.
 #[track_caller]
-pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, patience: Duration, look: impl FnMut() -> Option<T>) -> T {
+    match try_wait_for(patience, look) {
+        Some(found) => found,
+        None => panic!("not within {patience:?}: {what}"),
+    }
+}
+
+/// The same for what may fail to come; `None` when it has not come in time.
+pub fn try_wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = look() {
-            return found;
+            return Some(found);
         }
-        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
+        if Instant::now() >= deadline {
+            return None;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }

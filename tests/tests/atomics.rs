@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rackpool_client::{GlobalAddr, Pool};
+use rackpool_client::{AccessError, CompareAndSwap, GlobalAddr, Pool};
 use rackpool_tests::pool::TestPool;
 
 const THREADS: usize = 8;
@@ -86,4 +86,38 @@ fn aligned_words_are_never_torn() {
             }
         });
     }
+}
+
+#[test]
+fn a_batch_of_swaps_does_each_of_them_once_in_whatever_rack() {
+    let pool = TestPool::small();
+    let homes = [pool.open(0), pool.open(1)];
+    // More than are on the way at a time.
+    let words: Vec<GlobalAddr> = (0..100_u64)
+        .map(|index| {
+            let home = &homes[usize::from(index % 3 == 0)];
+            let addr = home.alloc(8).unwrap();
+            home.write(addr, &index.to_le_bytes()).unwrap();
+            addr
+        })
+        .collect();
+    let swaps = |change: fn(u64) -> (u64, u64)| -> Vec<CompareAndSwap> {
+        let swap = |(index, addr): (u64, &GlobalAddr)| {
+            let (expected, new) = change(index);
+            CompareAndSwap { addr: *addr, expected, new }
+        };
+        (0..).zip(&words).map(swap).collect()
+    };
+    for client in &homes {
+        // Every second one does not find what it expects.
+        let before = client.compare_and_swap_batch(&swaps(|i| (i + i % 2, i + 1000))).unwrap();
+        assert_eq!(before, (0..100).collect::<Vec<_>>());
+        let back = client.compare_and_swap_batch(&swaps(|i| (i + 1000, i))).unwrap();
+        let found = (0..100).map(|i| if i % 2 == 0 { i + 1000 } else { i });
+        assert_eq!(back, found.collect::<Vec<_>>());
+    }
+    assert_eq!(homes[0].compare_and_swap_batch(&[]), Ok(vec![]));
+    let misaligned = words[3].add(4).unwrap();
+    let wrong = [CompareAndSwap { addr: misaligned, expected: 0, new: 1 }];
+    assert_eq!(homes[0].compare_and_swap_batch(&wrong), Err(AccessError::Misaligned(misaligned)));
 }

@@ -1,9 +1,8 @@
 //! What every program expects of a pool.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
 
-use rackpool_client::{GlobalAddr, Pool, ReadRequest, WriteRequest};
+use rackpool_client::{GlobalAddr, ReadRequest, WriteRequest};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::PATIENCE;
@@ -14,16 +13,6 @@ fn sizes() -> Vec<u64> {
     let around = powers.flat_map(|size: u64| [size - 1, size, size + 1]);
     let runs = [PAGE + 1, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 1, 3 * PAGE];
     around.chain(runs).filter(|size| *size > 0).collect::<BTreeSet<u64>>().into_iter().collect()
-}
-
-fn write_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
-    pool.write(addr, &contents::of(addr.raw(), usize::try_from(len).unwrap())).unwrap();
-}
-
-fn check_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
-    let mut found = vec![0; usize::try_from(len).unwrap()];
-    pool.read(addr, &mut found).unwrap();
-    assert_eq!(contents::difference(addr.raw(), &found), None, "{len} B at {addr}");
 }
 
 #[test]
@@ -37,13 +26,13 @@ fn objects_of_every_size_hold_their_bytes_in_both_racks() {
             assert!(rack.is_local(addr).unwrap(), "{size} B of an empty rack are local");
             let alignment = size.next_power_of_two().clamp(16, PAGE);
             assert!(addr.raw().is_multiple_of(alignment), "{size} B at {addr}");
-            write_tagged(rack, addr, size);
+            contents::write(rack, addr, size);
             objects.push((addr, size));
         }
     }
     for rack in &racks {
         for (addr, size) in &objects {
-            check_tagged(rack, *addr, *size);
+            contents::check(rack, *addr, *size);
         }
     }
     // Each is freed by the rack that did not allocate it.
@@ -67,7 +56,7 @@ fn an_address_means_the_same_in_every_rack() {
             let addr = clients[writer].alloc(size);
             let raw = addr.raw();
             assert_eq!(clients[writer].ask(&format!("write {raw:x} {size} {raw}")), "ok");
-            check_tagged(&own, addr, size);
+            contents::check(&own, addr, size);
             let reader = &mut clients[1 - writer];
             assert_eq!(reader.ask(&format!("check {raw:x} {size} {raw}")), "ok");
             assert_eq!(reader.ask(&format!("write {raw:x} {size} 5")), "ok");
@@ -167,16 +156,16 @@ fn pages_used_anew_are_known_by_their_new_use() {
         // The user gets to know every page as one of small objects.
         let small: Vec<_> = (0..4 * PAGE / 4096).map(|_| home.alloc(4096).unwrap()).collect();
         for addr in &small {
-            write_tagged(user, *addr, 4096);
+            contents::write(user, *addr, 4096);
         }
         small.iter().for_each(|addr| home.free(*addr).unwrap());
         let run = home.alloc(3 * PAGE).unwrap();
-        write_tagged(user, run, 3 * PAGE);
-        check_tagged(home, run, 3 * PAGE);
+        contents::write(user, run, 3 * PAGE);
+        contents::check(home, run, 3 * PAGE);
         user.free(run).unwrap();
         // And back: objects smaller than before.
         let tiny: Vec<_> = (0..4 * PAGE / 512).map(|_| home.alloc(512).unwrap()).collect();
-        tiny.iter().for_each(|addr| write_tagged(user, *addr, 512));
+        tiny.iter().for_each(|addr| contents::write(user, *addr, 512));
         tiny.iter().for_each(|addr| user.free(*addr).unwrap());
         // Freed objects of another rack travel in groups; the last ones go with this.
         let last = home.alloc(4096).unwrap();

@@ -5,18 +5,21 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_kv::Table;
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
+use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 use tempfile::TempDir;
 
 /// How long a benchmark may take, or a pool to start, on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 /// A folder in memory that goes with the test.
 fn folder() -> TempDir {
@@ -286,6 +289,7 @@ fn a_second_up_leaves_the_running_pool_alone() {
         for id in &ids[1..] {
             assert!(said.contains(&format!(" {id} ")), "{said}");
         }
+        assert!(said.contains("rack 1: requests to other racks: "), "{said}");
     }
     up.stop();
 }
@@ -310,6 +314,19 @@ fn up_ends_with_its_reason_when_one_of_its_processes_dies() {
     assert!(complaints.contains("rackpool-daemon ended (signal: 9"), "{complaints}");
     assert!(!dir.exists(), "{} is left", dir.display());
     assert!(!ids.iter().any(|id| runs(*id)), "{ids:?}");
+}
+
+#[test]
+fn leases_and_priority_are_those_that_up_was_told() {
+    let options = ["--ephemeral", "--memory", "64M", "--lease-ms", "7000", "--nice", "5"];
+    let mut up = Up::start(&options);
+    let said =
+        Ran::of(rackpool(up.temporary.path(), &["status", "--dir", up.dir().to_str().unwrap()]))
+            .good();
+    assert!(said.contains("7000 ms"), "{said}");
+    let log = std::fs::read_to_string(up.dir().join("rack-1.log")).unwrap();
+    assert!(log.contains("data plane at nice 5"), "{log}");
+    up.stop();
 }
 
 #[test]
@@ -354,13 +371,13 @@ fn ycsb_runs_verified_on_a_running_pool() {
     let (dir, json) = (up.dir(), up.temporary.path().join("results.json"));
     let dir = dir.to_str().unwrap();
     let common = ["ycsb", "--dir", dir, "--records", "500", "--ops", "1000", "--quiet"];
-    let first = ["--verify", "--workload", "a,b,c,d,f", "--json", json.to_str().unwrap()];
+    let first = ["--verify", "--workload", "a,b,c,d,e,f", "--json", json.to_str().unwrap()];
     let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &first].concat())).good();
     let heading = said.lines().find(|line| line.starts_with("workload ")).unwrap();
     for column in ["operation", "count", "ops/s", "mean", "p50", "p95", "p99", "p99.9", "max"] {
         assert!(heading.contains(column), "{said}");
     }
-    for workload in ["A", "B", "C", "D", "F"] {
+    for workload in ["A", "B", "C", "D", "E", "F"] {
         let row = said.lines().find(|line| line.starts_with(&format!("{workload} ")));
         assert!(row.is_some_and(|row| row.contains(" 1,000 ")), "{workload}: {said}");
     }
@@ -371,11 +388,60 @@ fn ycsb_runs_verified_on_a_running_pool() {
     let second = ["--verify", "--workload", "C", "--no-load", "--racks", "1", "--threads", "1"];
     let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &second].concat())).good();
     assert!(said.contains("1,000 values verified, 0 wrong."), "{said}");
-    // There were fewer of them: reading what nobody has written is an error.
-    let third = ["--verify", "--workload", "C", "--no-load", "--table", "other"];
+    // A property file of YCSB's says the rest; scans find what was loaded with their keys in order.
+    let properties = ["-P", "workloade", "-p", "recordcount=500", "-p", "operationcount=200"];
+    let third = [&properties[..], &["--verify", "--table", "third", "-p", "colour=blue"]].concat();
     let ran = Ran::of(rackpool(up.temporary.path(), &[&common[..], &third].concat()));
+    assert!(ran.complained.contains("the property colour is not known"), "{}", ran.complained);
+    let said = ran.good();
+    assert!(said.lines().any(|line| line.starts_with("E ") && line.contains(" 200 ")), "{said}");
+    // There were fewer of them: reading what nobody has written is an error.
+    let fourth = ["--verify", "--workload", "C", "--no-load", "--table", "other"];
+    let ran = Ran::of(rackpool(up.temporary.path(), &[&common[..], &fourth].concat()));
     assert!(!ran.status.success(), "{}", ran.said);
     assert!(ran.complained.contains("records were missing or wrong"), "{}", ran.complained);
+    up.stop();
+}
+
+#[test]
+fn scans_are_right_after_killed_inserts() {
+    let mut up = Up::ephemeral();
+    let dir = up.dir();
+    let common = ["ycsb", "--dir", dir.to_str().unwrap(), "--workload", "e", "--quiet"];
+    let pool = Arc::new(Pool::open(ClientOptions::new(&dir, RackId(1))).unwrap());
+    let records = || {
+        let addr = pool.root("ycsb").unwrap()?;
+        let table = Table::open(Arc::clone(&pool), addr).unwrap();
+        Some(table.handle().count().unwrap())
+    };
+    for more in [1, 3000] {
+        // What an earlier one has loaded is there already.
+        let enough = records().unwrap_or(0) + more;
+        let load = [&common[..], &["--records", "200000", "--ops", "4"]].concat();
+        let mut loading = rackpool(up.temporary.path(), &load).spawn().unwrap();
+        wait_until("the load gets on", PATIENCE, || records().is_some_and(|now| now >= enough));
+        loading.kill().unwrap();
+        loading.wait().unwrap();
+        let again = ["--records", "400", "--ops", "400", "--verify"];
+        let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &again].concat())).good();
+        assert!(said.contains(", 0 wrong."), "{said}");
+    }
+    drop(pool);
+    up.stop();
+}
+
+#[test]
+fn a_pool_over_tcp_says_so_and_runs_ycsb_verified() {
+    let mut up = Up::start(&["--ephemeral", "--racks", "2", "--memory", "64M", "--fabric", "tcp"]);
+    assert!(up.said.contains("fabric over TCP on this host"), "{}", up.said);
+    let dir = up.dir();
+    let dir = dir.to_str().unwrap();
+    let said = Ran::of(rackpool(up.temporary.path(), &["status", "--dir", dir])).good();
+    assert!(said.contains("rack 1: tcp: 127.0.0.1:"), "{said}");
+    let arguments = ["ycsb", "--dir", dir, "--records", "500", "--ops", "1000", "--quiet"];
+    let verified = ["--verify", "--workload", "a,b,c,d,e,f"];
+    let said = Ran::of(rackpool(up.temporary.path(), &[&arguments[..], &verified].concat())).good();
+    assert!(said.contains("values verified, 0 wrong."), "{said}");
     up.stop();
 }
 
@@ -406,11 +472,15 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
     let ycsb = |option: &str, value: &str, fix: &[&str]| {
         refused(&["ycsb", "--dir", dir, option, value], fix);
     };
-    ycsb("--workload", "z", &["--workload", "possible values: a, b, c, d, f"]);
+    ycsb("--workload", "z", &["--workload", "possible values: a, b, c, d, e, f"]);
     ycsb("--records", "0", &["--records 0", "give a number from 1"]);
     ycsb("--ops", "0", &["--ops 0", "give a number from 1"]);
     ycsb("--threads", "0", &["--threads 0", "give a number from 1"]);
     ycsb("--racks", "7", &["rack-7", "`rackpool up`"]);
+    ycsb("-p", "recordcount=many", &["recordcount=many", "give a number of records"]);
+    ycsb("-P", "/no/such/file", &["/no/such/file", "workloada to workloadf"]);
+    ycsb("--target", "redis", &["'redis' is no target", "resp://HOST:PORT"]);
+    ycsb("--target", "unix:/no/such/socket", &["/no/such/socket can't be reached"]);
 }
 
 #[test]
@@ -441,8 +511,9 @@ fn commands_that_need_a_pool_say_how_to_start_one() {
 fn the_demo_writes_its_report() {
     let folder = folder();
     let report = folder.path().join("report");
-    let words = ["demo", "--quiet", "--records", "1000", "--ops", "1000", "--report"];
-    let arguments = [&words[..], &[report.to_str().unwrap()]].concat();
+    let size = ["--records", "1000", "--ops", "1000", "--swap-ops", "4000"];
+    let words = ["demo", "--quiet", "--report", report.to_str().unwrap()];
+    let arguments = [&words[..], &size].concat();
     let said = Ran::of(rackpool(folder.path(), &arguments)).good();
     assert!(said.contains("values verified, 0 wrong."), "{said}");
     for file in ["index.html", "results.json"].map(|name| report.join(name)) {
@@ -451,9 +522,11 @@ fn the_demo_writes_its_report() {
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("</html>"), "{page}");
     let results = std::fs::read_to_string(report.join("results.json")).unwrap();
-    for workload in ["A", "B", "C", "D", "F"] {
+    for workload in ["A", "B", "C", "D", "E", "F"] {
         assert!(results.contains(&format!("\"name\": \"{workload}\"")), "{workload}: {results}");
     }
+    assert!(page.contains("rackpool-kv in every rack"), "{page}");
+    assert!(page.contains("rackpool-fuse in every rack") != said.contains("left out"), "{said}");
     let with = |end: &str| {
         let files = entries(&report).into_iter();
         files.filter(|file| file.extension().is_some_and(|e| e == end)).collect::<Vec<_>>()
@@ -469,4 +542,20 @@ fn the_demo_writes_its_report() {
     }
     // Neither its memory nor its store is left.
     assert_eq!(entries(folder.path()), [report]);
+}
+
+#[test]
+fn a_pool_over_verbs_on_a_host_without_rdma_is_refused_with_the_fix() {
+    let devices = std::fs::read_dir("/sys/class/infiniband");
+    if devices.is_ok_and(|mut devices| devices.next().is_some()) {
+        return skipped("this host has an RDMA device");
+    }
+    // Which of the two is missing first depends on the host: libibverbs, or a device.
+    let fix = ["rackpool-daemon ended", "libibverbs.so.1"];
+    let device = ["rackpool-daemon ended", "no RDMA device can be used", "modprobe rdma_rxe"];
+    let libraries = Command::new("ldconfig").arg("-p").output();
+    let has_library =
+        libraries.is_ok_and(|all| String::from_utf8_lossy(&all.stdout).contains("libibverbs.so.1"));
+    let fix: &[&str] = if has_library { &device } else { &fix };
+    refused(&["up", "--ephemeral", "--fabric", "verbs"], fix);
 }

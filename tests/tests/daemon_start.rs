@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
-use rackpool_cli::commands::status;
+use rackpool_cli::MetadataServer;
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 
 const MEMORY: u64 = 16 << 20;
@@ -24,6 +25,8 @@ struct Start {
     metadata: String,
     memory: u64,
     page_size: u64,
+    /// Further options.
+    more: Vec<&'static str>,
 }
 
 impl Start {
@@ -34,6 +37,7 @@ impl Start {
             metadata: pool.cluster.metadata_address().to_owned(),
             memory: MEMORY,
             page_size: PAGE,
+            more: Vec::new(),
         }
     }
 
@@ -46,6 +50,7 @@ impl Start {
             .args(["--page-size", &self.page_size.to_string()])
             .arg("--dir")
             .arg(&self.dir)
+            .args(&self.more)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -85,7 +90,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// A pool with a value in rack 0, whose daemon is dead.
 fn killed() -> (TestPool, GlobalAddr) {
-    let mut pool = TestPool::start(MEMORY, PAGE);
+    let mut pool = TestPool::small();
     let client = pool.open(0);
     let addr = client.alloc(1000).unwrap();
     client.write(addr, &contents::of(1, 1000)).unwrap();
@@ -207,7 +212,7 @@ fn a_second_daemon_of_a_rack_is_refused() {
 #[test]
 fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
     let (mut pool, _) = killed();
-    let members = status::pool_status(pool.cluster.metadata_address()).unwrap().members;
+    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
     let second = members.iter().max_by_key(|member| member.pages.first).unwrap().rack.0;
     pool.kill_daemon(1);
     pool.cluster.metadata().kill().unwrap();
@@ -234,7 +239,7 @@ fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
 
 #[test]
 fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
-    let mut pool = TestPool::start(MEMORY, PAGE);
+    let mut pool = TestPool::small();
     pool.kill_daemon(1);
     let folder = pool.rack_dir(1);
     let lens = ["metadata", "frames"].map(|n| std::fs::metadata(folder.join(n)).unwrap().len());
@@ -270,7 +275,7 @@ fn processes_stop_when_asked_even_if_their_starter_blocks_signals() {
     blocked.add(Signal::SIGTERM);
     blocked.add(Signal::SIGINT);
     blocked.thread_block().unwrap();
-    let mut pool = TestPool::start(MEMORY, PAGE);
+    let mut pool = TestPool::small();
     let _client = pool.open(0);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         pool.cluster.daemon(RackId(0)).unwrap().signal(signal).unwrap();
@@ -280,4 +285,38 @@ fn processes_stop_when_asked_even_if_their_starter_blocks_signals() {
     }
     pool.cluster.metadata().signal(Signal::SIGTERM).unwrap();
     assert!(pool.cluster.metadata().wait().unwrap().success());
+}
+
+#[test]
+fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
+    let devices = std::fs::read_dir("/sys/class/infiniband");
+    if devices.is_ok_and(|mut devices| devices.next().is_some()) {
+        return skipped("this host has an RDMA device");
+    }
+    let pool = TestPool::small();
+    let mut start = Start::of(&pool, 7);
+    start.more = vec!["--fabric", "verbs"];
+    let has_library = Command::new("ldconfig").arg("-p").output();
+    let has_library = has_library
+        .is_ok_and(|all| String::from_utf8_lossy(&all.stdout).contains("libibverbs.so.1"));
+    if has_library {
+        start.is_refused("no RDMA device can be used", "modprobe rdma_rxe");
+    } else {
+        start.is_refused("can't load libibverbs.so.1", "apt-get install libibverbs1");
+    }
+    assert!(!pool.rack_dir(7).exists(), "{:?}", files(&pool.rack_dir(7)).keys());
+    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
+    assert!(members.iter().all(|member| member.rack != RackId(7)), "{members:?}");
+}
+
+#[test]
+fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
+    let pool = TestPool::small();
+    let mut start = Start::of(&pool, 7);
+    start.more = vec!["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"];
+    start.is_refused("192.0.2.1:7500 is not on this host alone", "rackpool credentials init");
+    start.more = vec!["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"];
+    start.is_refused("0.0.0.0:7500 is not on this host alone", "--credentials");
+    start.more = vec!["--fabric-listen", "127.0.0.1:7500"];
+    start.is_refused("the emulated fabric has no address", "--fabric tcp");
 }

@@ -12,7 +12,7 @@ use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 const FRAMES: u32 = 32;
 
 fn full_sized() -> TestPool {
-    let pool = TestPool::start(u64::from(FRAMES) * PAGE, PAGE);
+    let pool = TestPool::with(|options| options.memory = u64::from(FRAMES) * PAGE);
     pool.wait_until_racks_meet();
     pool
 }
@@ -64,6 +64,10 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
         });
         let text = figures.to_string();
         assert!(text.contains("add a rack or memory"), "{text}");
+        wait_until("the status has the other rack's figures", PATIENCE, || {
+            let status = pool.status(0);
+            (status.other_frames, status.other_free_frames) == (FRAMES.into(), 0)
+        });
         for rack in &racks {
             rack.alloc(16).unwrap_err();
             rack.alloc(3 * PAGE).unwrap_err();

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
 };
+use rackpool_cli::MetadataServer;
 use rackpool_client::Pool;
+use rackpool_model::FabricKind;
 use rackpool_shm::{Mapping, file};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
@@ -167,6 +169,37 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
 }
 
 #[test]
+fn garbage_at_the_port_of_the_fabric_disturbs_nobody() {
+    let pool = TestPool::over(FabricKind::Tcp);
+    pool.wait_until_racks_meet();
+    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
+    let doors: Vec<String> = members
+        .iter()
+        .map(|member| member.fabric_address.strip_prefix("tcp:").unwrap().to_owned())
+        .collect();
+    let mut random = SmallRng::seed_from_u64(5);
+    while_others_work(&pool, || {
+        let mut silent = Vec::new();
+        for round in 0..100 {
+            for len in [0, 1, 15, 16, 100, 70_000] {
+                let mut stranger = TcpStream::connect(&doors[round % 2]).unwrap();
+                let mut bytes = vec![0; len];
+                random.fill_bytes(&mut bytes);
+                if round % 3 == 0 && len >= 16 {
+                    bytes[..8].copy_from_slice(b"racktcp\0");
+                    bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+                }
+                // It may have been shown the door already.
+                let _ = stranger.write_all(&bytes);
+                if round % 4 == 0 {
+                    silent.push(stranger);
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn a_client_that_scribbles_over_its_own_file_harms_nobody() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();
@@ -192,6 +225,34 @@ fn a_client_that_scribbles_over_its_own_file_harms_nobody() {
             client.kill();
         }
     });
+}
+
+#[test]
+fn a_client_that_destroys_its_superblock_keeps_no_daemon_from_starting() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let folder = pool.rack_dir(0);
+    // It has a file with a lower number, which is all that the next daemons would know of.
+    let _earlier = pool.open(0);
+    // Magic, version, page size, threads, checksum; a kind with all the rest.
+    for at in [0, 12, 16, 28, 56, 8] {
+        let known = client_files(&folder);
+        let mut client = pool.client(0, &["serve"]);
+        client.alloc(100);
+        let own = client_files(&folder).into_iter().find(|path| !known.contains(path)).unwrap();
+        let found = file::open(&own).unwrap().unwrap();
+        let mapping = Mapping::new(&found, 4096).unwrap();
+        let mut byte = [0];
+        mapping.read(at, &mut byte).unwrap();
+        mapping.write(at, &[!byte[0]]).unwrap();
+        pool.kill_daemon(0);
+        pool.restart_daemon(0);
+        let newcomer = pool.open(0);
+        let addr = newcomer.alloc(100).unwrap();
+        newcomer.free(addr).unwrap();
+        assert!(!own.exists(), "it is of no use to anybody");
+        client.kill();
+    }
 }
 
 fn client_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {

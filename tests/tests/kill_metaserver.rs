@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rackpool_cli::commands::status;
+use nix::sys::signal::Signal;
+use rackpool_cli::MetadataServer;
 use rackpool_client::{DaemonError, GlobalAddr, Pool, RootError};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -86,22 +87,39 @@ fn memory_and_roots_survive_the_metadata_server() {
         stop.store(true, Ordering::Relaxed);
         workers.into_iter().for_each(|worker| assert!(worker.join().unwrap() > 0));
     });
-    let members = status::pool_status(pool.cluster.metadata_address()).unwrap().members;
+    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
     assert!(members.len() == 2 && members.iter().all(|member| member.alive), "{members:?}");
 }
 
 #[test]
+fn a_metadata_server_that_stands_still_for_less_than_a_lease_is_waited_for() {
+    // Its leases last longer than it stands still.
+    let mut pool = TestPool::start(64 << 20, PAGE);
+    let client = pool.open(0);
+    let addr = Some(GlobalAddr::from_raw(PAGE));
+    client.set_root("n", None, addr).unwrap();
+    pool.cluster.metadata().signal(Signal::SIGSTOP).unwrap();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| client.root("n"));
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!asked.is_finished(), "nobody can have answered");
+        pool.cluster.metadata().signal(Signal::SIGCONT).unwrap();
+        assert_eq!(asked.join().unwrap(), Ok(addr));
+    });
+}
+
+#[test]
 fn racks_that_know_each_other_need_no_metadata_server_to_work_together() {
-    let lease = Duration::from_millis(300);
-    let mut pool = TestPool::with(|options| options.lease_ms = 300);
+    let mut pool = TestPool::small();
+    let lease = Duration::from_millis(pool.cluster.options().lease_ms);
     pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
     let unseen: Vec<GlobalAddr> = (0..20).map(|_| racks[1].alloc(PAGE).unwrap()).collect();
     pool.cluster.metadata().kill().unwrap();
     let began = Instant::now();
     let mut turns = 0;
-    // For several leases, also with pages never used before.
-    while began.elapsed() < 4 * lease || turns < unseen.len() {
+    // For longer than a lease, also with pages never used before.
+    while began.elapsed() < 2 * lease || turns < unseen.len() {
         let addr = unseen[turns % unseen.len()];
         racks[0].write(addr, &contents::of(7, 300)).unwrap();
         check(&racks[1], addr, 7, 300);
@@ -110,7 +128,8 @@ fn racks_that_know_each_other_need_no_metadata_server_to_work_together() {
     pool.cluster.restart_metadata().unwrap();
     let address = pool.cluster.metadata_address().to_owned();
     wait_until("both racks are members again", PATIENCE, || {
-        status::pool_status(&address)
+        MetadataServer::at(&address)
+            .status()
             .is_ok_and(|pool| pool.members.iter().filter(|member| member.alive).count() == 2)
     });
     unseen.iter().for_each(|addr| racks[0].free(*addr).unwrap());

@@ -1,22 +1,17 @@
 //! Opening pools, using them from many threads, and names in them.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
-use rackpool_client::{AllocError, DaemonError, GlobalAddr, Pool};
+use rackpool_client::{AllocError, DaemonError, GlobalAddr};
+use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{PATIENCE, wait_until};
-
-fn write_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
-    pool.write(addr, &contents::of(addr.raw(), usize::try_from(len).unwrap())).unwrap();
-}
-
-fn check_tagged(pool: &Pool, addr: GlobalAddr, len: u64) {
-    let mut found = vec![0; usize::try_from(len).unwrap()];
-    pool.read(addr, &mut found).unwrap();
-    assert_eq!(contents::difference(addr.raw(), &found), None, "{len} B at {addr}");
-}
+use rackpool_wire::control::ControlRequest;
+use rackpool_wire::encode;
+use rackpool_wire::metadata::Tagged;
 
 #[test]
 fn more_threads_than_slots_are_told_so() {
@@ -78,18 +73,18 @@ fn pools_of_several_racks_can_be_used_in_one_program() {
     let pool = TestPool::small();
     let first = pool.open(0);
     let addr = first.alloc(100).unwrap();
-    write_tagged(&first, addr, 100);
+    contents::write(&first, addr, 100);
     for round in 0..20 {
         // Opened and closed in the middle of using another one, also of the same rack.
         let (second, third) = (pool.open(1), pool.open(0));
-        check_tagged(&second, addr, 100);
+        contents::check(&second, addr, 100);
         let other = second.alloc(1000 + round).unwrap();
-        write_tagged(&third, other, 1000 + round);
-        check_tagged(&first, other, 1000 + round);
+        contents::write(&third, other, 1000 + round);
+        contents::check(&first, other, 1000 + round);
         third.close();
         first.free(other).unwrap();
         second.close();
-        check_tagged(&first, addr, 100);
+        contents::check(&first, addr, 100);
     }
     first.free(addr).unwrap();
     first.close();
@@ -124,4 +119,44 @@ fn names_are_shared_and_change_only_as_expected() {
         all.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(winners, 1);
+}
+
+/// A client whose open got no answer does not know its file, and its process may live for years.
+#[test]
+fn an_open_that_is_given_up_leaves_no_file() {
+    let mut pool = TestPool::small();
+    let before = Census::of(&pool);
+    for dies in [false, true] {
+        let mut stream = UnixStream::connect(pool.rack_dir(0).join("daemon.sock")).unwrap();
+        let hello = ControlRequest::Hello { threads: 64, resume: None };
+        stream.write_all(&encode(&Tagged { tag: 1, message: hello }).unwrap()).unwrap();
+        wait_until("there is a file", PATIENCE, || !before.newcomers_are_gone(&pool));
+        if dies {
+            pool.kill_daemon(0);
+        }
+        drop(stream);
+        if dies {
+            pool.restart_daemon(0);
+        }
+        wait_until("the file is gone", PATIENCE, || before.newcomers_are_gone(&pool));
+    }
+}
+
+#[test]
+fn a_client_that_was_idle_while_its_daemon_was_away_keeps_its_file() {
+    let mut pool = TestPool::small();
+    let own = pool.open(0);
+    let addr = own.alloc(64).unwrap();
+    contents::write(&own, addr, 64);
+    for _ in 0..2 {
+        pool.kill_daemon(0);
+        pool.restart_daemon(0);
+        // Longer than the daemon waits between two looks at the clients of the one before.
+        std::thread::sleep(std::time::Duration::from_millis(250));
+        own.ping().unwrap();
+        contents::check(&own, addr, 64);
+    }
+    own.free(addr).unwrap();
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
 }

@@ -3,15 +3,25 @@
 //! | module | holds |
 //! |---|---|
 //! | [`cluster`] | a pool on this machine: its processes, started, killed, stopped |
-//! | [`commands`] | `up`, `status`, `ycsb`, `demo` |
+//! | [`commands`] | `up`, `status`, `top`, `explain`, `credentials`, `ycsb`, `demo` |
+//! | [`doctor`] | what this computer has, where it lies and what it costs |
+//! | [`heat`] | thresholds of the swap, tried on a recorded trace |
+//! | [`micro`] | random accesses to items in pages of all racks: what moving hot pages gains |
 //! | [`ycsb`] | YCSB's workloads, generators and measurements |
 //! | [`report`] | plots and the HTML page |
 #![forbid(unsafe_code)]
 
 pub mod cluster;
 pub mod commands;
+pub mod doctor;
+pub mod heat;
+mod metadata;
+pub mod micro;
+mod recorder;
 pub mod report;
 mod store;
 pub mod ycsb;
 
-pub use store::PoolStores;
+pub use metadata::MetadataServer;
+pub use recorder::{RecordedPool, Recorder};
+pub use store::{Place, PoolStores};

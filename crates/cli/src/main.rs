@@ -1,12 +1,16 @@
 //! The `rackpool` program.
 
 use clap::{Parser, Subcommand};
-use rackpool_cli::commands::{demo, status, up, ycsb};
+use rackpool_cli::commands::{credentials, demo, explain, server, status, top, up, ycsb};
+use rackpool_cli::{doctor, heat};
+use rackpool_config::ConfigFile;
 
 /// A memory pool that joins CXL inside the rack with RDMA between racks.
 #[derive(Debug, Parser)]
 #[command(name = "rackpool", version, propagate_version = true)]
 struct Arguments {
+    #[command(flatten)]
+    config: ConfigFile,
     #[command(subcommand)]
     command: Command,
 }
@@ -15,19 +19,41 @@ struct Arguments {
 enum Command {
     /// Start a pool on this machine: a metadata server and one daemon for each rack.
     Up(up::Options),
+    /// Run a metadata server: rackpool-metaserver.
+    Metaserver(server::Options),
+    /// Serve a rack: rackpool-daemon.
+    Daemon(server::Options),
     /// Show a pool's racks and their figures.
     Status(status::Options),
+    /// Show what a pool does, live: operations, swaps, the hottest pages.
+    Top(top::Options),
+    /// Tell a page's story: where it lives, and why it moved or stayed.
+    Explain(explain::Options),
+    /// Say what this computer has for a pool, where it lies and what it costs.
+    Doctor(doctor::Options),
+    /// Make credentials for a pool that spans hosts.
+    Credentials(credentials::Options),
     /// Run YCSB workloads on the key-value table in a pool.
     Ycsb(ycsb::Options),
+    /// Try thresholds of the swap on a recorded trace.
+    Heat(heat::Options),
     /// Start two racks, run the YCSB workloads from both, and write a report.
     Demo(demo::Options),
 }
 
 fn main() -> std::process::ExitCode {
-    let result = match Arguments::parse().command {
+    let Arguments { config, command } = rackpool_config::parse("rackpool");
+    let result = match command {
         Command::Up(options) => up::run(&options),
+        Command::Metaserver(options) => server::run("rackpool-metaserver", &config, &options),
+        Command::Daemon(options) => server::run("rackpool-daemon", &config, &options),
         Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
+        Command::Explain(options) => explain::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),
+        Command::Heat(options) => heat::run(&options),
         Command::Demo(options) => demo::run(&options),
     };
     match result {

@@ -2,44 +2,105 @@
 
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
-use rackpool_kv::{Handle, KvError, Options, Table};
+use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
+use rackpool_kv::{Handle, KvError, Memory, Options, PoolError, Table};
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::ycsb::{Store, StoreError, StoreFactory};
+use crate::recorder::{RecordedPool, Recorder};
+use crate::ycsb::{Pairs, Store, StoreError, StoreFactory};
 
 /// A pool opened from several racks, and one table in it.
-pub struct PoolStores {
-    tables: Vec<(RackId, Table<Arc<Pool>>)>,
+pub struct PoolStores<M: Memory = Arc<Pool>> {
+    racks: Vec<Rack<M>>,
     label: String,
 }
+
+struct Rack<M: Memory> {
+    id: RackId,
+    table: Table<M>,
+    /// The node table of the keys in order, if they are kept.
+    index: Option<Table<M>>,
+}
+
+/// Which table, and where from.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The pool's folder.
+    pub dir: &'a Path,
+    /// Each worker thread uses one of these racks in turn.
+    pub racks: &'a [RackId],
+    /// Threads of each rack.
+    pub threads: usize,
+    /// The table's name; it is made when there is none.
+    pub table: &'a str,
+    /// Whether keys are noted in order as well, for scans. A scan finds what was inserted so.
+    pub ordered: bool,
+}
+
+/// The map of the keys: the only one of its node table, which is never destroyed.
+const INDEX: MapId = MapId::from_bytes(*b"keys, in order  ");
 
 impl PoolStores {
     /// Opens the pool from each of `racks` and the table named `name`, which is made when there is
     /// none. Each worker thread uses one of the racks in turn.
     pub fn open(dir: &Path, racks: &[RackId], threads: usize, name: &str) -> anyhow::Result<Self> {
-        let threads = u16::try_from(threads.saturating_add(2)).unwrap_or(u16::MAX).max(8);
-        let mut tables = Vec::new();
-        let mut fabric = String::new();
-        for rack in racks {
-            let options = ClientOptions::new(dir, *rack).threads(threads);
-            let pool = Arc::new(Pool::open(options)?);
-            fabric = pool.rack_status()?.fabric;
-            let table = open_table(&pool, name)
-                .with_context(|| format!("can't open the table '{name}' from {rack}"))?;
-            tables.push((*rack, table));
-        }
-        let label = format!("pool of {} racks, {fabric}", tables.len());
-        Ok(Self { tables, label })
+        Self::at(&Place { dir, racks, threads, table: name, ordered: false })
+    }
+
+    /// Opens the pool from each of the racks, and the table.
+    pub fn at(place: &Place<'_>) -> anyhow::Result<Self> {
+        Self::over(place, |pool, _| pool)
     }
 }
 
-fn open_table(pool: &Arc<Pool>, name: &str) -> anyhow::Result<Table<Arc<Pool>>> {
+impl PoolStores<Arc<RecordedPool>> {
+    /// The same, with every access of the table noted by `recorder`.
+    pub fn recorded(place: &Place<'_>, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
+        Self::over(place, |pool, rack| {
+            Arc::new(RecordedPool::new(pool, rack, Arc::clone(recorder)))
+        })
+    }
+}
+
+impl<M: Memory<Error = PoolError> + Clone> PoolStores<M> {
+    fn over(place: &Place<'_>, memory: impl Fn(Arc<Pool>, RackId) -> M) -> anyhow::Result<Self> {
+        let threads = u16::try_from(place.threads.saturating_add(2)).unwrap_or(u16::MAX).max(8);
+        let mut racks = Vec::new();
+        let mut fabric = String::new();
+        for rack in place.racks {
+            let options = ClientOptions::new(place.dir, *rack).threads(threads);
+            let pool = Arc::new(Pool::open(options)?);
+            fabric = pool.rack_status()?.fabric;
+            let memory = memory(Arc::clone(&pool), *rack);
+            let open = |name: &str| {
+                open_table(&pool, &memory, name)
+                    .with_context(|| format!("can't open the table '{name}' from {rack}"))
+            };
+            let table = open(place.table)?;
+            let index = format!("{}.keys", place.table);
+            let index = place.ordered.then(|| open(&index)).transpose()?;
+            if let Some(index) = &index {
+                // Whoever is first makes it.
+                OrderedMaps::new(index.handle()).create(INDEX, place.table.as_bytes())?;
+            }
+            racks.push(Rack { id: *rack, table, index });
+        }
+        let label = format!("pool of {} racks, {fabric}", racks.len());
+        Ok(Self { racks, label })
+    }
+}
+
+fn open_table<M>(pool: &Pool, memory: &M, name: &str) -> anyhow::Result<Table<M>>
+where
+    M: Memory<Error = PoolError> + Clone,
+{
     loop {
         if let Some(addr) = pool.root(name)? {
-            return Ok(Table::open(Arc::clone(pool), addr)?);
+            return Ok(Table::open(memory.clone(), addr)?);
         }
-        let table = Table::create(Arc::clone(pool), &Options::default())?;
+        let table = Table::create(memory.clone(), &Options::default())?;
         if pool.set_root(name, None, Some(table.addr()))?.1 {
             return Ok(table);
         }
@@ -48,30 +109,63 @@ fn open_table(pool: &Arc<Pool>, name: &str) -> anyhow::Result<Table<Arc<Pool>>> 
     }
 }
 
-struct KvStore(Handle<Arc<Pool>>);
+struct KvStore<M: Memory> {
+    records: Handle<M>,
+    keys: Option<OrderedMaps<M>>,
+}
 
 fn failed<E: std::error::Error + Send + Sync + 'static>(error: KvError<E>) -> StoreError {
     StoreError::new(error)
 }
 
-impl Store for KvStore {
+fn index_failed<E: std::error::Error + Send + Sync + 'static>(
+    error: OrderedError<E>,
+) -> StoreError {
+    StoreError::new(error)
+}
+
+impl<M: Memory> Store for KvStore<M> {
     fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError> {
-        self.0.get(key, value).map_err(failed)
+        self.records.get(key, value).map_err(failed)
     }
 
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
-        self.0.update(key, value).map_err(failed)
+        self.records.update(key, value).map_err(failed)
     }
 
+    /// The key is noted first. Killed between, the insert leaves a key without a record, which scans
+    /// pass over; so no record is ever missing in a scan.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.0.put(key, value).map(drop).map_err(failed)
+        if let Some(keys) = &mut self.keys {
+            keys.map(INDEX).insert(key, &[]).map_err(index_failed)?;
+        }
+        self.records.put(key, value).map(drop).map_err(failed)
+    }
+
+    fn scan(&mut self, start: &[u8], count: u64, pairs: &mut Pairs) -> Result<bool, StoreError> {
+        let Some(keys) = &mut self.keys else {
+            return Err(StoreError::new("the table was opened without its keys' order"));
+        };
+        pairs.clear();
+        let from_start = Range { from: Bound::Included(start), to: Bound::Unbounded };
+        let mut rest = count;
+        let note = |key: &[u8], _: &[u8]| {
+            pairs.push().0.extend_from_slice(key);
+            rest = rest.saturating_sub(1);
+            if rest > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        keys.map(INDEX).visit(&from_start, Direction::Forward, note).map_err(index_failed)?;
+        let records = &mut self.records;
+        pairs.retain_filled(|key, value| records.get(key, value).map_err(failed))?;
+        Ok(pairs.iter().next().is_some_and(|(key, _)| key == start))
     }
 }
 
-impl StoreFactory for PoolStores {
+impl<M: Memory + Clone + 'static> StoreFactory for PoolStores<M> {
     fn open(&self, thread: usize) -> Result<Box<dyn Store + '_>, StoreError> {
-        let (_, table) = &self.tables[thread % self.tables.len()];
-        Ok(Box::new(KvStore(table.handle())))
+        let Rack { table, index, .. } = &self.racks[thread % self.racks.len()];
+        let keys = index.as_ref().map(|index| OrderedMaps::new(index.handle()));
+        Ok(Box::new(KvStore { records: table.handle(), keys }))
     }
 
     fn label(&self) -> String {
@@ -79,6 +173,6 @@ impl StoreFactory for PoolStores {
     }
 
     fn rack_of(&self, thread: usize) -> u16 {
-        self.tables[thread % self.tables.len()].0.0
+        self.racks[thread % self.racks.len()].id.0
     }
 }

@@ -101,6 +101,14 @@ pub enum FabricError {
         /// What the operating system said.
         cause: String,
     },
+    /// The peer's daemon was reached, and not by the way that its memory is accessed.
+    #[error("the rack daemon at {address} answers, but its memory can't be reached: {cause}")]
+    NoPath {
+        /// The address.
+        address: String,
+        /// What was tried, and what to look at.
+        cause: String,
+    },
     /// The peer took the connection and then said nothing.
     #[error("the peer at {address} did not answer within {timeout_ms} ms: is it stopped?")]
     Silent {
@@ -134,6 +142,24 @@ pub enum FabricError {
         /// The other side's user id.
         theirs: u32,
     },
+    /// The peer can't prove that it belongs to the pool, or this side could not.
+    #[error("{lacks} does not have the other's pool key: give both racks the key of the same pool")]
+    WrongKey {
+        /// `this rack` or `the peer`.
+        lacks: &'static str,
+    },
+    /// The key of the pool has not come yet.
+    #[error("this rack has not been told the pool's key yet: it is once it is registered")]
+    KeyAwaited,
+    /// An address of another host, and no key.
+    #[error(
+        "{address} is not on this host, and a fabric without a pool key stays on its host: \
+         give all racks the pool's key"
+    )]
+    KeyNeeded {
+        /// The address.
+        address: String,
+    },
     /// The peer broke the protocol.
     #[error("the peer broke the fabric protocol: {detail}")]
     Misbehaved {
@@ -155,8 +181,13 @@ impl FabricError {
     #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
-            Self::QueueFull { .. } | Self::RingFull | Self::NotConnected => ErrorClass::Retry,
-            Self::PeerGone | Self::Unreachable { .. } | Self::Silent { .. } => ErrorClass::PeerGone,
+            Self::QueueFull { .. } | Self::RingFull | Self::NotConnected | Self::KeyAwaited => {
+                ErrorClass::Retry
+            }
+            Self::PeerGone
+            | Self::Unreachable { .. }
+            | Self::NoPath { .. }
+            | Self::Silent { .. } => ErrorClass::PeerGone,
             Self::Closed => ErrorClass::Fenced,
             _ => ErrorClass::Fatal,
         }
@@ -165,6 +196,11 @@ impl FabricError {
     /// The peer broke the protocol in the way that `detail` says.
     pub(crate) fn misbehaved(detail: impl Into<String>) -> Self {
         Self::Misbehaved { detail: detail.into() }
+    }
+
+    /// A region of this side is not what it was when it was checked.
+    pub(crate) fn own_memory(error: OutOfRange) -> Self {
+        Self::local("reach the own memory", error)
     }
 
     /// `step` failed on this host.
@@ -186,7 +222,7 @@ pub enum DisconnectReason {
     /// The peer's process ended, or the way to it is gone.
     #[error("the peer is gone")]
     PeerGone,
-    /// The peer broke the protocol; this side closed the endpoint.
+    /// The peer broke the protocol, or the device gave up; this side closed the endpoint.
     #[error("the endpoint failed: {0}")]
     Failed(FabricError),
 }
@@ -198,7 +234,8 @@ impl DisconnectReason {
         match self {
             Self::Local | Self::Peer => FabricError::Closed,
             Self::PeerGone => FabricError::PeerGone,
-            Self::Failed(error) => error.clone(),
+            // One of them may have been the cause. The others may be done again over another endpoint.
+            Self::Failed(_) => FabricError::Closed,
         }
     }
 }
@@ -228,6 +265,15 @@ pub enum StartError {
         value: String,
         /// What it must be.
         expected: &'static str,
+    },
+    /// An address that other hosts can reach, and no key.
+    #[error(
+        "{listen} can be reached from other hosts, and without a pool key whoever connects could \
+         read and write the rack's memory: give the pool a key, or listen on 127.0.0.1"
+    )]
+    KeyNeeded {
+        /// The address.
+        listen: String,
     },
     /// Something that is no socket lies where the fabric should listen.
     #[error("'{path}' exists and is no socket: remove it or choose another path for the fabric")]

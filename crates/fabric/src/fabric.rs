@@ -35,7 +35,7 @@ pub struct WorkRequest {
     pub operation: Operation,
 }
 
-/// A one-sided operation: it does not involve the CPU of the peer's daemon.
+/// A one-sided operation: it does not involve the peer's daemon, which need not even poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Copies from the peer's memory to this side's.
@@ -131,6 +131,26 @@ pub enum Event {
     },
 }
 
+/// What was asked of the device below a fabric, since the fabric was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// Work requests for its send queues: parts of one-sided operations, messages, and what the
+    /// provider itself sends.
+    pub requests: u64,
+    /// Lists in which they were posted, each with one doorbell.
+    pub doorbells: u64,
+    /// Completions that were taken for them. One may stand for many requests.
+    pub completions: u64,
+}
+
+impl std::ops::AddAssign for DeviceFigures {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.doorbells += more.doorbells;
+        self.completions += more.completions;
+    }
+}
+
 /// How racks reach each other. One thread owns a fabric and polls it; nothing here blocks.
 ///
 /// A loop that sleeps when there is nothing to do:
@@ -191,11 +211,16 @@ pub trait Fabric: Send {
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
     /// How long until something in flight completes by itself: zero when it is time to poll,
-    /// `None` when nothing is in flight.
+    /// `None` when nothing is in flight, or when it wakes.
     fn next_completion(&self) -> Option<Duration>;
 
     /// How many one-sided requests an endpoint can have in flight.
     fn queue_depth(&self) -> usize;
+
+    /// What was asked of the device; nothing where there is none.
+    fn device_figures(&self) -> DeviceFigures {
+        DeviceFigures::default()
+    }
 
     /// Where peers [`connect`](Self::connect) to.
     fn address(&self) -> String;

@@ -5,21 +5,31 @@
 //! owned and polled by one thread. The caller brings the memory ([`MemoryRegion`]), so that no
 //! unsafe code is needed here.
 //!
-//! The provider [`emulated`] connects racks on one host.
+//! The provider [`emulated`] connects racks on one host, [`tcp`] racks anywhere. Around either, [`fault`]
+//! makes it worse and [`throttle`] slower.
 #![forbid(unsafe_code)]
 
+mod boxed;
 mod error;
 mod fabric;
+mod held;
+mod key;
+mod keyring;
 mod region;
 mod regions;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod emulated;
+pub mod fault;
+pub mod tcp;
+pub mod throttle;
 
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError};
 pub use fabric::{
-    EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion, Transfer,
-    WorkRequest,
+    DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
+    Transfer, WorkRequest,
 };
-pub use region::MemoryRegion;
+pub use key::{PROOF_BYTES, Role, Transcript};
+pub use keyring::Keyring;
+pub use region::{BULK_BYTES, MemoryRegion};

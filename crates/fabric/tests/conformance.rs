@@ -1,5 +1,37 @@
-//! The emulated fabric against the suite for all providers.
+//! The providers, plain and decorated, against the suite for all of them.
 
 mod common;
 
-rackpool_fabric::conformance_tests!(crate::common::Emulated::new());
+use rackpool_fabric::conformance::decorated::{Late, Slow};
+
+mod emulated {
+    rackpool_fabric::conformance_tests!(crate::common::Emulated::new());
+}
+
+mod tcp {
+    rackpool_fabric::conformance_tests!(crate::common::Tcp::default());
+}
+
+mod tcp_with_a_key {
+    use rackpool_model::FabricKey;
+
+    rackpool_fabric::conformance_tests!(crate::common::Tcp {
+        key: Some(super::FabricKey::new([7; 32]))
+    });
+}
+
+mod emulated_with_faults {
+    rackpool_fabric::conformance_tests!(crate::Late(crate::common::Emulated::new()));
+}
+
+mod tcp_with_faults {
+    rackpool_fabric::conformance_tests!(crate::Late(crate::common::Tcp::default()));
+}
+
+mod emulated_throttled {
+    rackpool_fabric::conformance_tests!(crate::Slow(crate::common::Emulated::new()));
+}
+
+mod tcp_throttled {
+    rackpool_fabric::conformance_tests!(crate::Slow(crate::common::Tcp::default()));
+}

@@ -4,53 +4,22 @@
 
 mod common;
 
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use common::Emulated;
 use rackpool_fabric::conformance::pair::{End, bytes_of, memory_of, ok, transfer, write};
+use rackpool_fabric::conformance::peer::{Peer, starter};
 use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event};
 use rackpool_model::RackId;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, kill_process};
 
-const ADDRESS: &str = "RACKPOOL_TEST_FABRIC_ADDRESS";
 const LEN: u32 = 256 << 10;
-
-/// The peer: this program again, running `peer` alone. It dies with the test.
-struct Peer(Child);
-
-impl Peer {
-    fn start(address: &str) -> Self {
-        let command = std::env::current_exe().unwrap();
-        let arguments = ["--exact", "peer", "--quiet"];
-        Self(Command::new(command).args(arguments).env(ADDRESS, address).spawn().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-
-    fn stop(&self) {
-        self.signal(Signal::STOP);
-        let pid = Pid::from_child(&self.0);
-        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
-        assert!(status.stopped(), "the peer ended: {status:?}");
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when this fails.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Not a test: writes to the frames of the rack that started it until that has enough.
 #[test]
 fn peer() {
-    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let Some(address) = starter() else { return };
     let test = Emulated::new();
     let mut end = End::alone(test.start(RackId(2), 1 << 20, Hardware::FAST));
     end.endpoint = end.node.fabric.connect(&address).unwrap();
@@ -75,7 +44,7 @@ fn peer() {
 fn start(hardware: Hardware) -> (Emulated, End, Peer) {
     let test = Emulated::new();
     let mut end = End::alone(test.start(RackId(1), 1 << 20, hardware));
-    let peer = Peer::start(&end.node.fabric.address());
+    let peer = Peer::running("peer", &end.node.fabric.address());
     let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
     let Event::Accepted { endpoint, peer: rack, .. } = end.wait("the peer", accepted) else {
         panic!()
@@ -115,9 +84,15 @@ fn a_killed_peer_is_noticed_at_once_and_nothing_is_left_open() {
 #[test]
 fn a_stopped_peer_cannot_write_after_the_fence() {
     let (mut fenced_stopped, mut fenced_later) = (0, 0);
-    for round in 0..8 {
+    // More than 8 if none was stopped between two copies: on a busy machine most are stopped where
+    // they had to wait for a core, and that is often within one.
+    for round in 0.. {
+        if round >= 8 && fenced_stopped > 0 {
+            break;
+        }
+        assert!(round < 200, "a stopped peer always delays the end");
         let (_test, mut end, mut peer) = start(Hardware::FAST);
-        std::thread::sleep(Duration::from_micros(700 * round));
+        std::thread::sleep(Duration::from_micros(700 * (round % 8)));
         peer.stop();
         let endpoint = end.endpoint;
         end.fabric().disconnect(endpoint);
@@ -145,5 +120,4 @@ fn a_stopped_peer_cannot_write_after_the_fence() {
         assert!(bytes_of(&end.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
     }
     println!("fenced while stopped: {fenced_stopped}, after the copy: {fenced_later}");
-    assert!(fenced_stopped > 0, "a stopped peer always delays the end");
 }

@@ -2,22 +2,30 @@ use std::collections::BTreeSet;
 
 use rackpool_client::GlobalAddr;
 
-use crate::bucket::{slot_addr, slots_in};
+use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::error::KvError;
 use crate::handle::Handle;
+use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::segment::SegmentRef;
-use crate::slot::{SlotKind, SlotWord};
+use crate::shelf::{Place, ShelfBlock};
+use crate::slot::SlotWord;
 use crate::table::Table;
+use crate::words::read_word;
 
 impl<M: Memory> Table<M> {
-    /// Gives all memory of the table back to the pool, except what clients that were killed in
-    /// the middle of an operation left behind. No other client may use the table during this or
-    /// later: nothing keeps one from doing so.
+    /// Gives all memory of the table back to the pool. No other client may use the table during
+    /// this or later: nothing keeps one from doing so. [`KvError::InUse`] if one does, or was
+    /// killed doing so a moment ago.
     pub fn destroy(self) -> Result<(), KvError<M::Error>> {
         let mut handle = self.handle();
         let layout = self.shared.layout;
         let memory = &self.shared.memory;
+        let blocks = handle.shelf()?;
+        let mut places = blocks.iter().flat_map(ShelfBlock::places);
+        if places.any(|(_, place)| place == Some(Place::Taken)) {
+            return Err(KvError::InUse { addr: layout.addr });
+        }
         // From here on nobody opens it.
         memory.write(layout.addr, &[0; 8]).map_err(KvError::Memory)?;
         let mut segments = BTreeSet::new();
@@ -30,14 +38,37 @@ impl<M: Memory> Table<M> {
                 handle.reshape(segment, hash)?;
                 continue;
             }
-            for slot in slots.iter().filter(|slot| slot.kind() == SlotKind::Live) {
-                memory.free(slot.object().addr).map_err(KvError::Memory)?;
+            // A publisher that was killed may not have come to it.
+            let (mut moving, unsettled) = handle.read_heads(&slots)?;
+            handle.settle_heads(&mut moving, &unsettled)?;
+            for entry in moving {
+                memory.free(entry.word.object().addr).map_err(KvError::Memory)?;
             }
-            segments.insert(segment.addr());
             at += handle.suffixes_of(segment);
         }
-        while let Some(segment) = handle.pop_segment()? {
-            segments.insert(segment);
+        // Also such as a split has left there that was not finished.
+        let mut directory = vec![0; 8 << layout.max_depth];
+        memory.read(layout.directory, &mut directory).map_err(KvError::Memory)?;
+        for index in 0..1 << layout.max_depth {
+            let segment = SegmentRef::from_raw(word_at(&directory, index));
+            if !segment.is_none() {
+                handle.settle_owner(segment.addr())?;
+                segments.insert(segment.addr());
+            }
+        }
+        // Reshaping may have changed the shelf.
+        for block in handle.shelf()? {
+            if block.addr != TableHeader::shelf_addr(layout.addr) {
+                handle.settle_owner(block.addr)?;
+                segments.insert(block.addr);
+            }
+            for (at, place) in block.places() {
+                let Some(Place::Segment(segment)) = place else { continue };
+                handle.settle_owner(segment)?;
+                if !segments.insert(segment) {
+                    return Err(KvError::Corrupt { what: "shelf", addr: at });
+                }
+            }
         }
         for addr in segments.into_iter().chain([layout.directory, layout.addr]) {
             memory.free(addr).map_err(KvError::Memory)?;
@@ -47,6 +78,14 @@ impl<M: Memory> Table<M> {
 }
 
 impl<M: Memory> Handle<M> {
+    /// Makes sure that a segment, or a part of the shelf, counts as published.
+    fn settle_owner(&self, at: GlobalAddr) -> Result<(), KvError<M::Error>> {
+        match read_word(&self.shared.memory, at)? {
+            0 => Ok(()),
+            owner => self.clear_owner(at, owner),
+        }
+    }
+
     fn read_slots(&self, segment: SegmentRef) -> Result<Vec<SlotWord>, KvError<M::Error>> {
         let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
         let addr: GlobalAddr = slot_addr(segment.addr(), 0);

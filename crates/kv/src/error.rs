@@ -1,5 +1,7 @@
 use rackpool_client::GlobalAddr;
 
+use crate::entry::Kind;
+
 /// Why an operation on a table failed. `E` is the error of the memory below.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,6 +29,12 @@ pub enum KvError<E> {
         bytes: u64,
         /// The page size in bytes.
         max: u64,
+    },
+    /// The value is not what the operation works on.
+    #[error("the value under this key is of kind {}, not a string: read it with the service that stored it", found.0)]
+    OtherKind {
+        /// What it is.
+        found: Kind,
     },
     /// No slot is free for a key and its segment cannot be split any further.
     #[error(
@@ -65,6 +73,15 @@ pub enum KvError<E> {
         /// What was to be read.
         what: &'static str,
         /// Where it is.
+        addr: GlobalAddr,
+    },
+    /// The table was to be destroyed, and a client splits a segment, or was killed doing so.
+    #[error(
+        "the table at {addr} is in use: end its clients, wait a second until what killed ones \
+             held is back, and try again"
+    )]
+    InUse {
+        /// The table's address.
         addr: GlobalAddr,
     },
     /// An option of [`Table::create`](crate::Table::create) is out of its range.

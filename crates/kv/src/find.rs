@@ -3,6 +3,7 @@ use std::ops::Range;
 use rackpool_client::GlobalAddr;
 
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, PATH_BUCKETS, slot_addr, word_at};
+use crate::entry::Form;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
@@ -19,6 +20,8 @@ pub(crate) enum Intent {
     Read,
     /// Change it: it was not frozen when seen.
     Write,
+    /// The same, whatever is there: also what is damaged, and may be this key's.
+    Replace,
 }
 
 /// The slot of a key.
@@ -28,6 +31,7 @@ pub(crate) struct LiveSlot {
     pub(crate) word: SlotWord,
     /// Where the value is in the handle's scratch bytes.
     pub(crate) value: Range<usize>,
+    pub(crate) form: Form,
 }
 
 /// The empty slot that a key would go into.
@@ -63,12 +67,14 @@ enum Probe {
     Changed,
     /// The segment's memory has another life by now.
     Stale,
-    /// The object of the slot at this address is no object, though the slot points to it.
-    Damaged(GlobalAddr),
+    /// This slot, which may be the key's, points to what is no object.
+    Damaged(LiveSlot),
 }
 
 /// After so many looks at bytes that make no sense they are not a race any more.
 const MAX_DAMAGED: u32 = 64;
+/// No key is changed so often while one looks at it: conditions that lead to each other are.
+pub(crate) const MAX_CHANGED: u32 = 1 << 16;
 
 impl<M: Memory> Handle<M> {
     /// Finds `key`; its value is in the scratch bytes then.
@@ -79,23 +85,33 @@ impl<M: Memory> Handle<M> {
         key: &[u8],
         intent: Intent,
     ) -> Result<Located, KvError<M::Error>> {
-        let mut damaged = 0;
+        let (mut damaged, mut changed) = (0, 0);
         loop {
             let segment = self.segment(hash)?;
             let (frozen, located) = match self.probe(segment, hash, key)? {
                 Probe::Live(slot) => (slot.word.is_frozen(), Located::Live(slot)),
                 Probe::Absent(miss) => (miss.frozen, Located::Absent(miss)),
-                Probe::Changed => continue,
+                Probe::Changed => {
+                    changed += 1;
+                    if changed > MAX_CHANGED {
+                        return Err(KvError::Corrupt { what: "entry", addr: segment.addr() });
+                    }
+                    continue;
+                }
                 Probe::Stale => {
                     self.refresh(hash, segment)?;
                     continue;
                 }
-                Probe::Damaged(addr) => {
+                Probe::Damaged(slot) => {
                     damaged += 1;
-                    if self.confirm(hash, segment)? && damaged > MAX_DAMAGED {
+                    if !self.confirm(hash, segment)? || damaged <= MAX_DAMAGED {
+                        continue;
+                    }
+                    if intent != Intent::Replace {
+                        let addr = slot.word.object().addr;
                         return Err(KvError::Corrupt { what: "entry", addr });
                     }
-                    continue;
+                    (slot.word.is_frozen(), Located::Live(slot))
                 }
             };
             if !frozen {
@@ -104,7 +120,7 @@ impl<M: Memory> Handle<M> {
             match intent {
                 Intent::Read if self.confirm(hash, segment)? => return Ok(located),
                 Intent::Read => {}
-                Intent::Write => self.reshape(segment, hash)?,
+                Intent::Write | Intent::Replace => self.reshape(segment, hash)?,
             }
         }
     }
@@ -122,7 +138,7 @@ impl<M: Memory> Handle<M> {
         if !near {
             self.read_path(segment, path.buckets(), &mut lines)?;
         }
-        let (mut dead, mut frozen) = (false, false);
+        let (mut dead, mut frozen, mut damaged) = (false, false, None);
         for (bucket, line) in path.buckets().iter().zip(&mut lines) {
             let first = *bucket as usize * BUCKET_SLOTS;
             if near {
@@ -139,7 +155,11 @@ impl<M: Memory> Handle<M> {
                         Verdict::OtherKey(now) => frozen |= now.is_frozen(),
                         Verdict::Changed => return Ok(Probe::Changed),
                         Verdict::Stale => return Ok(Probe::Stale),
-                        Verdict::Damaged => return Ok(Probe::Damaged(word.object().addr)),
+                        // The key may be further on.
+                        Verdict::Damaged => {
+                            let form = Form::default();
+                            damaged = damaged.or(Some(LiveSlot { at, word, value: 0..0, form }));
+                        }
                     }
                     continue;
                 }
@@ -147,6 +167,9 @@ impl<M: Memory> Handle<M> {
                     SlotKind::Live => {}
                     SlotKind::Dead => dead = true,
                     SlotKind::Empty(life) if life == segment.life() => {
+                        if let Some(slot) = damaged {
+                            return Ok(Probe::Damaged(slot));
+                        }
                         let vacancy = Some(Vacancy { at, word });
                         return Ok(Probe::Absent(Miss { segment, vacancy, dead, frozen }));
                     }
@@ -158,6 +181,9 @@ impl<M: Memory> Handle<M> {
         let tag = read_word(&self.shared.memory, SegmentHeader::tag_addr(segment.addr()))?;
         if tag != segment.tag(hash) {
             return Ok(Probe::Stale);
+        }
+        if let Some(slot) = damaged {
+            return Ok(Probe::Damaged(slot));
         }
         Ok(Probe::Absent(Miss { segment, vacancy: None, dead, frozen }))
     }

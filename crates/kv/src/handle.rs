@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
 use crate::directory::DirectoryCache;
+use crate::entry::{Change, Form, Kind};
 use crate::error::KvError;
 use crate::find::{Intent, Located};
 use crate::memory::Memory;
+use crate::scan::Batch;
 use crate::segment::Layout;
 use crate::slot::ObjectRef;
 use crate::store::Rule;
@@ -34,6 +36,10 @@ pub struct Handle<M> {
     pub(crate) scratch: Vec<u8>,
     /// What is being written: an object.
     pub(crate) staging: Vec<u8>,
+    /// The value that a change has made.
+    pub(crate) made: Vec<u8>,
+    /// The entries that a step of a scan has read.
+    pub(crate) batch: Batch,
     pub(crate) unreclaimed: u64,
 }
 
@@ -44,6 +50,8 @@ impl<M: Memory> Handle<M> {
             cache: DirectoryCache::new(),
             scratch: vec![0; ObjectRef::MAX_WHOLE],
             staging: Vec::new(),
+            made: Vec::new(),
+            batch: Batch::default(),
             unreclaimed: 0,
         }
     }
@@ -55,37 +63,50 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
-    /// there; if not, `value` is left empty.
+    /// there; if not, `value` is left empty. [`KvError::OtherKind`] if the value is no string.
     #[inline]
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
         value.clear();
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
-            Located::Live(slot) => {
+            Located::Live(slot) if slot.form.is_over() => Ok(false),
+            Located::Live(slot) if slot.form.kind == Kind::STRING => {
                 value.extend_from_slice(&self.scratch[slot.value]);
                 Ok(true)
             }
+            Located::Live(slot) => Err(KvError::OtherKind { found: slot.form.kind }),
             Located::Absent(_) => Ok(false),
         }
     }
 
-    /// Stores `value` under `key`. Says whether it replaced another one.
+    /// Stores `value` under `key`. Says whether it replaced another one, of whatever kind.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
-        Ok(self.store(key, value, Rule::Always)?.was_present)
+        Ok(self.store(key, Form::PLAIN, value, Rule::Always)?.was_present)
     }
 
     /// Stores `value` under `key` if the key is not there yet. Says whether it did.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
-        Ok(self.store(key, value, Rule::IfAbsent)?.done)
+        let stored = self.store(key, Form::PLAIN, value, Rule::IfAbsent)?;
+        if stored.done || stored.was_present {
+            return Ok(stored.done);
+        }
+        // There is one whose time is over.
+        self.modify(key, |entry, made| {
+            if entry.is_some() {
+                return Change::Keep;
+            }
+            made.extend_from_slice(value);
+            Change::Put(Form::PLAIN)
+        })
     }
 
     /// Stores `value` under `key` if the key is there already. Says whether it did.
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
-        Ok(self.store(key, value, Rule::IfPresent)?.done)
+        Ok(self.store(key, Form::PLAIN, value, Rule::IfPresent)?.done)
     }
 
     /// Deletes `key`. Says whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError<M::Error>> {
-        self.remove(key)
+        self.remove(key, None)
     }
 
     /// Stores `new` under `key` if its value is `expected`, or if it has none and `expected` is
@@ -102,9 +123,24 @@ impl<M: Memory> Handle<M> {
         }
     }
 
+    /// Deletes `key` if its value is `expected`. Says whether it did.
+    ///
+    /// Unlike a [`compare_and_put`](Self::compare_and_put) it takes the slot's word for the value:
+    /// if this client sleeps in it while the value is changed an exact multiple of 1024 times, and
+    /// the last one lies where the expected one did, it deletes that. So it is for values that,
+    /// once written, nobody changes but to delete them.
+    pub fn compare_and_delete(
+        &mut self,
+        key: &[u8],
+        expected: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        self.remove(key, Some(expected))
+    }
+
     /// How many pieces of the pool (objects, segments) this handle had to leave behind because the
     /// memory failed while it gave them back or did not say whether a change was made. At most so
-    /// many; 0 unless a daemon or page was lost.
+    /// many; 0 unless a daemon or page was lost. Objects whose publication is in doubt are taken back,
+    /// or not, when this program ends and it can be told.
     #[must_use]
     pub fn unreclaimed(&self) -> u64 {
         self.unreclaimed

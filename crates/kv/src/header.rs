@@ -4,35 +4,38 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::bucket::{SegmentShape, word_at};
 use crate::error::KvError;
 use crate::segment::Layout;
+use crate::shelf::ShelfBlock;
 
 /// The table header: what [`Table::addr`](crate::Table::addr) points to.
 ///
 /// ```text
-///  0       8         12          13             14   16          24      32     64         72    128
-/// +-------+---------+-----------+--------------+----+-----------+-------+------+----------+-----+
-/// | magic | version | max depth | segment bits | 0  | directory | check |  0   | free top |  0  |
-/// +-------+---------+-----------+--------------+----+-----------+-------+------+----------+-----+
+///  0       8         12          13             14   16          24      32     64      576
+/// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
+/// | magic | version | max depth | segment bits | 0  | directory | check |  0   | shelf |
+/// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
 /// ```
 ///
-/// `check` is XXH3-64 over the 24 bytes before it. Only `free top` (the free stack's head, on a
-/// line of its own) changes.
+/// `check` is XXH3-64 over the 24 bytes before it. Only the shelf's first block changes.
 pub(crate) struct TableHeader;
 
 impl TableHeader {
-    pub(crate) const BYTES: usize = 128;
+    pub(crate) const BYTES: usize = Self::FIXED + ShelfBlock::BYTES;
+    /// Before the shelf.
+    pub(crate) const FIXED: usize = 64;
     const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 5;
 
-    pub(crate) const fn free_top_addr(table: GlobalAddr) -> GlobalAddr {
-        GlobalAddr::from_raw(table.raw() + 64)
+    /// The shelf's first block.
+    pub(crate) const fn shelf_addr(table: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(table.raw() + Self::FIXED as u64)
     }
 
     pub(crate) fn encode(
         directory: GlobalAddr,
         max_depth: u8,
         segment_bits: u8,
-    ) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
+    ) -> [u8; Self::FIXED] {
+        let mut bytes = [0; Self::FIXED];
         bytes[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
         bytes[12] = max_depth;
@@ -45,7 +48,7 @@ impl TableHeader {
 
     pub(crate) fn decode<E>(
         addr: GlobalAddr,
-        bytes: &[u8; Self::BYTES],
+        bytes: &[u8; Self::FIXED],
     ) -> Result<Layout, KvError<E>> {
         if word_at(bytes, 0) != Self::MAGIC {
             return Err(KvError::NotATable { addr });
@@ -71,7 +74,7 @@ mod tests {
 
     const ADDR: GlobalAddr = GlobalAddr::from_raw(4096);
 
-    fn decode(bytes: &[u8; TableHeader::BYTES]) -> Result<Layout, KvError<std::io::Error>> {
+    fn decode(bytes: &[u8; TableHeader::FIXED]) -> Result<Layout, KvError<std::io::Error>> {
         TableHeader::decode(ADDR, bytes)
     }
 
@@ -86,10 +89,10 @@ mod tests {
     #[test]
     fn what_is_no_table_is_refused() {
         let good = TableHeader::encode(GlobalAddr::from_raw(8192), 12, 15);
-        assert!(matches!(decode(&[0; 128]), Err(KvError::NotATable { .. })));
+        assert!(matches!(decode(&[0; 64]), Err(KvError::NotATable { .. })));
         let mut other = good;
-        other[8] = 2;
-        assert!(matches!(decode(&other), Err(KvError::Version { found: 2, .. })));
+        other[8] = 1;
+        assert!(matches!(decode(&other), Err(KvError::Version { found: 1, .. })));
         for at in 12..32 {
             let mut damaged = good;
             damaged[at] ^= 1;

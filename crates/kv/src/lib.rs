@@ -3,41 +3,54 @@
 //! a client may be killed or stopped anywhere, and no other one waits for it or sees wrong data.
 //!
 //! - [`Table`] names a table: create, open, destroy.
-//! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put.
+//! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put, modify.
+//! - [`Transactor`] changes several keys at once, in tables that are used by transactors only.
+//! - [`ordered`] has ordered maps whose nodes are in a table.
+//! - [`sorted_set`] has sorted sets on them.
 //! - [`Memory`] is what a table needs of the memory below.
 //!
 //! The protocol, and why it is right, is in `docs/design/kv.md`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod bucket;
 mod compare;
+mod condition;
 mod destroy;
 mod directory;
+mod entry;
 mod error;
 mod find;
-mod free_stack;
 mod handle;
 mod hash;
 mod header;
 mod life;
 mod memory;
+mod modify;
 mod object;
+pub mod ordered;
 mod placement;
 mod pool;
 mod reclaim;
 mod reshape;
 mod scan;
 mod segment;
+mod shelf;
 mod slot;
+pub mod sorted_set;
 mod split;
 mod store;
 mod table;
+mod transaction;
 mod verify;
 mod words;
 
+pub use ahead::Ahead;
+pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
-pub use memory::{CasError, CasRequest, Memory, ReadRequest};
+pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest};
 pub use pool::PoolError;
-pub use rackpool_client::GlobalAddr;
+pub use rackpool_client::{GlobalAddr, Link, Terms};
 pub use table::{Options, Table};
+pub use transaction::{KeyChange, Transactor};

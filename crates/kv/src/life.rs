@@ -8,6 +8,9 @@ impl Life {
     pub(crate) const BITS: u32 = 17;
     const MASK: u64 = (1 << Self::BITS) - 1;
 
+    /// Before the first use.
+    pub(crate) const NONE: Self = Self(0);
+
     /// The first use of fresh memory.
     pub(crate) const FIRST: Self = Self(1);
 
@@ -35,6 +38,7 @@ mod tests {
     #[test]
     fn wraps_past_zero() {
         assert_eq!(Life::from_bits(Life::MASK).next(), Life::FIRST);
+        assert_eq!(Life::NONE.next(), Life::FIRST);
         assert_eq!(Life::FIRST.next().bits(), 2);
     }
 }

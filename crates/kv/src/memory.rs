@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use rackpool_client::GlobalAddr;
+#[cfg(doc)]
+use rackpool_client::Terms;
+use rackpool_client::{GlobalAddr, Link};
 
 /// What a table needs of the memory it lives in: one-sided reads and writes and an 8-byte
 /// compare-and-swap, all at global addresses.
@@ -29,12 +31,50 @@ pub trait Memory: Send + Sync {
     /// Why an operation failed.
     type Error: std::error::Error + Send + Sync + 'static;
 
+    /// An object that nothing points to yet.
+    type Draft: Draft;
+
     /// Memory of `bytes` bytes, from 16 to the page size, aligned to the next power of two. Its
     /// content is unspecified.
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error>;
 
     /// Gives back what [`allocate`](Self::allocate) returned.
     fn free(&self, addr: GlobalAddr) -> Result<(), Self::Error>;
+
+    /// Like [`allocate`](Self::allocate), for an object that is to be published: should the client
+    /// be killed, the memory takes it back, unless it was published. The object's first 8 bytes
+    /// hold [`Draft::token`] when it is published; afterwards the memory swaps them to 0, which
+    /// others may do as well; with [`Terms::Compare`] only the table does.
+    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, Self::Error>;
+
+    /// A draft without an object, for a link whose new word, which has bits of the token, tells
+    /// that what it replaced is nobody's.
+    fn tombstone(&self) -> Result<Self::Draft, Self::Error>;
+
+    /// Takes `object` out of the word at `place` if it is there: the word holds [`Draft::token`]
+    /// until the draft is finished, and gets back the object, or what it replaced if it was
+    /// published, 0 if that is nothing. Should the client be killed, the memory does so.
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<Self::Draft>, Self::Error>;
+
+    /// Swaps a word that points to the draft afterwards, and returns what it was before; what it
+    /// was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
+    /// not published again.
+    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<Self::Error>>;
+
+    /// Says of a draft whose publication gave no answer whether it was published.
+    fn decide(&self, draft: &mut Self::Draft, published: bool);
+
+    /// Says of a published draft that it does not count ([`Terms::Compare`]) and is not linked any
+    /// more: it is freed, and what it was to replace is not.
+    fn annul(&self, draft: &mut Self::Draft);
+
+    /// Ends a draft: frees it, or what it replaced if it was published. If nobody knows, both stay
+    /// as they are.
+    fn finish(&self, draft: Self::Draft) -> Result<(), Self::Error>;
 
     /// Fills `into` from `addr`. Reading memory that was freed meanwhile may give any bytes or an
     /// error, and must do no harm.
@@ -66,8 +106,17 @@ pub trait Memory: Send + Sync {
         })
     }
 
+    /// Whether an access failed with `error` because nothing is allocated where it went, and for no
+    /// other reason: what the table has had there was freed. If in doubt, no.
+    fn is_unallocated(&self, error: &Self::Error) -> bool;
+
     /// The page size in bytes: the largest object.
     fn page_bytes(&self) -> u64;
+
+    /// A hint: `bytes` bytes at `addr` will be read soon. Worth following where they are near.
+    fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
+        let _ = (addr, bytes);
+    }
 
     /// A hint: whether reading `addr` costs a memory access rather than a round trip. Near, the
     /// table reads as little as it can; far, it reads more than it may need, in one batch.
@@ -75,6 +124,15 @@ pub trait Memory: Send + Sync {
         let _ = addr;
         true
     }
+}
+
+/// An object that a client has, and of which the memory knows that nothing points to it yet.
+pub trait Draft: std::fmt::Debug {
+    /// Where it is; null for a [`Memory::tombstone`].
+    fn addr(&self) -> GlobalAddr;
+
+    /// What its first 8 bytes hold until it is published: random, 2^48 to 2^63 - 1, and used once.
+    fn token(&self) -> u64;
 }
 
 /// One read of [`Memory::read_batch`].
@@ -103,6 +161,9 @@ pub enum CasError<E> {
     /// It may or may not have happened, and will not happen any more now that this is returned.
     #[error("it is unknown whether the compare-and-swap happened: its home went away during it")]
     Indeterminate,
+    /// It was given up: it may have happened, and may still happen.
+    #[error("it is unknown whether the compare-and-swap happens: {0}")]
+    GivenUp(E),
     /// It did not happen.
     #[error(transparent)]
     Failed(E),
@@ -110,6 +171,7 @@ pub enum CasError<E> {
 
 impl<M: Memory + ?Sized> Memory for Arc<M> {
     type Error = M::Error;
+    type Draft = M::Draft;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error> {
         (**self).allocate(bytes)
@@ -117,6 +179,38 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn free(&self, addr: GlobalAddr) -> Result<(), Self::Error> {
         (**self).free(addr)
+    }
+
+    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, Self::Error> {
+        (**self).allocate_draft(bytes)
+    }
+
+    fn tombstone(&self) -> Result<Self::Draft, Self::Error> {
+        (**self).tombstone()
+    }
+
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<Self::Draft>, Self::Error> {
+        (**self).take(place, object)
+    }
+
+    fn annul(&self, draft: &mut Self::Draft) {
+        (**self).annul(draft);
+    }
+
+    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<Self::Error>> {
+        (**self).publish(draft, link)
+    }
+
+    fn decide(&self, draft: &mut Self::Draft, published: bool) {
+        (**self).decide(draft, published);
+    }
+
+    fn finish(&self, draft: Self::Draft) -> Result<(), Self::Error> {
+        (**self).finish(draft)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), Self::Error> {
@@ -144,8 +238,16 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         (**self).compare_and_swap_batch(requests)
     }
 
+    fn is_unallocated(&self, error: &Self::Error) -> bool {
+        (**self).is_unallocated(error)
+    }
+
     fn page_bytes(&self) -> u64 {
         (**self).page_bytes()
+    }
+
+    fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
+        (**self).prefetch(addr, bytes);
     }
 
     fn is_near(&self, addr: GlobalAddr) -> bool {

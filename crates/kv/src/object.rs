@@ -3,19 +3,26 @@ use std::ops::Range;
 use rackpool_client::GlobalAddr;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::bucket::word_at;
+use crate::condition::Condition;
+use crate::entry::{Form, Kind};
 use crate::hash::KeyHash;
+use crate::slot::SlotWord;
 
-/// An entry's bytes in the pool; but for the two words before `hash` they never change.
+/// An entry's bytes in the pool; but for the owner word they never change.
 ///
 /// ```text
-///  0       8       12      16      24           28         30      32
-/// +-------+-------+-------+-------+------------+----------+-------+-----+-------+
-/// | owner | check | pins  | hash  | value len  | key len  |   0   | key | value |
-/// +-------+-------+-------+-------+------------+----------+-------+-----+-------+
+///  0       8       12      16      24           28         30      31     32
+/// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
+/// | owner | check | lot   | hash  | value len  | key len  | flags | kind | key | expiry | value | condition |
+/// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
 /// ```
 ///
-/// `owner` is 0, kept for the client library. `check` is the low half of XXH3-64 over everything
-/// from `hash` on. `pins` settles who frees an unlinked object that clients still hold.
+/// `owner` is the draft's token until the object is published, then 0. `check` is the low half of
+/// XXH3-64 over everything from `hash` on. `lot` is random; `check` and `lot` together are the
+/// object's *stamp*: no other object at its address has it. With flag 1 there is a
+/// [`Condition`], aligned to 8 bytes: the slot's word before (8), and a stamp (8). With flag 2 there
+/// is an expiry (8), in milliseconds since 1970.
 pub(crate) struct Object;
 
 /// Where key and value are in an object's bytes.
@@ -24,40 +31,136 @@ pub(crate) struct Parts {
     pub(crate) hash: KeyHash,
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
+    pub(crate) form: Form,
+    /// Whether a condition follows.
+    conditional: bool,
+}
+
+/// What a header says of the bytes behind it.
+#[derive(Clone, Copy)]
+struct Lens {
+    key: usize,
+    value: usize,
+    condition: bool,
+    expiry: bool,
+}
+
+impl Lens {
+    const fn key_end(self) -> usize {
+        Object::HEADER + self.key
+    }
+
+    const fn value_begin(self) -> usize {
+        self.key_end() + if self.expiry { Object::EXPIRY } else { 0 }
+    }
+
+    const fn value_end(self) -> usize {
+        self.value_begin() + self.value
+    }
+
+    const fn end(self) -> usize {
+        if self.condition {
+            self.value_end().next_multiple_of(8) + Condition::BYTES
+        } else {
+            self.value_end()
+        }
+    }
 }
 
 impl Object {
     pub(crate) const HEADER: usize = 32;
     const CHECKED: usize = 16;
+    pub(crate) const EXPIRY: usize = 8;
+    const CONDITIONAL: u8 = 1;
+    const EXPIRING: u8 = 2;
+    const FLAGS: usize = 30;
 
-    /// The word that holds `check` (low half) and `pins` (high half).
-    pub(crate) const fn pins_addr(object: GlobalAddr) -> GlobalAddr {
+    /// The word that holds the stamp.
+    pub(crate) const fn stamp_addr(object: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(object.raw() + 8)
     }
 
-    pub(crate) const fn hash_addr(object: GlobalAddr) -> GlobalAddr {
-        GlobalAddr::from_raw(object.raw() + 16)
+    /// The stamp of the object that `bytes` starts with.
+    pub(crate) fn stamp_in(bytes: &[u8]) -> u64 {
+        word_at(bytes, 1)
     }
 
-    /// Header, key and value together, in bytes; `None` for lengths that no object has.
-    pub(crate) fn bytes_for(key: &[u8], value: &[u8]) -> Option<usize> {
+    /// Whether an object with this header has a condition.
+    pub(crate) fn is_conditional(header: &[u8]) -> bool {
+        header.get(Self::FLAGS).is_some_and(|flags| flags & Self::CONDITIONAL != 0)
+    }
+
+    /// Where the expiry is in the object with this header, if it has any; nothing for an object whose
+    /// owner word is set, or that has no key, as none has.
+    pub(crate) fn expiry_at(header: &[u8; Self::HEADER]) -> Option<Option<usize>> {
+        let [.., key_low, key_high, flags, _] = *header;
+        let key = usize::from(u16::from_le_bytes([key_low, key_high]));
+        let is_settled = Self::owner_in(header) == 0 && key > 0;
+        is_settled.then(|| (flags & Self::EXPIRING != 0).then_some(Self::HEADER + key))
+    }
+
+    /// The kind in a header.
+    pub(crate) const fn kind_in(header: &[u8; Self::HEADER]) -> Kind {
+        let [.., kind] = *header;
+        Kind(kind)
+    }
+
+    /// The key's hash in a header.
+    pub(crate) fn hash_in(head: &[u8]) -> KeyHash {
+        KeyHash::from_raw(word_at(head, 2))
+    }
+
+    /// The owner word of the object that `bytes` starts with.
+    #[inline]
+    pub(crate) fn owner_in(bytes: &[u8]) -> u64 {
+        bytes.first_chunk().map_or(0, |owner| u64::from_le_bytes(*owner))
+    }
+
+    /// Sets owner word and lot of the object that `bytes` starts with, both from a draft's token.
+    pub(crate) fn set_token(bytes: &mut [u8], token: u64) {
+        let token = token.to_le_bytes();
+        bytes[..8].copy_from_slice(&token);
+        bytes[12..16].copy_from_slice(&token[..4]);
+    }
+
+    /// Header, key, expiry and value together, in bytes; `None` for lengths that no object has. A
+    /// condition adds up to 7 bytes and [`Condition::BYTES`].
+    pub(crate) fn bytes_for(key: &[u8], form: Form, value: &[u8]) -> Option<usize> {
         u16::try_from(key.len()).ok().filter(|len| *len > 0)?;
         u32::try_from(value.len()).ok()?;
-        Some(Self::HEADER + key.len() + value.len())
+        let expiry = if form.expires_ms == 0 { 0 } else { Self::EXPIRY };
+        Some(Self::HEADER + key.len() + expiry + value.len())
     }
 
     /// Writes the object into `bytes`, replacing what it holds. The lengths must be ones that
     /// [`bytes_for`](Self::bytes_for) accepts.
     #[expect(clippy::cast_possible_truncation, reason = "the caller checked the lengths")]
-    pub(crate) fn encode(bytes: &mut Vec<u8>, hash: KeyHash, key: &[u8], value: &[u8]) {
+    pub(crate) fn encode(
+        bytes: &mut Vec<u8>,
+        hash: KeyHash,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+        condition: Option<Condition>,
+    ) {
         bytes.clear();
         bytes.extend_from_slice(&[0; Self::CHECKED]);
         bytes.extend_from_slice(&hash.raw().to_le_bytes());
         bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&[0; 2]);
+        let conditional = if condition.is_some() { Self::CONDITIONAL } else { 0 };
+        let expiring = if form.expires_ms == 0 { 0 } else { Self::EXPIRING };
+        bytes.extend_from_slice(&[conditional | expiring, form.kind.0]);
         bytes.extend_from_slice(key);
+        if form.expires_ms != 0 {
+            bytes.extend_from_slice(&form.expires_ms.to_le_bytes());
+        }
         bytes.extend_from_slice(value);
+        if let Some(Condition { word, stamp }) = condition {
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            bytes.extend_from_slice(&word.raw().to_le_bytes());
+            bytes.extend_from_slice(&stamp.to_le_bytes());
+        }
         let check = Self::check(&bytes[Self::CHECKED..]);
         bytes[8..12].copy_from_slice(&check.to_le_bytes());
     }
@@ -66,33 +169,57 @@ impl Object {
     #[inline]
     pub(crate) fn len_in(header: &[u8]) -> Option<usize> {
         let header = header.first_chunk::<{ Self::HEADER }>()?;
-        let (key, value) = Self::lens(header);
-        Some(Self::HEADER + key + value)
+        Some(Self::lens(header).end())
     }
 
     /// The parts of the object that `bytes` starts with, or `None` when it is none.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Parts> {
         let header = bytes.first_chunk::<{ Self::HEADER }>()?;
-        let (key_len, value_len) = Self::lens(header);
-        let key_end = Self::HEADER + key_len;
-        let end = key_end + value_len;
-        if key_len == 0 || end > bytes.len() {
+        let lens = Self::lens(header);
+        if lens.key == 0 || lens.end() > bytes.len() {
             return None;
         }
         let [_, _, _, _, _, _, _, _, c0, c1, c2, c3, ..] = *header;
-        if Self::check(&bytes[Self::CHECKED..end]) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        if Self::check(&bytes[Self::CHECKED..lens.end()]) != u32::from_le_bytes([c0, c1, c2, c3]) {
             return None;
         }
-        let hash = KeyHash::from_raw(crate::bucket::word_at(header, 2));
-        Some(Parts { hash, key: Self::HEADER..key_end, value: key_end..end })
+        Some(Parts {
+            hash: Self::hash_in(header),
+            key: Self::HEADER..lens.key_end(),
+            value: lens.value_begin()..lens.value_end(),
+            form: Self::form_in(bytes, header, lens),
+            conditional: lens.condition,
+        })
     }
 
     #[inline]
-    fn lens(header: &[u8; Self::HEADER]) -> (usize, usize) {
-        let [.., v0, v1, v2, v3, k0, k1, _, _] = *header;
-        let value = u32::from_le_bytes([v0, v1, v2, v3]);
-        (usize::from(u16::from_le_bytes([k0, k1])), value as usize)
+    fn form_in(bytes: &[u8], header: &[u8; Self::HEADER], lens: Lens) -> Form {
+        let [.., kind] = *header;
+        let expiry = bytes.get(lens.key_end()..).and_then(<[u8]>::first_chunk);
+        let expires_ms = match expiry {
+            Some(expiry) if lens.expiry => u64::from_le_bytes(*expiry),
+            _ => 0,
+        };
+        Form { kind: Kind(kind), expires_ms }
+    }
+
+    /// The condition of the object that `bytes` starts with and that has these parts.
+    pub(crate) fn condition_in(bytes: &[u8], parts: &Parts) -> Option<Condition> {
+        let words = bytes.get(parts.value.end.next_multiple_of(8)..)?;
+        let words = words.get(..Condition::BYTES).filter(|_| parts.conditional)?;
+        Some(Condition { word: SlotWord::from_raw(word_at(words, 0)), stamp: word_at(words, 1) })
+    }
+
+    #[inline]
+    fn lens(header: &[u8; Self::HEADER]) -> Lens {
+        let [.., v0, v1, v2, v3, k0, k1, flags, _] = *header;
+        Lens {
+            key: usize::from(u16::from_le_bytes([k0, k1])),
+            value: u32::from_le_bytes([v0, v1, v2, v3]) as usize,
+            condition: flags & Self::CONDITIONAL != 0,
+            expiry: flags & Self::EXPIRING != 0,
+        }
     }
 
     #[inline]
@@ -106,11 +233,13 @@ impl Object {
 mod tests {
     use super::*;
 
+    const EXPIRING: Form = Form { kind: Kind(9), expires_ms: 1 << 60 };
+
     #[test]
     fn comes_back_as_it_went() {
         let mut bytes = Vec::new();
         let hash = KeyHash::of(b"key");
-        Object::encode(&mut bytes, hash, b"key", b"value");
+        Object::encode(&mut bytes, hash, b"key", Form::PLAIN, b"value", None);
         bytes.resize(64, 0xdd);
         assert_eq!(Object::len_in(&bytes), Some(40));
         let parts = Object::decode(&bytes).unwrap();
@@ -119,9 +248,28 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_comes_back_as_it_went() {
+        let mut bytes = Vec::new();
+        let condition = Condition { word: SlotWord::from_raw(1 << 50), stamp: 77 };
+        Object::encode(&mut bytes, KeyHash::of(b"k"), b"k", EXPIRING, b"value", Some(condition));
+        assert_eq!((Object::len_in(&bytes), bytes.len()), (Some(64), 64));
+        Object::set_token(&mut bytes, 0x1234_5678_9abc_def0);
+        assert_eq!(
+            (Object::owner_in(&bytes), Object::stamp_in(&bytes) >> 32),
+            (0x1234_5678_9abc_def0, 0x9abc_def0)
+        );
+        bytes.resize(72, 0xdd);
+        let parts = Object::decode(&bytes).unwrap();
+        assert_eq!(parts.form, EXPIRING);
+        assert_eq!(Object::condition_in(&bytes, &parts), Some(condition));
+        assert_eq!((&bytes[parts.key], &bytes[parts.value]), (&b"k"[..], &b"value"[..]));
+        assert_eq!(Object::decode(&bytes[..63]), None);
+    }
+
+    #[test]
     fn any_flipped_byte_is_noticed() {
         let mut bytes = Vec::new();
-        Object::encode(&mut bytes, KeyHash::of(b"key"), b"key", b"value");
+        Object::encode(&mut bytes, KeyHash::of(b"key"), b"key", Form::PLAIN, b"value", None);
         for at in (8..12).chain(16..bytes.len()) {
             let mut other = bytes.clone();
             other[at] ^= 0x10;
@@ -133,8 +281,8 @@ mod tests {
 
     #[test]
     fn lengths_are_limited() {
-        assert_eq!(Object::bytes_for(b"", b""), None);
-        assert_eq!(Object::bytes_for(&[0; 65535], b""), Some(65567));
-        assert_eq!(Object::bytes_for(&[0; 65536], b""), None);
+        assert_eq!(Object::bytes_for(b"", Form::PLAIN, b""), None);
+        assert_eq!(Object::bytes_for(&[0; 65535], Form::PLAIN, b""), Some(65567));
+        assert_eq!(Object::bytes_for(&[0; 65536], Form::PLAIN, b""), None);
     }
 }

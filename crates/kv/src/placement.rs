@@ -16,7 +16,7 @@ pub(crate) struct Moving {
 ///
 /// All entries begin where they were, so there is a place for each; then each moves to the first
 /// empty slot of its path until none can. Every move brings an entry nearer to its path's
-/// begin, so this ends.
+/// begin, so this ends. An entry that is not in its path is damaged, and stays where it is.
 pub(crate) fn place(shape: SegmentShape, moving: &[Moving]) -> Vec<usize> {
     let mut taken = vec![false; shape.slots()];
     let mut places: Vec<usize> = moving.iter().map(|entry| entry.index).collect();
@@ -26,7 +26,8 @@ pub(crate) fn place(shape: SegmentShape, moving: &[Moving]) -> Vec<usize> {
         moved = false;
         for (entry, index) in moving.iter().zip(&mut places) {
             let path = shape.path(entry.hash);
-            let better = path.slots().take_while(|slot| slot != index).find(|slot| !taken[*slot]);
+            let at = path.slots().position(|slot| slot == *index).unwrap_or(0);
+            let better = path.slots().take(at).find(|slot| !taken[*slot]);
             if let Some(better) = better {
                 taken[*index] = false;
                 taken[better] = true;

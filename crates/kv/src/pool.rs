@@ -1,8 +1,8 @@
 //! The pool as the table's memory.
 
-use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
+use rackpool_client::{AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Link, Pool};
 
-use crate::{CasError, Memory, ReadRequest};
+use crate::{CasError, CasRequest, Draft, Memory, ReadRequest};
 
 /// Why the pool did not do what the table asked.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +19,28 @@ pub enum PoolError {
     Free(#[from] FreeError),
 }
 
+impl Draft for rackpool_client::Draft {
+    fn addr(&self) -> GlobalAddr {
+        Self::addr(self)
+    }
+
+    fn token(&self) -> u64 {
+        Self::token(self)
+    }
+}
+
+/// What a compare-and-swap gave: an unknown outcome is told apart from none.
+fn swapped<T>(found: Result<T, AccessError>) -> Result<T, CasError<PoolError>> {
+    found.map_err(|error| match error {
+        AccessError::Indeterminate(_) => CasError::Indeterminate,
+        AccessError::Daemon(_) => CasError::GivenUp(error.into()),
+        error => CasError::Failed(error.into()),
+    })
+}
+
 impl Memory for Pool {
     type Error = PoolError;
+    type Draft = rackpool_client::Draft;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, PoolError> {
         Ok(self.alloc(bytes)?)
@@ -28,6 +48,38 @@ impl Memory for Pool {
 
     fn free(&self, addr: GlobalAddr) -> Result<(), PoolError> {
         Ok(Self::free(self, addr)?)
+    }
+
+    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, PoolError> {
+        Ok(self.alloc_draft(bytes)?)
+    }
+
+    fn tombstone(&self) -> Result<Self::Draft, PoolError> {
+        Ok(Self::tombstone(self)?)
+    }
+
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<Self::Draft>, PoolError> {
+        Ok(self.take_draft(place, object)?)
+    }
+
+    fn annul(&self, draft: &mut Self::Draft) {
+        Self::annul(self, draft);
+    }
+
+    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<PoolError>> {
+        swapped(Self::publish(self, draft, link))
+    }
+
+    fn decide(&self, draft: &mut Self::Draft, published: bool) {
+        Self::decide(self, draft, published);
+    }
+
+    fn finish(&self, draft: Self::Draft) -> Result<(), PoolError> {
+        Ok(Self::finish(self, draft)?)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), PoolError> {
@@ -49,15 +101,28 @@ impl Memory for Pool {
         expected: u64,
         new: u64,
     ) -> Result<u64, CasError<PoolError>> {
-        match Self::compare_and_swap(self, addr, expected, new) {
-            Ok(before) => Ok(before),
-            Err(AccessError::Indeterminate(_)) => Err(CasError::Indeterminate),
-            Err(error) => Err(CasError::Failed(error.into())),
-        }
+        swapped(Self::compare_and_swap(self, addr, expected, new))
+    }
+
+    fn compare_and_swap_batch(&self, requests: &[CasRequest]) -> Result<(), CasError<PoolError>> {
+        let swaps: Vec<CompareAndSwap> = requests
+            .iter()
+            .map(|&CasRequest { addr, expected, new }| CompareAndSwap { addr, expected, new })
+            .collect();
+        swapped(Self::compare_and_swap_batch(self, &swaps)).map(drop)
+    }
+
+    fn is_unallocated(&self, error: &PoolError) -> bool {
+        matches!(error, PoolError::Access(AccessError::NotAllocated(_)))
     }
 
     fn page_bytes(&self) -> u64 {
         Self::page_bytes(self)
+    }
+
+    #[inline]
+    fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
+        Self::prefetch(self, addr, bytes);
     }
 
     fn is_near(&self, addr: GlobalAddr) -> bool {

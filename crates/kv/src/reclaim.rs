@@ -2,84 +2,53 @@ use rackpool_client::GlobalAddr;
 
 use crate::error::KvError;
 use crate::handle::Handle;
-use crate::hash::KeyHash;
-use crate::memory::Memory;
+use crate::memory::{Draft, Memory};
 use crate::object::Object;
-use crate::slot::{ObjectRef, SlotWord};
-use crate::words::{Swap, read_word, swap_word};
+use crate::slot::ObjectRef;
+use crate::words::{Swap, swap_word};
 
 impl<M: Memory> Handle<M> {
-    /// Writes a new object, which only this handle knows.
+    /// Writes what is staged into a new object, or into that of a draft, which only this handle
+    /// knows.
     pub(crate) fn write_object(
         &mut self,
-        hash: KeyHash,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<ObjectRef, KvError<M::Error>> {
+        draft: Option<M::Draft>,
+    ) -> Result<(ObjectRef, M::Draft), KvError<M::Error>> {
         let memory = &self.shared.memory;
-        Object::encode(&mut self.staging, hash, key, value);
-        let addr = memory.allocate(self.staging.len() as u64).map_err(KvError::Memory)?;
-        let Some(object) = ObjectRef::new(addr, self.staging.len()) else {
-            self.free(addr);
+        let bytes = self.staging.len();
+        let draft = match draft {
+            Some(draft) => draft,
+            None => memory.allocate_draft(bytes as u64).map_err(KvError::Memory)?,
+        };
+        Object::set_token(&mut self.staging, draft.token());
+        let addr = draft.addr();
+        let Some(object) = ObjectRef::new(addr, bytes) else {
+            self.finish(draft);
             return Err(KvError::Address { addr });
         };
         if let Err(error) = memory.write(addr, &self.staging) {
-            self.free(addr);
+            self.finish(draft);
             return Err(KvError::Memory(error));
         }
-        Ok(object)
+        Ok((object, draft))
     }
 
-    /// Frees an object that nobody else can know.
-    pub(crate) fn free(&mut self, addr: GlobalAddr) {
+    /// Ends a draft: what is reachable by nobody goes back.
+    pub(crate) fn finish(&mut self, draft: M::Draft) {
         // The operation this belongs to is done: its caller must not take it for failed.
-        if self.shared.memory.free(addr).is_err() {
+        if self.shared.memory.finish(draft).is_err() {
             self.unreclaimed += 1;
         }
     }
 
-    /// Disposes of the object of `unlinked`, a word that this handle took out of its slot: frees
-    /// it, or leaves that to the last of those who hold it.
-    pub(crate) fn retire(&mut self, unlinked: SlotWord) {
-        self.hand_over(unlinked.object().addr, unlinked.pins());
-    }
-
-    /// Like [`retire`](Self::retire), with the number of others who hold the object.
-    pub(crate) fn hand_over(&mut self, object: GlobalAddr, holders: u64) {
-        if holders == 0 {
-            self.free(object);
-        } else {
-            self.settle(object, holders << 32);
-        }
-    }
-
-    /// Gives up this handle's hold on an object that is no longer linked.
-    pub(crate) fn leave(&mut self, object: GlobalAddr) {
-        self.settle(object, (-1i64 as u64) << 32);
-    }
-
-    /// Adds to the pins in the object's header. Those who leave subtract one each, who unlinked
-    /// the object adds the number that held it: whoever makes it zero is the last one.
-    fn settle(&mut self, object: GlobalAddr, amount: u64) {
-        match self.try_settle(object, amount) {
-            Ok(true) => self.free(object),
-            Ok(false) => {}
-            Err(_) => self.unreclaimed += 1,
-        }
-    }
-
-    fn try_settle(&self, object: GlobalAddr, amount: u64) -> Result<bool, KvError<M::Error>> {
-        let memory = &self.shared.memory;
-        let at = Object::pins_addr(object);
-        loop {
-            let word = read_word(memory, at)?;
-            let new = word.wrapping_add(amount);
-            match swap_word(memory, at, word, new)? {
-                Swap::Done => return Ok(new >> 32 == 0),
-                Swap::Lost => {}
-                // If it happened, doing it again could free the object under somebody's hands.
-                Swap::Unknown => return Err(KvError::OutcomeUnknown),
-            }
-        }
+    /// Clears the owner word of a published object, which was `owner` when it was linked: a random
+    /// word that is in no other memory, so that this harms nobody however late it is.
+    pub(crate) fn clear_owner(
+        &self,
+        object: GlobalAddr,
+        owner: u64,
+    ) -> Result<(), KvError<M::Error>> {
+        while swap_word(&self.shared.memory, object, owner, 0)? == Swap::Unknown {}
+        Ok(())
     }
 }

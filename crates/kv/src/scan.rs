@@ -1,60 +1,217 @@
+use std::ops::RangeInclusive;
+
+use rackpool_client::GlobalAddr;
+
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, slot_addr, slots_in};
+use crate::entry::{Entry, Form, Kind};
 use crate::error::KvError;
+use crate::find::MAX_CHANGED;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{SlotKind, SlotWord};
-use crate::verify::Peek;
+use crate::verify::{Glance, Peek};
 use crate::words::read_word;
 
-/// The entries of one segment, copied out of the pool.
-#[derive(Default)]
-struct Batch {
+/// The entries of one segment, or some of them, copied out of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     /// Length of key and of value, in the order of `bytes`.
-    lens: Vec<(usize, usize)>,
+    lens: Vec<(usize, usize, Form)>,
+    /// Only keys with such a fingerprint, if it is not all of them.
+    fingerprints: Option<RangeInclusive<u8>>,
+    /// For a [survey](Handle::survey): the kinds whose values are wanted. Keys never are.
+    surveyed: Option<fn(Kind) -> bool>,
+    /// Whether damaged entries are passed by, and one that was.
+    passes: bool,
+    damaged: Option<GlobalAddr>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.lens.clear();
+        self.damaged = None;
+    }
+
+    /// Calls `visit` with each entry.
+    fn each(&self, mut visit: impl FnMut(&[u8], Entry<'_>)) {
+        let mut rest = &self.bytes[..];
+        for (key, value, form) in &self.lens {
+            let (entry, next) = rest.split_at(key + value);
+            visit(&entry[..*key], Entry { form: *form, value: &entry[*key..] });
+            rest = next;
+        }
+    }
 }
 
 /// After so many looks at bytes that make no sense they are not a race any more.
 const MAX_DAMAGED: u32 = 64;
 
 impl<M: Memory> Handle<M> {
-    /// Calls `visit` with the key and value of every entry, in no particular order.
+    /// Calls `visit` with the key and value of every string, in no particular order.
     ///
     /// The table may be used meanwhile. Every key that is there from begin to end is visited
     /// exactly once, with a value that it had at some moment between; keys that come or go may be
     /// visited or not, and one that goes and comes back may be visited twice.
-    pub fn for_each(
+    ///
+    /// If entries are damaged all others are visited, then it fails.
+    pub fn for_each(&mut self, visit: impl FnMut(&[u8], &[u8])) -> Result<(), KvError<M::Error>> {
+        match self.walk(visit)? {
+            None => Ok(()),
+            Some(addr) => Err(KvError::Corrupt { what: "entry", addr }),
+        }
+    }
+
+    /// Visits every string but damaged ones, of which one is returned.
+    pub(crate) fn walk(
         &mut self,
         mut visit: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), KvError<M::Error>> {
+    ) -> Result<Option<GlobalAddr>, KvError<M::Error>> {
         let mut batch = Batch::default();
-        let mut damaged = 0;
+        let mut damaged = None;
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
+            let segment = self.copy_whole(hash, &mut batch)?;
+            batch.each(|key, entry| {
+                if entry.form.kind == Kind::STRING && !entry.form.is_over() {
+                    visit(key, entry.value);
+                }
+            });
+            damaged = damaged.or(batch.damaged);
+            at += self.suffixes_of(segment);
+        }
+        Ok(damaged)
+    }
+
+    /// Calls `visit` with some entries of any kind, also such whose time is over, and returns where
+    /// to go on: 0 when all have been visited. Begin with 0.
+    ///
+    /// A cursor is good for any handle, at any time. Every key that is there from begin to end is
+    /// visited at least once; one can be visited twice if the table grows meanwhile. A step
+    /// visits about as many as are `wanted`, at most those of one segment. Damaged entries are passed
+    /// by. If a step fails, [`scan_past`](Self::scan_past) says where to go on behind what it failed at.
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        wanted: usize,
+        visit: impl FnMut(&[u8], Entry<'_>),
+    ) -> Result<u64, KvError<M::Error>> {
+        let [first, ..] = cursor.to_le_bytes();
+        let at = cursor >> u8::BITS;
+        let Some(hash) = self.suffix_at(at) else { return Ok(0) };
+        let last = self.enough_from(first, hash, wanted)?;
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.fingerprints = Some(first..=last);
+        let copied = self.copy_whole(hash, &mut batch);
+        if copied.is_ok() {
+            batch.each(visit);
+        }
+        self.batch = batch;
+        let segment = copied?;
+        if let Some(next) = last.checked_add(1) {
+            return Ok(at << u8::BITS | u64::from(next));
+        }
+        Ok(self.cursor_behind(at, segment))
+    }
+
+    /// The cursor behind the segment that a step of a [`scan`](Self::scan) from `cursor` on looks at.
+    pub fn scan_past(&mut self, cursor: u64) -> Result<u64, KvError<M::Error>> {
+        let at = cursor >> u8::BITS;
+        let Some(hash) = self.suffix_at(at) else { return Ok(0) };
+        let segment = self.resolve(hash)?;
+        Ok(self.cursor_behind(at, segment))
+    }
+
+    /// The suffixes of a segment begin at a multiple of their number.
+    fn cursor_behind(&self, at: u64, segment: SegmentRef) -> u64 {
+        let suffixes = self.suffixes_of(segment);
+        let next = (at / suffixes + 1) * suffixes;
+        self.suffix_at(next).map_or(0, |_| next << u8::BITS)
+    }
+
+    /// Up to which fingerprint, from `first` on, the segment of a hash has about as many entries as
+    /// are wanted. Nothing depends on it that this is right.
+    fn enough_from(
+        &mut self,
+        first: u8,
+        hash: KeyHash,
+        wanted: usize,
+    ) -> Result<u8, KvError<M::Error>> {
+        let segment = self.resolve(hash)?;
+        let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
+        let slots = slot_addr(segment.addr(), 0);
+        self.shared.memory.read(slots, &mut bytes).map_err(KvError::Memory)?;
+        let mut entries = [0; 1 << u8::BITS];
+        for slot in slots_in(&bytes).filter(|slot| slot.kind() == SlotKind::Live) {
+            entries[usize::from(slot.fingerprint())] += 1;
+        }
+        let mut sum = 0;
+        let enough = (first..u8::MAX).find(|at| {
+            sum += entries[usize::from(*at)];
+            sum >= wanted
+        });
+        Ok(enough.unwrap_or(u8::MAX))
+    }
+
+    /// How many entries there are, those counted whose time is over and that nobody has deleted
+    /// yet. Reads every slot. Entries that come or go meanwhile are counted or not.
+    pub fn count(&mut self) -> Result<u64, KvError<M::Error>> {
+        let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
+        let (mut at, mut count) = (0, 0);
+        while let Some(hash) = self.suffix_at(at) {
             let segment = self.resolve(hash)?;
-            match self.copy_segment(segment, hash, &mut batch) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.refresh(hash, segment)?;
-                    continue;
-                }
-                Err(KvError::Corrupt { .. }) if damaged < MAX_DAMAGED => {
-                    damaged += 1;
-                    continue;
-                }
-                Err(error) => return Err(error),
+            let slots = slot_addr(segment.addr(), 0);
+            self.shared.memory.read(slots, &mut bytes).map_err(KvError::Memory)?;
+            let tag = SegmentHeader::tag_addr(segment.addr());
+            if read_word(&self.shared.memory, tag)? != segment.tag(hash) {
+                self.refresh(hash, segment)?;
+                continue;
             }
-            let mut rest = &batch.bytes[..];
-            for (key, value) in &batch.lens {
-                let (entry, next) = rest.split_at(key + value);
-                visit(&entry[..*key], &entry[*key..]);
-                rest = next;
-            }
+            count += slots_in(&bytes).filter(|slot| slot.kind() == SlotKind::Live).count() as u64;
+            at += self.suffixes_of(segment);
+        }
+        Ok(count)
+    }
+
+    /// Calls `visit` once for every entry, also such whose time is over, with its value if `wants` its
+    /// kind, and else with none. Of values that are not wanted nothing is read, however long they are.
+    ///
+    /// Entries that come or go meanwhile are visited or not; damaged ones are passed by.
+    pub fn survey(
+        &mut self,
+        wants: fn(Kind) -> bool,
+        mut visit: impl FnMut(Entry<'_>),
+    ) -> Result<(), KvError<M::Error>> {
+        let mut batch = Batch { surveyed: Some(wants), ..Batch::default() };
+        let mut at = 0;
+        while let Some(hash) = self.suffix_at(at) {
+            let segment = self.copy_whole(hash, &mut batch)?;
+            batch.each(|_, entry| visit(entry));
             at += self.suffixes_of(segment);
         }
         Ok(())
+    }
+
+    /// Copies entries of the segment that holds a hash, and says which it is.
+    fn copy_whole(
+        &mut self,
+        hash: KeyHash,
+        batch: &mut Batch,
+    ) -> Result<SegmentRef, KvError<M::Error>> {
+        let mut damaged = 0;
+        loop {
+            batch.passes = damaged == MAX_DAMAGED;
+            let segment = self.resolve(hash)?;
+            match self.copy_segment(segment, hash, batch) {
+                Ok(true) => return Ok(segment),
+                Ok(false) => self.refresh(hash, segment)?,
+                Err(KvError::Corrupt { .. }) if damaged < MAX_DAMAGED => damaged += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The `at`th of all hash suffixes, sorted by their reversed bits: those of one segment
@@ -79,15 +236,18 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
         batch: &mut Batch,
     ) -> Result<bool, KvError<M::Error>> {
-        batch.bytes.clear();
-        batch.lens.clear();
+        batch.clear();
         for first in (0..self.shared.layout.shape.slots()).step_by(BUCKET_SLOTS) {
             let mut line = [0; BUCKET_BYTES];
             let addr = slot_addr(segment.addr(), first);
             self.shared.memory.read(addr, &mut line).map_err(KvError::Memory)?;
             for (index, slot) in slots_in(&line).enumerate() {
                 let mut now = slot;
-                loop {
+                for looks in 0.. {
+                    if looks > MAX_CHANGED {
+                        let addr = segment.addr();
+                        return Err(KvError::Corrupt { what: "entry", addr });
+                    }
                     if now.is_frozen() {
                         // Its upper half may be published and changed already.
                         self.reshape(segment, hash)?;
@@ -119,22 +279,43 @@ impl<M: Memory> Handle<M> {
         batch: &mut Batch,
     ) -> Result<Option<bool>, KvError<M::Error>> {
         match word.kind() {
-            SlotKind::Live => {}
+            SlotKind::Live => {
+                let only = batch.fingerprints.as_ref();
+                if only.is_some_and(|only| !only.contains(&word.fingerprint())) {
+                    return Ok(Some(true));
+                }
+            }
             SlotKind::Dead => return Ok(Some(true)),
             SlotKind::Empty(life) => return Ok(Some(life == segment.life())),
         }
-        match self.peek(slot_addr(segment.addr(), index), word, segment, hash)? {
+        let at = slot_addr(segment.addr(), index);
+        if let Some(wants) = batch.surveyed {
+            match self.glance(at, word, segment, hash)? {
+                Glance::Form(form) if !wants(form.kind) => {
+                    batch.lens.push((0, 0, form));
+                    return Ok(Some(true));
+                }
+                Glance::Form(_) | Glance::Unclear => {}
+                Glance::Changed => return Ok(None),
+                Glance::Stale => return Ok(Some(false)),
+            }
+        }
+        match self.peek(at, word, segment, hash)? {
             Peek::Whole(parts, now) => {
                 if now.is_frozen() {
                     return Ok(None);
                 }
-                batch.lens.push((parts.key.len(), parts.value.len()));
+                batch.lens.push((parts.key.len(), parts.value.len(), parts.form));
                 batch.bytes.extend_from_slice(&self.scratch[parts.key]);
                 batch.bytes.extend_from_slice(&self.scratch[parts.value]);
                 Ok(Some(true))
             }
             Peek::Changed => Ok(None),
             Peek::Stale => Ok(Some(false)),
+            Peek::Damaged if batch.passes => {
+                batch.damaged = Some(word.object().addr);
+                Ok(Some(true))
+            }
             Peek::Damaged => Err(KvError::Corrupt { what: "entry", addr: word.object().addr }),
         }
     }

@@ -1,6 +1,6 @@
 use rackpool_client::GlobalAddr;
 
-use crate::bucket::SegmentShape;
+use crate::bucket::{SegmentShape, word_at};
 use crate::hash::KeyHash;
 use crate::life::Life;
 
@@ -18,14 +18,16 @@ pub(crate) struct SegmentRef(u64);
 /// The header of a segment, its first 64 bytes.
 ///
 /// ```text
-///  0     8       16          24                                    64
-/// +-----+-------+-----------+---------------------------------------+
-/// | tag | claim | next free |                   0                   |
-/// +-----+-------+-----------+---------------------------------------+
+///  0       8       16    24    32       40                   64
+/// +-------+-------+-----+-----+--------+----------------------+
+/// | owner | claim |  0  | tag | origin |          0           |
+/// +-------+-------+-----+-----+--------+----------------------+
 /// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
 /// ```
 ///
-/// The tag changes only between two lives, before any slot does.
+/// The tag changes only between two lives, before any slot does. `owner` is a draft's token until
+/// the segment is published, then 0. `origin` is the directory entry of the segment that its entries
+/// were in before.
 pub(crate) struct SegmentHeader;
 
 impl SegmentRef {
@@ -89,6 +91,8 @@ impl std::fmt::Debug for SegmentRef {
 
 impl SegmentHeader {
     pub(crate) const BYTES: usize = 64;
+    const TAG: usize = 24;
+    const ORIGIN: usize = 32;
     const MAGIC: u64 = 0x53_45_47 << 40;
 
     #[inline]
@@ -104,8 +108,14 @@ impl SegmentHeader {
         Some(Life::from_bits(tag))
     }
 
-    pub(crate) const fn tag_addr(segment: GlobalAddr) -> GlobalAddr {
+    /// The word that holds a draft's token.
+    pub(crate) const fn owner_addr(segment: GlobalAddr) -> GlobalAddr {
         segment
+    }
+
+    /// The word that says which segment this is.
+    pub(crate) const fn tag_addr(segment: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(segment.raw() + Self::TAG as u64)
     }
 
     /// The word that says that a client has begun to split the segment: a hint, no lock.
@@ -113,16 +123,28 @@ impl SegmentHeader {
         GlobalAddr::from_raw(segment.raw() + 8)
     }
 
-    /// The word that chains retired segments.
-    pub(crate) const fn next_addr(segment: GlobalAddr) -> GlobalAddr {
-        GlobalAddr::from_raw(segment.raw() + 16)
+    /// The header of a new life.
+    pub(crate) fn bytes(tag: u64, origin: SegmentRef, owner: u64) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&owner.to_le_bytes());
+        bytes[Self::TAG..Self::TAG + 8].copy_from_slice(&tag.to_le_bytes());
+        bytes[Self::ORIGIN..Self::ORIGIN + 8].copy_from_slice(&origin.raw().to_le_bytes());
+        bytes
     }
 
-    /// The header of a new life.
-    pub(crate) fn bytes(tag: u64) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&tag.to_le_bytes());
-        bytes
+    /// The owner word in a header.
+    pub(crate) fn owner_in(header: &[u8]) -> u64 {
+        word_at(header, 0)
+    }
+
+    /// The segment that the entries were in before.
+    pub(crate) fn origin_in(header: &[u8]) -> SegmentRef {
+        SegmentRef::from_raw(word_at(header, Self::ORIGIN / 8))
+    }
+
+    /// The tag in a header.
+    pub(crate) fn tag_in(header: &[u8]) -> u64 {
+        word_at(header, Self::TAG / 8)
     }
 }
 

@@ -7,17 +7,17 @@ use crate::life::Life;
 /// compare-and-swap.
 ///
 /// ```text
-///  63     62  61 60     53 52   50 49         42 41                    0
-/// +------+------+---------+-------+-------------+-----------------------+
-/// |frozen| pins | version | class | fingerprint |   address / 64        |  LIVE: class 1..=7
-/// +------+------+---------+-------+-------------+---------+----+--------+
-/// |frozen|  0   | version |   0   |             0         | 0  |  life  |  EMPTY
-/// |frozen|  0   | version |   0   |             0         | 1  |   0    |  DEAD (bit 17)
-/// +------+------+---------+-------+-----------------------+----+--------+
+///  63     62     53 52   50 49         42 41                    0
+/// +------+---------+-------+-------------+-----------------------+
+/// |frozen| version | class | fingerprint |   address / 64        |  LIVE: class 1..=7
+/// +------+---------+-------+-------------+---------+----+--------+
+/// |frozen| version |   0   |             0         | 0  |  life  |  EMPTY
+/// |frozen| version |   0   |      mark (32)        | 1  |   0    |  DEAD (bit 17)
+/// +------+---------+-------+-----------------------+----+--------+
 /// ```
 ///
-/// `version` counts the changes of this place in memory, over all lives of the segment. `pins`
-/// counts the clients that hold the object for a compare-and-put; taking one is no change.
+/// `version` counts the changes of this place in memory, over all lives of the segment. `mark` is
+/// random: it tells who deleted the key, until that is settled; then it is 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotWord(u64);
 
@@ -42,18 +42,17 @@ pub(crate) struct ObjectRef {
 
 impl SlotWord {
     const FROZEN: u64 = 1 << 63;
-    const PINS_SHIFT: u32 = 61;
-    const PINS_MASK: u64 = 3 << Self::PINS_SHIFT;
     const VERSION_SHIFT: u32 = 53;
-    const VERSION_MASK: u64 = 0xff << Self::VERSION_SHIFT;
+    const VERSION_MASK: u64 = 0x3ff << Self::VERSION_SHIFT;
     const CLASS_SHIFT: u32 = 50;
     const CLASS_MASK: u64 = 7 << Self::CLASS_SHIFT;
     const FINGERPRINT_SHIFT: u32 = 42;
     const ADDR_MASK: u64 = (1 << 42) - 1;
     const DEAD: u64 = 1 << Life::BITS;
+    const MARK_SHIFT: u32 = Life::BITS + 1;
 
-    /// As many clients as can hold one object at once.
-    pub(crate) const MAX_PINS: u64 = 3;
+    /// The bits that change when the slot does: all but the frozen one.
+    pub(crate) const CHANGES: u64 = !Self::FROZEN;
 
     pub(crate) const fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -68,9 +67,9 @@ impl SlotWord {
         Self(self.next_version() | life.bits())
     }
 
-    /// The slot after its key was deleted.
-    pub(crate) const fn deleted(self) -> Self {
-        Self(self.next_version() | Self::DEAD)
+    /// The slot after its key was deleted, with the mark of who did it.
+    pub(crate) const fn deleted(self, mark: u32) -> Self {
+        Self(self.next_version() | (mark as u64) << Self::MARK_SHIFT | Self::DEAD)
     }
 
     /// The slot after `object` was put in.
@@ -83,21 +82,21 @@ impl SlotWord {
         )
     }
 
-    /// The slot of a new life at a place whose word is `self`, for the object (and the pins) that
-    /// `frozen` had in the old segment.
-    pub(crate) const fn moved_here(self, frozen: Self) -> Self {
-        let kept = Self::PINS_MASK | Self::CLASS_MASK | ((1 << Self::CLASS_SHIFT) - 1);
-        Self(self.next_version() | (frozen.0 & kept))
+    /// A slot at a place whose word is `self`, for the object of `other`: of a new life, for what
+    /// the old segment had, or of this one, for what was there before.
+    pub(crate) const fn pointing_like(self, other: Self) -> Self {
+        let kept = Self::CLASS_MASK | ((1 << Self::CLASS_SHIFT) - 1);
+        Self(self.next_version() | (other.0 & kept))
     }
 
     const fn next_version(self) -> u64 {
         self.0.wrapping_add(1 << Self::VERSION_SHIFT) & Self::VERSION_MASK
     }
 
-    /// How many changes lie between `earlier` and this, modulo 256.
-    #[expect(clippy::cast_possible_truncation, reason = "the version has 8 bits")]
-    pub(crate) const fn changes_since(self, earlier: Self) -> u8 {
-        (self.0.wrapping_sub(earlier.0 & Self::VERSION_MASK) >> Self::VERSION_SHIFT) as u8
+    /// How many changes lie between `earlier` and this, modulo 1024.
+    pub(crate) const fn changes_since(self, earlier: Self) -> u64 {
+        let versions = self.0.wrapping_sub(earlier.0 & Self::VERSION_MASK);
+        (versions & Self::VERSION_MASK) >> Self::VERSION_SHIFT
     }
 
     #[inline]
@@ -109,27 +108,10 @@ impl SlotWord {
         Self(self.0 | Self::FROZEN)
     }
 
-    pub(crate) const fn pins(self) -> u64 {
-        (self.0 & Self::PINS_MASK) >> Self::PINS_SHIFT
-    }
-
-    /// With one pin more, unless there are as many as fit.
-    pub(crate) const fn pinned(self) -> Option<Self> {
-        if self.pins() == Self::MAX_PINS {
-            return None;
-        }
-        Some(Self(self.0 + (1 << Self::PINS_SHIFT)))
-    }
-
-    /// With one pin less; there must be one.
-    pub(crate) const fn unpinned(self) -> Self {
-        Self(self.0 - (1 << Self::PINS_SHIFT))
-    }
-
-    /// Whether nothing but pins and the frozen bit differs: the slot was not changed.
+    /// Whether nothing but the frozen bit differs: the slot was not changed.
     #[inline]
     pub(crate) const fn is_unchanged(self, earlier: Self) -> bool {
-        (self.0 ^ earlier.0) & !(Self::FROZEN | Self::PINS_MASK) == 0
+        (self.0 ^ earlier.0) & Self::CHANGES == 0
     }
 
     #[inline]
@@ -143,12 +125,31 @@ impl SlotWord {
         }
     }
 
+    /// Whether its key was deleted by a client of which it is not settled that it has done so.
+    pub(crate) fn is_marked(self) -> bool {
+        self.kind() == SlotKind::Dead && self.0 & !Self::FROZEN != self.deleted_alike()
+    }
+
+    const fn deleted_alike(self) -> u64 {
+        (self.0 & Self::VERSION_MASK) | Self::DEAD
+    }
+
+    /// A dead slot when it is settled who deleted the key.
+    pub(crate) const fn settled(self) -> Self {
+        Self((self.0 & Self::FROZEN) | self.deleted_alike())
+    }
+
     /// Whether this is a live slot whose key may have this hash.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the fingerprint has 8 bits")]
     pub(crate) const fn may_hold(self, hash: KeyHash) -> bool {
-        (self.0 >> Self::FINGERPRINT_SHIFT) as u8 == hash.fingerprint()
-            && self.0 & Self::CLASS_MASK != 0
+        self.fingerprint() == hash.fingerprint() && self.0 & Self::CLASS_MASK != 0
+    }
+
+    /// The fingerprint of a live slot.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the fingerprint has 8 bits")]
+    pub(crate) const fn fingerprint(self) -> u8 {
+        (self.0 >> Self::FINGERPRINT_SHIFT) as u8
     }
 
     /// The object of a live slot.
@@ -211,24 +212,26 @@ mod tests {
     }
 
     #[test]
-    fn freezing_and_pinning_are_no_changes() {
+    fn freezing_is_no_change_and_a_mark_goes_when_it_is_settled() {
         let word = SlotWord::from_raw(0).pointing(object(4096, 40), KeyHash::from_raw(1));
-        let pinned = word.pinned().unwrap().pinned().unwrap().pinned().unwrap();
-        assert_eq!((pinned.pins(), pinned.pinned()), (3, None));
-        assert!(pinned.frozen().is_unchanged(word));
-        assert_eq!(pinned.unpinned().unpinned().unpinned(), word);
-        assert!(!word.deleted().is_unchanged(word));
-        assert_eq!(word.deleted().kind(), SlotKind::Dead);
+        assert!(word.frozen().is_unchanged(word) && !word.is_marked());
+        for mark in [0, 1, u32::MAX] {
+            let dead = word.deleted(mark);
+            assert!(!dead.is_unchanged(word) && !dead.is_unchanged(word.deleted(mark ^ 2)));
+            assert_eq!((dead.kind(), dead.changes_since(word)), (SlotKind::Dead, 1));
+            assert_eq!((dead.is_marked(), dead.frozen().is_marked()), (mark != 0, mark != 0));
+            assert_eq!(dead.frozen().settled(), word.deleted(0).frozen());
+        }
     }
 
     #[test]
     fn versions_go_on_over_lives_and_wrap() {
         let mut word = SlotWord::from_raw(0);
-        for _ in 0..255 {
+        for _ in 0..1023 {
             word = word.emptied(Life::FIRST);
         }
         let old = word.pointing(object(4096, 40), KeyHash::from_raw(1)).frozen();
-        let moved = SlotWord::from_raw(0).moved_here(old);
+        let moved = SlotWord::from_raw(0).pointing_like(old);
         assert_eq!(old.changes_since(word), 1);
         assert_eq!((moved.object(), moved.is_frozen()), (old.object(), false));
         assert_eq!(moved.changes_since(SlotWord::from_raw(0)), 1);

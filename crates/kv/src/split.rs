@@ -1,149 +1,195 @@
-use rackpool_client::GlobalAddr;
+use rackpool_client::{Link, Terms};
 
-use crate::bucket::{slot_addr, slots_in, word_at};
+use crate::bucket::slot_addr;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::life::Life;
-use crate::memory::Memory;
+use crate::memory::{Draft, Memory};
 use crate::placement::{Moving, place};
+use crate::reshape::Supply;
 use crate::segment::{SegmentHeader, SegmentRef};
+use crate::shelf::Taken;
 use crate::slot::SlotWord;
-use crate::words::{Swap, read_word, swap_word};
+use crate::words::read_word;
+
+/// A segment that nobody points to yet.
+pub(crate) struct Made<D> {
+    segment: SegmentRef,
+    draft: D,
+}
+
+/// What is in the directory entry of the upper half.
+pub(crate) enum Beside {
+    /// The upper half, made of this very segment.
+    Upper,
+    /// Nothing, or what a split has left there that a compaction was faster than.
+    Other(SegmentRef),
+    /// The segment was replaced meanwhile.
+    Late,
+}
 
 impl<M: Memory> Handle<M> {
-    /// Replaces a frozen segment by its two successors: first the upper one gets its entry, which
-    /// was empty and which nobody finds yet; then the lower one takes over the old entry. This
-    /// is the moment at which both become current.
-    pub(crate) fn split(
+    /// Looks at the entry of the upper half of a segment that is to be split, and which is no one's
+    /// shallowest match as long as `segment` is in the directory.
+    pub(crate) fn look_beside(
         &mut self,
         segment: SegmentRef,
         hash: KeyHash,
+    ) -> Result<Beside, KvError<M::Error>> {
+        let at = self.entry_addr(Self::upper_of(segment, hash).raw());
+        let mut beside = SegmentRef::from_raw(read_word(&self.shared.memory, at)?);
+        let (mut owner, mut is_upper) = (0, false);
+        while !beside.is_none() {
+            let mut header = [0; SegmentHeader::BYTES];
+            self.shared.memory.read(beside.addr(), &mut header).map_err(KvError::Memory)?;
+            owner = SegmentHeader::owner_in(&header);
+            is_upper = SegmentHeader::origin_in(&header) == segment;
+            // What was read is its own only if it stood there all the while.
+            let now = SegmentRef::from_raw(read_word(&self.shared.memory, at)?);
+            if now == beside {
+                break;
+            }
+            beside = now;
+        }
+        if !self.confirm(hash, segment)? {
+            return Ok(Beside::Late);
+        }
+        // From here on: one with another origin is not found by anybody, nor will it be.
+        if !beside.is_none() && is_upper {
+            return Ok(Beside::Upper);
+        }
+        if !beside.is_none() && owner != 0 {
+            self.clear_owner(SegmentHeader::owner_addr(beside.addr()), owner)?;
+        }
+        Ok(Beside::Other(beside))
+    }
+
+    /// The upper one of the two hashes that the segment of `hash` will be divided between.
+    fn upper_of(segment: SegmentRef, hash: KeyHash) -> KeyHash {
+        let depth = segment.depth();
+        KeyHash::from_raw(hash.suffix(depth) | 1 << depth)
+    }
+
+    /// Replaces a frozen segment by its two successors: first the upper one gets its entry, which
+    /// nobody finds yet; then the lower one takes over the old entry. This is the moment at which
+    /// both become current.
+    pub(crate) fn split(
+        &mut self,
+        (segment, hash): (SegmentRef, KeyHash),
         moving: Vec<Moving>,
+        supply: &mut Supply<M::Draft>,
     ) -> Result<(), KvError<M::Error>> {
         let depth = segment.depth();
-        let lower = KeyHash::from_raw(hash.suffix(depth));
-        let upper = KeyHash::from_raw(lower.raw() | 1 << depth);
-        let (ones, zeros): (Vec<_>, Vec<_>) =
-            moving.into_iter().partition(|entry| entry.hash.suffix(depth + 1) == upper.raw());
-        let beside = read_word(&self.shared.memory, self.entry_addr(upper.raw()))?;
-        if beside == SegmentRef::NONE.raw() {
-            let made = self.make_segment(depth + 1, upper, &ones)?;
-            self.publish(upper, SegmentRef::NONE, made)?;
+        let (lower, upper) = (KeyHash::from_raw(hash.suffix(depth)), Self::upper_of(segment, hash));
+        let is_upper = |entry: &Moving| entry.hash.raw() >> depth & 1 == 1;
+        loop {
+            let beside = match self.look_beside(segment, hash)? {
+                Beside::Late => return Ok(()),
+                Beside::Upper => {
+                    let zeros: Vec<_> =
+                        moving.into_iter().filter(|entry| !is_upper(entry)).collect();
+                    return self.replace((segment, lower), depth + 1, &zeros, supply);
+                }
+                Beside::Other(beside) => beside,
+            };
+            if supply.len() < 2 {
+                return self.compact((segment, hash), &moving, supply);
+            }
+            let ones: Vec<_> = moving.iter().filter(|entry| is_upper(entry)).copied().collect();
+            if let Some(taken) = supply.pop() {
+                let made = self.make_segment(taken, segment, depth + 1, upper, &ones)?;
+                self.publish_segment(upper, beside, made)?;
+            }
         }
-        self.replace(segment, depth + 1, lower, &zeros)
     }
 
     /// Replaces a frozen segment by a copy without its dead slots.
     pub(crate) fn compact(
         &mut self,
-        segment: SegmentRef,
-        hash: KeyHash,
+        (segment, hash): (SegmentRef, KeyHash),
         moving: &[Moving],
+        supply: &mut Supply<M::Draft>,
     ) -> Result<(), KvError<M::Error>> {
         let suffix = KeyHash::from_raw(hash.suffix(segment.depth()));
-        self.replace(segment, segment.depth(), suffix, moving)
+        self.replace((segment, suffix), segment.depth(), moving, supply)
     }
 
-    /// Puts a new segment into the entry of `old`, and `old` on the free stack.
+    /// Puts a new segment into the entry of `old`, and `old` on the shelf in its place.
     fn replace(
         &mut self,
-        old: SegmentRef,
+        (old, suffix): (SegmentRef, KeyHash),
         depth: u8,
-        suffix: KeyHash,
         moving: &[Moving],
+        supply: &mut Supply<M::Draft>,
     ) -> Result<(), KvError<M::Error>> {
+        // It must count as published, whoever published it, before it is taken out of the
+        // directory. The owner is that one only if it still is there afterwards.
+        let owner_at = SegmentHeader::owner_addr(old.addr());
+        let owner = read_word(&self.shared.memory, owner_at)?;
         if !self.confirm(suffix, old)? {
             return Ok(());
         }
-        let made = self.make_segment(depth, suffix, moving)?;
-        if self.publish(suffix, old, made)? {
-            self.push_segment(old.addr())?;
+        if owner != 0 {
+            self.clear_owner(owner_at, owner)?;
         }
-        Ok(())
+        let Some(taken) = supply.pop() else { return Ok(()) };
+        let made = self.make_segment(taken, old, depth, suffix, moving)?;
+        self.publish_segment(suffix, old, made).map(drop)
     }
 
-    /// Replaces the directory entry of `suffix`; says whether this handle did. If another client
-    /// was faster, `made` is given back.
-    fn publish(
+    /// Replaces the directory entry of `suffix`, unless another client was faster; says whether it
+    /// did. What is not in the directory then, `old` or what was made, stands on the shelf again.
+    pub(crate) fn publish_segment(
         &mut self,
         suffix: KeyHash,
         old: SegmentRef,
-        made: SegmentRef,
+        made: Made<M::Draft>,
     ) -> Result<bool, KvError<M::Error>> {
-        let at = self.entry_addr(suffix.raw());
-        loop {
-            match swap_word(&self.shared.memory, at, old.raw(), made.raw())? {
-                Swap::Done => return Ok(true),
-                Swap::Lost => {
-                    self.push_segment(made.addr())?;
-                    return Ok(false);
-                }
-                Swap::Unknown => {}
-            }
-            let now = SegmentRef::from_raw(read_word(&self.shared.memory, at)?);
-            if now == made {
-                return Ok(true);
-            }
-            if now != old {
-                // Perhaps `made` was there and was split meanwhile: nobody may use it, or `old`.
-                self.unreclaimed += 2;
-                return Ok(false);
-            }
-        }
+        let Made { segment, mut draft } = made;
+        let link = Link {
+            addr: self.entry_addr(suffix.raw()),
+            expected: old.raw(),
+            new: segment.raw(),
+            mask: u64::MAX,
+            replaced: (!old.is_none()).then(|| old.addr()),
+            terms: Terms::Plain,
+        };
+        let published = self.publish_once(&mut draft, &link);
+        self.finish(draft);
+        published
     }
 
-    /// Makes a segment with the given entries, which nobody points to yet.
+    /// Makes a segment with the given entries of `origin`, which nobody points to yet.
     pub(crate) fn make_segment(
         &mut self,
+        taken: Taken<M::Draft>,
+        origin: SegmentRef,
         depth: u8,
         suffix: KeyHash,
         moving: &[Moving],
-    ) -> Result<SegmentRef, KvError<M::Error>> {
+    ) -> Result<Made<M::Draft>, KvError<M::Error>> {
         let shape = self.shared.layout.shape;
-        let mut slots = vec![SlotWord::from_raw(0); shape.slots()];
-        let popped = self.pop_segment()?;
-        let (addr, life) = match popped {
-            Some(addr) => (addr, self.read_retired(addr, &mut slots)?.next()),
-            None => {
-                (self.shared.memory.allocate(shape.bytes()).map_err(KvError::Memory)?, Life::FIRST)
-            }
-        };
-        let Some(made) = SegmentRef::new(addr, depth, life) else {
-            self.free(addr);
+        let Taken { draft, life, slots } = taken;
+        let (addr, life) = (draft.addr(), life.next());
+        let Some(segment) = SegmentRef::new(addr, depth, life) else {
+            self.finish(draft);
             return Err(KvError::Address { addr });
         };
         let mut words: Vec<SlotWord> = slots.iter().map(|old| old.emptied(life)).collect();
         for (entry, index) in moving.iter().zip(place(shape, moving)) {
-            words[index] = slots[index].moved_here(entry.word);
+            words[index] = slots[index].pointing_like(entry.word);
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.raw().to_le_bytes()).collect();
         // The tag first: who still sees the old one afterwards has seen only the old life.
-        let header = SegmentHeader::bytes(SegmentHeader::tag(life, depth, suffix.raw()));
+        let tag = SegmentHeader::tag(life, depth, suffix.raw());
+        let header = SegmentHeader::bytes(tag, origin, draft.token());
         let memory = &self.shared.memory;
         let written =
             memory.write(addr, &header).and_then(|()| memory.write(slot_addr(addr, 0), &bytes));
         if let Err(error) = written {
-            self.unreclaimed += 1;
+            self.finish(draft);
             return Err(KvError::Memory(error));
         }
-        Ok(made)
-    }
-
-    /// Reads the slots of a segment from the free stack; returns its last life.
-    fn read_retired(
-        &mut self,
-        addr: GlobalAddr,
-        slots: &mut [SlotWord],
-    ) -> Result<Life, KvError<M::Error>> {
-        let mut bytes = vec![0; SegmentHeader::BYTES + slots.len() * 8];
-        if let Err(error) = self.shared.memory.read(addr, &mut bytes) {
-            self.unreclaimed += 1;
-            return Err(KvError::Memory(error));
-        }
-        let (header, rest) = bytes.split_at(SegmentHeader::BYTES);
-        slots.iter_mut().zip(slots_in(rest)).for_each(|(slot, word)| *slot = word);
-        SegmentHeader::life_in(word_at(header, 0))
-            .ok_or(KvError::Corrupt { what: "retired segment", addr })
+        Ok(Made { segment, draft })
     }
 }

@@ -1,13 +1,15 @@
-use rackpool_client::GlobalAddr;
+use rackpool_client::{GlobalAddr, Link, Terms};
 
+use crate::condition::Condition;
+use crate::entry::Form;
 use crate::error::KvError;
-use crate::find::{Intent, Located};
+use crate::find::{Intent, LiveSlot, Located};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::Memory;
+use crate::memory::{CasError, Draft, Memory};
 use crate::object::Object;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
-use crate::words::{Swap, read_word, swap_word};
+use crate::words::read_word;
 
 /// When a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,18 @@ pub(crate) enum Rule {
     Always,
     IfAbsent,
     IfPresent,
+}
+
+impl Rule {
+    /// Whether an entry keeps the value from being stored in its place. One whose time is over may
+    /// be replaced by what is to be inserted only with a condition: [`Handle::insert`] does that.
+    fn refuses(self, slot: &LiveSlot) -> bool {
+        match self {
+            Self::Always => false,
+            Self::IfAbsent => true,
+            Self::IfPresent => slot.form.is_over(),
+        }
+    }
 }
 
 /// Whether a value was stored, and what was there before.
@@ -26,26 +40,36 @@ pub(crate) struct Stored {
 
 /// A key and the value to store, with the object made of them, if there is one already. It belongs
 /// to the operation until a slot points to it.
-pub(crate) struct Draft<'a> {
+pub(crate) struct Wanted<'a, D> {
     pub(crate) hash: KeyHash,
     pub(crate) key: &'a [u8],
+    pub(crate) form: Form,
     pub(crate) value: &'a [u8],
-    pub(crate) object: Option<ObjectRef>,
+    /// What the object has last been written with.
+    pub(crate) condition: Option<Condition>,
+    pub(crate) object: Option<(ObjectRef, D)>,
 }
 
 impl<M: Memory> Handle<M> {
-    /// A draft without an object.
-    pub(crate) fn new_draft<'a>(
+    /// What is to be stored, without an object, which may get so many bytes more.
+    pub(crate) fn want<'a>(
         &self,
         key: &'a [u8],
+        form: Form,
         value: &'a [u8],
-    ) -> Result<Draft<'a>, KvError<M::Error>> {
+        more: usize,
+    ) -> Result<Wanted<'a, M::Draft>, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let max = self.shared.memory.page_bytes();
-        match Object::bytes_for(key, value).map(|bytes| bytes as u64) {
-            Some(bytes) if bytes <= max => Ok(Draft { hash, key, value, object: None }),
+        let bytes = Object::bytes_for(key, form, value);
+        match bytes.map(|bytes| (bytes.next_multiple_of(8) + more) as u64) {
+            Some(bytes) if bytes <= max => {
+                Ok(Wanted { hash, key, form, value, condition: None, object: None })
+            }
             _ => {
-                let bytes = (Object::HEADER + key.len()) as u64 + value.len() as u64;
+                let expiry = if form.expires_ms == 0 { 0 } else { Object::EXPIRY };
+                let rest = Object::HEADER + key.len() + expiry + more;
+                let bytes = rest as u64 + value.len() as u64;
                 Err(KvError::TooLarge { bytes, max })
             }
         }
@@ -59,23 +83,28 @@ impl<M: Memory> Handle<M> {
         Ok(KeyHash::of(key))
     }
 
-    /// The draft's object, made now if need be.
-    pub(crate) fn object_of(
+    /// Makes the object of what is wanted, if there is none, or if it has a condition, anew.
+    pub(crate) fn write_wanted(
         &mut self,
-        draft: &mut Draft<'_>,
-    ) -> Result<ObjectRef, KvError<M::Error>> {
-        if let Some(object) = draft.object {
-            return Ok(object);
-        }
-        let object = self.write_object(draft.hash, draft.key, draft.value)?;
-        draft.object = Some(object);
-        Ok(object)
+        wanted: &mut Wanted<'_, M::Draft>,
+        condition: Option<Condition>,
+    ) -> Result<(), KvError<M::Error>> {
+        let made = match wanted.object.take() {
+            Some(made) if condition.is_none() => made,
+            made => {
+                let Wanted { hash, key, form, value, .. } = *wanted;
+                Object::encode(&mut self.staging, hash, key, form, value, condition);
+                self.write_object(made.map(|(_, draft)| draft))?
+            }
+        };
+        (wanted.object, wanted.condition) = (Some(made), condition);
+        Ok(())
     }
 
     /// Frees the object that a finished operation did not link.
-    pub(crate) fn discard(&mut self, draft: &Draft<'_>) {
-        if let Some(object) = draft.object {
-            self.free(object.addr);
+    pub(crate) fn discard(&mut self, wanted: Wanted<'_, M::Draft>) {
+        if let Some((_, draft)) = wanted.object {
+            self.finish(draft);
         }
     }
 
@@ -83,122 +112,161 @@ impl<M: Memory> Handle<M> {
     pub(crate) fn store(
         &mut self,
         key: &[u8],
+        form: Form,
         value: &[u8],
         rule: Rule,
     ) -> Result<Stored, KvError<M::Error>> {
-        let mut draft = self.new_draft(key, value)?;
-        let result = self.try_store(&mut draft, rule);
-        self.discard(&draft);
+        let mut wanted = self.want(key, form, value, 0)?;
+        let result = self.try_store(&mut wanted, rule);
+        self.discard(wanted);
         result
     }
 
     fn try_store(
         &mut self,
-        draft: &mut Draft<'_>,
+        wanted: &mut Wanted<'_, M::Draft>,
         rule: Rule,
     ) -> Result<Stored, KvError<M::Error>> {
+        let intent = if rule == Rule::Always { Intent::Replace } else { Intent::Write };
         loop {
-            let located = self.locate(draft.hash, draft.key, Intent::Write)?;
+            let located = self.locate(wanted.hash, wanted.key, intent)?;
             let (at, word, was_present) = match located {
-                Located::Live(_) if rule == Rule::IfAbsent => {
-                    return Ok(Stored { done: false, was_present: true });
+                Located::Live(slot) if rule.refuses(&slot) => {
+                    return Ok(Stored { done: false, was_present: !slot.form.is_over() });
                 }
                 Located::Absent(_) if rule == Rule::IfPresent => {
                     return Ok(Stored { done: false, was_present: false });
                 }
-                Located::Live(slot) => (slot.at, slot.word, true),
+                Located::Live(slot) if !self.is_published(&slot)? => continue,
+                Located::Live(slot) => (slot.at, slot.word, !slot.form.is_over()),
                 Located::Absent(miss) => match miss.vacancy {
                     Some(vacancy) => (vacancy.at, vacancy.word, false),
                     None => {
-                        self.make_room(&miss, draft.hash)?;
+                        self.make_room(&miss, wanted.hash)?;
                         continue;
                     }
                 },
             };
-            if self.link(at, word, draft)? {
-                if was_present {
-                    self.retire(word);
+            self.write_wanted(wanted, None)?;
+            if self.link(at, word, wanted)? {
+                if let Some((_, draft)) = wanted.object.take() {
+                    self.finish(draft);
                 }
                 return Ok(Stored { done: true, was_present });
             }
         }
     }
 
-    /// Makes the slot at `at` point to the draft's object if it still is `word`. The object is the
-    /// table's then, and no longer the draft's.
+    /// Makes sure that the object which a search for a slot has just read counts as published,
+    /// whoever published it: only then may it be unlinked. `false`: the slot has changed.
+    pub(crate) fn is_published(&mut self, slot: &LiveSlot) -> Result<bool, KvError<M::Error>> {
+        let owner = Object::owner_in(&self.scratch);
+        if owner == 0 {
+            return Ok(true);
+        }
+        let cleared = self.clear_owner(slot.word.object().addr, owner);
+        let Err(error) = cleared else { return Ok(true) };
+        // The object may have been freed, and its page with it.
+        let now = SlotWord::from_raw(read_word(&self.shared.memory, slot.at)?);
+        if now.is_unchanged(slot.word) { Err(error) } else { Ok(false) }
+    }
+
+    /// Makes the slot at `at` point to the object of what is wanted, which was written, if the slot
+    /// still is `word`; says whether it did. What it pointed to before goes back to the pool with
+    /// the draft.
     pub(crate) fn link(
         &mut self,
         at: GlobalAddr,
         word: SlotWord,
-        draft: &mut Draft<'_>,
+        wanted: &mut Wanted<'_, M::Draft>,
     ) -> Result<bool, KvError<M::Error>> {
-        let new = word.pointing(self.object_of(draft)?, draft.hash);
-        match self.swap_slot(at, word, new) {
-            Ok(done) => {
-                if done {
-                    draft.object = None;
-                }
-                Ok(done)
-            }
-            Err(error) => {
-                if matches!(error, KvError::OutcomeUnknown) {
-                    // The slot may point to it, or may have.
-                    draft.object = None;
-                    self.unreclaimed += 1;
-                }
-                Err(error)
-            }
+        let Some((object, draft)) = &mut wanted.object else { return Ok(false) };
+        let new = word.pointing(*object, wanted.hash);
+        let terms = wanted.condition.map_or(Terms::Plain, |known| Terms::Compare(known.stamp));
+        let result = self.publish_slot(draft, at, word, new, terms);
+        if matches!(result, Err(KvError::OutcomeUnknown))
+            && let Some((_, draft)) = wanted.object.take()
+        {
+            // The slot may point to it, or may have.
+            self.finish(draft);
         }
+        result
     }
 
-    /// Changes a slot if it still is `word`; says whether it did.
-    pub(crate) fn swap_slot(
-        &self,
+    /// Changes a slot by publishing a draft if it still is `word`; says whether it did.
+    fn publish_slot(
+        &mut self,
+        draft: &mut M::Draft,
         at: GlobalAddr,
         word: SlotWord,
         new: SlotWord,
+        terms: Terms,
     ) -> Result<bool, KvError<M::Error>> {
         let memory = &self.shared.memory;
-        match swap_word(memory, at, word.raw(), new.raw())? {
-            Swap::Done => Ok(true),
-            Swap::Lost => Ok(false),
-            Swap::Unknown => {
-                // An error of this read must not hide that the outcome is unknown.
-                let now = read_word(memory, at).map_err(|_| KvError::OutcomeUnknown)?;
-                let now = SlotWord::from_raw(now);
-                let mine = new.kind() == SlotKind::Live;
-                match now.changes_since(word) {
-                    0 if now.is_unchanged(word) => Ok(false),
-                    // Only this handle could point the slot to its own object; but anybody's
-                    // deletion looks like this one.
-                    1 if now.is_unchanged(new) && mine => Ok(true),
-                    1 if !now.is_unchanged(new) => Ok(false),
-                    _ => Err(KvError::OutcomeUnknown),
+        let replaced = (word.kind() == SlotKind::Live).then(|| word.object().addr);
+        let (expected, new_raw, mask) = (word.raw(), new.raw(), SlotWord::CHANGES);
+        let link = Link { addr: at, expected, new: new_raw, mask, replaced, terms };
+        match memory.publish(draft, &link) {
+            Ok(found) => Ok(found == expected),
+            Err(CasError::GivenUp(_)) => {
+                self.unreclaimed += 1;
+                Err(KvError::OutcomeUnknown)
+            }
+            Err(CasError::Failed(error)) => Err(KvError::Memory(error)),
+            Err(CasError::Indeterminate) => {
+                let known = match read_word(memory, at).map(SlotWord::from_raw) {
+                    Ok(now) if now.is_unchanged(word) => Some(false),
+                    // Only this handle could store this word: it has its object or its mark.
+                    Ok(now) if now.is_unchanged(new) => Some(true),
+                    Ok(now) if now.changes_since(word) == 1 => Some(false),
+                    // An error of this read must not hide that the outcome is unknown.
+                    _ => None,
+                };
+                match known {
+                    Some(done) => {
+                        memory.decide(draft, done);
+                        Ok(done)
+                    }
+                    None => {
+                        self.unreclaimed += 1;
+                        Err(KvError::OutcomeUnknown)
+                    }
                 }
             }
         }
     }
 
-    /// Deletes a key; says whether it was there.
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<bool, KvError<M::Error>> {
+    /// Deletes a key if it is there, and with this value if one is wanted; says whether it was.
+    pub(crate) fn remove(
+        &mut self,
+        key: &[u8],
+        wanted: Option<&[u8]>,
+    ) -> Result<bool, KvError<M::Error>> {
         let hash = Self::hash(key)?;
+        let intent = if wanted.is_none() { Intent::Replace } else { Intent::Write };
         loop {
-            let Located::Live(slot) = self.locate(hash, key, Intent::Write)? else {
+            let Located::Live(slot) = self.locate(hash, key, intent)? else {
                 return Ok(false);
             };
-            match self.swap_slot(slot.at, slot.word, slot.word.deleted()) {
-                Ok(true) => {
-                    self.retire(slot.word);
-                    return Ok(true);
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    if matches!(error, KvError::OutcomeUnknown) {
-                        self.unreclaimed += 1;
-                    }
-                    return Err(error);
-                }
+            if wanted.is_some_and(|wanted| self.scratch[slot.value.clone()] != *wanted) {
+                return Ok(false);
+            }
+            if self.unlink(&slot)? {
+                return Ok(!slot.form.is_over());
             }
         }
+    }
+
+    /// Deletes the entry that a search has just found; says whether it was still there.
+    pub(crate) fn unlink(&mut self, slot: &LiveSlot) -> Result<bool, KvError<M::Error>> {
+        if !self.is_published(slot)? {
+            return Ok(false);
+        }
+        let mut draft = self.shared.memory.tombstone().map_err(KvError::Memory)?;
+        let new = slot.word.deleted((draft.token() >> 32) as u32);
+        let terms = Terms::Settle(new.settled().raw());
+        let result = self.publish_slot(&mut draft, slot.at, slot.word, new, terms);
+        self.finish(draft);
+        result
     }
 }

@@ -9,7 +9,8 @@ use crate::handle::{Handle, Shared};
 use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
-use crate::segment::Layout;
+use crate::segment::{Layout, SegmentRef};
+use crate::shelf::{Place, ShelfBlock};
 
 /// A hash table in the pool, used by any number of clients in any rack at once.
 ///
@@ -109,7 +110,11 @@ impl<M: Memory> Table<M> {
         };
         let layout = Layout { addr, directory, max_depth: options.max_depth, shape };
         let table = Self::with_layout(memory, layout);
-        table.format(directory_bytes)?;
+        if let Err(error) = table.format(directory_bytes) {
+            // Nobody knows of it yet: a header that was written does no harm.
+            table.take_back();
+            return Err(error);
+        }
         Ok(table)
     }
 
@@ -120,17 +125,40 @@ impl<M: Memory> Table<M> {
         let entries = usize::try_from(directory_bytes).unwrap_or_default();
         memory.write(layout.directory, &vec![0; entries]).map_err(KvError::Memory)?;
         let header = TableHeader::encode(layout.directory, layout.max_depth, layout.shape.bits());
-        // The free stack's head must be there before the first segment is made.
+        // The shelf must be there before the first segment is made.
         memory.write(layout.addr, &[0; TableHeader::BYTES]).map_err(KvError::Memory)?;
-        let first = self.handle().make_segment(0, KeyHash::from_raw(0), &[])?;
-        let entry = first.raw().to_le_bytes();
-        memory.write(layout.entry_addr(0), &entry).map_err(KvError::Memory)?;
+        let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
+        let taken = handle.take_segment()?;
+        let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
+        handle.publish_segment(all, SegmentRef::NONE, first)?;
         memory.write(layout.addr, &header).map_err(KvError::Memory)
+    }
+
+    /// Gives back what belongs to a table that could not be made. What fails is left.
+    fn take_back(&self) {
+        let Shared { memory, layout, .. } = &*self.shared;
+        let mut first = [0; 8];
+        let segment = memory.read(layout.entry_addr(0), &mut first).map(|()| first);
+        let segment = SegmentRef::from_raw(segment.map_or(0, u64::from_le_bytes));
+        let mut addrs = vec![layout.directory, layout.addr];
+        if !segment.is_none() {
+            addrs.push(segment.addr());
+        }
+        if let Ok(blocks) = self.handle().shelf() {
+            for (_, place) in blocks.iter().flat_map(ShelfBlock::places) {
+                if let Some(Place::Segment(addr)) = place {
+                    addrs.push(addr);
+                }
+            }
+        }
+        for addr in addrs {
+            let _ = memory.free(addr);
+        }
     }
 
     /// Opens the table at `addr`, which another client created.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
-        let mut header = [0; TableHeader::BYTES];
+        let mut header = [0; TableHeader::FIXED];
         memory.read(addr, &mut header).map_err(KvError::Memory)?;
         let layout = TableHeader::decode(addr, &header)?;
         Ok(Self::with_layout(memory, layout))

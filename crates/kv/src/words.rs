@@ -28,10 +28,19 @@ pub(crate) fn swap_word<M: Memory>(
     expected: u64,
     new: u64,
 ) -> Result<Swap, KvError<M::Error>> {
-    match memory.compare_and_swap(addr, expected, new) {
+    swap_of(memory.compare_and_swap(addr, expected, new), expected)
+}
+
+/// What came of a compare-and-swap of a word that was to be `expected`.
+pub(crate) fn swap_of<E>(
+    found: Result<u64, CasError<E>>,
+    expected: u64,
+) -> Result<Swap, KvError<E>> {
+    match found {
         Ok(found) if found == expected => Ok(Swap::Done),
         Ok(_) => Ok(Swap::Lost),
         Err(CasError::Indeterminate) => Ok(Swap::Unknown),
+        Err(CasError::GivenUp(_)) => Err(KvError::OutcomeUnknown),
         Err(CasError::Failed(error)) => Err(KvError::Memory(error)),
     }
 }

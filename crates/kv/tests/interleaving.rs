@@ -1,5 +1,5 @@
 //! Clients that are switched, stopped and killed at every memory operation: whatever they saw must
-//! be explained by one register per key, and little memory may be left behind.
+//! be explained by one register per key, and no memory may be left behind.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -9,10 +9,14 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rackpool_kv::{Handle, KvError, Table};
+use support::heap::{Heap, HeapError};
 use support::history::{Answer, History, Op};
+use support::interleaving::{Client, Replay, random, scheduler, seeds};
 use support::scheduler::{Fate, Scheduler};
-use support::{SEGMENT_BYTES, small_table};
+use support::small_table;
 
 /// Keys 0..HOT are used by all clients; the others fill the table.
 const HOT: u64 = 3;
@@ -22,20 +26,10 @@ struct Plan {
     fates: Vec<Fate>,
     faults: u64,
     far: bool,
-}
-
-impl Drop for Plan {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with RACKPOOL_SEED={}", self.seed);
-        }
-    }
-}
-
-/// A random stream of a test's own.
-fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
+    /// The pool has room for a few segments only, now and then.
+    full: bool,
+    /// What was freed can not be looked at any more.
+    closes: bool,
 }
 
 /// An operation that stores `value`, if it stores any; `known` is what the key's value was.
@@ -50,28 +44,38 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
     }
 }
 
+/// Fills the table in part.
+fn prepare(first: &mut Handle<Arc<Heap>>, stream: &mut u64, history: &History, time: &Scheduler) {
+    // Nearly full, so that the clients split and compact.
+    for key in 100..100 + 16 + random(stream) % 8 {
+        first.put(&key.to_le_bytes(), &0u64.to_le_bytes()).unwrap();
+    }
+    for key in 0..HOT {
+        if random(stream).is_multiple_of(2) {
+            history.run(time, first, key, Op::Put(1000 + key));
+        }
+    }
+}
+
 /// Runs one schedule and checks everything.
 fn run(plan: &Plan) {
     let mut heap = support::watching_heap();
     heap.far = plan.far;
+    heap.closes = plan.closes;
     let heap = Arc::new(heap);
     let table = small_table(&heap);
     support::watch_table(&heap, &table);
-    let time = Arc::new(Scheduler::new(plan.seed, &plan.fates).with_faults(plan.faults));
+    let _replay = Replay(plan.seed);
+    let time = scheduler(plan.seed, &plan.fates, plan.faults);
     let history = History::default();
     let mut first = table.handle();
     let mut stream = plan.seed ^ 0x5eed;
-    // Nearly full, so that the clients split and compact.
-    for key in 100..100 + 16 + random(&mut stream) % 8 {
-        first.put(&key.to_le_bytes(), &0u64.to_le_bytes()).unwrap();
+    prepare(&mut first, &mut stream, &history, &time);
+    let mut rooms = plan.seed;
+    if plan.full {
+        heap.segments_left.store(random(&mut rooms) % 4, Ordering::Relaxed);
     }
-    for key in 0..HOT {
-        if random(&mut stream).is_multiple_of(2) {
-            history.run(&time, &mut first, key, Op::Put(1000 + key));
-        }
-    }
-    heap.schedule(Arc::clone(&time));
-    let clients = (0..plan.fates.len() as u64)
+    let clients: Vec<Client<'_>> = (0..plan.fates.len() as u64)
         .map(|client| {
             let (table, history, time) = (&table, &history, &*time);
             let mut stream = plan.seed.wrapping_mul(31) + client;
@@ -99,13 +103,29 @@ fn run(plan: &Plan) {
                     }
                 }
             };
-            Box::new(body) as Box<dyn FnOnce() + Send>
+            Box::new(body) as Client<'_>
         })
         .collect();
-    let killed = time.run(clients);
+    support::interleaving::run(&heap, &time, clients, || {
+        if plan.full && random(&mut rooms).is_multiple_of(64) {
+            heap.segments_left.store(random(&mut rooms) % 3, Ordering::Relaxed);
+        }
+    });
+    heap.segments_left.store(u64::MAX, Ordering::Relaxed);
+    check(plan, &heap, table, &history, &time);
+}
+
+/// What the clients saw must be explained, and nothing be left.
+fn check(
+    plan: &Plan,
+    heap: &Arc<Heap>,
+    table: Table<Arc<Heap>>,
+    history: &History,
+    time: &Scheduler,
+) {
     let mut last = table.handle();
     for key in (0..HOT).chain(200..200 + plan.fates.len() as u64 * 50) {
-        history.run(&time, &mut last, key, Op::Get);
+        history.run(time, &mut last, key, Op::Get);
     }
     history.check(&format!("seed {} {:?}", plan.seed, plan.fates));
     for key in 100..116u64 {
@@ -113,42 +133,189 @@ fn run(plan: &Plan) {
     }
     table.destroy().unwrap();
     if plan.faults == 0 {
-        let (segments, objects): (Vec<u64>, Vec<u64>) =
-            heap.live().into_iter().partition(|size| *size == SEGMENT_BYTES);
-        let dead = killed.iter().filter(|killed| **killed).count();
-        assert!(objects.len() <= 2 * dead, "seed {}: {objects:?} left by {dead}", plan.seed);
-        assert!(segments.len() <= dead, "seed {}: {segments:?} left by {dead}", plan.seed);
+        assert_eq!(heap.live(), Vec::<u64>::new(), "seed {} {:?}: left", plan.seed, plan.fates);
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("RACKPOOL_SEEDS").ok().and_then(|count| count.parse().ok());
-    let first = std::env::var("RACKPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
-    first.map_or(0..count.unwrap_or(700), |first| first..first + 1)
+/// Some clients that nothing happens to.
+fn lively(seed: u64, closes: bool) -> Plan {
+    let fates = vec![Fate::Lives; 2 + seed as usize % 3];
+    Plan { seed, fates, faults: 0, far: seed % 2 == 1, full: false, closes }
 }
 
 #[test]
 fn any_interleaving_is_linearizable_and_leaks_nothing() {
-    for seed in seeds() {
-        let clients = 2 + seed as usize % 3;
-        run(&Plan { seed, fates: vec![Fate::Lives; clients], faults: 0, far: seed % 2 == 1 });
+    for seed in seeds(700) {
+        run(&lively(seed, false));
     }
 }
 
 #[test]
 fn stopped_and_killed_clients_harm_nobody() {
-    for seed in seeds() {
+    for seed in seeds(700) {
         let mut stream = seed;
         let at = random(&mut stream) % 250 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::KilledAt(at / 2 + 1) } else { Fate::Lives };
-        run(&Plan { seed, fates: vec![fate, other, Fate::Lives], faults: 0, far: seed % 4 > 1 });
+        run(&Plan {
+            seed,
+            fates: vec![fate, other, Fate::Lives],
+            faults: 0,
+            far: seed % 4 > 1,
+            full: false,
+            closes: false,
+        });
     }
 }
 
 #[test]
 fn unanswered_swaps_are_explained_or_reported() {
-    for seed in seeds() {
-        run(&Plan { seed, fates: vec![Fate::Lives; 3], faults: 20, far: false });
+    for seed in seeds(700) {
+        run(&Plan {
+            seed,
+            fates: vec![Fate::Lives; 3],
+            faults: 20,
+            far: false,
+            full: false,
+            closes: false,
+        });
     }
+}
+
+#[test]
+fn a_pool_that_is_full_now_and_then_is_linearizable_and_leaks_nothing() {
+    for seed in seeds(700) {
+        let mut stream = seed ^ 0xf011;
+        let at = random(&mut stream) % 250 + 1;
+        let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
+        let other = if seed % 5 == 0 { Fate::StoppedAt(at / 2 + 1) } else { Fate::Lives };
+        let fates = vec![fate, other, Fate::Lives];
+        run(&Plan { seed, fates, faults: 0, far: seed % 4 > 1, full: true, closes: false });
+    }
+}
+
+#[test]
+fn who_looks_at_what_was_freed_meanwhile_looks_again() {
+    for seed in seeds(700) {
+        run(&lively(seed, true));
+    }
+}
+
+/// What came of a compare-and-put that others interrupted, and which of them did.
+struct Interrupted {
+    done: Result<bool, KvError<HeapError>>,
+    first: bool,
+    second: bool,
+}
+
+const KEY: [u8; 8] = 7_u64.to_le_bytes();
+
+/// A compare-and-put from 1 to 2 in memory that can't be looked at once it is free. `first` is called
+/// at the `first_at`th of its memory operations. It is given what has `second` called, at the
+/// `second_at`th operation from then on. At the end nothing may be left.
+fn interrupt_twice(
+    (first_at, second_at): (u64, u64),
+    first: impl FnOnce(&mut Handle<Arc<Heap>>, Box<dyn FnOnce() + '_>) + Send + 'static,
+    second: impl FnOnce(&mut Handle<Arc<Heap>>) + Send + 'static,
+) -> Interrupted {
+    let [old, new] = [1_u64, 2].map(u64::to_le_bytes);
+    let mut heap = Heap::new(1 << 20);
+    heap.closes = true;
+    let heap = Arc::new(heap);
+    let table = small_table(&heap);
+    let mut publisher = table.handle();
+    publisher.put(&KEY, &old).unwrap();
+    let [mut one, mut other] = [table.handle(), table.handle()];
+    let reached = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let (hooked, seen) = (Arc::clone(&heap), Arc::clone(&reached));
+    heap.troubles.interrupt(first_at, move || {
+        seen[0].store(true, Ordering::Relaxed);
+        let seen = Arc::clone(&seen);
+        let begin_second = || {
+            hooked.troubles.interrupt(second_at, move || {
+                seen[1].store(true, Ordering::Relaxed);
+                second(&mut other);
+            });
+        };
+        first(&mut one, Box::new(begin_second));
+    });
+    let done = publisher.compare_and_put(&KEY, Some(&old), &new);
+    heap.troubles.forget_hook();
+    drop(publisher);
+    table.destroy().unwrap();
+    let at = format!("at {first_at}, {second_at}");
+    assert_eq!(heap.live(), Vec::<u64>::new(), "{at}: left after {done:?}");
+    let [first, second] = reached.each_ref().map(|reached| reached.load(Ordering::Relaxed));
+    Interrupted { done, first, second }
+}
+
+/// Calls `interrupt` with all pairs of operations at which that can be.
+fn at_all_pairs(mut interrupt: impl FnMut((u64, u64)) -> Interrupted) {
+    for first_at in 1.. {
+        let mut is_met = false;
+        for second_at in 1.. {
+            let Interrupted { first, second, .. } = interrupt((first_at, second_at));
+            is_met |= first;
+            if !second {
+                break;
+            }
+        }
+        if !is_met {
+            assert!(first_at > 5, "a compare-and-put takes more than that");
+            break;
+        }
+    }
+}
+
+/// A compare-and-put is interrupted by who reads the key, and that one by who replaces the new value.
+fn replaced_meanwhile(at: (u64, u64)) -> Interrupted {
+    let reads = move |helper: &mut Handle<Arc<Heap>>, begin_second: Box<dyn FnOnce() + '_>| {
+        begin_second();
+        let mut value = Vec::new();
+        let found = helper.get(&KEY, &mut value);
+        assert!(found.is_ok_and(|found| found), "at {at:?}: {value:?}");
+    };
+    let replaces = |replacer: &mut Handle<Arc<Heap>>| {
+        let [new, newer] = [2_u64, 3].map(u64::to_le_bytes);
+        replacer.compare_and_put(&KEY, Some(&new), &newer).expect("it is alone now");
+    };
+    interrupt_twice(at, reads, replaces)
+}
+
+#[test]
+fn who_decides_for_one_that_was_replaced_meanwhile_looks_again() {
+    at_all_pairs(replaced_meanwhile);
+}
+
+#[test]
+fn who_was_replaced_while_another_one_decided_knows_that_it_counted() {
+    at_all_pairs(|at| {
+        let interrupted = replaced_meanwhile(at);
+        assert!(matches!(interrupted.done, Ok(true)), "at {at:?}: {:?}", interrupted.done);
+        interrupted
+    });
+}
+
+#[test]
+fn who_was_fooled_never_says_that_it_counted_whatever_was_freed_meanwhile() {
+    at_all_pairs(|at| {
+        let seen = Arc::new(AtomicU64::new(0));
+        let (known, told) = (Arc::clone(&seen), Arc::clone(&seen));
+        // 1024 changes of the slot, and the old object's address again with another value in it.
+        let fools = move |fooler: &mut Handle<Arc<Heap>>, begin_second: Box<dyn FnOnce() + '_>| {
+            known.store(support::value_of(fooler, 7).unwrap(), Ordering::Relaxed);
+            for value in 1000..2024_u64 {
+                fooler.put(&KEY, &value.to_le_bytes()).unwrap();
+            }
+            begin_second();
+        };
+        // That value is gone, too, and what the fooled one stands for with it.
+        let replaces = |replacer: &mut Handle<Arc<Heap>>| {
+            replacer.put(&KEY, &3_u64.to_le_bytes()).unwrap();
+        };
+        let interrupted = interrupt_twice(at, fools, replaces);
+        let was_first = [0, 2].contains(&told.load(Ordering::Relaxed));
+        assert_eq!(interrupted.done.as_ref().ok(), Some(&was_first), "at {at:?}");
+        interrupted
+    });
 }

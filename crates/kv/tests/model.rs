@@ -249,3 +249,45 @@ fn damage_is_an_error_and_no_endless_search() {
         heap.write(addr, &kept).unwrap();
     }
 }
+
+#[test]
+fn a_shelf_that_leads_back_into_itself_is_damage() {
+    let heap = Arc::new(Heap::new(1 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    for key in 0..100u64 {
+        handle.put(&key.to_le_bytes(), b"value").unwrap();
+    }
+    let shelf = table.addr().raw() + 64;
+    heap.write(GlobalAddr::from_raw(shelf + 504), &shelf.to_le_bytes()).unwrap();
+    let error = (1000_u64..).find_map(|key| handle.put(&key.to_le_bytes(), b"value").err());
+    assert!(matches!(error, Some(KvError::Corrupt { what: "shelf", .. })), "{error:?}");
+    let destroyed = table.destroy();
+    assert!(matches!(destroyed, Err(KvError::Corrupt { what: "shelf", .. })), "{destroyed:?}");
+}
+
+#[test]
+fn a_shelf_of_which_all_places_are_taken_is_lengthened() {
+    let heap = Arc::new(Heap::new(1 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    let places = (1..63).map(|word| GlobalAddr::from_raw(table.addr().raw() + 64 + word * 8));
+    let taken = 1_u64 << 48;
+    for place in places.clone() {
+        let mut word = [0; 8];
+        heap.read(place, &mut word).unwrap();
+        if word == [0; 8] {
+            heap.write(place, &taken.to_le_bytes()).unwrap();
+        }
+    }
+    for key in 0..100u64 {
+        handle.put(&key.to_le_bytes(), b"value").unwrap();
+    }
+    let destroyed = table.clone().destroy();
+    assert!(matches!(destroyed, Err(KvError::InUse { .. })), "{destroyed:?}");
+    for place in places {
+        heap.compare_and_swap(place, taken, 0).unwrap();
+    }
+    table.destroy().unwrap();
+    assert_eq!(heap.live(), Vec::<u64>::new());
+}

@@ -22,9 +22,26 @@ pub struct FrameId(pub u32);
 pub struct ClientId(pub u32);
 
 /// How often a page has changed hands (allocated, moved): grows, wraps after 2^24.
-#[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
+#[cfg_attr(feature = "wire", derive(bincode::Encode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(u32);
+
+/// A number that is no epoch is refused: it would spill into the other parts of a page word.
+#[cfg(feature = "wire")]
+impl<Context> bincode::Decode<Context> for Epoch {
+    fn decode<D: bincode::de::Decoder<Context = Context>>(
+        decoder: &mut D,
+    ) -> Result<Self, bincode::error::DecodeError> {
+        let raw = u32::decode(decoder)?;
+        if Self::new(raw).0 == raw {
+            return Ok(Self(raw));
+        }
+        Err(bincode::error::DecodeError::Other("an epoch has 24 bits"))
+    }
+}
+
+#[cfg(feature = "wire")]
+bincode::impl_borrow_decode!(Epoch);
 
 /// One life of a daemon process. A restarted daemon has a larger one.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]

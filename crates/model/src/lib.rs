@@ -1,4 +1,4 @@
-//! The vocabulary of rackpool: ids, global addresses, page geometry and the page word.
+//! The vocabulary of rackpool: ids, global addresses, page geometry, the page word and hotness.
 //!
 //! Pure code without allocation, clocks or I/O. Everything that the data plane keeps in shared
 //! memory as one atomic word, and everything the control plane sends, is defined by types here.
@@ -7,14 +7,22 @@
 
 mod address;
 mod byte_size;
+mod fabric_key;
+mod fabric_kind;
 mod geometry;
+mod heat;
 mod id;
+mod kernel_copy;
 mod page_word;
 mod size_class;
 
 pub use address::{AddressError, GlobalAddr};
 pub use byte_size::{ByteSize, ByteSizeError};
+pub use fabric_key::FabricKey;
+pub use fabric_kind::{FabricKind, FabricKindError};
 pub use geometry::{PageSize, PageSizeError};
+pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
 pub use id::{ClientId, Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, RackId};
+pub use kernel_copy::KernelCopy;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;

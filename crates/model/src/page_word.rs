@@ -8,12 +8,14 @@ pub enum PageState {
     Free = 0,
     /// Reads and writes.
     Live = 1,
-    /// Reads go on, writes wait: the page is being copied away.
+    /// Reads go on, writes wait: the page moves.
     Frozen = 2,
     /// Nobody may enter; the frame is released when the last user has left.
     Leaving = 3,
     /// The frame receives a page from another rack; nobody may enter.
     Arriving = 4,
+    /// Reads go on, other racks may have copies: whoever wants to write asks the daemon.
+    Shared = 5,
 }
 
 /// What happens to the page in a frame.
@@ -23,7 +25,10 @@ pub enum PageEvent {
     Allocated,
     /// A swap began: writers are drained.
     Frozen,
-    /// The swap was given up: writers go on.
+    /// Other racks may keep copies from now on: writers are drained.
+    Shared,
+    /// Readers and writers go on: the swap was given up, the page's old home has left it, or the
+    /// copies are gone.
     Thawed,
     /// The page is going: it was freed, or its swap has been committed.
     Left,
@@ -36,7 +41,8 @@ pub enum PageEvent {
         /// The epoch it has at its present home.
         epoch: Epoch,
     },
-    /// The page has come and this rack is its home now: its epoch grows.
+    /// The page has come and this rack is its home now: its epoch grows. It is frozen: readers of
+    /// its old home may still be there.
     Arrived,
     /// The page will not come; the frame gets back the page id it had.
     Cancelled {
@@ -88,6 +94,7 @@ impl PageState {
             2 => Self::Frozen,
             3 => Self::Leaving,
             4 => Self::Arriving,
+            5 => Self::Shared,
             _ => return None,
         })
     }
@@ -149,7 +156,7 @@ impl PageWord {
     /// Whether a reader may use the page now.
     #[must_use]
     pub const fn is_readable(self) -> bool {
-        matches!(self.state(), Some(PageState::Live | PageState::Frozen))
+        matches!(self.state(), Some(PageState::Live | PageState::Frozen | PageState::Shared))
     }
 
     /// Whether a writer may use the page now.
@@ -166,18 +173,19 @@ impl PageWord {
 
     /// The word after `event`, or an error when it can't happen now.
     pub const fn apply(self, event: PageEvent) -> Result<Self, PageTransitionError> {
-        use PageState::{Arriving, Free, Frozen, Leaving, Live};
+        use PageState::{Arriving, Free, Frozen, Leaving, Live, Shared};
         let Some(state) = self.state() else {
             return Err(PageTransitionError { state: Free, event });
         };
         Ok(match (state, event) {
             (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
             (Live, PageEvent::Frozen) => self.with_state(Frozen),
-            (Frozen, PageEvent::Thawed) => self.with_state(Live),
+            (Live, PageEvent::Shared) => self.with_state(Shared),
+            (Frozen | Shared, PageEvent::Thawed) => self.with_state(Live),
             (Live | Frozen, PageEvent::Left) => self.with_state(Leaving),
             (Leaving, PageEvent::Drained) => self.with_state(Free),
             (Free, PageEvent::Reserved { page, epoch }) => Self::new(Arriving, epoch, page),
-            (Arriving, PageEvent::Arrived) => Self::new(Live, self.epoch().next(), self.page()),
+            (Arriving, PageEvent::Arrived) => Self::new(Frozen, self.epoch().next(), self.page()),
             (Arriving, PageEvent::Cancelled { page, epoch }) => Self::new(Free, epoch, page),
             (state, event) => return Err(PageTransitionError { state, event }),
         })
@@ -190,11 +198,12 @@ mod tests {
 
     const PAGE: PageId = PageId(77);
 
-    fn events() -> [PageEvent; 8] {
+    fn events() -> [PageEvent; 9] {
         let (page, epoch) = (PageId(5), Epoch::new(9));
         [
             PageEvent::Allocated,
             PageEvent::Frozen,
+            PageEvent::Shared,
             PageEvent::Thawed,
             PageEvent::Left,
             PageEvent::Drained,
@@ -228,7 +237,28 @@ mod tests {
         assert_ne!(free.apply(PageEvent::Allocated).unwrap(), live);
         let reserved = PageEvent::Reserved { page: PAGE, epoch: live.epoch() };
         let back = free.apply(reserved).unwrap().apply(PageEvent::Arrived).unwrap();
+        let back = back.apply(PageEvent::Thawed).unwrap();
         assert_ne!(back, live);
+    }
+
+    #[test]
+    fn a_page_that_has_come_is_read_before_it_is_written() {
+        let reserved = PageEvent::Reserved { page: PAGE, epoch: Epoch::new(4) };
+        let arriving = PageWord::free(PageId(5)).apply(reserved).unwrap();
+        assert!(!arriving.is_readable());
+        let arrived = arriving.apply(PageEvent::Arrived).unwrap();
+        assert!(arrived.is_readable() && !arrived.is_writable());
+        assert_eq!((arrived.page(), arrived.epoch()), (PAGE, Epoch::new(5)));
+        assert!(arrived.apply(PageEvent::Thawed).unwrap().is_writable());
+    }
+
+    #[test]
+    fn a_shared_page_is_read_and_does_not_move_before_it_is_live() {
+        let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
+        let shared = live.apply(PageEvent::Shared).unwrap();
+        assert!(shared.is_readable() && !shared.is_writable());
+        assert!(shared.apply(PageEvent::Frozen).is_err() && shared.apply(PageEvent::Left).is_err());
+        assert_eq!(shared.apply(PageEvent::Thawed), Ok(live));
     }
 
     #[test]

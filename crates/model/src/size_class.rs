@@ -22,9 +22,18 @@ impl SizeClass {
         if bytes == 0 || bytes > page.bytes() {
             return None;
         }
-        let bits = bytes.next_power_of_two().trailing_zeros();
         #[expect(clippy::cast_possible_truncation, reason = "at most the page's 30 bits")]
-        Some(Self((bits as u8).saturating_sub(Self::MIN_BITS)))
+        Some(Self(Self::index_for(bytes) as u8))
+    }
+
+    /// The [index](Self::index) of the smallest class whose objects hold `bytes` bytes, however
+    /// large a page is; for 0 one that no page has.
+    #[inline]
+    #[must_use]
+    pub const fn index_for(bytes: u64) -> usize {
+        let smallest = (1 << Self::MIN_BITS) - 1;
+        let bits = (bytes.wrapping_sub(1) | smallest).ilog2() + 1;
+        (bits - Self::MIN_BITS as u32) as usize
     }
 
     /// The class with this index, if objects of it fit into a page.
@@ -81,6 +90,9 @@ mod tests {
         assert_eq!(class(17), Some(32));
         assert_eq!(class(2 << 20), Some(2 << 20));
         assert_eq!(class((2 << 20) + 1), None);
+        assert_eq!(SizeClass::index_for(0), 60);
+        assert_eq!(SizeClass::index_for((2 << 20) + 1), 18);
+        assert_eq!(SizeClass::index_for(u64::MAX), 60);
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! The page directory: which rack is the home of a page.
 
+mod moved;
+
 use alloc::collections::BTreeMap;
 
 use rackpool_model::{MemoryId, PageId, PageRange, RackId};
+
+pub use moved::Moved;
 
 /// The page ids of one memory, in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The ids; as many as the memory has frames.
     pub pages: PageRange,
-    /// The rack whose memory it is, and the home of the pages.
+    /// The rack whose memory it is, and the home of those of the pages that have never moved.
     pub rack: RackId,
     /// The memory.
     pub memory: MemoryId,
@@ -18,14 +22,14 @@ pub struct Run {
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The page's home, and the run of pages for which that holds.
+    /// The page's home, and the pages around it for which that holds.
     Home {
-        /// The run.
+        /// Pages in a row that never moved; or one page that did.
         pages: PageRange,
         /// The rack.
         rack: RackId,
     },
-    /// The page's rack has another memory now: the contents are gone.
+    /// The rack where the page lived has another memory now: the contents are gone.
     Lost,
     /// Nobody has that page id.
     NeverHandedOut,
@@ -57,18 +61,23 @@ pub enum DirectoryError {
         /// The memory.
         memory: MemoryId,
     },
+    /// A page has moved that nobody has, or to a memory that has no run of that rack.
+    #[error("{} has moved to memory {} of {}: there is no such page or no such memory", .0.page, .0.memory, .0.home)]
+    MovedNowhere(Moved),
 }
 
 /// The page directory. Ids are handed out in ascending order, one run for each memory, and never
-/// again. A rack serves at most one memory; runs of its other memories are lost.
+/// again. A rack serves at most one memory; what lives in its other memories is lost.
 ///
-/// It takes about 50 B for each run, however long the run is.
+/// It takes about 50 B for each run, however long the run is, and about 70 B for each page that ever
+/// moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// By the first id.
     runs: BTreeMap<PageId, Run>,
     /// First id of the run that the rack serves.
     served: BTreeMap<RackId, PageId>,
+    moved: BTreeMap<PageId, Moved>,
 }
 
 impl Directory {
@@ -125,19 +134,62 @@ impl Directory {
         }
     }
 
+    /// Notes where a page lives from now on.
+    pub fn place(&mut self, moved: Moved) -> Result<(), DirectoryError> {
+        let is_of_home = |run: &Run| run.memory == moved.memory && run.rack == moved.home;
+        // The memory is mostly the one that the rack serves.
+        let is_known = self.served_by(moved.home).is_some_and(is_of_home)
+            || self.run_of(moved.memory).is_some_and(is_of_home);
+        if !is_known || self.born(moved.page).is_none() {
+            return Err(DirectoryError::MovedNowhere(moved));
+        }
+        self.moved.insert(moved.page, moved);
+        Ok(())
+    }
+
     /// Where the page is.
     #[must_use]
     pub fn lookup(&self, page: PageId) -> Lookup {
-        match self.runs.range(..=page).next_back() {
-            Some((_, run)) if run.pages.contains(page) => {
-                if self.is_lost(run) {
-                    Lookup::Lost
-                } else {
-                    Lookup::Home { pages: run.pages, rack: run.rack }
-                }
+        match (self.moved.get(&page), self.born(page)) {
+            (Some(moved), _) if self.is_gone(moved) => Lookup::Lost,
+            (Some(moved), _) => {
+                Lookup::Home { pages: PageRange { first: page, count: 1 }, rack: moved.home }
             }
-            _ => Lookup::NeverHandedOut,
+            (None, Some(run)) if self.is_lost(run) => Lookup::Lost,
+            (None, Some(run)) => {
+                Lookup::Home { pages: self.unmoved_around(run, page), rack: run.rack }
+            }
+            (None, None) => Lookup::NeverHandedOut,
         }
+    }
+
+    /// The page's home, if it has one.
+    #[must_use]
+    pub fn home(&self, page: PageId) -> Option<RackId> {
+        match self.lookup(page) {
+            Lookup::Home { rack, .. } => Some(rack),
+            Lookup::Lost | Lookup::NeverHandedOut => None,
+        }
+    }
+
+    /// The run in which the page was handed out.
+    #[must_use]
+    pub fn born(&self, page: PageId) -> Option<&Run> {
+        let (_, run) = self.runs.range(..=page).next_back()?;
+        run.pages.contains(page).then_some(run)
+    }
+
+    /// The page's last move; `None` if it has never moved.
+    #[must_use]
+    pub fn moved(&self, page: PageId) -> Option<&Moved> {
+        self.moved.get(&page)
+    }
+
+    /// How many pages live in the memory of this run. Takes a look at every page that has moved.
+    #[must_use]
+    pub fn living_in(&self, run: &Run) -> u64 {
+        let came = self.moved.values().filter(|moved| moved.memory == run.memory).count() as u64;
+        u64::from(run.pages.count) + came - self.moved_of(run)
     }
 
     /// The run the rack serves.
@@ -146,15 +198,37 @@ impl Directory {
         self.runs.get(self.served.get(&rack)?)
     }
 
-    /// Page ids whose contents are lost.
+    /// Page ids whose contents are lost. Takes a look at every page that has moved.
     #[must_use]
     pub fn lost_pages(&self) -> u64 {
         let lost = self.runs.values().filter(|run| self.is_lost(run));
-        lost.map(|run| u64::from(run.pages.count)).sum()
+        let unmoved: u64 = lost.map(|run| u64::from(run.pages.count) - self.moved_of(run)).sum();
+        unmoved + self.moved.values().filter(|moved| self.is_gone(moved)).count() as u64
     }
 
     fn is_lost(&self, run: &Run) -> bool {
         self.served.get(&run.rack) != Some(&run.pages.first)
+    }
+
+    fn is_gone(&self, moved: &Moved) -> bool {
+        self.served_by(moved.home).is_none_or(|run| run.memory != moved.memory)
+    }
+
+    /// How many pages of the run have ever moved, be it back home.
+    fn moved_of(&self, run: &Run) -> u64 {
+        let from_first = self.moved.range(run.pages.first..);
+        from_first.take_while(|(page, _)| run.pages.contains(**page)).count() as u64
+    }
+
+    /// The pages in a row around this one, which never moved, that never moved either.
+    fn unmoved_around(&self, run: &Run, page: PageId) -> PageRange {
+        let before = self.moved.range(run.pages.first..page).next_back();
+        let first = before.map_or(run.pages.first.0, |(before, _)| before.0 + 1);
+        let after = self.moved.range(page..).next().map(|(after, _)| *after);
+        let after = after.filter(|after| run.pages.contains(*after));
+        let count = after
+            .map_or_else(|| run.pages.count - (first - run.pages.first.0), |after| after.0 - first);
+        PageRange { first: PageId(first), count }
     }
 
     /// The lowest id above all runs: 1 to 2^32. Page 0 does not exist.
@@ -166,6 +240,9 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_model::Epoch;
+    use rackpool_wire::swap::SwapId;
+
     use super::*;
 
     const RACK: RackId = RackId(1);
@@ -202,5 +279,81 @@ mod tests {
             Err(DirectoryError::SecondRun(run(15, 1, 1), PageId(5)))
         );
         assert!(directory.serve(RackId(2), MemoryId(1)).is_err());
+    }
+
+    /// Pages 1 to 10 of memory 1 in rack 1, pages 11 to 20 of memory 2 in rack 2.
+    fn two_racks() -> Directory {
+        let mut directory = Directory::default();
+        for number in [1_u16, 2] {
+            let (rack, memory) = (RackId(number), MemoryId(number.into()));
+            directory.add(directory.next_run(rack, memory, 10).unwrap()).unwrap();
+            directory.serve(rack, memory).unwrap();
+        }
+        directory
+    }
+
+    fn moved(page: u32, home: u16, memory: u128) -> Moved {
+        let (page, home, memory) = (PageId(page), RackId(home), MemoryId(memory));
+        Moved { page, home, memory, epoch: Epoch::new(1), swap: SwapId(1) }
+    }
+
+    fn at(directory: &Directory, page: u32) -> Lookup {
+        directory.lookup(PageId(page))
+    }
+
+    fn home(first: u32, count: u32, rack: u16) -> Lookup {
+        let pages = PageRange { first: PageId(first), count };
+        Lookup::Home { pages, rack: RackId(rack) }
+    }
+
+    #[test]
+    fn an_answer_never_spans_a_page_that_moved() {
+        let mut directory = two_racks();
+        assert_eq!(at(&directory, 5), home(1, 10, 1));
+        directory.place(moved(5, 2, 2)).unwrap();
+        assert_eq!(at(&directory, 4), home(1, 4, 1));
+        assert_eq!(at(&directory, 5), home(5, 1, 2));
+        assert_eq!(at(&directory, 6), home(6, 5, 1));
+        directory.place(moved(7, 2, 2)).unwrap();
+        assert_eq!(at(&directory, 6), home(6, 1, 1));
+        for ends in [1, 10] {
+            directory.place(moved(ends, 2, 2)).unwrap();
+        }
+        assert_eq!(at(&directory, 2), home(2, 3, 1));
+        assert_eq!(at(&directory, 9), home(8, 2, 1));
+        assert_eq!(at(&directory, 11), home(11, 10, 2));
+        directory.place(moved(5, 1, 1)).unwrap();
+        assert_eq!(at(&directory, 5), home(5, 1, 1), "back at home");
+        assert_eq!(directory.home(PageId(21)), None);
+    }
+
+    #[test]
+    fn a_memory_takes_with_it_what_lived_in_it_and_not_what_was_born_in_it() {
+        let mut directory = two_racks();
+        directory.place(moved(5, 2, 2)).unwrap();
+        directory.place(moved(12, 1, 1)).unwrap();
+        directory.place(moved(6, 1, 1)).unwrap();
+        let first = *directory.served_by(RACK).unwrap();
+        assert_eq!((directory.living_in(&first), directory.lost_pages()), (10, 0));
+        directory.add(directory.next_run(RACK, MemoryId(3), 4).unwrap()).unwrap();
+        directory.serve(RACK, MemoryId(3)).unwrap();
+        assert_eq!(directory.lost_pages(), 10);
+        for lost in [1, 6, 12] {
+            assert_eq!(at(&directory, lost), Lookup::Lost);
+        }
+        assert_eq!(at(&directory, 5), home(5, 1, 2));
+        directory.serve(RACK, MemoryId(1)).unwrap();
+        assert_eq!(at(&directory, 12), home(12, 1, 1));
+        assert_eq!(directory.lost_pages(), 4, "those of the memory that left again");
+    }
+
+    #[test]
+    fn a_page_cannot_move_to_a_memory_that_the_rack_never_had() {
+        let mut directory = two_racks();
+        for bad in [moved(1, 1, 2), moved(1, 3, 1), moved(1, 1, 9), moved(21, 1, 1), moved(0, 1, 1)]
+        {
+            assert_eq!(directory.place(bad), Err(DirectoryError::MovedNowhere(bad)));
+        }
+        assert_eq!(directory, two_racks());
     }
 }

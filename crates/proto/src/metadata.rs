@@ -8,6 +8,7 @@ mod judge;
 mod machine;
 mod records;
 mod roots;
+mod swaps;
 mod view;
 
 pub use change::Change;

@@ -18,6 +18,9 @@ impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
 
+    /// The end of time, 584 years after its start.
+    pub const END: Self = Self(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {

@@ -6,9 +6,11 @@ mod history;
 
 use history::{Pool, Step, any_step};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn promises_hold_in_every_history(steps in prop::collection::vec(any_step(), 1..120)) {
@@ -22,4 +24,19 @@ proptest! {
         }
         pool.check_nothing_is_unanswered();
     }
+}
+
+#[test]
+fn histories_hold_swaps() {
+    let mut runner = TestRunner::deterministic();
+    let histories = prop::collection::vec(any_step(), 120);
+    let mut swaps = 0;
+    for _ in 0..100 {
+        let mut pool = Pool::new();
+        for step in histories.new_tree(&mut runner).unwrap().current() {
+            pool.step(&step);
+        }
+        swaps += pool.swaps();
+    }
+    assert!(swaps > 10, "{swaps} swaps in 100 histories");
 }

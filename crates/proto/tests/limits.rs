@@ -18,7 +18,7 @@ fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
         match action {
             Action::Persist { batch, .. } => machine.handle(Time::ZERO, Event::Committed { batch }),
             Action::Reply { reply, .. } => answer = Some(reply),
-            Action::Report(_) => {}
+            Action::Push { .. } | Action::Report(_) => {}
         }
     }
     answer.unwrap()

@@ -46,7 +46,7 @@ macro_rules! transcripts {
     )*};
 }
 
-transcripts!(registration takeover leases members directory roots commits restart limits);
+transcripts!(registration takeover leases members directory roots commits restart limits swaps lost);
 
 #[test]
 fn every_transcript_is_run() {

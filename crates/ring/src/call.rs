@@ -1,41 +1,43 @@
 //! Call cells: where the answer to one request arrives and its thread waits for it.
 //!
 //! ```text
-//!            begin             finish              finish
-//!    idle ---------> waiting --------> writing ------------> done
-//!     ^                 |                 |
-//!     +-----------------+-----------------+
-//!            lose: the daemon has died
+//!   0          4        8                     48         64       68            128
+//!  +----------+--------+---------------------+----------+--------+--------------+
+//!  | answered | status | 5 values            |          | asleep |              |
+//!  +----------+--------+---------------------+----------+--------+--------------+
+//!    written by the daemon                                by the thread, and 0 by who wakes it
 //! ```
-//! The thread begins, the daemon finishes. Number and phase of the call are one word, so a step
-//! is made for exactly the call it was meant for: an answer to a call that was given up, or lost
-//! with an earlier daemon, can't complete a later one.
+//! A thread numbers the calls of a cell. The daemon writes the answer and then the number: one
+//! cache line that goes one way. A number other than the awaited one is an answer to an earlier
+//! call, so a thread that gave a call up, or lost it with its daemon, goes on with the next number
+//! and needs to tell nobody. A cell has one call under way at a time.
 
-use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Values an answer carries.
 pub const VALUES: usize = 5;
 
-/// One outstanding call of a thread: a cache line.
-///
-/// ```text
-/// state  63          32 31        3  2     1    0
-///       +--------------+----------+-------+-------+
-///       |  call number |    0     | asleep| phase |
-///       +--------------+----------+-------+-------+
-/// ```
+/// The cell of one outstanding call: a cache line for each direction.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct CallCell {
+    answer: AnswerLine,
+    waiter: WaiterLine,
+}
+
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct CallCell {
-    state: AtomicU64,
-    /// What a thread that waits sleeps on: counts the times somebody may have to be woken.
-    wake: AtomicU32,
+struct AnswerLine {
+    answered: AtomicU32,
     status: AtomicU32,
     values: [AtomicU64; VALUES],
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<CallCell>() == 64);
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct WaiterLine {
+    asleep: AtomicU32,
+}
 
 /// What the daemon answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,218 +48,183 @@ pub struct Answer {
     pub values: [u64; VALUES],
 }
 
-/// The word `state`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct State(u64);
-
-/// How far a call is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Never begun, or lost.
-    Idle = 0,
-    Waiting = 1,
-    /// The daemon is writing the answer.
-    Writing = 2,
-    Done = 3,
-}
-
-impl State {
-    const ASLEEP: u64 = 1 << 2;
-
-    const fn new(call: u32, phase: Phase) -> Self {
-        Self((call as u64) << 32 | phase as u64)
-    }
-
-    const fn call(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    const fn phase(self) -> Phase {
-        match self.0 & 3 {
-            0 => Phase::Idle,
-            1 => Phase::Waiting,
-            2 => Phase::Writing,
-            _ => Phase::Done,
-        }
-    }
-
-    /// Whether an answer may still come.
-    const fn is_open(self) -> bool {
-        matches!(self.phase(), Phase::Waiting | Phase::Writing)
-    }
-
-    const fn is_asleep(self) -> bool {
-        self.0 & Self::ASLEEP != 0
-    }
-
-    /// The same call in another phase; a sleeper goes on sleeping.
-    const fn with(self, phase: Phase) -> Self {
-        Self(self.0 & !3 | phase as u64)
-    }
-
-    const fn is(self, call: u32, phase: Phase) -> bool {
-        self.call() == call && self.phase() as u64 == phase as u64
-    }
-}
-
 impl CallCell {
-    fn load(&self) -> State {
-        // SYNC: pairs with the step to done in `finish`.
-        State(self.state.load(Ordering::Acquire))
-    }
+    /// The value of [`Self::sleep_word`] to sleep at.
+    pub const ASLEEP: u32 = 1;
 
-    /// Makes a step if there is one from the present state; returns the state before.
-    fn step(&self, next: impl Fn(State) -> Option<State>) -> Option<State> {
-        let next = |now| next(State(now)).map(|next| next.0);
-        // SYNC: pairs with the load in `CallCell::load`, and with itself between thread and daemon.
-        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok().map(State)
-    }
-
-    /// Starts a call and returns its number, whatever became of the one before: an answer to that
-    /// one is dropped from now on.
-    pub fn begin(&self) -> u32 {
-        let call = State(self.state.load(Ordering::Relaxed)).call().wrapping_add(1);
-        // SYNC: pairs with `CallCell::step`: the daemon sees this call or a later one when it has
-        // seen its request. A swap, so that it stands in one order with the steps.
-        self.state.swap(State::new(call, Phase::Waiting).0, Ordering::AcqRel);
-        call
-    }
-
-    /// The answer, if it has come.
+    /// The answer to `call`, if it has come.
+    #[inline]
     #[must_use]
-    pub fn answer(&self) -> Option<Answer> {
-        if self.load().phase() != Phase::Done {
+    pub fn answer(&self, call: u32) -> Option<Answer> {
+        // SYNC: pairs with the store in `finish`: the answer is complete.
+        if self.answer.answered.load(Ordering::Acquire) != call {
             return None;
         }
         Some(Answer {
-            status: self.status.load(Ordering::Relaxed),
-            values: std::array::from_fn(|i| self.values[i].load(Ordering::Relaxed)),
+            status: self.answer.status.load(Ordering::Relaxed),
+            values: std::array::from_fn(|i| self.answer.values[i].load(Ordering::Relaxed)),
         })
     }
 
-    /// Whether the call was lost with its daemon: no answer will come.
+    /// The number of the call that was answered last; 0 before the first.
     #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.load().phase() == Phase::Idle
+    pub fn answered(&self) -> u32 {
+        // SYNC: pairs with the store in `finish`.
+        self.answer.answered.load(Ordering::Acquire)
     }
 
-    /// Says that the thread is about to sleep on [`Self::sleep_word`], which it has read before;
-    /// `false` when there is nothing to wait for any more.
-    #[must_use]
-    pub fn will_sleep(&self) -> bool {
-        self.step(|now| now.is_open().then_some(State(now.0 | State::ASLEEP))).is_some()
-    }
-
-    /// The word to sleep on while it holds the value returned with it.
-    #[must_use]
-    pub fn sleep_word(&self) -> (&AtomicU32, u32) {
-        (&self.wake, self.wake.load(Ordering::Relaxed))
-    }
-
-    /// Delivers the answer to `call`; returns whether a sleeper has to be woken on
-    /// [`Self::sleep_word`]. An answer to a call that was given up is dropped.
-    #[must_use]
-    pub fn finish(&self, call: u32, answer: &Answer) -> bool {
-        let writing = |now: State| now.is(call, Phase::Waiting).then(|| now.with(Phase::Writing));
-        if self.step(writing).is_none() {
-            return false;
-        }
-        self.status.store(answer.status, Ordering::Relaxed);
-        for (cell, value) in self.values.iter().zip(answer.values) {
+    /// Delivers the answer to `call`, the only one under way. [`Self::rouse`] must follow.
+    #[inline]
+    pub fn finish(&self, call: u32, answer: &Answer) {
+        self.answer.status.store(answer.status, Ordering::Relaxed);
+        for (cell, value) in self.answer.values.iter().zip(answer.values) {
             cell.store(value, Ordering::Relaxed);
         }
-        self.close(|now| now.is(call, Phase::Writing).then_some(State::new(call, Phase::Done)))
+        // SYNC: pairs with the load in `answer`.
+        self.answer.answered.store(call, Ordering::Release);
     }
 
-    /// Notes that the daemon which owes the answer is dead, be it in the middle of writing it;
-    /// returns whether a sleeper has to be woken. Only when no other daemon can be serving the
-    /// call. An answer that has come stays.
+    /// Says that the thread is about to sleep until `call` is answered; `false` when it has been.
     #[must_use]
-    pub fn lose(&self) -> bool {
-        self.close(|now| now.is_open().then_some(State::new(now.call(), Phase::Idle)))
-    }
-
-    /// A last step, and whether somebody sleeps who has to hear of it.
-    fn close(&self, last: impl Fn(State) -> Option<State>) -> bool {
-        let asleep = self.step(last).is_some_and(State::is_asleep);
-        if asleep {
-            // The sleeper read this word before it said that it sleeps, so it reads the new value
-            // when it gets to sleep only now.
-            self.wake.fetch_add(1, Ordering::Relaxed);
+    pub fn will_sleep(&self, call: u32) -> bool {
+        self.waiter.asleep.store(Self::ASLEEP, Ordering::Relaxed);
+        // SYNC: pairs with the fence between `finish` and `rouse`: the answer is seen here, or the
+        // sleeper there.
+        fence(Ordering::SeqCst);
+        if self.answer(call).is_none() {
+            return true;
         }
-        asleep
+        self.woke();
+        false
     }
 
-    /// Whether the daemon still owes the answer to `call`.
+    /// Says that the thread no longer sleeps.
+    pub fn woke(&self) {
+        self.waiter.asleep.store(0, Ordering::Relaxed);
+    }
+
+    /// The word to sleep on while it is [`Self::ASLEEP`].
     #[must_use]
-    pub fn is_waiting_for(&self, call: u32) -> bool {
-        self.load().is(call, Phase::Waiting)
+    pub const fn sleep_word(&self) -> &AtomicU32 {
+        &self.waiter.asleep
+    }
+
+    /// Whether a sleeper has to be woken on [`Self::sleep_word`]. After what it waits for, with a
+    /// full fence in between; one fence does for many cells.
+    #[inline]
+    #[must_use]
+    pub fn rouse(&self) -> bool {
+        self.waiter.asleep.load(Ordering::Relaxed) != 0
+            && self.waiter.asleep.swap(0, Ordering::Relaxed) != 0
     }
 }
 
 #[cfg(not(loom))]
-// SAFETY: `repr(C)`, nothing but atomic integers.
+// SAFETY: `repr(C)`, nothing but atomic integers and padding.
 unsafe impl rackpool_shm::Shared for CallCell {}
 
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ANSWER: Answer = Answer { status: 4, values: [9, 8, 7, 6, 5] };
 
     #[test]
-    fn an_answer_arrives_once() {
+    fn an_answer_is_for_its_call() {
         let cell = CallCell::default();
-        let call = cell.begin();
-        assert_eq!(cell.answer(), None);
-        assert!(cell.is_waiting_for(call));
-        assert!(!cell.finish(call, &ANSWER));
-        assert_eq!(cell.answer(), Some(ANSWER));
-        assert!(!cell.finish(call, &Answer { status: 0, values: [0; VALUES] }));
-        assert_eq!(cell.answer(), Some(ANSWER));
+        assert_eq!(cell.answer(1), None);
+        cell.finish(1, &ANSWER);
+        assert_eq!(cell.answer(1), Some(ANSWER));
+        assert_eq!(cell.answer(2), None, "the next call waits for its own");
     }
 
     #[test]
-    fn a_late_answer_is_dropped() {
+    fn a_sleeper_is_woken_once_and_a_waking_one_not() {
         let cell = CallCell::default();
-        let first = cell.begin();
-        let second = cell.begin();
-        assert!(!cell.finish(first, &ANSWER));
-        assert_eq!(cell.answer(), None);
-        assert!(cell.is_waiting_for(second) && !cell.is_waiting_for(first));
+        assert!(!cell.rouse());
+        assert!(cell.will_sleep(1));
+        assert!(cell.rouse() && !cell.rouse());
+        cell.finish(1, &ANSWER);
+        assert!(!cell.will_sleep(1) && !cell.rouse());
     }
 
+    /// The offsets of docs/design/messages.md: directions do not share a line.
     #[test]
-    fn a_sleeper_is_to_be_woken() {
-        let cell = CallCell::default();
-        let call = cell.begin();
-        let (_, before) = cell.sleep_word();
-        assert!(cell.will_sleep());
-        assert!(cell.will_sleep(), "it woke for nothing and sleeps again");
-        assert!(cell.is_waiting_for(call));
-        assert!(cell.finish(call, &ANSWER));
-        assert_ne!(cell.sleep_word().1, before, "who gets to sleep only now does not");
-        assert!(!cell.will_sleep());
-        let next = cell.begin();
-        assert!(!cell.finish(next, &ANSWER), "nobody sleeps on the next call");
+    fn the_layout_is_the_documented_one() {
+        use std::mem::offset_of;
+        assert_eq!(size_of::<CallCell>(), 128);
+        assert_eq!((offset_of!(CallCell, answer), offset_of!(CallCell, waiter)), (0, 64));
+        assert_eq!(offset_of!(AnswerLine, answered), 0);
+        assert_eq!((offset_of!(AnswerLine, status), offset_of!(AnswerLine, values)), (4, 8));
+        assert_eq!(offset_of!(WaiterLine, asleep), 0);
     }
 
-    #[test]
-    fn a_daemon_killed_while_it_writes_loses_the_call_and_not_the_cell() {
-        let cell = CallCell::default();
-        let call = cell.begin();
-        assert!(cell.will_sleep());
-        let asleep = State(cell.state.load(Ordering::Relaxed));
-        cell.state.store(asleep.with(Phase::Writing).0, Ordering::Relaxed);
-        assert!(cell.answer().is_none() && !cell.is_lost() && !cell.is_waiting_for(call));
-        assert!(cell.lose(), "the sleeper hears of it");
-        assert!(cell.is_lost() && !cell.will_sleep());
-        assert!(!cell.finish(call, &ANSWER));
-        assert!(cell.is_lost(), "no daemon answers what is lost");
-        let next = cell.begin();
-        assert!(!cell.finish(next, &ANSWER));
-        assert!(!cell.lose());
-        assert_eq!(cell.answer(), Some(ANSWER), "what was answered is not lost");
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// The next call begins: the one before was answered, or lost with its daemon.
+        Begin,
+        /// The daemon answers the call under way with these.
+        Finish(u32, [u64; VALUES]),
+        Sleep,
+        Wake,
+        Rouse,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            2 => Just(Step::Begin),
+            2 => any::<(u32, [u64; VALUES])>().prop_map(|(status, v)| Step::Finish(status, v)),
+            2 => Just(Step::Sleep),
+            1 => Just(Step::Wake),
+            2 => Just(Step::Rouse),
+        ];
+        proptest::collection::vec(step, 1..100)
+    }
+
+    proptest! {
+        /// What a cell has to be: the last answer and its number, and whether somebody sleeps.
+        #[test]
+        fn behaves_like_a_numbered_answer_and_a_flag(
+            start in prop_oneof![Just(1), any::<u32>(), u32::MAX - 5..=u32::MAX],
+            steps in steps(),
+        ) {
+            let cell = CallCell::default();
+            let mut call = start;
+            let (mut last, mut sleeps) = (None, false);
+            for step in steps {
+                match step {
+                    // As the client counts: 0 is the number before the first.
+                    Step::Begin => call = call.wrapping_add(1).max(1),
+                    Step::Finish(status, values) => {
+                        let answer = Answer { status, values };
+                        cell.finish(call, &answer);
+                        last = Some((call, answer));
+                    }
+                    Step::Sleep => {
+                        sleeps = last.is_none_or(|(answered, _)| answered != call);
+                        prop_assert_eq!(cell.will_sleep(call), sleeps);
+                    }
+                    Step::Wake => {
+                        cell.woke();
+                        sleeps = false;
+                    }
+                    Step::Rouse => {
+                        prop_assert_eq!(cell.rouse(), sleeps);
+                        sleeps = false;
+                    }
+                }
+                for asked in [call, call.wrapping_sub(1), call.wrapping_add(1)] {
+                    let found = last.filter(|(answered, _)| *answered == asked);
+                    let is_before_the_first = last.is_none() && asked == 0;
+                    prop_assert!(is_before_the_first || cell.answer(asked) == found.map(|(_, a)| a));
+                }
+                prop_assert_eq!(cell.answered(), last.map_or(0, |(answered, _)| answered));
+                let asleep = cell.sleep_word().load(Ordering::Relaxed) == CallCell::ASLEEP;
+                prop_assert_eq!(asleep, sleeps);
+            }
+        }
     }
 }

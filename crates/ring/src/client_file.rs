@@ -4,34 +4,37 @@
 //! +-----------------------------+ 0
 //! | superblock                  |
 //! +-----------------------------+ 4096
-//! | thread slot 0 (16 KiB)      |  access slot, inbox, outbox, magazines
-//! | thread slot 1 ...           |
+//! | thread slot 0 (16 KiB)      |  access slot, inbox, outbox, magazines,
+//! | thread slot 1 ...           |  draft records, samples of the pages used
 //! +-----------------------------+
 //! | call cells, 16 per thread   |
 //! +-----------------------------+
-//! | request ring: in the rack   |
-//! | request ring: out of it     |
+//! | request ring: in the rack   |  header, 1024 entries
+//! | request ring: out of it     |  header, 1024 entries
 //! +-----------------------------+ page-aligned
-//! | data area, 256 KiB a thread |
+//! | data ring, 4 MiB            |
 //! +-----------------------------+
 //! ```
 
 use std::sync::Arc;
 
 use rackpool_shm::access::AccessSlot;
+use rackpool_shm::samples::HeatSamples;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
+use rackpool_shm::window::ThreadOffsets;
 use rackpool_shm::{Mapping, OutOfBounds, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
+use crate::draft::{DRAFTS, DraftRecord};
 use crate::request::{Entry, RequestRing, RingHeader};
 
 /// Threads of one client that can use the pool at the same time, at most.
 pub const MAX_THREADS: u16 = 512;
 /// Calls a thread can have outstanding.
 pub const CELLS_PER_THREAD: usize = 16;
-/// Bytes of a thread's data area.
-pub const DATA_BYTES: u64 = 256 << 10;
+/// Bytes of the data ring.
+pub const DATA_BYTES: u64 = 4 << 20;
 /// Objects that one message moves between a client's cache and the daemon.
 pub const EXCHANGE: usize = 64;
 /// Objects of one size that a thread's cache holds.
@@ -56,6 +59,10 @@ pub struct ThreadSlot {
     pub outbox: [AtomicU64; EXCHANGE],
     /// Free objects for the next allocations, by size class.
     pub magazines: [[AtomicU64; MAGAZINE]; MAGAZINE_CLASSES],
+    /// Objects that the program has and that nothing points to.
+    pub drafts: [DraftRecord; DRAFTS],
+    /// Which pages of the rack the thread uses.
+    pub samples: HeatSamples,
 }
 
 const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
@@ -83,7 +90,7 @@ impl ClientFile {
     /// Bytes of a file for so many threads. It is sparse: unused threads take no memory.
     #[must_use]
     pub const fn bytes(threads: u16) -> u64 {
-        Self::data_start(threads) + threads as u64 * DATA_BYTES
+        Self::data_start(threads) + DATA_BYTES
     }
 
     const fn cells_start(threads: u16) -> u64 {
@@ -124,6 +131,7 @@ impl ClientFile {
         self.memory.view(0)
     }
 
+    #[inline]
     fn check(&self, thread: u16) -> Result<u64, OutOfBounds> {
         if thread < self.threads {
             return Ok(u64::from(thread));
@@ -139,6 +147,7 @@ impl ClientFile {
     }
 
     /// A thread's call cells.
+    #[inline]
     pub fn cells(&self, thread: u16) -> Result<&[CallCell], OutOfBounds> {
         let each = (CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
         let offset = Self::cells_start(self.threads) + self.check(thread)? * each;
@@ -146,6 +155,7 @@ impl ClientFile {
     }
 
     /// One of the two request rings.
+    #[inline]
     pub fn ring(&self, route: Route) -> Result<RequestRing<'_>, OutOfBounds> {
         let offset = Self::ring_start(self.threads, route);
         let header = self.memory.view(offset)?;
@@ -154,21 +164,25 @@ impl ClientFile {
         Ok(RequestRing::new(header, entries))
     }
 
-    /// Where a thread's data area starts in the file; it has [`DATA_BYTES`].
-    pub fn data_offset(&self, thread: u16) -> Result<u64, OutOfBounds> {
-        Ok(Self::data_start(self.threads) + self.check(thread)? * DATA_BYTES)
+    /// Where the data ring starts in the file; it has [`DATA_BYTES`].
+    #[must_use]
+    pub const fn data_offset(&self) -> u64 {
+        Self::data_start(self.threads)
     }
 
-    /// The mapping, to copy bytes of data areas.
+    /// The mapping, to copy bytes of the data ring.
     #[must_use]
     pub const fn memory(&self) -> &Arc<Mapping> {
         &self.memory
     }
 
-    /// Offset of a thread's access slot in the file.
-    pub fn access_offset(&self, thread: u16) -> Result<u64, OutOfBounds> {
+    /// Where a thread's things that an access needs lie in the file.
+    pub fn offsets(&self, thread: u16) -> Result<ThreadOffsets, OutOfBounds> {
         let slot = SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES;
-        Ok(slot + std::mem::offset_of!(ThreadSlot, access) as u64)
+        Ok(ThreadOffsets {
+            access: slot + std::mem::offset_of!(ThreadSlot, access) as u64,
+            samples: slot + std::mem::offset_of!(ThreadSlot, samples) as u64,
+        })
     }
 }
 
@@ -182,10 +196,29 @@ mod tests {
             let rack = ClientFile::ring_start(threads, Route::Rack);
             let remote = ClientFile::ring_start(threads, Route::Remote);
             let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
-            assert!(ClientFile::cells_start(threads) + u64::from(threads) * 1024 <= rack);
+            assert!(ClientFile::cells_start(threads) + u64::from(threads) * 2048 <= rack);
             assert_eq!(rack + ring, remote);
             assert!(remote + ring <= ClientFile::data_start(threads));
             assert_eq!(rack % 64, 0);
         }
+    }
+
+    /// The numbers and offsets of docs/design/rack-memory.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        use std::mem::offset_of;
+        assert_eq!(ClientFile::cells_start(64), 1_052_672);
+        assert_eq!(ClientFile::ring_start(64, Route::Rack), 1_183_744);
+        assert_eq!(ClientFile::ring_start(64, Route::Remote), 1_249_408);
+        assert_eq!(ClientFile::data_start(64), 1_318_912);
+        assert_eq!(ClientFile::bytes(64), 5_513_216);
+        assert_eq!(THREAD_SLOT_BYTES, 16_384);
+        assert_eq!(offset_of!(ThreadSlot, access), 0);
+        assert_eq!(offset_of!(ThreadSlot, inbox), 64);
+        assert_eq!(offset_of!(ThreadSlot, outbox), 576);
+        assert_eq!(offset_of!(ThreadSlot, magazines), 1088);
+        assert_eq!(offset_of!(ThreadSlot, drafts), 9280);
+        assert_eq!(offset_of!(ThreadSlot, samples), 10_304);
+        assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_328);
     }
 }

@@ -1,34 +1,63 @@
 //! The polling ring: a bounded queue of fixed-size entries. Many threads push, one pops.
 //!
-//! The order of entries is given by their *turn*: entry `i` of a ring of `n` may be filled for
-//! position `p` (with `p % n == i`) when its turn is `p`, and may be taken when it is `p + 1`.
+//! Entry `i` of a ring of `n` is used for the positions `p` with `p % n == i`, and holds the
+//! request of position `p` when its *turn* is `p + 1`. Pushers write entries, the popper writes
+//! nothing but the head: so a request crosses from core to core as one cache line, one way. Pushers
+//! look at the head only when the ring seems full to them.
+//!
 //! Both ends keep their position in the ring's header, so a daemon that was killed goes on where
-//! it stopped. An entry whose pusher died before setting the turn is never seen; the whole ring
-//! goes with its client.
+//! it stopped: what it had taken without moving the head is there again. A pusher that died before
+//! it set a turn leaves its ring stuck, and the ring goes with its client. Zeroes are an empty ring.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// Arguments of a request.
-pub const ARGUMENTS: usize = 6;
+pub const ARGUMENTS: usize = 5;
 
 /// The positions of both ends, each on a cache line of its own.
+///
+/// ```text
+///  0      8            64     72   128
+/// +------+------+-----+------+-----+
+/// | tail | seen |     | head |     |
+/// +------+------+-----+------+-----+
+///   pushers              popper
+/// ```
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct RingHeader {
-    tail: Line,
-    head: Line,
+    pushers: PusherLine,
+    popper: PopperLine,
 }
 
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-struct Line(AtomicU64);
+struct PusherLine {
+    tail: AtomicU64,
+    /// Where the head was when a pusher last looked.
+    seen_head: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct PopperLine {
+    head: AtomicU64,
+}
 
 /// One request in the ring: a cache line.
+///
+/// ```text
+///  0      8        16     24                                64
+/// +------+--------+------+---------------------------------+
+/// | turn | header | life | 5 arguments                     |
+/// +------+--------+------+---------------------------------+
+/// ```
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Entry {
     turn: AtomicU64,
     header: AtomicU64,
+    life: AtomicU64,
     arguments: [AtomicU64; ARGUMENTS],
 }
 
@@ -48,8 +77,10 @@ pub struct Request {
     pub cell: u8,
     /// The thread slot that asks.
     pub thread: u16,
-    /// The call's number: an answer to an earlier call of the same cell is ignored.
+    /// The call's number in its cell.
     pub call: u32,
+    /// The life of the daemon that the request is for: another one drops it.
+    pub life: u64,
     /// What is asked for, in the meaning of `code`.
     pub arguments: [u64; ARGUMENTS],
 }
@@ -66,23 +97,39 @@ pub struct RequestRing<'a> {
     entries: &'a [Entry],
 }
 
-impl Request {
-    fn header(&self) -> u64 {
-        u64::from(self.code)
-            | (u64::from(self.cell) << 8)
-            | (u64::from(self.thread) << 16)
-            | (u64::from(self.call) << 32)
+impl Entry {
+    #[inline]
+    fn write(&self, request: &Request) {
+        let header = u64::from(request.code)
+            | (u64::from(request.cell) << 8)
+            | (u64::from(request.thread) << 16)
+            | (u64::from(request.call) << 32);
+        self.header.store(header, Ordering::Relaxed);
+        self.life.store(request.life, Ordering::Relaxed);
+        for (cell, argument) in self.arguments.iter().zip(request.arguments) {
+            cell.store(argument, Ordering::Relaxed);
+        }
     }
 
-    fn from_words(header: u64, arguments: [u64; ARGUMENTS]) -> Self {
+    #[inline]
+    fn read(&self) -> Request {
+        let header = self.header.load(Ordering::Relaxed);
         let [code, cell, t0, t1, c0, c1, c2, c3] = header.to_le_bytes();
-        Self {
+        Request {
             code,
             cell,
             thread: u16::from_le_bytes([t0, t1]),
             call: u32::from_le_bytes([c0, c1, c2, c3]),
-            arguments,
+            life: self.life.load(Ordering::Relaxed),
+            arguments: std::array::from_fn(|i| self.arguments[i].load(Ordering::Relaxed)),
         }
+    }
+
+    /// Whether it holds the request of this position.
+    #[inline]
+    fn is_filled(&self, position: u64) -> bool {
+        // SYNC: pairs with the store of the turn in `push`.
+        self.turn.load(Ordering::Acquire) == position.wrapping_add(1)
     }
 }
 
@@ -90,100 +137,100 @@ impl<'a> RequestRing<'a> {
     /// A ring over `entries`; their number must be a power of two.
     ///
     /// # Panics
-    /// When the number of entries is none, a bug of the caller.
+    /// When it is not, a bug of the caller.
     #[must_use]
-    pub fn new(header: &'a RingHeader, entries: &'a [Entry]) -> Self {
-        assert!(entries.len().is_power_of_two(), "a ring of {} entries", entries.len());
+    pub const fn new(header: &'a RingHeader, entries: &'a [Entry]) -> Self {
+        assert!(entries.len().is_power_of_two(), "the entries are no power of two");
         Self { header, entries }
     }
 
-    /// Makes the entries ready for their first turn. Only before anyone uses the ring.
-    pub fn format(&self) {
-        for (turn, entry) in (0_u64..).zip(self.entries) {
-            entry.turn.store(turn, Ordering::Relaxed);
-        }
-        self.header.head.0.store(0, Ordering::Relaxed);
-        self.header.tail.0.store(0, Ordering::Release);
-    }
-
+    #[inline]
     fn entry(&self, position: u64) -> &'a Entry {
         let mask = self.entries.len() as u64 - 1;
         #[expect(clippy::cast_possible_truncation, reason = "masked to the number of entries")]
         &self.entries[(position & mask) as usize]
     }
 
-    /// Appends a request. Any thread of the client may do so at any time.
-    pub fn push(&self, request: &Request) -> Result<(), Full> {
-        let mut position = self.header.tail.0.load(Ordering::Relaxed);
+    /// Appends requests, next to each other, or none of them. Any thread of the client may do so
+    /// at any time.
+    #[inline]
+    pub fn push(&self, requests: &[Request]) -> Result<(), Full> {
+        let count = requests.len() as u64;
+        let tail = &self.header.pushers.tail;
+        let mut position = tail.load(Ordering::Relaxed);
         loop {
-            let entry = self.entry(position);
-            // SYNC: pairs with the store of the turn in `pop`: the arguments were read.
-            let turn = entry.turn.load(Ordering::Acquire);
-            if turn == position {
-                let next = position.wrapping_add(1);
-                match self.header.tail.0.compare_exchange_weak(
-                    position,
-                    next,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        entry.header.store(request.header(), Ordering::Relaxed);
-                        for (cell, argument) in entry.arguments.iter().zip(request.arguments) {
-                            cell.store(argument, Ordering::Relaxed);
-                        }
-                        // SYNC: pairs with the load of the turn in `pop`: the entry is complete.
-                        entry.turn.store(next, Ordering::Release);
-                        return Ok(());
-                    }
-                    Err(found) => position = found,
+            if !self.has_room(position, count) {
+                let now = tail.load(Ordering::Relaxed);
+                if now == position {
+                    return Err(Full);
                 }
-            } else if turn.wrapping_sub(position) > u64::MAX / 2 {
-                return Err(Full);
-            } else {
-                position = self.header.tail.0.load(Ordering::Relaxed);
+                position = now;
+                continue;
+            }
+            let end = position.wrapping_add(count);
+            let took =
+                tail.compare_exchange_weak(position, end, Ordering::Relaxed, Ordering::Relaxed);
+            match took {
+                Ok(_) => break,
+                Err(found) => position = found,
             }
         }
+        for request in requests {
+            let entry = self.entry(position);
+            entry.write(request);
+            position = position.wrapping_add(1);
+            // SYNC: pairs with the load in `is_filled`: the entry is complete.
+            entry.turn.store(position, Ordering::Release);
+        }
+        Ok(())
     }
 
-    /// Takes the oldest complete request. One thread of one process at a time.
+    /// Whether the popper has read what stood in the `count` entries from `position` on. Says no
+    /// to a position that is out of date.
+    #[inline]
+    fn has_room(&self, position: u64, count: u64) -> bool {
+        let fits =
+            |head| position.wrapping_sub(head).saturating_add(count) <= self.entries.len() as u64;
+        // SYNC: pairs with the store at the end of `has_room`, by which another pusher passes on what
+        // it has seen.
+        if fits(self.header.pushers.seen_head.load(Ordering::Acquire)) {
+            return true;
+        }
+        // SYNC: pairs with the store in `pop`: the entries before the head have been read.
+        let head = self.header.popper.head.load(Ordering::Acquire);
+        // SYNC: pairs with the first load in `has_room`.
+        self.header.pushers.seen_head.store(head, Ordering::Release);
+        fits(head)
+    }
+
+    /// Takes the oldest complete requests, `most` at most, and returns how many. One thread of
+    /// one process at a time.
     ///
     /// Everything here was written by another process: an entry that makes no sense is still an
     /// entry, and its receiver checks it.
-    #[must_use]
-    pub fn pop(&self) -> Option<Request> {
-        let position = self.header.head.0.load(Ordering::Relaxed);
-        let entry = self.entry(position);
-        // SYNC: pairs with the store of the turn in `push`.
-        if entry.turn.load(Ordering::Acquire) != position.wrapping_add(1) {
-            return None;
+    #[inline]
+    pub fn pop(&self, most: usize, mut take: impl FnMut(Request)) -> usize {
+        let start = self.header.popper.head.load(Ordering::Relaxed);
+        let mut taken = 0;
+        let mut position = start;
+        while taken < most && self.entry(position).is_filled(position) {
+            take(self.entry(position).read());
+            position = position.wrapping_add(1);
+            taken += 1;
         }
-        let header = entry.header.load(Ordering::Relaxed);
-        let arguments = std::array::from_fn(|i| entry.arguments[i].load(Ordering::Relaxed));
-        // The position first: a consumer killed in between leaves an entry that is never reused,
-        // which its successor mends in `recover`; the other way round it could be taken twice.
-        self.header.head.0.store(position.wrapping_add(1), Ordering::Relaxed);
-        // SYNC: pairs with the load of the turn in `push`.
-        entry.turn.store(position.wrapping_add(self.entries.len() as u64), Ordering::Release);
-        Some(Request::from_words(header, arguments))
+        if taken > 0 {
+            // SYNC: pairs with the load in `has_room`.
+            self.header.popper.head.store(position, Ordering::Release);
+        }
+        taken
     }
 
     /// Whether there is nothing to take.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let position = self.header.head.0.load(Ordering::Relaxed);
-        self.entry(position).turn.load(Ordering::Acquire) != position.wrapping_add(1)
-    }
-
-    /// Mends what a consumer killed within [`Self::pop`] left: the entry before the head may not
-    /// have been given back. Called once by a new consumer before it pops.
-    pub fn recover(&self) {
-        let head = self.header.head.0.load(Ordering::Relaxed);
-        let before = head.wrapping_sub(1);
-        let entry = self.entry(before);
-        if entry.turn.load(Ordering::Acquire) == head {
-            entry.turn.store(before.wrapping_add(self.entries.len() as u64), Ordering::Release);
-        }
+        let position = self.header.popper.head.load(Ordering::Relaxed);
+        !self.entry(position).is_filled(position)
     }
 }
 
@@ -199,83 +246,4 @@ mod shared {
 
 #[cfg(test)]
 #[cfg(not(loom))]
-mod tests {
-    use super::*;
-
-    fn request(call: u32) -> Request {
-        Request { code: 3, cell: 5, thread: 700, call, arguments: [u64::from(call); ARGUMENTS] }
-    }
-
-    fn entries(count: usize) -> Vec<Entry> {
-        (0..count).map(|_| Entry::default()).collect()
-    }
-
-    #[test]
-    fn requests_come_out_whole_and_in_order() {
-        let (header, entries) = (RingHeader::default(), entries(4));
-        let ring = RequestRing::new(&header, &entries);
-        ring.format();
-        for round in 0..10 {
-            for call in 0..4 {
-                ring.push(&request(round * 4 + call)).unwrap();
-            }
-            assert_eq!(ring.push(&request(99)), Err(Full));
-            for call in 0..4 {
-                assert_eq!(ring.pop(), Some(request(round * 4 + call)));
-            }
-            assert_eq!(ring.pop(), None);
-        }
-    }
-
-    #[test]
-    fn a_consumer_killed_while_popping_costs_no_entry() {
-        let (header, entries) = (RingHeader::default(), entries(2));
-        let ring = RequestRing::new(&header, &entries);
-        ring.format();
-        ring.push(&request(1)).unwrap();
-        // The head moved, the turn did not: as if killed between the two stores of `pop`.
-        header.head.0.store(1, Ordering::Relaxed);
-        ring.recover();
-        ring.recover();
-        for call in 2..20 {
-            ring.push(&request(call)).unwrap();
-            assert_eq!(ring.pop(), Some(request(call)));
-        }
-    }
-
-    #[test]
-    fn threads_lose_and_double_nothing() {
-        const THREADS: u32 = 4;
-        const EACH: u32 = 20_000;
-        let (header, entries) = (RingHeader::default(), entries(64));
-        let ring = RequestRing::new(&header, &entries);
-        ring.format();
-        let mut seen = vec![0_u32; (THREADS * EACH) as usize];
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || {
-                    for call in 0..EACH {
-                        while ring.push(&request(thread * EACH + call)).is_err() {
-                            std::thread::yield_now();
-                        }
-                    }
-                });
-            }
-            let mut last = [None; THREADS as usize];
-            for _ in 0..THREADS * EACH {
-                let popped = loop {
-                    match ring.pop() {
-                        Some(popped) => break popped,
-                        None => std::thread::yield_now(),
-                    }
-                };
-                assert_eq!(popped, request(popped.call), "torn");
-                seen[popped.call as usize] += 1;
-                let order = &mut last[(popped.call / EACH) as usize];
-                assert!(order.is_none_or(|before| before < popped.call), "out of order");
-                *order = Some(popped.call);
-            }
-        });
-        assert!(seen.iter().all(|times| *times == 1));
-    }
-}
+mod tests;

@@ -1,40 +1,57 @@
-//! Models of the request ring and of the call cell: run with `cargo x loom`.
+//! Models of the request ring, the data ring and the call cell: run with `cargo x loom`.
 #![cfg(loom)]
 
 use loom::sync::Arc;
 use rackpool_ring::call::{Answer, CallCell, VALUES};
+use rackpool_ring::data::{DataRing, GRANULE};
 use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
+use rackpool_sync::atomic::{AtomicU32, Ordering, fence};
 
 fn request(call: u32) -> Request {
-    Request { code: 1, cell: 0, thread: 0, call, arguments: [u64::from(call); ARGUMENTS] }
+    let arguments = [u64::from(call); ARGUMENTS];
+    Request { code: 1, cell: 0, thread: 0, call, life: 3, arguments }
+}
+
+fn bounded(preemptions: usize) -> loom::model::Builder {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder
+}
+
+type Ring = Arc<(RingHeader, [Entry; 2])>;
+
+fn push_all(ring: &Ring, batch: &[Request]) {
+    while RequestRing::new(&ring.0, &ring.1).push(batch).is_err() {
+        loom::thread::yield_now();
+    }
+}
+
+fn pop_all(ring: &Ring, count: usize) -> Vec<u32> {
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        let taken = RequestRing::new(&ring.0, &ring.1).pop(2, |popped| {
+            assert_eq!(popped, request(popped.call), "torn");
+            seen.push(popped.call);
+        });
+        if taken == 0 {
+            loom::thread::yield_now();
+        }
+    }
+    seen
 }
 
 /// Two pushers and a popper: nothing is lost, doubled or torn.
 #[test]
 fn two_pushers_one_popper() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(|| {
-        let ring = Arc::new((RingHeader::default(), [Entry::default(), Entry::default()]));
-        RequestRing::new(&ring.0, &ring.1).format();
+    bounded(3).check(|| {
+        let ring = Ring::default();
         let pushers: Vec<_> = (1..=2)
             .map(|call| {
                 let ring = ring.clone();
-                loom::thread::spawn(move || {
-                    RequestRing::new(&ring.0, &ring.1).push(&request(call)).expect("there is room");
-                })
+                loom::thread::spawn(move || push_all(&ring, &[request(call)]))
             })
             .collect();
-        let mut seen = Vec::new();
-        while seen.len() < 2 {
-            match RequestRing::new(&ring.0, &ring.1).pop() {
-                Some(popped) => {
-                    assert_eq!(popped, request(popped.call), "torn");
-                    seen.push(popped.call);
-                }
-                None => loom::thread::yield_now(),
-            }
-        }
+        let mut seen = pop_all(&ring, 2);
         seen.sort_unstable();
         assert_eq!(seen, [1, 2]);
         for pusher in pushers {
@@ -43,73 +60,125 @@ fn two_pushers_one_popper() {
     });
 }
 
+/// A full ring comes round: no entry is overwritten before it was read, whichever pusher has seen
+/// the head, and what is refused leaves no trace.
+#[test]
+fn entries_are_reused_only_after_they_were_read() {
+    bounded(3).check(|| {
+        let ring = Ring::default();
+        push_all(&ring, &[request(1), request(2)]);
+        let pushers: Vec<_> = [3, 4]
+            .map(|call| {
+                let ring = ring.clone();
+                loom::thread::spawn(move || {
+                    RequestRing::new(&ring.0, &ring.1).push(&[request(call)]).is_ok()
+                })
+            })
+            .into();
+        let mut seen = pop_all(&ring, 2);
+        assert_eq!(seen[..2], [1, 2]);
+        let pushed = pushers.into_iter().map(|pusher| pusher.join().expect("it does not panic"));
+        let pushed = pushed.filter(|pushed| *pushed).count();
+        seen.extend(pop_all(&ring, 2 + pushed - seen.len()));
+        assert_eq!(seen.len(), 2 + pushed);
+        assert!(RequestRing::new(&ring.0, &ring.1).is_empty());
+    });
+}
+
+/// A block belongs to one thread at a time, and what its last owner did there is over and seen.
+#[test]
+fn a_block_has_one_owner() {
+    struct Shared {
+        ring: DataRing,
+        bytes: [AtomicU32; 2],
+    }
+
+    fn use_block(shared: &Shared, granules: u64) {
+        let block = loop {
+            match shared.ring.take(granules * GRANULE) {
+                Some(block) => break block,
+                None => loom::thread::yield_now(),
+            }
+        };
+        let first = usize::try_from(block.offset() / GRANULE).expect("small");
+        let count = usize::try_from(granules).expect("small");
+        for bytes in &shared.bytes[first..first + count] {
+            // In two steps: if another owner came between, or is not seen, one is lost.
+            let before = bytes.load(Ordering::Relaxed);
+            bytes.store(before + 1, Ordering::Relaxed);
+        }
+        shared.ring.give_back(block);
+    }
+
+    bounded(2).check(|| {
+        let bytes = [AtomicU32::new(0), AtomicU32::new(0)];
+        let shared = Arc::new(Shared { ring: DataRing::new(2 * GRANULE), bytes });
+        let other = {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                use_block(&shared, 1);
+                use_block(&shared, 2);
+            })
+        };
+        use_block(&shared, 1);
+        use_block(&shared, 1);
+        other.join().expect("it does not panic");
+        let used: u32 = shared.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        assert_eq!(used, 5);
+    });
+}
+
 const fn answer(call: u32) -> Answer {
     Answer { status: call, values: [call as u64; VALUES] }
 }
 
-/// The wake-up is never lost: a thread that decided to sleep is told to be woken and finds the word
-/// it sleeps on changed, or sees the answer before it sleeps.
+/// The wake-up is never lost: a thread that decided to sleep is found asleep by the daemon, or
+/// sees the answer before.
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(|| {
         let cell = Arc::new(CallCell::default());
-        let call = cell.begin();
-        let daemon = {
-            let cell = cell.clone();
-            loom::thread::spawn(move || cell.finish(call, &answer(call)))
-        };
-        let (_, seen) = cell.sleep_word();
-        let sleeps = cell.answer().is_none() && cell.will_sleep();
-        let wakes = daemon.join().expect("the daemon does not panic");
-        assert!(!sleeps || (wakes && cell.sleep_word().1 != seen), "the thread sleeps for ever");
-        assert_eq!(cell.answer(), Some(answer(call)));
-    });
-}
-
-/// A client gives its first call up and begins the second in the same cell while the daemon
-/// finishes the first: the second is completed by its own answer or not at all.
-#[test]
-fn an_answer_to_an_old_call_completes_no_new_one() {
-    loom::model(|| {
-        let cell = Arc::new(CallCell::default());
-        let first = cell.begin();
         let daemon = {
             let cell = cell.clone();
             loom::thread::spawn(move || {
-                let _ = cell.finish(first, &answer(first));
-                let second = first + 1;
-                if cell.is_waiting_for(second) {
-                    let _ = cell.finish(second, &answer(second));
-                }
+                cell.finish(1, &answer(1));
+                fence(Ordering::SeqCst);
+                cell.rouse()
             })
         };
-        let second = cell.begin();
-        let early = cell.answer();
-        assert!(early.is_none_or(|found| found == answer(second)), "{early:?}");
-        daemon.join().expect("the daemon does not panic");
-        let late = cell.answer();
-        assert!(late.is_none_or(|found| found == answer(second)), "{late:?}");
-        assert!(late.is_some() || cell.is_waiting_for(second));
+        let sleeps = cell.answer(1).is_none() && cell.will_sleep(1);
+        let wakes = daemon.join().expect("the daemon does not panic");
+        assert!(!sleeps || wakes, "the thread sleeps for ever");
+        assert_eq!(cell.answer(1), Some(answer(1)));
     });
 }
 
-/// A call is declared lost while a daemon finishes it: it is either, for good, and a sleeper hears
-/// of it once.
+/// A cell is used again as soon as its answer was read: each call gets its own, whole.
 #[test]
-fn a_call_is_answered_or_lost() {
+fn answers_of_one_cell_do_not_mix() {
     loom::model(|| {
-        let cell = Arc::new(CallCell::default());
-        let call = cell.begin();
-        assert!(cell.will_sleep());
+        let shared = Arc::new((CallCell::default(), AtomicU32::new(1)));
         let daemon = {
-            let cell = cell.clone();
-            loom::thread::spawn(move || cell.finish(call, &answer(call)))
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                for call in 1..=2 {
+                    while shared.1.load(Ordering::Acquire) != call {
+                        loom::thread::yield_now();
+                    }
+                    shared.0.finish(call, &answer(call));
+                }
+            })
         };
-        let told = cell.lose();
-        let lost = cell.is_lost();
-        let woken = daemon.join().expect("the daemon does not panic");
-        assert!(told != woken, "the sleeper is woken by one of them");
-        assert_eq!(lost, told);
-        assert_eq!(cell.answer(), (!lost).then_some(answer(call)));
+        for call in 1..=2 {
+            shared.1.store(call, Ordering::Release);
+            let found = loop {
+                match shared.0.answer(call) {
+                    Some(found) => break found,
+                    None => loom::thread::yield_now(),
+                }
+            };
+            assert_eq!(found, answer(call));
+        }
+        daemon.join().expect("the daemon does not panic");
     });
 }

@@ -166,6 +166,20 @@ mod tests {
         assert!(is_drained(FrameId(3), Drain::Everyone, [&slot]));
     }
 
+    /// docs/design/rack-memory.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        assert_eq!(size_of::<AccessSlot>(), 64);
+        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
+        let word = PageWordRef::new(&cell);
+        for (intent, bits) in [(Intent::Read, 1), (Intent::Write, 2)] {
+            let guard = slot.enter(FrameId(5), intent, word, live(), Barrier::Full).unwrap();
+            assert_eq!(slot.0.load(Ordering::Relaxed), 5 << 2 | bits);
+            drop(guard);
+        }
+        assert_eq!(slot.0.load(Ordering::Relaxed), 0);
+    }
+
     #[test]
     fn garbage_in_a_slot_announces_nothing() {
         for raw in [3, u64::MAX, 1 << 40] {

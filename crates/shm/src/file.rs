@@ -94,6 +94,21 @@ pub fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     }
 }
 
+/// Marks a file as held: from now on until nobody has this descriptor, a copy of it, or memory that
+/// was mapped through it.
+pub fn hold(file: &File, path: &Path) -> Result<(), FileError> {
+    flock(file, FlockOperation::NonBlockingLockShared)
+        .map_err(|error| io_error("hold", path)(error.into()))
+}
+
+/// Whether anybody [holds](hold) a file.
+#[must_use]
+pub fn is_held(path: &Path) -> bool {
+    let Ok(Some(file)) = open(path) else { return false };
+    // Another error than that it is held says nothing.
+    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,20 @@
 //! | module | holds |
 //! |---|---|
 //! | [`access`] | access slots: how a client enters a page without a lock, how the daemon drains it |
+//! | [`cache`] | the last-level cache and the part of it that devices use |
+//! | `copy` | how bytes are copied, by size |
+//! | [`delay`] | the extra latency of emulated CXL memory |
 //! | [`directory`] | where a rack's files are |
 //! | [`mod@file`] | creating, opening and locking them |
+//! | [`Front`] | what a thread used last |
+//! | [`machine`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
+//! | [`page_map`] | what is remembered of pages |
+//! | [`memory`] | the kinds of memory the frames can lie in |
+//! | [`numa`] | which node memory lies on |
+//! | [`samples`] | which pages a thread uses |
+//! | [`shown`] | copies of other racks' pages |
 //! | [`superblock`] | what the first page of a file says |
 //! | [`window`] | a thread's way into the frames: the hot path |
 //!
@@ -15,17 +25,40 @@
 
 pub mod access;
 #[cfg(not(loom))]
+pub mod cache;
+#[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
+pub mod delay;
+#[cfg(not(loom))]
 pub mod directory;
 #[cfg(not(loom))]
 pub mod file;
 #[cfg(not(loom))]
+mod front;
+#[cfg(not(loom))]
+pub mod machine;
+#[cfg(not(loom))]
 pub mod mapping;
 #[cfg(not(loom))]
+pub mod memory;
+#[cfg(not(loom))]
 pub mod metadata;
+#[cfg(not(loom))]
+pub mod numa;
+#[cfg(not(loom))]
+pub mod page_map;
+#[cfg(not(loom))]
+pub mod samples;
+pub mod shown;
 #[cfg(not(loom))]
 pub mod superblock;
 #[cfg(not(loom))]
 pub mod window;
 
+#[cfg(not(loom))]
+pub use copy::Stores;
+#[cfg(not(loom))]
+pub use front::Front;
 #[cfg(not(loom))]
 pub use mapping::{Mapping, OutOfBounds, ReadOnlyMapping, Shared};

@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::copy::{Stores, copy_by, copy_in, copy_out};
+
 /// An access outside a mapping, or one that is not aligned as its type needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} B at offset {offset} do not lie (aligned) within the {mapped} B mapped")]
@@ -58,14 +60,19 @@ impl Mapping {
     /// Maps `len` bytes of the file from its start. The file must be at least that long and never
     /// become shorter.
     pub fn new(file: impl AsFd, len: u64) -> std::io::Result<Self> {
-        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
+        Self::map(file, 0, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    fn map(file: impl AsFd, len: u64, protection: ProtFlags) -> std::io::Result<Self> {
+    /// Maps `len` bytes of the file from `start` on, a multiple of its page size.
+    pub(crate) fn from(file: impl AsFd, start: u64, len: u64) -> std::io::Result<Self> {
+        Self::map(file, start, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(file: impl AsFd, start: u64, len: u64, protection: ProtFlags) -> std::io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), 0)
+            mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), start)
         }?;
         let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, len })
@@ -87,6 +94,20 @@ impl Mapping {
     pub fn advise_huge(&self) {
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+    }
+
+    /// Asks the kernel to back the mapping with small pages. Only advice.
+    pub(crate) fn refuse_huge(&self) {
+        // SAFETY: the range is exactly this mapping.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };
+    }
+
+    /// Allocates every page that is not there yet; contents stay. `InvalidInput` from kernels
+    /// before 5.14, `EFAULT` where the file system is full.
+    pub fn populate(&self) -> std::io::Result<()> {
+        // SAFETY: the range is exactly this mapping; populating changes no byte of it.
+        unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite) }?;
+        Ok(())
     }
 
     #[inline]
@@ -116,6 +137,7 @@ impl Mapping {
     }
 
     /// A view of `count` `T` from `offset`.
+    #[inline]
     pub fn view_slice<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], OutOfBounds> {
         let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
         let at = self.check(offset, bytes, align_of::<T>() as u64)?;
@@ -123,8 +145,9 @@ impl Mapping {
         Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>().as_ptr(), count) })
     }
 
-    /// The first byte.
-    pub(crate) const fn base(&self) -> NonNull<u8> {
+    /// The first byte; all of them stay mapped until the mapping is dropped.
+    #[must_use]
+    pub const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
@@ -145,76 +168,21 @@ impl Mapping {
         unsafe { copy_in(self.at(at), from) };
         Ok(())
     }
-}
 
-/// The atomic at an address.
-///
-/// # Safety
-/// The bytes of a `T` from `at` on are mapped for as long as the reference is used, and `at` is
-/// aligned for it.
-#[inline]
-const unsafe fn atom<'a, T: Shared>(at: NonNull<u8>) -> &'a T {
-    // SAFETY: the caller's promise; `Shared` makes the reference sound.
-    unsafe { at.cast::<T>().as_ref() }
-}
-
-/// Copies from mapped memory to private memory. A racing writer of another process may tear the
-/// bytes, which are plain data; 1, 2, 4 and 8 aligned bytes are read in one piece.
-///
-/// # Safety
-/// `into.len()` bytes from `from` on are mapped. They can't overlap `into`, because no slice is
-/// ever made of mapped memory.
-#[inline]
-pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
-    let address = from.as_ptr().addr();
-    match into.len() {
-        // SAFETY: the caller's promise. The length is known here, so that no call is made.
-        64 => unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), 64) },
-        8 if address.is_multiple_of(8) => {
-            // SAFETY: the caller's promise, and aligned.
-            let cell = unsafe { atom::<AtomicU64>(from) };
-            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-        }
-        4 if address.is_multiple_of(4) => {
-            // SAFETY: the caller's promise, and aligned.
-            let cell = unsafe { atom::<AtomicU32>(from) };
-            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-        }
-        2 if address.is_multiple_of(2) => {
-            // SAFETY: the caller's promise, and aligned.
-            let cell = unsafe { atom::<AtomicU16>(from) };
-            into.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-        }
-        // SAFETY: the caller's promise. One byte is always in one piece.
-        len => unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), len) },
+    /// Copies bytes out, storing them in a way of the caller's choice.
+    pub fn read_by(&self, offset: u64, into: &mut [u8], by: Stores) -> Result<(), OutOfBounds> {
+        let at = self.check(offset, into.len() as u64, 1)?;
+        // SAFETY: the bytes lie in the mapping (checked); no slice is ever made of it.
+        unsafe { copy_by(self.at(at).as_ptr(), into.as_mut_ptr(), into.len(), by) };
+        Ok(())
     }
-}
 
-/// Copies from private memory to mapped memory; the counterpart of [`copy_out`].
-///
-/// # Safety
-/// `from.len()` bytes from `to` on are mapped for writing.
-#[inline]
-pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
-    let aligned = |bytes| to.as_ptr().addr().is_multiple_of(bytes);
-    if from.len() == 64 {
-        // SAFETY: the caller's promise. The length is known here, so that no call is made.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), 64) };
-    } else if let (Ok(bytes), true) = (<[u8; 8]>::try_from(from), aligned(8)) {
-        // SAFETY: the caller's promise, and aligned.
-        let cell = unsafe { atom::<AtomicU64>(to) };
-        cell.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-    } else if let (Ok(bytes), true) = (<[u8; 4]>::try_from(from), aligned(4)) {
-        // SAFETY: the caller's promise, and aligned.
-        let cell = unsafe { atom::<AtomicU32>(to) };
-        cell.store(u32::from_le_bytes(bytes), Ordering::Relaxed);
-    } else if let (Ok(bytes), true) = (<[u8; 2]>::try_from(from), aligned(2)) {
-        // SAFETY: the caller's promise, and aligned.
-        let cell = unsafe { atom::<AtomicU16>(to) };
-        cell.store(u16::from_le_bytes(bytes), Ordering::Relaxed);
-    } else {
-        // SAFETY: the caller's promise. One byte is always in one piece.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+    /// Copies bytes in, storing them in a way of the caller's choice.
+    pub fn write_by(&self, offset: u64, from: &[u8], by: Stores) -> Result<(), OutOfBounds> {
+        let at = self.check(offset, from.len() as u64, 1)?;
+        // SAFETY: the bytes lie in the mapping (checked); no slice is ever made of it.
+        unsafe { copy_by(from.as_ptr(), self.at(at).as_ptr(), from.len(), by) };
+        Ok(())
     }
 }
 
@@ -228,7 +196,7 @@ impl Drop for Mapping {
 impl ReadOnlyMapping {
     /// Maps `len` bytes of the file from its start.
     pub fn new(file: impl AsFd, len: u64) -> std::io::Result<Self> {
-        Mapping::map(file, len, ProtFlags::READ).map(Self)
+        Mapping::map(file, 0, len, ProtFlags::READ).map(Self)
     }
 
     /// Bytes mapped.

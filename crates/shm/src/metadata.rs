@@ -5,12 +5,17 @@ use rackpool_model::{FrameId, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::shown::ShownCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 /// Racks a pool can have: each has a record in every other's metadata.
 pub const MAX_RACKS: u16 = 256;
 /// Objects that one exchange between racks moves at most.
 pub const PEER_BATCH: usize = 32;
+/// Swaps that a rack can have under way: as many records there are.
+pub const SWAP_RECORDS: usize = 8;
+/// 64-bit words of a record of a swap.
+pub const SWAP_WORDS: usize = 8;
 
 /// What the page in a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +85,17 @@ pub struct PeerRecord {
 
 // SAFETY: `repr(C)`, nothing but shared types.
 unsafe impl Shared for PeerRecord {}
+
+/// A swap under way, as `docs/design/swap.md` lays it out. A record whose first word is 0 is none.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SwapRecord {
+    /// The words; the first is stored last.
+    pub words: [AtomicU64; SWAP_WORDS],
+}
+
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl Shared for SwapRecord {}
 
 /// Where everything lies in the metadata file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,8 +214,36 @@ impl MetadataLayout {
             + Self::page_aligned(self.frames as u64 * 16)
     }
 
-    const fn bitmaps(&self) -> u64 {
+    const fn swaps(&self) -> u64 {
         self.peers() + Self::page_aligned(MAX_RACKS as u64 * size_of::<PeerRecord>() as u64)
+    }
+
+    /// Offset of what is shown in a frame; one frame's follows the other's.
+    #[inline]
+    #[must_use]
+    pub const fn shown(&self, frame: FrameId) -> u64 {
+        let copies =
+            self.swaps() + Self::page_aligned((SWAP_RECORDS * size_of::<SwapRecord>()) as u64);
+        copies + frame.0 as u64 * size_of::<ShownCopy>() as u64
+    }
+
+    const fn bitmaps(&self) -> u64 {
+        self.shown(FrameId(0)) + Self::page_aligned(self.frames as u64 * 16)
+    }
+
+    /// Whether the bits of a class are in the bitmap area; those of other classes are in the
+    /// frame's slab header.
+    #[inline]
+    #[must_use]
+    pub const fn has_bitmap(&self, class: SizeClass) -> bool {
+        class.objects_per_page(self.page_size) > 64
+    }
+
+    /// Offset of a frame's bitmap; one frame's follows the other's.
+    #[inline]
+    #[must_use]
+    pub const fn bitmap(&self, frame: FrameId) -> u64 {
+        self.bitmaps() + frame.0 as u64 * self.bitmap_bytes()
     }
 
     /// Bytes of bitmap for each frame: a bit for each object of the smallest class.
@@ -215,8 +259,8 @@ impl MetadataLayout {
         self.bitmaps() + Self::page_aligned(self.bitmap_bytes() * self.frames as u64)
     }
 
-    /// Fixed bytes for each frame: page word and slab header.
-    pub const BYTES_PER_FRAME: u32 = 8 + 16;
+    /// Fixed bytes for each frame: page word, slab header, and the copy that is shown.
+    pub const BYTES_PER_FRAME: u32 = 8 + 16 + 16;
 
     /// Offset of the word of the bitmap, of a frame that holds objects of `class`, which has the
     /// bit of object `index`; and that bit.
@@ -224,11 +268,11 @@ impl MetadataLayout {
     #[must_use]
     pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> (u64, u64) {
         let bit = 1 << (index % 64);
-        if class.objects_per_page(self.page_size) <= 64 {
+        if !self.has_bitmap(class) {
             return (self.header(frame) + 8, bit);
         }
         let word = index as u64 / 64;
-        (self.bitmaps() + frame.0 as u64 * self.bitmap_bytes() + word * 8, bit)
+        (self.bitmap(frame) + word * 8, bit)
     }
 }
 
@@ -291,6 +335,17 @@ impl RackMetadata {
         self.memory.view(offset)
     }
 
+    /// The copy that is shown in a frame.
+    pub fn shown(&self, frame: FrameId) -> Result<&ShownCopy, OutOfBounds> {
+        self.in_range(frame)?;
+        self.memory.view(self.layout.shown(frame))
+    }
+
+    /// The records of swaps under way.
+    pub fn swaps(&self) -> Result<&[SwapRecord], OutOfBounds> {
+        self.memory.view_slice(self.layout.swaps(), SWAP_RECORDS)
+    }
+
     const fn in_range(&self, frame: FrameId) -> Result<(), OutOfBounds> {
         if frame.0 < self.layout.frames {
             return Ok(());
@@ -299,6 +354,20 @@ impl RackMetadata {
         Err(OutOfBounds { offset, len: 8, mapped: self.memory.len() })
     }
 }
+
+/// The offsets of docs/design/rack-memory.md and swap.md.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<SlabHeader>() == 16);
+    assert!(offset_of!(SlabHeader, kind) == 0 && offset_of!(SlabHeader, bitmap) == 8);
+    assert!(size_of::<PeerLog>() == 320 && size_of::<PeerRecord>() == 640);
+    assert!(offset_of!(PeerRecord, asked) == 0 && offset_of!(PeerRecord, served) == 320);
+    assert!(offset_of!(PeerLog, sequence) == 0 && offset_of!(PeerLog, state) == 8);
+    assert!(offset_of!(PeerLog, kind) == 16 && offset_of!(PeerLog, bytes) == 24);
+    assert!(offset_of!(PeerLog, count) == 32 && offset_of!(PeerLog, memory) == 40);
+    assert!(offset_of!(PeerLog, reserved) == 56 && offset_of!(PeerLog, addrs) == 64);
+    assert!(size_of::<SwapRecord>() == 64 && size_of::<ShownCopy>() == 16);
+};
 
 #[cfg(test)]
 mod tests {
@@ -324,6 +393,9 @@ mod tests {
         let last = FrameId(999);
         assert!(layout.word(last) + 8 <= layout.header(FrameId(0)));
         assert!(layout.header(last) + 16 <= layout.peers());
+        assert!(layout.peers() + 640 * 256 <= layout.swaps());
+        assert!(layout.swaps() + 512 <= layout.shown(FrameId(0)));
+        assert!(layout.shown(last) + 16 <= layout.bitmaps());
         let tiny = SizeClass::for_bytes(16, page).unwrap();
         let big = SizeClass::for_bytes(64 << 10, page).unwrap();
         assert!(layout.bit(FrameId(0), tiny, 0).0 >= layout.bitmaps());
@@ -332,5 +404,22 @@ mod tests {
             layout.bitmaps() + layout.bitmap_bytes() * 1000
         );
         assert_eq!(layout.bit(FrameId(5), big, 31), (layout.header(FrameId(5)) + 8, 1 << 31));
+    }
+
+    /// The numbers and offsets of docs/design/rack-memory.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let layout = MetadataLayout::new(PageSize::DEFAULT, 512);
+        let first = FrameId(0);
+        assert_eq!((layout.word(first), layout.word(FrameId(1))), (4096, 4104));
+        assert_eq!((layout.header(first), layout.header(FrameId(1))), (8192, 8208));
+        assert_eq!((layout.peers(), layout.swaps()), (16_384, 180_224));
+        assert_eq!((layout.shown(first), layout.shown(FrameId(1))), (184_320, 184_336));
+        assert_eq!((layout.bitmap(first), layout.bitmap(FrameId(1))), (192_512, 208_896));
+        assert_eq!(layout.bytes(), 8_581_120);
+        let run = PageUse::Run { index: 3, pages: 5 };
+        assert_eq!(run.to_raw(), 3 << 40 | 5 << 16 | 2);
+        let class = SizeClass::from_index(7, PageSize::DEFAULT).unwrap();
+        assert_eq!(PageUse::Slab(class).to_raw(), 7 << 8 | 1);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rackpool_model::{ClientId, Incarnation, MemoryId, PageId, PageSize, RackId};
+use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,7 +14,7 @@ pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 4;
 
 /// Which file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ pub enum SuperblockError {
 ///   32  memory id (16)             48  client id (8)
 ///   56  checksum of bytes 0..56    64  first page id   72  incarnation
 ///   80  process id of the client   88  when that process started
-///   96  1: the client has closed the pool
+///   96  1: the client has closed the pool   104  kind of memory   112  extra latency in ns
 ///  128  1: the daemon sleeps, ring its event
 ///  192  1: the daemon's barrier reaches clients, which need no fence of their own
 /// ```
@@ -101,8 +102,10 @@ pub struct Superblock {
     incarnation: AtomicU64,
     owner: [AtomicU64; 2],
     closed: AtomicU64,
-    reserved: [AtomicU64; 3],
-    sleeping: AtomicU32,
+    memory_kind: AtomicU64,
+    extra_latency_ns: AtomicU64,
+    reserved: AtomicU64,
+    sleeping: SleepFlag,
     reserved_line: [AtomicU32; 15],
     heavy_barrier: AtomicU32,
 }
@@ -272,9 +275,26 @@ impl Superblock {
         self.closed.store(1, Ordering::Release);
     }
 
+    /// The kind of memory the frames lie in: [`MemoryKind::code`](crate::memory::MemoryKind::code).
+    #[must_use]
+    pub fn memory_kind(&self) -> u64 {
+        self.memory_kind.load(Ordering::Acquire)
+    }
+
+    /// Notes the kind of memory, before [`Self::format`].
+    pub fn set_memory_kind(&self, code: u64) {
+        self.memory_kind.store(code, Ordering::Release);
+    }
+
+    /// Notes how much longer each access to the frames is to take, in nanoseconds; 0 for no longer
+    /// than it does.
+    pub fn set_extra_latency_ns(&self, ns: u32) {
+        self.extra_latency_ns.store(u64::from(ns), Ordering::Release);
+    }
+
     /// Where the daemon says that it sleeps.
     #[must_use]
-    pub const fn sleeping(&self) -> &AtomicU32 {
+    pub const fn sleeping(&self) -> &SleepFlag {
         &self.sleeping
     }
 
@@ -287,6 +307,10 @@ impl Superblock {
     pub const HEAVY_BARRIER_OFFSET: u64 = std::mem::offset_of!(Self, heavy_barrier) as u64;
     /// Offset of [`Self::sleeping`] in the file, for those who may only read it.
     pub const SLEEPING_OFFSET: u64 = std::mem::offset_of!(Self, sleeping) as u64;
+    /// Offset of [`Self::memory_kind`] in the file.
+    pub const MEMORY_KIND_OFFSET: u64 = std::mem::offset_of!(Self, memory_kind) as u64;
+    /// Offset of the note of [`Self::set_extra_latency_ns`] in the file.
+    pub const EXTRA_LATENCY_OFFSET: u64 = std::mem::offset_of!(Self, extra_latency_ns) as u64;
     /// Offset of the incarnation in the file.
     pub const INCARNATION_OFFSET: u64 = std::mem::offset_of!(Self, incarnation) as u64;
 }
@@ -332,6 +356,21 @@ mod tests {
     }
 
     #[test]
+    fn what_changes_lies_where_clients_look_for_it() {
+        with_block(|memory, block| {
+            block.format(&geometry());
+            block.set_memory_kind(0x104);
+            block.set_extra_latency_ns(50);
+            assert_eq!(block.memory_kind(), 0x104);
+            let at = |offset| memory.view::<AtomicU64>(offset).unwrap().load(Ordering::Relaxed);
+            assert_eq!((at(104), at(112)), (0x104, 50));
+            assert_eq!(Superblock::EXTRA_LATENCY_OFFSET, 112);
+            assert_eq!(Superblock::HEAVY_BARRIER_OFFSET, 192, "nothing else has moved");
+            assert_eq!(block.read(Path::new("x")), Ok(geometry()));
+        });
+    }
+
+    #[test]
     fn every_flipped_bit_is_found() {
         with_block(|memory, block| {
             block.format(&geometry());
@@ -352,6 +391,35 @@ mod tests {
             block.format(&geometry());
             block.checksum.store(0, Ordering::Relaxed);
             assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Corrupt(_))));
+        });
+    }
+
+    /// The offsets of docs/design/rack-memory.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        use std::mem::offset_of;
+        assert_eq!(size_of::<Superblock>(), 256);
+        assert_eq!(offset_of!(Superblock, checksum), 56);
+        assert_eq!(offset_of!(Superblock, first_page), 64);
+        assert_eq!(offset_of!(Superblock, incarnation), 72);
+        assert_eq!(offset_of!(Superblock, owner), 80);
+        assert_eq!(offset_of!(Superblock, closed), 96);
+        assert_eq!(offset_of!(Superblock, memory_kind), 104);
+        assert_eq!(offset_of!(Superblock, extra_latency_ns), 112);
+        assert_eq!(offset_of!(Superblock, sleeping), 128);
+        assert_eq!(offset_of!(Superblock, heavy_barrier), 192);
+        with_block(|memory, block| {
+            block.format(&geometry());
+            let mut bytes = [0; 64];
+            memory.read(0, &mut bytes).unwrap();
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            assert_eq!(&bytes[..8], b"rackpool");
+            assert_eq!((word(8), word(12)), (2, FORMAT_VERSION));
+            assert_eq!((word(16), word(20)), (21, 512));
+            assert_eq!((word(24), word(28)), (7, 64));
+            assert_eq!((long(32), long(40)), (u64::MAX - 5, u64::MAX));
+            assert_eq!((long(48), long(56)), (9, xxh3_64(&bytes[..56])));
         });
     }
 }

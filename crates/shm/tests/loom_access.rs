@@ -78,3 +78,95 @@ fn drained_means_the_write_is_visible() {
         }
     });
 }
+
+/// While a page is frozen its readers go on: one that knows the word of before is told the new one
+/// and enters with that, and none is waited for.
+#[test]
+fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
+    loom::model(|| {
+        let slot = Arc::new(AccessSlot::new());
+        let word = Arc::new(AtomicU64::new(live().raw()));
+        let frozen = live().apply(PageEvent::Frozen).expect("a live page can be frozen");
+        let client = {
+            let (slot, word) = (slot.clone(), word.clone());
+            loom::thread::spawn(move || {
+                let word = PageWordRef::new(&word);
+                let entered = slot.enter(FRAME, Intent::Read, word, live(), Barrier::Full);
+                if let Err(found) = entered.map(drop) {
+                    assert_eq!(found, frozen);
+                    let again = slot.enter(FRAME, Intent::Read, word, found, Barrier::Full);
+                    assert!(again.is_ok(), "a reader was kept out of a frozen page");
+                }
+            })
+        };
+        word.store(frozen.raw(), Ordering::Release);
+        heavy();
+        assert!(is_drained(FRAME, Drain::Writers, [&*slot]), "a reader was waited for");
+        client.join().expect("the client does not panic");
+    });
+}
+
+/// A frozen page leaves and its frame is found empty, then it gets another page: nobody reads the old
+/// bytes from then on, whichever word it knew.
+#[test]
+fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
+    for knew_it_live in [true, false] {
+        loom::model(move || {
+            let frozen = live().apply(PageEvent::Frozen).expect("a live page can be frozen");
+            let known = if knew_it_live { live() } else { frozen };
+            let slot = Arc::new(AccessSlot::new());
+            let word = Arc::new(AtomicU64::new(known.raw()));
+            let vacated = Arc::new(AtomicU64::new(0));
+            let client = {
+                let (slot, word) = (slot.clone(), word.clone());
+                let vacated = vacated.clone();
+                loom::thread::spawn(move || {
+                    let word = PageWordRef::new(&word);
+                    if let Ok(_guard) = slot.enter(FRAME, Intent::Read, word, known, Barrier::Full)
+                    {
+                        let before = vacated.load(Ordering::Relaxed);
+                        assert_eq!(before, 0, "the frame has another page and was read");
+                    }
+                })
+            };
+            let left = frozen.apply(PageEvent::Left).expect("a frozen page can leave");
+            word.store(frozen.raw(), Ordering::Release);
+            word.store(left.raw(), Ordering::Release);
+            heavy();
+            if is_drained(FRAME, Drain::Everyone, [&*slot]) {
+                vacated.store(1, Ordering::Relaxed);
+            }
+            client.join().expect("the client does not panic");
+        });
+    }
+}
+
+/// A page leaves, and after the barrier its new home is told so: whoever begins a read from then on is
+/// turned away, whichever word it knew. Who had looked at the word before may still be there.
+#[test]
+fn nobody_enters_a_page_once_its_new_home_knows_that_it_has_left() {
+    for knew_it_live in [true, false] {
+        loom::model(move || {
+            let frozen = live().apply(PageEvent::Frozen).expect("a live page can be frozen");
+            let known = if knew_it_live { live() } else { frozen };
+            let slot = Arc::new(AccessSlot::new());
+            let word = Arc::new(AtomicU64::new(known.raw()));
+            let told = Arc::new(AtomicU64::new(0));
+            let client = {
+                let (slot, word, told) = (slot.clone(), word.clone(), told.clone());
+                loom::thread::spawn(move || {
+                    let begins_after = told.load(Ordering::Acquire) == 1;
+                    let word = PageWordRef::new(&word);
+                    let entered = slot.enter(FRAME, Intent::Read, word, known, Barrier::Full);
+                    assert!(!(begins_after && entered.is_ok()), "the page is written elsewhere");
+                })
+            };
+            let left = frozen.apply(PageEvent::Left).expect("a frozen page can leave");
+            word.store(frozen.raw(), Ordering::Release);
+            word.store(left.raw(), Ordering::Release);
+            heavy();
+            told.store(1, Ordering::Release);
+            client.join().expect("the client does not panic");
+        });
+    }
+}

@@ -19,6 +19,10 @@ pub mod atomic {
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod futex;
+mod patience;
+mod sleep_flag;
 mod spin;
 
+pub use patience::Patience;
+pub use sleep_flag::SleepFlag;
 pub use spin::{Spin, Turn};

@@ -7,8 +7,8 @@ pub enum Turn {
     Sleep,
 }
 
-/// Bounded waiting by looking: first with the processor's pause, then by giving the core to
-/// whoever else wants it, and at last it says that it is time to sleep.
+/// Bounded waiting by looking: at first as fast as it can, then with the processor's pause, then by
+/// giving the core to whoever else wants it, and at last it says that it is time to sleep.
 ///
 /// A blocked thread is woken in 40 to 60 us across cores on the machines we know, a cache line
 /// arrives in 0.1 us: so looking pays for answers that come within microseconds, and giving way
@@ -20,8 +20,13 @@ pub struct Spin {
     yields: u32,
 }
 
+/// Looks without a pause: what comes within a round trip between two cores is seen at once, and not
+/// up to a pause (10 to 60 ns) later.
+const TIGHT: u32 = 64;
+
 impl Spin {
-    /// Waits with `pauses` pauses (about 40 ns each), then `yields` times gives the core away.
+    /// Looks `pauses` times, the later ones with a pause (about 40 ns) between them, then `yields`
+    /// times gives the core away.
     #[must_use]
     pub const fn new(pauses: u32, yields: u32) -> Self {
         Self { looks: 0, pauses, yields }
@@ -32,10 +37,17 @@ impl Spin {
         self.looks = 0;
     }
 
+    /// Whether the next turn gives the core away.
+    pub(crate) const fn is_yielding(&self) -> bool {
+        self.looks >= self.pauses && self.looks - self.pauses < self.yields
+    }
+
     /// Waits a little.
     pub fn turn(&mut self) -> Turn {
         if self.looks < self.pauses {
-            core::hint::spin_loop();
+            if self.looks >= TIGHT {
+                core::hint::spin_loop();
+            }
         } else if self.looks < self.pauses + self.yields {
             yield_now();
         } else {

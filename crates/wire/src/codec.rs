@@ -1,6 +1,7 @@
 use bincode::{Decode, Encode, config};
 
-/// The version of every message of this crate. Processes of another version are refused.
+/// The version of every message of this crate. Processes of another version are refused. It is 1
+/// until the first release, however the messages change before; then it grows with every change.
 const VERSION: u8 = 1;
 
 /// The largest body of a frame in bytes. A peer that announces more is cut off.
@@ -28,10 +29,12 @@ pub enum CodecError {
         found: u8,
     },
     /// More bytes than any message has.
-    #[error("a message of {bytes} B is over the limit of {MAX_FRAME_BYTES} B")]
+    #[error("a message of {bytes} B is over the limit of {limit} B")]
     TooLong {
         /// The length announced or reached.
         bytes: usize,
+        /// The most that is taken here.
+        limit: usize,
     },
     /// The bytes end before the message does.
     #[error("the message is cut short")]
@@ -55,10 +58,9 @@ pub fn encode<M: Encode>(message: &M) -> Result<Vec<u8>, CodecError> {
     let body = bincode::encode_to_vec(message, CONFIG)
         .map_err(|error| CodecError::Malformed(error.to_string()))?;
     if body.len() > MAX_FRAME_BYTES {
-        return Err(CodecError::TooLong { bytes: body.len() });
+        return Err(too_long(body.len()));
     }
-    let length =
-        u32::try_from(body.len()).map_err(|_| CodecError::TooLong { bytes: body.len() })?;
+    let length = u32::try_from(body.len()).map_err(|_| too_long(body.len()))?;
     let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
     frame.extend_from_slice(&length.to_le_bytes());
     frame.push(VERSION);
@@ -66,9 +68,13 @@ pub fn encode<M: Encode>(message: &M) -> Result<Vec<u8>, CodecError> {
     Ok(frame)
 }
 
+const fn too_long(bytes: usize) -> CodecError {
+    CodecError::TooLong { bytes, limit: MAX_FRAME_BYTES }
+}
+
 /// The message in one whole frame, as a datagram transport delivers it.
 pub fn decode<M: Decode<()>>(frame: &[u8]) -> Result<M, CodecError> {
-    let length = body_length(frame)?.ok_or(CodecError::Truncated)?;
+    let length = body_length(frame, MAX_FRAME_BYTES)?.ok_or(CodecError::Truncated)?;
     let body = &frame[FRAME_HEADER_BYTES..];
     match body.len().cmp(&length) {
         std::cmp::Ordering::Less => Err(CodecError::Truncated),
@@ -77,7 +83,7 @@ pub fn decode<M: Decode<()>>(frame: &[u8]) -> Result<M, CodecError> {
     }
 }
 
-fn body_length(bytes: &[u8]) -> Result<Option<usize>, CodecError> {
+fn body_length(bytes: &[u8], limit: usize) -> Result<Option<usize>, CodecError> {
     let Some((header, _)) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>() else {
         return Ok(None);
     };
@@ -86,8 +92,8 @@ fn body_length(bytes: &[u8]) -> Result<Option<usize>, CodecError> {
         return Err(CodecError::Version { found: version });
     }
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    if length > MAX_FRAME_BYTES {
-        return Err(CodecError::TooLong { bytes: length });
+    if length > limit {
+        return Err(CodecError::TooLong { bytes: length, limit });
     }
     Ok(Some(length))
 }
@@ -103,17 +109,30 @@ fn decode_body<M: Decode<()>>(body: &[u8]) -> Result<M, CodecError> {
 
 /// Cuts a stream of bytes into messages. It never holds more than one frame beyond what it was
 /// given, and refuses a frame over the limit as soon as its header is there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameReader {
     bytes: Vec<u8>,
     start: usize,
+    limit: usize,
+}
+
+impl Default for FrameReader {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl FrameReader {
     /// A reader that has seen nothing.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self::with_limit(MAX_FRAME_BYTES)
+    }
+
+    /// A reader that refuses frames with bodies of more bytes than `limit`.
+    #[must_use]
+    pub const fn with_limit(limit: usize) -> Self {
+        Self { bytes: Vec::new(), start: 0, limit }
     }
 
     /// Takes in the next bytes of the stream.
@@ -130,7 +149,7 @@ impl FrameReader {
     #[expect(clippy::should_implement_trait, reason = "the message's type is chosen by the caller")]
     pub fn next<M: Decode<()>>(&mut self) -> Result<Option<M>, CodecError> {
         let rest = &self.bytes[self.start..];
-        let Some(length) = body_length(rest)? else { return Ok(None) };
+        let Some(length) = body_length(rest, self.limit)? else { return Ok(None) };
         let Some(body) = rest.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length) else {
             return Ok(None);
         };
@@ -156,7 +175,16 @@ mod tests {
     fn a_long_frame_is_refused_by_its_header() {
         let mut reader = FrameReader::new();
         reader.extend(&[0xff, 0xff, 0xff, 0x7f, VERSION]);
-        assert_eq!(reader.next::<u8>(), Err(CodecError::TooLong { bytes: 0x7fff_ffff }));
+        assert_eq!(reader.next::<u8>(), Err(too_long(0x7fff_ffff)));
+    }
+
+    #[test]
+    fn a_reader_may_take_less_than_the_largest_frame() {
+        let mut reader = FrameReader::with_limit(16);
+        reader.extend(&encode(&[1_u64; 2]).unwrap());
+        assert_eq!(reader.next(), Ok(Some([1_u64; 2])));
+        reader.extend(&encode(&[1_u64; 3]).unwrap()[..FRAME_HEADER_BYTES]);
+        assert_eq!(reader.next::<[u64; 3]>(), Err(CodecError::TooLong { bytes: 24, limit: 16 }));
     }
 
     #[test]
@@ -184,7 +212,8 @@ mod tests {
 
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode::<crate::peer::PeerMessage>(&bytes);
+            let _ = decode::<crate::peer::PeerRequest>(&bytes);
+            let _ = decode::<crate::peer::PeerReply>(&bytes);
             let _ = decode::<crate::control::ControlRequest>(&bytes);
             let _ = decode::<crate::metadata::MetadataRequest>(&bytes);
         }

@@ -5,8 +5,9 @@
 //! tag, so that one that comes after the client has given up is not taken for the next.
 
 use bincode::{Decode, Encode};
-use rackpool_model::{ClientId, GlobalAddr, Incarnation, MemoryId, RackId};
+use rackpool_model::{ClientId, GlobalAddr, Incarnation, MemoryId, PageId, RackId};
 
+use crate::history::{PageHeat, PageHistory};
 use crate::metadata::Refusal;
 
 /// What a client asks.
@@ -35,6 +36,16 @@ pub enum ControlRequest {
     },
     /// The rack's figures.
     RackStatus,
+    /// What the rack knows of a page.
+    PageHistory {
+        /// The page.
+        page: PageId,
+    },
+    /// The hottest pages of the rack and of those that it uses.
+    TopPages {
+        /// At most so many, and at most [`MAX_TOP_PAGES`](crate::history::MAX_TOP_PAGES).
+        limit: u16,
+    },
 }
 
 /// Who a returning client was.
@@ -69,7 +80,11 @@ pub enum ControlReply {
         changed: bool,
     },
     /// The rack's figures.
-    RackStatus(RackStatus),
+    RackStatus(Box<RackStatus>),
+    /// What the rack knows of a page.
+    PageHistory(PageHistory),
+    /// The hottest pages, the hottest first.
+    TopPages(Vec<PageHeat>),
     /// The request can't be granted.
     Refused(ControlRefusal),
 }
@@ -103,6 +118,45 @@ pub enum ControlRefusal {
     MetadataUnreachable,
 }
 
+/// Swaps of hot pages, counted since the daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct SwapStatus {
+    /// Asked of other racks; one that is asked again for want of an answer counts again.
+    pub asked: u64,
+    /// Asked by other racks, counted likewise.
+    pub served: u64,
+    /// Pages that came.
+    pub arrived: u64,
+    /// Pages that went.
+    pub departed: u64,
+    /// Begun and given up.
+    pub given_up: u64,
+    /// Bytes copied to here, those of swaps that were given up included.
+    pub copied_bytes: u64,
+    /// How often a swap was refused, by reason.
+    pub refused: Vec<(String, u64)>,
+    /// For how long pages could not be written: how often for longer than the bound before and at
+    /// most this one, in microseconds; `None` is without bound.
+    pub pauses: Vec<(Option<u64>, u64)>,
+}
+
+/// Pages that other racks have copies of, and copies of theirs, since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct ShareStatus {
+    /// Pages of this rack that are shared now.
+    pub shared: u64,
+    /// How often a page of this rack began to be shared.
+    pub begun: u64,
+    /// How often that ended, because somebody wanted to write.
+    pub ended: u64,
+    /// Copies that this rack keeps now.
+    pub copies: u64,
+    /// Copies that were made.
+    pub made: u64,
+    /// Reads of copies, as far as a sample tells.
+    pub reads: u64,
+}
+
 /// The rack's figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RackStatus {
@@ -112,6 +166,10 @@ pub struct RackStatus {
     pub frames: u32,
     /// Frames that hold no page.
     pub free_frames: u32,
+    /// Frames of the other racks that can be reached, as the metadata server last said.
+    pub other_frames: u64,
+    /// Those of them that hold no page.
+    pub other_free_frames: u64,
     /// Bytes in objects handed out, caches of clients included.
     pub allocated_bytes: u64,
     /// Connected clients.
@@ -120,10 +178,41 @@ pub struct RackStatus {
     pub metadata_bytes_per_frame: u32,
     /// One-sided operations done for clients of this rack.
     pub remote_operations: u64,
+    /// Accesses of clients to their own rack, as far as a sample tells.
+    pub local_accesses: u64,
+    /// How long one-sided operations for clients took, of a sample: how many longer than the bound
+    /// before and at most this one, in microseconds; `None` is without bound.
+    pub remote_times: Vec<(Option<u64>, u64)>,
     /// Requests of clients served.
     pub requests: u64,
     /// How often the data plane went to sleep.
     pub sleeps: u64,
+    /// Requests to other racks whose answer came with a message.
+    pub pure_requests: u64,
+    /// Requests to other racks whose data was read after the answer.
+    pub then_one_sided_requests: u64,
+    /// Requests to other racks whose data was written by the other side.
+    pub zero_copy_requests: u64,
+    /// One-sided operations posted.
+    pub posted: u64,
+    /// Lists in which they were posted.
+    pub doorbells: u64,
+    /// What there is to count of swaps.
+    pub swaps: SwapStatus,
+    /// What there is to count of sharing.
+    pub sharing: ShareStatus,
+    /// Work requests that the fabric's device was given; 0 without a device.
+    pub device_requests: u64,
+    /// Doorbells that it was rung with for them.
+    pub device_doorbells: u64,
+    /// Completions that it gave for them.
+    pub device_completions: u64,
+    /// For each rack this one is connected to: which mode is chosen for which size, for people.
+    pub thresholds: Vec<(RackId, String)>,
     /// The fabric in use and its figures, for people.
     pub fabric: String,
+    /// The kind of memory and the pages it lies in, for people.
+    pub memory: String,
+    /// Where the daemon's thread and the files it shares with clients are placed, for people.
+    pub placement: String,
 }

@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`metadata`] | a rack daemon (or the `rackpool` command) and the metadata server, over TCP |
 //! | [`control`] | a client and its rack daemon, over the daemon's Unix socket |
-//! | [`peer`] | two rack daemons, as messages of their fabric |
+//! | [`history`] | the `rackpool` command and a rack daemon, about the heat of pages; part of `control` |
+//! | [`peer`] | two rack daemons, as requests over their fabric |
 //! | [`rack`] | a client's threads and their rack daemon, as words of ring entries and call cells |
+//! | [`swap`] | a rack daemon and the metadata server, and two rack daemons, about swaps |
 #![forbid(unsafe_code)]
 
 mod codec;
 pub mod control;
+pub mod history;
 pub mod metadata;
 pub mod peer;
 pub mod rack;
+pub mod swap;
 
 pub use codec::{CodecError, FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_BYTES, decode, encode};

@@ -1,10 +1,20 @@
 //! Between a rack daemon (or the `rackpool` command) and the metadata server.
 //!
 //! Each side sends [`Tagged`] messages; an answer carries its request's tag. Requests of one
-//! connection may be answered out of order.
+//! connection may be answered out of order. A [`MetadataRequest::Swap`] that is accepted has no
+//! answer, and the metadata server sends [`MetadataReply::Swap`] unasked, with the tag [`PUSHED`].
+
+mod story;
 
 use bincode::{Decode, Encode};
-use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId};
+use rackpool_model::{FabricKey, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId};
+
+use crate::swap::{FromServer, ToServer};
+
+pub use story::{LastMove, PageLock, PageStory};
+
+/// The tag of what is sent unasked. Tags of requests begin at 1.
+pub const PUSHED: u64 = 0;
 
 /// A message and the number that ties an answer to its request.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -78,6 +88,22 @@ pub enum MetadataRequest {
     },
     /// Everything worth showing to a person.
     Status,
+    /// What a rack has to say about a swap. Only its daemon may, over the connection on which it
+    /// registered last. It is answered only when it is refused, with the tag [`PUSHED`]; what the
+    /// metadata server has to say itself comes as [`MetadataReply::Swap`].
+    Swap {
+        /// The rack that speaks.
+        rack: RackId,
+        /// Its daemon's life.
+        incarnation: Incarnation,
+        /// What it says.
+        message: ToServer,
+    },
+    /// What has happened to a page?
+    Explain {
+        /// The page.
+        page: PageId,
+    },
 }
 
 /// What the metadata server answers.
@@ -89,6 +115,8 @@ pub enum MetadataReply {
         pages: PageRange,
         /// How long the lease lasts without a heartbeat, in milliseconds.
         lease_ms: u64,
+        /// What it proves itself with to other racks, on a fabric over a network.
+        fabric_key: Option<FabricKey>,
     },
     /// The lease is renewed.
     Renewed {
@@ -101,14 +129,15 @@ pub enum MetadataReply {
     Left,
     /// The page's home.
     Located {
-        /// The run of pages that the answer holds for.
+        /// The pages that the answer holds for: those around it that live there too, none of which
+        /// has ever moved; or only the page itself.
         pages: PageRange,
         /// Their home.
         home: RackId,
     },
     /// The page was never handed out.
     NoSuchPage,
-    /// The page's contents went with its rack's memory.
+    /// The page's contents went with the memory in which it lived.
     PageLost,
     /// What stands under the name now. After a [`MetadataRequest::PutRoot`] that equals `new` if
     /// the caller's expectation was met.
@@ -122,6 +151,10 @@ pub enum MetadataReply {
     Status(PoolStatus),
     /// The request can't be granted.
     Refused(Refusal),
+    /// Unasked, with the tag [`PUSHED`]: what the rack must know of a swap.
+    Swap(FromServer),
+    /// What is known of the page.
+    Explained(PageStory),
 }
 
 /// Why the metadata server says no.
@@ -172,6 +205,9 @@ pub enum Refusal {
     /// The request breaks a limit.
     #[error("{0}")]
     Invalid(String),
+    /// The asker's credentials don't allow it.
+    #[error("{0}")]
+    Denied(String),
     /// The store could not make the change durable; nothing was changed.
     #[error("the metadata store failed: {0}; see the metadata server's log, nothing was changed")]
     Store(String),

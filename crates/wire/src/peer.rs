@@ -1,30 +1,13 @@
-//! Between two rack daemons, as messages of their fabric.
+//! Between two rack daemons: what they ask and answer, as bodies and heads of requests between racks
+//! (`rackpool-rrpc`).
 //!
-//! Requests carry a call number that the answer repeats. [`PeerRequest::Allocate`] and
-//! [`PeerRequest::Free`] also carry a sequence number that survives both daemons, so that each is
-//! done exactly once although it may be sent again after a crash.
+//! [`PeerRequest::Allocate`] and [`PeerRequest::Free`] carry a sequence number that survives both
+//! daemons, so that each is done exactly once although it may be sent again after a crash.
 
 use bincode::{Decode, Encode};
-use rackpool_model::{Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
+use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
-/// A message of the fabric.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum PeerMessage {
-    /// Something asked of the receiver.
-    Request {
-        /// Unique among the sender's unanswered requests to this peer.
-        call: u64,
-        /// What is asked.
-        request: PeerRequest,
-    },
-    /// The answer to a request of the receiver.
-    Reply {
-        /// The call it answers.
-        call: u64,
-        /// The answer.
-        reply: PeerReply,
-    },
-}
+use crate::swap::Between;
 
 /// What one daemon asks of another.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -33,13 +16,23 @@ pub enum PeerRequest {
     Lookup {
         /// The page.
         page: PageId,
+        /// The asker's number of the question. Only the answer to its last one counts.
+        question: u64,
+        /// What for: a page that is frozen is leased for reading only.
+        access: Access,
+        /// Whether the asker wants to keep a copy.
+        keep: bool,
     },
-    /// Give the lease back: drain your own operations on the page, forget it, answer.
+    /// Give the lease back that was given over this endpoint: drain your own operations on the page,
+    /// forget it, answer [`PeerReply::Returned`]. Or only the right to write: drain your own writes and
+    /// read on.
     Revoke {
         /// The page.
         page: PageId,
-        /// The epoch the lease was given for.
-        epoch: Epoch,
+        /// The home's number of the lease.
+        lease: u64,
+        /// Whether reads may go on under it.
+        keep_reading: bool,
     },
     /// Compare and swap 8 bytes on the home rack's CPU.
     CompareAndSwap {
@@ -81,6 +74,16 @@ pub enum PeerRequest {
         /// The objects.
         addrs: Vec<GlobalAddr>,
     },
+    /// About a swap. The answer says nothing: whatever is to be said about it is a message of its
+    /// own.
+    Swap(Between),
+    /// The slab header and the object bitmap of a page that stands still because it moves.
+    Contents {
+        /// The page.
+        page: PageId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
 }
 
 /// What a daemon answers to another.
@@ -88,19 +91,28 @@ pub enum PeerRequest {
 pub enum PeerReply {
     /// The page lies here; the asker holds a lease now.
     Location {
+        /// The home's number of the lease, which is good for the endpoint over which it comes.
+        lease: u64,
         /// The frame.
         frame: FrameId,
         /// The page's epoch.
         epoch: Epoch,
         /// What the page is used for, as its slab header says.
         usage: u64,
+        /// Whether the lease is good for writing too.
+        writable: bool,
+        /// The number under which the page is shared: the asker may keep a copy as long as the lease
+        /// is good.
+        sharing: Option<u64>,
     },
     /// The page holds nothing: it was freed or never allocated.
     NotAllocated,
     /// The page's home is elsewhere: ask the metadata server.
     NotHere,
-    /// The lease has been given back.
-    Revoked,
+    /// The page is here and about to move or to leave. Nothing was done: ask again a little later.
+    Busy,
+    /// The lease has been given back, or the right to write: nothing more comes of it.
+    Returned,
     /// The value before the operation.
     Value(u64),
     /// The objects handed out: none when the rack is full.
@@ -109,6 +121,16 @@ pub enum PeerReply {
     Freed {
         /// How many were no objects in use.
         refused: u16,
+        /// Those of pages that have moved away: they are not free.
+        moved: Vec<GlobalAddr>,
+    },
+    /// A message has come.
+    Heard,
+    /// The page stands still. Its bitmap is the data of the answer: a bit for each object, 8 bytes
+    /// at a time, little endian.
+    Contents {
+        /// What the page is used for, as its slab header says.
+        usage: u64,
     },
     /// The request breaks a rule.
     Invalid(String),

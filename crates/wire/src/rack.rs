@@ -2,20 +2,23 @@
 //! rings and the answers in call cells mean. Plain words, no encoding: they are written and read
 //! millions of times a second.
 
-use rackpool_model::{FrameId, GlobalAddr, PageId, PageWord, RackId};
+use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageWord, RackId};
 
 /// Arguments of an entry.
-pub type Arguments = [u64; 6];
+pub type Arguments = [u64; 5];
 /// Values of an answer.
 pub type Values = [u64; 5];
 
 /// What a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackRequest {
-    /// Where is the page? For a page of another rack the daemon takes a location lease first.
+    /// Where is the page? For a page of another rack the daemon takes a location lease first. The
+    /// answer waits while a swap keeps the page from being used in this way.
     Translate {
         /// The page.
         page: PageId,
+        /// What for: a frozen page can be read, and not written to.
+        access: Access,
     },
     /// Put up to `count` free objects into the thread's inbox.
     Refill {
@@ -26,26 +29,26 @@ pub enum RackRequest {
     },
     /// Free what is in the thread's outbox.
     Release,
-    /// Copy bytes of another rack into the thread's data area.
+    /// Copy bytes of another rack into the data ring.
     Read {
         /// From where.
         addr: GlobalAddr,
         /// How many; they must not leave the page.
         len: u64,
-        /// Where in the thread's data area.
+        /// Where in the data ring.
         data: u64,
         /// The batch it belongs to, counted by the thread: when one request of a batch is
         /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
         /// never done out of order.
         batch: u64,
     },
-    /// Copy bytes of the thread's data area to another rack.
+    /// Copy bytes of the data ring to another rack.
     Write {
         /// To where.
         addr: GlobalAddr,
         /// How many; they must not leave the page.
         len: u64,
-        /// Where in the thread's data area.
+        /// Where in the data ring.
         data: u64,
         /// The batch it belongs to, counted by the thread: when one request of a batch is
         /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
@@ -68,6 +71,8 @@ pub enum RackRequest {
         /// What to add.
         delta: u64,
     },
+    /// Answer at once: how long does that take?
+    Ping,
 }
 
 /// What the daemon answers.
@@ -88,6 +93,17 @@ pub enum RackAnswer {
         home: RackId,
         /// What the page is used for, as its slab header says.
         usage: u64,
+    },
+    /// The page lies in another rack, and this rack keeps a copy that can be read.
+    Copied {
+        /// Its home, to write to.
+        home: RackId,
+        /// What the page is used for, as its slab header says.
+        usage: u64,
+        /// Where the copy lies.
+        frame: FrameId,
+        /// Its number: it can be read as long as the frame shows this one.
+        copy: u64,
     },
     /// It is done. The value before for atomics, the number of objects for the others.
     Done(u64),
@@ -118,38 +134,50 @@ pub enum RackAnswer {
     MetadataUnreachable,
     /// The request breaks a rule of this interface.
     Invalid,
+    /// The page was on its way or not where it was said to be, last at this rack, for as long as the
+    /// request waited.
+    PageBusy(RackId),
 }
 
 impl RackRequest {
     /// The request as an entry's code and arguments.
+    #[inline]
     #[must_use]
     pub const fn to_words(self) -> (u8, Arguments) {
         match self {
-            Self::Translate { page } => (1, [page.0 as u64, 0, 0, 0, 0, 0]),
-            Self::Refill { bytes, count } => (2, [bytes, count, 0, 0, 0, 0]),
-            Self::Release => (3, [0; 6]),
-            Self::Read { addr, len, data, batch } => (4, [addr.raw(), len, data, batch, 0, 0]),
-            Self::Write { addr, len, data, batch } => (5, [addr.raw(), len, data, batch, 0, 0]),
-            Self::CompareAndSwap { addr, expected, new } => {
-                (6, [addr.raw(), expected, new, 0, 0, 0])
-            }
-            Self::FetchAndAdd { addr, delta } => (7, [addr.raw(), delta, 0, 0, 0, 0]),
+            Self::Translate { page, access } => (1, [page.0 as u64, access as u64, 0, 0, 0]),
+            Self::Refill { bytes, count } => (2, [bytes, count, 0, 0, 0]),
+            Self::Release => (3, [0; 5]),
+            Self::Read { addr, len, data, batch } => (4, [addr.raw(), len, data, batch, 0]),
+            Self::Write { addr, len, data, batch } => (5, [addr.raw(), len, data, batch, 0]),
+            Self::CompareAndSwap { addr, expected, new } => (6, [addr.raw(), expected, new, 0, 0]),
+            Self::FetchAndAdd { addr, delta } => (7, [addr.raw(), delta, 0, 0, 0]),
+            Self::Ping => (8, [0; 5]),
         }
     }
 
     /// What an entry asks; `None` when it makes no sense.
+    #[inline]
     #[must_use]
     pub fn from_words(code: u8, arguments: Arguments) -> Option<Self> {
         let [first, second, third, fourth, ..] = arguments;
         let addr = GlobalAddr::from_raw(first);
         Some(match code {
-            1 => Self::Translate { page: PageId(u32::try_from(first).ok()?) },
+            1 => {
+                let access = match second {
+                    0 => Access::Read,
+                    1 => Access::Write,
+                    _ => return None,
+                };
+                Self::Translate { page: PageId(u32::try_from(first).ok()?), access }
+            }
             2 => Self::Refill { bytes: first, count: second },
             3 => Self::Release,
             4 => Self::Read { addr, len: second, data: third, batch: fourth },
             5 => Self::Write { addr, len: second, data: third, batch: fourth },
             6 => Self::CompareAndSwap { addr, expected: second, new: third },
             7 => Self::FetchAndAdd { addr, delta: second },
+            8 => Self::Ping,
             _ => return None,
         })
     }
@@ -157,6 +185,7 @@ impl RackRequest {
 
 impl RackAnswer {
     /// The answer as a cell's status and values.
+    #[inline]
     #[must_use]
     pub const fn to_words(self) -> (u32, Values) {
         match self {
@@ -173,10 +202,15 @@ impl RackAnswer {
             }
             Self::MetadataUnreachable => (9, [0; 5]),
             Self::Invalid => (10, [0; 5]),
+            Self::PageBusy(rack) => (11, [rack.0 as u64, 0, 0, 0, 0]),
+            Self::Copied { home, usage, frame, copy } => {
+                (12, [home.0 as u64, usage, frame.0 as u64, copy, 0])
+            }
         }
     }
 
     /// What a cell says; `None` when it makes no sense.
+    #[inline]
     #[must_use]
     pub fn from_words(status: u32, values: Values) -> Option<Self> {
         let rack = || Some(RackId(u16::try_from(values[0]).ok()?));
@@ -202,6 +236,13 @@ impl RackAnswer {
             },
             9 => Self::MetadataUnreachable,
             10 => Self::Invalid,
+            11 => Self::PageBusy(rack()?),
+            12 => Self::Copied {
+                home: rack()?,
+                usage: values[1],
+                frame: FrameId(u32::try_from(values[2]).ok()?),
+                copy: values[3],
+            },
             _ => return None,
         })
     }
@@ -223,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_survive_their_words(status in 0_u32..12, values in any::<Values>()) {
+        fn answers_survive_their_words(status in 0_u32..14, values in any::<Values>()) {
             if let Some(answer) = RackAnswer::from_words(status, values) {
                 let (status, values) = answer.to_words();
                 prop_assert_eq!(RackAnswer::from_words(status, values), Some(answer));

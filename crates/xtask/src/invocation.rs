@@ -42,6 +42,20 @@ impl Invocation {
         Ok(())
     }
 
+    /// Runs it in `root` and returns what it printed; what it has to say goes where ours goes.
+    ///
+    /// # Errors
+    /// When cargo cannot be started, or ends with anything but success.
+    pub(crate) fn output(&self, root: &Path) -> Result<String> {
+        let output = self
+            .command(root)
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("`{self}` did not start"))?;
+        ensure!(output.status.success(), "`{self}` failed: {}", output.status);
+        String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed no text"))
+    }
+
     /// Whether it succeeds; its output is dropped.
     pub(crate) fn succeeds(&self, root: &Path) -> bool {
         let quiet = self.command(root).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -70,7 +84,7 @@ impl fmt::Display for Invocation {
 }
 
 /// `word` as a shell reads it back unchanged.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -1,6 +1,8 @@
 //! `cargo x`: the checks and chores of this workspace. `cargo x ci` is what CI runs.
 
+mod fuzz;
 mod invocation;
+mod lab;
 mod manifest;
 mod runner;
 mod steps;
@@ -20,8 +22,27 @@ usage: cargo x <command>
   fix            let clippy and rustfmt mend what they can
   tidy           what no lint can check: imports, file lengths, markers, named tests
   loom           the models of the lock-free structures
+  fuzz <target> [seconds]
+                 fuzzes a target under libFuzzer (needs cargo-fuzz)
+  fuzz --builtin <target> [seconds] [seed]
+                 the same without libFuzzer: mutations of the corpus, not led by coverage
+  kill-steps [rounds] [seed]
+                 kills clients and daemons at chosen instructions; 10000 rounds take minutes
+  swap-rounds [rounds] [seed]
+                 pages swap while anyone is killed or stopped at chosen steps
+  lab            boots two racks, with soft-RoCE between them, and tries everything in them
+  lab step NAME ...
+                 the same with some of the steps in deploy/lab/steps
+  lab run LINE [LINE]
+                 boots them and runs a line of bash in both, or one in each
+  lab script FILE [arguments]
+                 the same with a script (deploy/lab/README.md)
+  sim [--seed N | --from N --count C] [--minutes M]
+                 racks, clients and the metadata server in simulated faults: one seed,
+                 a range of them, or as many new ones as run in a minute or M
   bench [names]  the benchmarks whose names contain one of the given ones
-                 (what follows -- is passed on to the benchmark program)
+                 (what follows -- is passed on to the benchmark program);
+                 `peers` also builds what rackpool is held against
 ";
 
 fn main() -> ExitCode {
@@ -42,7 +63,8 @@ fn run(arguments: &[String]) -> Result<bool> {
         Some((command, rest)) => (command.as_str(), rest),
         None => ("help", [].as_slice()),
     };
-    if command != "bench" && !rest.is_empty() {
+    let takes_any = ["bench", "fuzz", "kill-steps", "lab", "sim", "swap-rounds"].contains(&command);
+    if !takes_any && !rest.is_empty() {
         bail!("`cargo x {command}` takes no arguments, but got: {}", rest.join(" "));
     }
     let root = workspace_root()?;
@@ -51,6 +73,12 @@ fn run(arguments: &[String]) -> Result<bool> {
         "fix" => steps::fix(),
         "tidy" => vec![steps::tidy()],
         "loom" => vec![steps::loom(&root)?],
+        "fuzz" => vec![fuzz::step(&root, rest)?],
+        "kill-steps" => vec![steps::campaign("kill-steps", rest)?],
+        "swap-rounds" => vec![steps::campaign("swap-rounds", rest)?],
+        "lab" if rest.is_empty() => vec![steps::lab()],
+        "lab" => return lab::by_hand(&root, rest).map(|()| true),
+        "sim" => vec![steps::sim(rest)],
         "bench" => steps::bench(rest),
         "help" | "-h" | "--help" => {
             print!("{USAGE}");

@@ -3,9 +3,10 @@
 use std::env;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::invocation::Invocation;
+use crate::lab;
 use crate::runner::{Step, Work};
 use crate::tidy;
 use crate::tree::{Member, Tree};
@@ -27,15 +28,18 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             "test",
             vec![
                 cargo("build --locked --workspace --exclude rackpool-xtask --bins"),
-                cargo("test --locked --workspace").env("RUST_BACKTRACE", "1"),
+                cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1"),
             ],
         ),
+        // The same ones each time: seeds that nobody has seen yet are for campaigns.
+        sim(&["--seed".into(), "0".into(), "--minutes".into(), "1".into()]),
         loom(root)?,
         Step::run(
             "doc",
             vec![cargo("doc --locked --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")],
         ),
         deny(root),
+        lab(),
     ])
 }
 
@@ -52,6 +56,11 @@ pub(crate) fn fix() -> Vec<Step> {
 /// The checks of the `tidy` module.
 pub(crate) fn tidy() -> Step {
     Step { name: "tidy", repeat: "cargo x tidy".into(), work: Work::Check(tidy::check) }
+}
+
+/// Two racks as guests of this computer.
+pub(crate) fn lab() -> Step {
+    Step { name: "lab", repeat: "cargo x lab".into(), work: Work::Check(lab::check) }
 }
 
 /// Every `tests/loom*.rs` of the workspace, with the atomics of `rackpool-sync` replaced by loom's.
@@ -88,7 +97,12 @@ fn loom_call(packages: &[String]) -> Invocation {
 }
 
 fn deny(root: &Path) -> Step {
-    let mut step = Step::run("deny", vec![Invocation::cargo("deny check bans licenses sources")]);
+    let own = Invocation::cargo("deny check bans licenses sources");
+    let peers = Invocation::cargo("deny --manifest-path").with(PEERS_MANIFEST);
+    let peers = ["--config", "deny.toml", "check", "bans", "licenses", "sources"]
+        .into_iter()
+        .fold(peers, Invocation::with);
+    let mut step = Step::run("deny", vec![own, peers]);
     if !Invocation::cargo("deny --version").succeeds(root) {
         step.work = Work::Skip(
             "cargo-deny is not installed, so licences and bans were NOT checked \
@@ -97,6 +111,24 @@ fn deny(root: &Path) -> Step {
         );
     }
     step
+}
+
+/// A campaign of the tests, in their profile: `kill-steps` kills clients and daemons at chosen
+/// instructions, `swap-rounds` anyone at chosen steps of a swap.
+pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
+    let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
+    ensure!(arguments.len() <= 2 && are_numbers, "usage: cargo x {name} [rounds] [seed]");
+    let cargo = Invocation::cargo;
+    let run = cargo(&format!("run --quiet -p rackpool-tests --bin rackpool-{name} --"));
+    let run = arguments.iter().fold(run, |run, number| run.with(number));
+    let build = cargo("build --workspace --exclude rackpool-xtask --bins");
+    Ok(Step::run(name, vec![build, run]))
+}
+
+/// The simulator, which checks its arguments itself.
+pub(crate) fn sim(arguments: &[String]) -> Step {
+    let run = Invocation::cargo("run --quiet --release -p rackpool-sim --");
+    Step::run("sim", vec![arguments.iter().fold(run, |run, argument| run.with(argument))])
 }
 
 /// The benchmarks whose names contain one of the names in `arguments` (all, when there is none);
@@ -117,10 +149,27 @@ pub(crate) fn bench(arguments: &[String]) -> Vec<Step> {
     }
     let run = options.iter().fold(run, |run, option| run.with(option));
     // The benchmarks start the daemon and the metadata server.
-    vec![Step::run(
-        "bench",
-        vec![cargo("build --release --workspace --exclude rackpool-xtask --bins"), run],
-    )]
+    let mut calls = vec![cargo("build --release --workspace --exclude rackpool-xtask --bins")];
+    if names.is_empty() || names.iter().any(|name| name == PEERS) {
+        calls.push(peers());
+    }
+    calls.push(run);
+    vec![Step::run("bench", calls)]
+}
+
+/// The benchmarks that hold rackpool against other systems, which nothing else builds.
+const PEERS: &str = "peers";
+const PEERS_MANIFEST: &str = "benches/peers/Cargo.toml";
+
+fn peers() -> Invocation {
+    Invocation::cargo("build --locked --release --manifest-path")
+        .with(PEERS_MANIFEST)
+        .with("--target-dir")
+        .with(format!("{}/{PEERS}", target_dir()))
+}
+
+fn target_dir() -> String {
+    env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())
 }
 
 #[cfg(test)]
@@ -136,12 +185,34 @@ mod tests {
     fn bench_passes_names_as_one_filter_and_options_unchanged() {
         let build = "cargo build --release --workspace --exclude rackpool-xtask --bins && ";
         let bench = "cargo bench -p rackpool-benches --benches";
-        assert_eq!(bench_line(&[]), format!("{build}{bench}"));
         assert_eq!(bench_line(&["local"]), format!("{build}{bench} -- local"));
+        let peers = format!(
+            "cargo build --locked --release --manifest-path benches/peers/Cargo.toml \
+             --target-dir {}/peers && ",
+            target_dir()
+        );
+        assert_eq!(bench_line(&[]), format!("{build}{peers}{bench}"));
+        assert_eq!(bench_line(&["peers"]), format!("{build}{peers}{bench} -- peers"));
         assert_eq!(
             bench_line(&["local", "swap", "--", "--quick"]),
             format!("{build}{bench} -- 'local|swap' --quick")
         );
+    }
+
+    #[test]
+    fn campaigns_take_numbers_only() {
+        let step = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            campaign("kill-steps", &arguments).map(|step| step.repeat)
+        };
+        assert!(step(&["many"]).is_err() && step(&["1", "2", "3"]).is_err());
+        assert!(step(&["500", "7"]).unwrap().ends_with("--bin rackpool-kill-steps -- 500 7"));
+    }
+
+    #[test]
+    fn sim_passes_its_arguments_on() {
+        let step = sim(&["--seed".into(), "7".into()]);
+        assert_eq!(step.repeat, "cargo run --quiet --release -p rackpool-sim -- --seed 7");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rackpool_model::ClientId;
-use rackpool_ring::client_file::{ClientFile, MAX_THREADS, Route};
+use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry};
 use rackpool_shm::{Mapping, file};
@@ -118,20 +118,16 @@ async fn admit(
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
     let kept = bell.try_clone().map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
-    let (client, file, mapped) = match resume {
+    let (client, mapped) = match resume {
         Some(Resume { client, memory }) => {
             let path = control.rack.directory.client(client);
             let known = memory == control.rack.geometry.memory
                 && owner_of(&path) == Some(owner)
                 && control.claim_orphan(client);
-            match known.then(|| file::open(&path)) {
-                Some(Ok(Some(file))) => (client, file, None),
-                Some(Err(error)) => {
-                    watch_orphan(control, client, owner);
-                    return Err(invalid(error.into()));
-                }
-                _ => return Err(ControlRefusal::UnknownClient),
+            if !known {
+                return Err(ControlRefusal::UnknownClient);
             }
+            (client, None)
         }
         None => {
             if threads == 0 || threads > MAX_THREADS {
@@ -139,8 +135,18 @@ async fn admit(
                 return Err(ControlRefusal::Invalid(text));
             }
             let client = control.next_client();
-            let (file, mapped) = create(control, client, threads, owner).map_err(invalid)?;
-            (client, file, Some(mapped))
+            (client, Some(create(control, client, threads, owner).map_err(invalid)?))
+        }
+    };
+    let file = match descriptor_for(control, client) {
+        Ok(file) => file,
+        Err(error) => {
+            match mapped {
+                // Nothing was ever noted there.
+                Some(_) => drop(std::fs::remove_file(control.rack.directory.client(client))),
+                None => watch_orphan(control, client, owner),
+            }
+            return Err(invalid(error));
         }
     };
     let (admitted, served) = oneshot::channel();
@@ -157,14 +163,12 @@ fn create(
     client: ClientId,
     threads: u16,
     (pid, started): (u64, u64),
-) -> anyhow::Result<(std::fs::File, Arc<ClientFile>)> {
+) -> anyhow::Result<Arc<ClientFile>> {
     let path = control.rack.directory.client(client);
     let bytes = ClientFile::bytes(threads);
     let file = file::create(&path, bytes)?;
     let mapped = ClientFile::new(Mapping::new(&file, bytes)?, threads)?;
-    for route in [Route::Rack, Route::Remote] {
-        mapped.ring(route)?.format();
-    }
+    control.placement.bind_memory("a client's file", mapped.memory())?;
     let block = mapped.superblock()?;
     block.set_owner(pid, started);
     block.format(&Geometry {
@@ -173,7 +177,17 @@ fn create(
         threads: u32::from(threads),
         ..control.rack.geometry
     });
-    Ok((file, Arc::new(mapped)))
+    Ok(Arc::new(mapped))
+}
+
+/// A descriptor of a client's file to give away: the file is held for as long as the client has it,
+/// or what it has mapped with it, and not by this daemon. An open that failed or that this daemon
+/// does not survive is told by that from one whose client lives and may come back.
+fn descriptor_for(control: &Control, client: ClientId) -> anyhow::Result<std::fs::File> {
+    let path = control.rack.directory.client(client);
+    let file = file::open(&path)?.context("the client's file is gone")?;
+    file::hold(&file, &path)?;
+    Ok(file)
 }
 
 /// Passes the descriptors and serves the client until it goes.
@@ -234,7 +248,17 @@ async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
         ControlRequest::PutRoot { name, expected, new } => {
             MetadataRequest::PutRoot { name, expected, new }
         }
-        ControlRequest::RackStatus => return ControlReply::RackStatus(status(control)),
+        ControlRequest::RackStatus => return ControlReply::RackStatus(Box::new(status(control))),
+        ControlRequest::PageHistory { page } => {
+            let (answer, told) = oneshot::channel();
+            control.plane.tell(Command::PageHistory { page, answer });
+            return told.await.map_or_else(|_| stopping(), ControlReply::PageHistory);
+        }
+        ControlRequest::TopPages { limit } => {
+            let (answer, told) = oneshot::channel();
+            control.plane.tell(Command::TopPages { limit, answer });
+            return told.await.map_or_else(|_| stopping(), ControlReply::TopPages);
+        }
         ControlRequest::Hello { .. } => {
             return ControlReply::Refused(ControlRefusal::Invalid("hello comes first".into()));
         }
@@ -248,6 +272,12 @@ async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
     }
 }
 
+/// The data plane has ended.
+fn stopping() -> ControlReply {
+    let text = "the daemon is about to stop: try again";
+    ControlReply::Refused(ControlRefusal::Invalid(text.into()))
+}
+
 fn status(control: &Control) -> RackStatus {
     let figures = &control.figures;
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -255,12 +285,29 @@ fn status(control: &Control) -> RackStatus {
         pid: std::process::id(),
         frames: control.rack.geometry.frames,
         free_frames: narrow(get(&figures.free_frames)),
+        other_frames: get(&figures.other_frames),
+        other_free_frames: get(&figures.other_free_frames),
         allocated_bytes: get(&figures.allocated_bytes),
         clients: narrow(get(&figures.clients)),
         metadata_bytes_per_frame: MetadataLayout::BYTES_PER_FRAME,
         remote_operations: get(&figures.remote_operations),
+        local_accesses: get(&figures.local_accesses),
+        remote_times: figures.remote_times.micros(),
         requests: get(&figures.requests),
         sleeps: get(&figures.sleeps),
+        pure_requests: get(&figures.pure_requests),
+        then_one_sided_requests: get(&figures.then_one_sided_requests),
+        zero_copy_requests: get(&figures.zero_copy_requests),
+        posted: get(&figures.posted),
+        doorbells: get(&figures.doorbells),
+        swaps: figures.swaps.status(),
+        sharing: figures.sharing.status(),
+        device_requests: get(&figures.device_requests),
+        device_doorbells: get(&figures.device_doorbells),
+        device_completions: get(&figures.device_completions),
+        thresholds: figures.thresholds(),
         fabric: control.fabric.clone(),
+        memory: control.rack.memory.clone(),
+        placement: format!("{}; {}", control.placement, control.priority),
     }
 }

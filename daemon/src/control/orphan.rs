@@ -1,5 +1,5 @@
 //! Clients whose connection has ended but whose process may live: they use their memory and may
-//! come back, until their process ends.
+//! come back, until their process ends or no longer has their file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,13 +35,15 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64
     tokio::spawn(async move {
         let (pid, started) = owner;
         let deadline = tokio::time::Instant::now() + UNSEEN;
-        let block = map_block(&control.rack.directory.client(client));
+        let path = control.rack.directory.client(client);
+        let block = map_block(&path);
         let has_closed = || {
             let block = block.as_ref().and_then(|block| block.view::<Superblock>(0).ok());
             block.is_some_and(Superblock::is_closed)
         };
         let may_live = || match pid {
-            _ if has_closed() => false,
+            // A process that has not got the file, or no more, can't come back with it.
+            _ if has_closed() || !file::is_held(&path) => false,
             0 => tokio::time::Instant::now() < deadline,
             pid => process::is_alive(pid, started),
         };

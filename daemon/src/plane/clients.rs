@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use rackpool_fabric::RegionId;
 use rackpool_model::{ClientId, GlobalAddr};
-use rackpool_ring::call::Answer;
-use rackpool_ring::client_file::{ClientFile, ThreadSlot};
+use rackpool_ring::call::{Answer, CallCell};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
+use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::objects;
 use rackpool_shm::access::AccessSlot;
-use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rackpool_sync::futex;
 use rackpool_wire::rack::RackAnswer;
 
@@ -35,16 +37,54 @@ pub(crate) struct Client {
     pub(crate) returning: usize,
     /// For each thread the last batch of which a part was not done.
     pub(crate) refused: BTreeMap<u16, u64>,
+    /// For each thread and cell the number of the call that waits for an answer; 0 for none.
+    open: Vec<[u32; CELLS_PER_THREAD]>,
 }
 
 /// All of them, in a fixed order.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(pub(crate) BTreeMap<ClientId, Client>);
+pub(crate) struct Clients {
+    pub(crate) all: BTreeMap<ClientId, Client>,
+    /// Answered since sleepers were last roused.
+    answered: Vec<Caller>,
+}
 
 impl Client {
+    pub(crate) fn new(file: Arc<ClientFile>, region: RegionId, doorbell: Option<OwnedFd>) -> Self {
+        Self {
+            file,
+            region,
+            doorbell,
+            gone: false,
+            returning: 0,
+            refused: BTreeMap::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Whether requests are taken from it now.
+    pub(crate) const fn is_served(&self) -> bool {
+        !self.gone && self.doorbell.is_some()
+    }
+
+    fn cell(&self, caller: Caller) -> Option<&CallCell> {
+        self.file.cells(caller.thread).ok()?.get(usize::from(caller.cell))
+    }
+
+    fn open(&mut self, caller: Caller) -> Option<&mut u32> {
+        self.open.get_mut(usize::from(caller.thread))?.get_mut(usize::from(caller.cell))
+    }
+
     /// A thread's slot; `None` for a number the file has no room for.
     pub(crate) fn thread(&self, thread: u16) -> Option<&ThreadSlot> {
         self.file.thread(thread).ok()
+    }
+
+    /// How many thread slots, from the first on, have asked something. A thread that uses pages of
+    /// the rack has asked where they are; after a restart of the daemon it is known with its next
+    /// request.
+    pub(crate) fn used_threads(&self) -> u16 {
+        u16::try_from(self.open.len()).unwrap_or(u16::MAX)
     }
 
     /// All thread slots.
@@ -53,46 +93,93 @@ impl Client {
     }
 }
 
-/// Every place of a thread slot where an object can stand.
-pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
+/// Every place of a thread slot's arrays where an object can stand.
+pub(crate) fn array_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
     slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten())
+}
+
+/// Every place of a thread slot where an object can stand that goes back when the client has gone.
+pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
+    array_cells(slot).chain(slot.drafts.iter().filter_map(DraftRecord::noted))
+}
+
+/// The same, and the draft records of which it is not decided what goes back.
+pub(crate) fn struck_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
+    array_cells(slot).chain(slot.drafts.iter().filter_map(DraftRecord::struck))
 }
 
 /// Strikes objects out of a thread slot.
 pub(crate) fn strike(slot: &ThreadSlot, struck: impl Fn(GlobalAddr) -> bool) {
-    for cell in object_cells(slot) {
-        let found = cell.load(Ordering::Relaxed);
-        if found != 0 && struck(GlobalAddr::from_raw(found)) {
-            cell.store(0, Ordering::Release);
-        }
-    }
+    objects::strike(struck_cells(slot), |found| struck(GlobalAddr::from_raw(found)));
 }
 
 impl Clients {
-    /// Delivers an answer, if somebody still waits for it.
-    pub(crate) fn finish(&self, caller: Caller, answer: RackAnswer) {
-        let Some(client) = self.0.get(&caller.client).filter(|client| !client.gone) else { return };
-        let Ok(cells) = client.file.cells(caller.thread) else { return };
-        let Some(cell) = cells.get(usize::from(caller.cell)) else { return };
+    fn served(&mut self, caller: Caller) -> Option<&mut Client> {
+        self.all.get_mut(&caller.client).filter(|client| !client.gone)
+    }
+
+    /// A call has come. `false` when its client has no such thread or cell, or when the cell waits
+    /// for an answer already: so a client never has more open than it has cells.
+    pub(crate) fn begin(&mut self, caller: Caller) -> bool {
+        let Some(client) = self.served(caller) else { return false };
+        let threads = usize::from(client.file.threads());
+        let thread = usize::from(caller.thread);
+        if thread >= threads {
+            return false;
+        }
+        if thread >= client.open.len() {
+            client.open.resize(thread + 1, [0; CELLS_PER_THREAD]);
+        }
+        match client.open(caller) {
+            Some(open) if *open == 0 && caller.call != 0 => {
+                *open = caller.call;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Delivers an answer, once; [`Self::rouse`] has to follow.
+    pub(crate) fn finish(&mut self, caller: Caller, answer: RackAnswer) {
+        let Some(client) = self.served(caller) else { return };
+        match client.open(caller) {
+            Some(open) if *open == caller.call => *open = 0,
+            _ => return,
+        }
+        let Some(cell) = client.cell(caller) else { return };
         let (status, values) = answer.to_words();
-        if cell.finish(caller.call, &Answer { status, values }) {
-            futex::wake_all(cell.sleep_word().0);
+        cell.finish(caller.call, &Answer { status, values });
+        self.answered.push(caller);
+    }
+
+    /// Wakes those who sleep and have an answer now.
+    pub(crate) fn rouse(&mut self) {
+        if self.answered.is_empty() {
+            return;
+        }
+        // SYNC: pairs with the fence in `CallCell::will_sleep`: the sleeper is seen here, or the
+        // answer there.
+        fence(Ordering::SeqCst);
+        for caller in self.answered.drain(..) {
+            let cell = self.all.get(&caller.client).and_then(|client| client.cell(caller));
+            if let Some(cell) = cell.filter(|cell| cell.rouse()) {
+                futex::wake_all(cell.sleep_word());
+            }
         }
     }
 
     /// Whether the caller still waits.
     pub(crate) fn is_waiting(&self, caller: Caller) -> bool {
-        self.0
-            .get(&caller.client)
-            .filter(|client| !client.gone)
-            .and_then(|client| client.file.cells(caller.thread).ok())
-            .and_then(|cells| cells.get(usize::from(caller.cell)))
-            .is_some_and(|cell| cell.is_waiting_for(caller.call))
+        let client = self.all.get(&caller.client).filter(|client| !client.gone);
+        let open = client
+            .and_then(|client| client.open.get(usize::from(caller.thread)))
+            .and_then(|cells| cells.get(usize::from(caller.cell)));
+        caller.call != 0 && open.is_some_and(|open| *open == caller.call)
     }
 
     /// The access slots of everyone who may be using a frame.
     pub(crate) fn access_slots(&self) -> impl Iterator<Item = &AccessSlot> {
-        self.0
+        self.all
             .values()
             .filter(|client| !client.gone)
             .flat_map(|client| client.threads().map(|slot| &slot.access))

@@ -1,13 +1,22 @@
 //! What the control plane and the data plane tell each other.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rackpool_fabric::DeviceFigures;
+use rackpool_metrics::Histogram;
 use rackpool_model::{ClientId, PageId, RackId};
 use rackpool_ring::client_file::ClientFile;
+use rackpool_rrpc::Thresholds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::history::{PageHeat, PageHistory};
 use rackpool_wire::metadata::Member;
+use rackpool_wire::swap::{FromServer, ToServer};
 use tokio::sync::oneshot;
+
+use super::share::ShareFigures;
+use super::swap::SwapFigures;
 
 /// From the control plane.
 #[derive(Debug)]
@@ -28,6 +37,12 @@ pub(crate) enum Command {
     Members(Vec<Member>),
     /// What the metadata server says of a page.
     Located { page: PageId, home: Located },
+    /// What the metadata server says about a swap.
+    ServerSent(FromServer),
+    /// What is known of a page?
+    PageHistory { page: PageId, answer: oneshot::Sender<PageHistory> },
+    /// Which pages are the hottest?
+    TopPages { limit: u16, answer: oneshot::Sender<Vec<PageHeat>> },
     /// The daemon shall end.
     Stop,
 }
@@ -50,17 +65,78 @@ pub(crate) enum Notice {
     Locate(PageId),
     /// Everything of the client has been taken back: its file can go.
     Reclaimed(ClientId),
+    /// Tell the metadata server this about a swap. It may get lost.
+    TellServer(ToServer),
 }
 
 /// Counts for people, written by the data plane.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) free_frames: AtomicU64,
+    /// Of the other racks that can be reached: all frames, and free ones.
+    pub(crate) other_frames: AtomicU64,
+    pub(crate) other_free_frames: AtomicU64,
     pub(crate) allocated_bytes: AtomicU64,
     pub(crate) clients: AtomicU64,
     pub(crate) remote_operations: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) sleeps: AtomicU64,
+    /// Requests to other racks that were answered, by how their data travelled.
+    pub(crate) pure_requests: AtomicU64,
+    pub(crate) then_one_sided_requests: AtomicU64,
+    pub(crate) zero_copy_requests: AtomicU64,
+    /// One-sided operations posted, and the lists in which they were.
+    pub(crate) posted: AtomicU64,
+    pub(crate) doorbells: AtomicU64,
+    /// Accesses in the rack that clients have noted, each for as many as it stands for.
+    pub(crate) local_accesses: AtomicU64,
+    /// How long one-sided operations of clients took, of a sample.
+    pub(crate) remote_times: Histogram,
+    pub(crate) swaps: SwapFigures,
+    pub(crate) sharing: ShareFigures,
+    /// What the fabric asked of its device.
+    pub(crate) device_requests: AtomicU64,
+    pub(crate) device_doorbells: AtomicU64,
+    pub(crate) device_completions: AtomicU64,
+    /// For each rack this one is connected to.
+    thresholds: Mutex<BTreeMap<RackId, Thresholds>>,
+}
+
+impl Figures {
+    /// What has been asked of other racks so far.
+    pub(crate) fn set_requests(&self, figures: &rackpool_rrpc::Figures) {
+        set(&self.pure_requests, figures.pure);
+        set(&self.then_one_sided_requests, figures.then_one_sided);
+        set(&self.zero_copy_requests, figures.zero_copy);
+        set(&self.posted, figures.operations);
+        set(&self.doorbells, figures.doorbells);
+    }
+
+    /// What has been asked of the fabric's device so far.
+    pub(crate) fn set_device(&self, figures: DeviceFigures) {
+        set(&self.device_requests, figures.requests);
+        set(&self.device_doorbells, figures.doorbells);
+        set(&self.device_completions, figures.completions);
+    }
+
+    /// How requests to a rack are done from now on.
+    pub(crate) fn note_thresholds(&self, rack: RackId, thresholds: Thresholds) {
+        self.all_thresholds().insert(rack, thresholds);
+    }
+
+    /// There is no connection to the rack any more.
+    pub(crate) fn forget_thresholds(&self, rack: RackId) {
+        self.all_thresholds().remove(&rack);
+    }
+
+    /// For each connected rack, for people.
+    pub(crate) fn thresholds(&self) -> Vec<(RackId, String)> {
+        self.all_thresholds().iter().map(|(rack, t)| (*rack, t.to_string())).collect()
+    }
+
+    fn all_thresholds(&self) -> MutexGuard<'_, BTreeMap<RackId, Thresholds>> {
+        self.thresholds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Sets a figure.

@@ -7,6 +7,7 @@
 
 mod asked;
 mod homeless;
+mod moved;
 mod served;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +49,23 @@ struct Active {
 #[derive(Debug, Default)]
 struct Line {
     active: Option<Active>,
+    /// Objects that the other rack did not take back because their pages have moved away.
+    moved: Option<moved::Moved>,
     waiting: VecDeque<Job>,
+}
+
+impl Line {
+    /// Whether its record holds nothing.
+    const fn is_idle(&self) -> bool {
+        self.active.is_none() && self.moved.is_none()
+    }
+
+    /// Whether those who wait for it have waited long enough.
+    fn is_overdue(&self, now: Instant) -> bool {
+        let active = self.active.as_ref().map(|active| active.deadline);
+        let moved = self.moved.as_ref().map(moved::Moved::deadline);
+        active.or(moved).is_some_and(|deadline| now >= deadline)
+    }
 }
 
 /// A client's request to free, part of which is done by other racks.
@@ -72,7 +89,7 @@ pub(super) struct Exchanges {
 
 impl Exchanges {
     pub(super) fn has_deadlines(&self) -> bool {
-        self.lines.values().any(|line| line.active.is_some()) || self.homeless.has_deadlines()
+        self.lines.values().any(|line| !line.is_idle()) || self.homeless.has_deadlines()
     }
 
     /// A request to free begins.
@@ -123,7 +140,7 @@ impl DataPlane {
     /// A job has ended, so many of its objects not having been in use.
     fn job_ended(&mut self, client: Option<(ClientId, u16)>, release: Option<u64>, refused: u64) {
         if let Some((id, _)) = client {
-            if let Some(client) = self.clients.0.get_mut(&id) {
+            if let Some(client) = self.clients.all.get_mut(&id) {
                 client.returning = client.returning.saturating_sub(1);
             }
             self.forget_if_returned(id);
@@ -169,19 +186,37 @@ impl DataPlane {
         }
     }
 
-    fn out_of_memory(&self) -> RackAnswer {
+    /// The figures of the other racks that can be reached.
+    pub(super) fn others(&self) -> Others {
         let own = self.rack.geometry.rack;
-        let others = || self.members.iter().filter(|m| m.alive && m.rack != own);
-        let rack_frames = self.rack.geometry.frames;
-        let rack_free = self.slab.free_frames();
+        let mut others = Others::default();
+        for member in self.members.iter().filter(|m| m.alive && m.rack != own) {
+            others.racks = others.racks.saturating_add(1);
+            others.frames += u64::from(member.pages.count);
+            others.free += u64::from(member.free_frames);
+        }
+        others
+    }
+
+    fn out_of_memory(&self) -> RackAnswer {
+        let (rack_frames, rack_free) = (self.rack.geometry.frames, self.slab.free_frames());
+        let others = self.others();
         RackAnswer::OutOfMemory {
             rack_frames,
             rack_free,
-            racks: 1 + u32::try_from(others().count()).unwrap_or(u32::MAX - 1),
-            pool_frames: u64::from(rack_frames)
-                + others().map(|m| u64::from(m.pages.count)).sum::<u64>(),
-            pool_free: u64::from(rack_free)
-                + others().map(|m| u64::from(m.free_frames)).sum::<u64>(),
+            racks: others.racks.saturating_add(1),
+            pool_frames: u64::from(rack_frames) + others.frames,
+            pool_free: u64::from(rack_free) + others.free,
         }
     }
+}
+
+/// Figures of the other racks that can be reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Others {
+    racks: u32,
+    /// Frames of their memory.
+    pub(super) frames: u64,
+    /// Those that hold no page.
+    pub(super) free: u64,
 }

@@ -3,67 +3,120 @@
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{GlobalAddr, PageState};
+use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
+use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
+use rackpool_rrpc::AskId;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
 use super::requests::LEAVING_PATIENCE;
+use super::swap::Work;
 
 /// Another rack's allocation that waits for a page to become free.
 #[derive(Debug)]
 pub(super) struct StarvedPeer {
-    endpoint: EndpointId,
-    call: u64,
+    ask: AskId,
     request: PeerRequest,
     deadline: Instant,
 }
 
 /// An operation on 8 bytes of this rack.
 #[derive(Clone, Copy, Debug)]
-enum Atomic {
+pub(super) enum Atomic {
     CompareAndSwap { expected: u64, new: u64 },
     FetchAndAdd { delta: u64 },
 }
 
 impl DataPlane {
-    pub(super) fn serve_peer(
-        &mut self,
-        endpoint: EndpointId,
-        call: u64,
-        request: PeerRequest,
-    ) -> anyhow::Result<()> {
+    pub(super) fn serve_peer(&mut self, ask: AskId, request: PeerRequest) -> anyhow::Result<()> {
         if let PeerRequest::Allocate { rack, .. } | PeerRequest::Free { rack, .. } = &request
-            && !self.peers.belongs_to(endpoint, *rack)
+            && !self.peers.belongs_to(ask.endpoint, *rack)
         {
             let text = "an exchange in the name of another rack".into();
-            return self.reply(endpoint, call, PeerReply::Invalid(text));
+            return self.reply(ask, &PeerReply::Invalid(text));
         }
         let reply = match request {
-            PeerRequest::Lookup { page } => match self.slab.lookup(page) {
-                Some((frame, word, usage)) if word.is_readable() => {
-                    self.leaving.lease(page, endpoint);
-                    PeerReply::Location { frame, epoch: word.epoch(), usage }
+            PeerRequest::Lookup { page, access, keep, .. } => {
+                if keep {
+                    self.share_if_possible(page)?;
                 }
-                Some(_) => PeerReply::NotAllocated,
-                None => PeerReply::NotHere,
-            },
-            PeerRequest::Revoke { page, .. } => return self.revoke(page, endpoint, call),
+                match self.serve_lookup(page, access, keep, ask.endpoint)? {
+                    PeerReply::Busy if self.slab.is_moving(page) => {
+                        self.wait_for_swap(page, Work::Serve(ask, request));
+                        return Ok(());
+                    }
+                    reply => reply,
+                }
+            }
+            PeerRequest::Revoke { page, lease, keep_reading } => {
+                let users = if keep_reading { Users::Writers } else { Users::Everyone };
+                return self.revoked(page, LeaseId(lease), users, ask);
+            }
             PeerRequest::CompareAndSwap { addr, expected, new } => {
-                self.atomic(addr, Atomic::CompareAndSwap { expected, new })
+                self.serve_atomic(addr, Atomic::CompareAndSwap { expected, new })
             }
             PeerRequest::FetchAndAdd { addr, delta } => {
-                self.atomic(addr, Atomic::FetchAndAdd { delta })
+                self.serve_atomic(addr, Atomic::FetchAndAdd { delta })
             }
             PeerRequest::Allocate { .. } => {
                 let deadline = Instant::now() + LEAVING_PATIENCE;
-                return self.allocate_for(StarvedPeer { endpoint, call, request, deadline });
+                return self.allocate_for(StarvedPeer { ask, request, deadline });
             }
-            PeerRequest::Free { rack, memory, sequence, addrs } => {
-                self.serve_free(rack, memory, sequence, &addrs)?
+            PeerRequest::Free { rack, memory, sequence, ref addrs } => {
+                match self.serve_free(rack, memory, sequence, addrs)? {
+                    Ok(reply) => reply,
+                    Err(page) => {
+                        self.wait_for_swap(page, Work::Serve(ask, request));
+                        return Ok(());
+                    }
+                }
             }
+            PeerRequest::Swap(between) => return self.serve_swap(ask, between),
+            PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
         };
-        self.reply(endpoint, call, reply)
+        self.reply(ask, &reply)
+    }
+
+    /// Gives a lease to a rack that is known at the other end: of a live page for writing, of a frozen
+    /// one for reading, of a shared one for a copy if one is to be kept.
+    fn serve_lookup(
+        &mut self,
+        page: PageId,
+        access: Access,
+        keep: bool,
+        endpoint: EndpointId,
+    ) -> anyhow::Result<PeerReply> {
+        let (frame, word, usage) = match self.usable(page, access) {
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
+        };
+        let most = self.most_of(page, word, keep);
+        let Some((LeaseId(lease), kind)) = self.grant(page, endpoint, most) else {
+            return Ok(PeerReply::Busy);
+        };
+        let sharing = match kind {
+            LeaseKind::Share(sharing) => {
+                self.copy_leased(page)?;
+                Some(sharing.0)
+            }
+            LeaseKind::Read | LeaseKind::Write => None,
+        };
+        let (epoch, writable) = (word.epoch(), kind == LeaseKind::Write);
+        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, sharing })
+    }
+
+    /// A page that other racks may use now like that, or what they are told. A page that leaves may
+    /// have moved: whether it is gone or elsewhere shows when its frame is free.
+    fn usable(&self, page: PageId, access: Access) -> Result<(FrameId, PageWord, u64), PeerReply> {
+        let away = || if self.slab.is_moving(page) { PeerReply::Busy } else { PeerReply::NotHere };
+        let found = self.slab.lookup(page).ok_or_else(away)?;
+        match found.1.state() {
+            Some(PageState::Live) => Ok(found),
+            Some(PageState::Frozen | PageState::Shared) if access == Access::Read => Ok(found),
+            Some(PageState::Free) | None => Err(PeerReply::NotAllocated),
+            Some(_) => Err(PeerReply::Busy),
+        }
     }
 
     /// Allocates for another rack, at once or when pages have left.
@@ -73,7 +126,7 @@ impl DataPlane {
         };
         let at_last = Instant::now() > starved.deadline;
         match self.serve_allocate(rack, memory, sequence, bytes, count, at_last)? {
-            Some(reply) => self.reply(starved.endpoint, starved.call, reply),
+            Some(reply) => self.reply(starved.ask, &reply),
             None => {
                 self.starved_peers.push(starved);
                 Ok(())
@@ -89,15 +142,33 @@ impl DataPlane {
         Ok(())
     }
 
+    /// For another rack. A page that is shared will not be any more soon: who is refused comes again, a
+    /// client by looking the page up for writing, a daemon by asking the same once more.
+    fn serve_atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
+        let reply = self.atomic(addr, atomic);
+        if reply == PeerReply::Busy
+            && let Some(page) = addr.page(self.rack.geometry.page_size)
+        {
+            self.sharing.need(page);
+        }
+        reply
+    }
+
     /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't
-    /// be taken away meanwhile: only this thread does that.
-    fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
+    /// be frozen or taken away meanwhile: only this thread does that. So it is done in a page that
+    /// is live, before anybody copies it, or not at all.
+    pub(super) fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
         let page_size = self.rack.geometry.page_size;
         let Some(page) = addr.page(page_size) else { return PeerReply::NotAllocated };
-        let Some((frame, word, _)) = self.slab.lookup(page) else { return PeerReply::NotHere };
-        if word.state() != Some(PageState::Live) {
-            return PeerReply::NotAllocated;
-        }
+        // Who adds nothing reads.
+        let access = match atomic {
+            Atomic::FetchAndAdd { delta: 0 } => Access::Read,
+            _ => Access::Write,
+        };
+        let frame = match self.usable(page, access) {
+            Ok((frame, ..)) => frame,
+            Err(refusal) => return refusal,
+        };
         let at = u64::from(frame.0) * page_size.bytes() + addr.offset(page_size);
         let Ok(cell) = self.rack.frames.view::<AtomicU64>(at) else {
             return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));
@@ -108,6 +179,7 @@ impl DataPlane {
                     Ok(before) | Err(before) => before,
                 }
             }
+            Atomic::FetchAndAdd { delta: 0 } => cell.load(Ordering::SeqCst),
             Atomic::FetchAndAdd { delta } => cell.fetch_add(delta, Ordering::SeqCst),
         })
     }

@@ -1,83 +1,286 @@
 //! Pages of other racks: finding their home and leasing their location.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use rackpool_model::{Epoch, FrameId, PageId, RackId};
+use rackpool_fabric::EndpointId;
+use rackpool_model::{Access, PageId, RackId};
+use rackpool_proto::lease::{Lease, LeaseId, LeaseKind};
+use rackpool_proto::share::SharingId;
+use rackpool_shm::metadata::MAX_RACKS;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::clients::Caller;
+use super::leases::{Found, token};
 use super::peers::Purpose;
-use super::{DataPlane, Located, Notice, PATIENCE};
+use super::{DataPlane, Located, Notice};
 
-/// Where a page of another rack lies, for as long as its home does not call the lease back.
+/// The first pause before a question is repeated; each is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pages that clients wait for.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    all: BTreeMap<PageId, Search>,
+}
+
+#[derive(Debug)]
+struct Search {
+    callers: Vec<Waiting>,
+    step: Step,
+    /// What those hear who have waited long enough.
+    trouble: RackAnswer,
+    pause: Duration,
+    /// What the metadata server said last: a rack that it named and that does not have the page is
+    /// asked about again after a pause.
+    named: Option<RackId>,
+}
+
+/// A client that wants to use a page like that, and until when it waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    caller: Caller,
+    access: Access,
+    until: Instant,
+    /// The first question that a home was asked since this waits, and whether the metadata server
+    /// was. Before, the page may not have been there yet: its absence then says nothing to this one.
+    home_asked: Option<u64>,
+    server_asked: bool,
+}
+
+/// What said that a page is not there.
+#[derive(Clone, Copy, Debug)]
+enum Denial {
+    /// A home, to the question of this number. Later ones have larger numbers.
+    Home(u64),
+    Server,
+}
+
+impl Denial {
+    /// Whether it was asked after this began to wait.
+    fn concerns(self, waiting: &Waiting) -> bool {
+        match self {
+            Self::Home(question) => waiting.home_asked.is_some_and(|first| first <= question),
+            Self::Server => waiting.server_asked,
+        }
+    }
+}
+
+impl Search {
+    /// Whether somebody wants to read: more can be read than written.
+    fn reads(&self) -> bool {
+        self.callers.iter().any(|waiting| waiting.access == Access::Read)
+    }
+}
+
+/// Who has to do the next thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
-    pub(super) home: RackId,
-    pub(super) frame: FrameId,
-    pub(super) epoch: Epoch,
-    pub(super) usage: u64,
+enum Step {
+    /// The home that is asked.
+    Home,
+    /// The metadata server.
+    Server,
+    /// This daemon, then: the home that is known is asked, or the metadata server.
+    Pause { until: Instant, server: bool },
+}
+
+impl Searches {
+    pub(super) fn has_deadlines(&self) -> bool {
+        !self.all.is_empty()
+    }
 }
 
 impl DataPlane {
-    /// The home of a page, as far as it is known here.
+    /// The home of a page, as far as it is known here: where it was found last, or where it was
+    /// born. `None` for a page of this rack, and for one that was born here and has left.
     pub(super) fn home_of(&self, page: PageId) -> Option<RackId> {
-        if let Some(lease) = self.leases.get(&page) {
-            return Some(lease.home);
+        if self.slab.lookup(page).is_some() {
+            return None;
+        }
+        if let Some(found) = self.leases.found(page) {
+            return Some(found.home);
         }
         let home = self.members.iter().find(|member| member.pages.contains(page))?;
         (home.rack != self.rack.geometry.rack).then_some(home.rack)
     }
 
     /// Whether the rack's lease with the metadata server is known to have run out.
-    fn is_dead(&self, rack: RackId) -> bool {
+    pub(super) fn is_dead(&self, rack: RackId) -> bool {
         self.members.iter().any(|member| member.rack == rack && !member.alive)
     }
 
-    pub(super) fn translate_remote(&mut self, caller: Caller, page: PageId) -> anyhow::Result<()> {
-        if let Some(lease) = self.leases.get(&page) {
-            let answer = RackAnswer::Remote { home: lease.home, usage: lease.usage };
+    /// Says where a page of another rack is, once it is known and leased.
+    pub(super) fn translate_remote(
+        &mut self,
+        caller: Caller,
+        page: PageId,
+        access: Access,
+    ) -> anyhow::Result<()> {
+        let now = self.moment();
+        let copied = self.copied(now, page).filter(|_| access == Access::Read);
+        if let Some(answer) = copied.or_else(|| self.leased(now, page, access)) {
             self.clients.finish(caller, answer);
             return Ok(());
         }
-        let first = !self.lookups.contains_key(&page);
-        self.lookups.entry(page).or_default().push(caller);
-        if !first {
+        let until = now + self.lease;
+        let waiting = Waiting { caller, access, until, home_asked: None, server_asked: false };
+        if let Some(search) = self.searches.all.get_mut(&page) {
+            let first_reader = access == Access::Read && !search.reads();
+            search.callers.push(waiting);
+            // What writers wait for may take longer.
+            let asks_home = matches!(search.step, Step::Home | Step::Pause { server: false, .. });
+            return if first_reader && asks_home { self.seek(page) } else { Ok(()) };
+        }
+        let (step, trouble) = (Step::Server, RackAnswer::MetadataUnreachable);
+        let search = Search { callers: vec![waiting], step, trouble, pause: PAUSE, named: None };
+        self.searches.all.insert(page, search);
+        self.seek(page)
+    }
+
+    /// What is answered for a page of which there is a lease that is good for that.
+    fn leased(&self, now: Instant, page: PageId, access: Access) -> Option<RackAnswer> {
+        let (lease, found) = (self.leases.lease(now, page, access)?, self.leases.found(page)?);
+        (lease.home == found.home)
+            .then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
+    }
+
+    /// Asks whoever is thought to be the page's home, or else the metadata server, if somebody
+    /// still wants to know.
+    pub(super) fn seek(&mut self, page: PageId) -> anyhow::Result<()> {
+        if !self.searches.all.contains_key(&page) {
             return Ok(());
         }
         match self.home_of(page) {
+            // It has come here: the next translation finds it.
+            None if self.slab.lookup(page).is_some() => {
+                self.answer_search(page, RackAnswer::Moved);
+                Ok(())
+            }
+            // It may have moved before its home died.
+            Some(home) if self.is_dead(home) => {
+                self.ask_server(page, RackAnswer::RackUnavailable(home));
+                Ok(())
+            }
             Some(home) => self.ask_home(page, home),
             None => {
-                self.notice(Notice::Locate(page));
+                self.ask_server(page, RackAnswer::MetadataUnreachable);
                 Ok(())
             }
         }
     }
 
+    fn ask_server(&mut self, page: PageId, trouble: RackAnswer) {
+        if let Some(search) = self.searches.all.get_mut(&page) {
+            (search.step, search.trouble) = (Step::Server, trouble);
+            search.callers.iter_mut().for_each(|waiting| waiting.server_asked = true);
+            self.notice(Notice::Locate(page));
+        }
+    }
+
     fn ask_home(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         if self.is_dead(home) {
-            self.answer_lookups(page, RackAnswer::RackUnavailable(home));
+            self.answer_search(page, RackAnswer::RackUnavailable(home));
             return Ok(());
         }
+        let mut access = Access::Write;
+        if let Some(search) = self.searches.all.get_mut(&page) {
+            search.step = Step::Home;
+            if search.reads() {
+                access = Access::Read;
+            }
+            if search.trouble != RackAnswer::PageBusy(home) {
+                search.trouble = RackAnswer::RackUnavailable(home);
+            }
+        }
         self.meet(home);
-        let deadline = Instant::now() + PATIENCE;
-        self.ask(home, PeerRequest::Lookup { page }, Purpose::Lookup { page }, deadline)
+        let now = self.now();
+        let question = self.leases.ask(now, page);
+        let search = self.searches.all.get_mut(&page);
+        for waiting in search.into_iter().flat_map(|search| &mut search.callers) {
+            waiting.home_asked.get_or_insert(question);
+        }
+        let purpose = Purpose::Lookup { page, question };
+        let keep = access == Access::Read && self.sharing.wants_copy(page);
+        let request = PeerRequest::Lookup { page, question, access, keep };
+        self.ask(home, request, purpose, now + self.lease)
+    }
+
+    /// Goes on after a pause, with the metadata server or with the home that is known.
+    fn pause(&mut self, page: PageId, server: bool, trouble: RackAnswer) {
+        let now = self.now();
+        if let Some(search) = self.searches.all.get_mut(&page) {
+            let until = now + search.pause;
+            search.pause = (search.pause * 2).min(LONGEST_PAUSE);
+            (search.step, search.trouble) = (Step::Pause { until, server }, trouble);
+        }
+    }
+
+    /// Goes on where a pause is over, and answers those who have waited long enough.
+    pub(super) fn drive_searches(&mut self, now: Instant) -> anyhow::Result<()> {
+        let (mut late, mut due) = (Vec::new(), Vec::new());
+        self.searches.all.retain(|page, search| {
+            search.callers.retain(|waiting| {
+                let waits = now <= waiting.until;
+                if !waits {
+                    late.push((waiting.caller, search.trouble));
+                }
+                waits
+            });
+            if let Step::Pause { until, server } = search.step
+                && now >= until
+            {
+                due.push((*page, server, search.trouble));
+            }
+            !search.callers.is_empty()
+        });
+        for (caller, answer) in late {
+            self.clients.finish(caller, answer);
+        }
+        for (page, server, trouble) in due {
+            if server { self.ask_server(page, trouble) } else { self.seek(page)? }
+        }
+        Ok(())
     }
 
     /// The metadata server has said where a page is.
     pub(super) fn located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
-        self.homeless_located(page, home)?;
-        if !self.lookups.contains_key(&page) {
-            return Ok(());
-        }
-        match home {
-            Located::Home(home) if home == self.rack.geometry.rack => {
-                self.answer_lookups(page, RackAnswer::NotAllocated);
+        let own = self.rack.geometry.rack;
+        let home = match home {
+            Located::Home(rack) if rack.0 >= MAX_RACKS => {
+                tracing::error!("{page} is said to be in {rack}, which can't be: it is not found");
+                Located::NoSuchPage
             }
-            Located::Home(home) => return self.ask_home(page, home),
-            Located::NoSuchPage => self.answer_lookups(page, RackAnswer::NotAllocated),
-            Located::Lost => self.answer_lookups(page, RackAnswer::PageLost),
-            Located::Unreachable => self.answer_lookups(page, RackAnswer::MetadataUnreachable),
+            home => home,
+        };
+        self.homeless_located(page, home)?;
+        self.moved_located(page, home)?;
+        self.draft_page_located(page, home)?;
+        if let Located::Home(home) = home
+            && home != own
+        {
+            self.leases.note_home(page, home);
+        }
+        let search = self.searches.all.get(&page).filter(|search| search.step == Step::Server);
+        let Some(trouble) = search.map(|search| search.trouble) else { return Ok(()) };
+        match home {
+            Located::Home(home) if home != own => {
+                if let Some(search) = self.searches.all.get_mut(&page) {
+                    search.named = Some(home);
+                }
+                return self.ask_home(page, home);
+            }
+            Located::Home(_) if self.slab.lookup(page).is_some() => {
+                self.answer_search(page, RackAnswer::Moved);
+            }
+            // It is on its way here or away, or the answer is old.
+            Located::Home(own) => self.pause(page, true, RackAnswer::PageBusy(own)),
+            Located::NoSuchPage => {
+                return self.deny(page, Denial::Server, RackAnswer::NotAllocated);
+            }
+            Located::Lost => return self.deny(page, Denial::Server, RackAnswer::PageLost),
+            Located::Unreachable => self.answer_search(page, trouble),
         }
         Ok(())
     }
@@ -90,27 +293,134 @@ impl DataPlane {
         }
     }
 
-    /// A page's home has answered.
-    pub(super) fn lookup_answered(&mut self, page: PageId, home: RackId, reply: &PeerReply) {
-        let answer = match reply {
-            PeerReply::Location { frame, epoch, usage } => {
-                let lease = Lease { home, frame: *frame, epoch: *epoch, usage: *usage };
-                self.leases.insert(page, lease);
-                RackAnswer::Remote { home, usage: *usage }
+    /// A page's home has answered those who wait for it.
+    pub(super) fn lookup_answered(
+        &mut self,
+        page: PageId,
+        question: u64,
+        from: (RackId, EndpointId),
+        reply: &PeerReply,
+    ) -> anyhow::Result<()> {
+        let home = from.0;
+        self.renewed(page, question, from, reply)?;
+        match reply {
+            PeerReply::Location { .. } => return self.answer_leased(page, home),
+            PeerReply::NotAllocated => {
+                return self.deny(page, Denial::Home(question), RackAnswer::NotAllocated);
             }
-            PeerReply::NotAllocated => RackAnswer::NotAllocated,
-            _ => RackAnswer::Moved,
-        };
-        self.answer_lookups(page, answer);
+            PeerReply::NotHere => {
+                let trouble = RackAnswer::PageBusy(home);
+                let was_named = |search: &Search| search.named == Some(home);
+                if self.searches.all.get(&page).is_some_and(was_named) {
+                    self.pause(page, true, trouble);
+                } else {
+                    self.ask_server(page, trouble);
+                }
+            }
+            PeerReply::Busy => self.pause(page, false, RackAnswer::PageBusy(home)),
+            other => {
+                tracing::error!("{home} answered where {page} is with {other:?}");
+                self.answer_search(page, RackAnswer::RackUnavailable(home));
+            }
+        }
+        Ok(())
     }
 
-    pub(super) fn answer_lookups(&mut self, page: PageId, answer: RackAnswer) {
-        for caller in self.lookups.remove(&page).unwrap_or_default() {
-            self.clients.finish(caller, answer);
+    /// Answers those whom the lease of a page is good for. The others ask again: now, if readers were
+    /// in their way, who do not wait with them; after a pause, if the lease was called back before it
+    /// came or has run out.
+    fn answer_leased(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
+        let now = self.now();
+        let [read, write] = [Access::Read, Access::Write].map(|a| self.leased(now, page, a));
+        let Some(search) = self.searches.all.get_mut(&page) else { return Ok(()) };
+        let before = search.callers.len();
+        let (clients, mut rest) = (&mut self.clients, Vec::new());
+        for waiting in search.callers.drain(..) {
+            let answer = if waiting.access == Access::Read { read } else { write };
+            match answer {
+                Some(answer) => clients.finish(waiting.caller, answer),
+                None => rest.push(waiting),
+            }
+        }
+        let left = rest.len();
+        search.callers = rest;
+        if left == 0 {
+            self.searches.all.remove(&page);
+        } else if left < before {
+            search.trouble = RackAnswer::PageBusy(home);
+            return self.seek(page);
+        } else {
+            self.pause(page, false, RackAnswer::PageBusy(home));
+        }
+        Ok(())
+    }
+
+    /// Says that a page is not there to those who waited when that was asked. It is asked again for
+    /// the others.
+    fn deny(&mut self, page: PageId, denial: Denial, answer: RackAnswer) -> anyhow::Result<()> {
+        let Some(search) = self.searches.all.get_mut(&page) else { return Ok(()) };
+        let clients = &mut self.clients;
+        search.callers.retain(|waiting| {
+            let is_meant = denial.concerns(waiting);
+            if is_meant {
+                clients.finish(waiting.caller, answer);
+            }
+            !is_meant
+        });
+        if search.callers.is_empty() {
+            self.searches.all.remove(&page);
+            return Ok(());
+        }
+        self.seek(page)
+    }
+
+    /// Asks in time for another lease of a page that is in use. It is done without if that can't be.
+    pub(super) fn renew(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
+        let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
+        let now = self.now();
+        let question = self.leases.ask(now, page);
+        let purpose = Purpose::Renew { page, question };
+        let keep = self.sharing.wants_copy(page);
+        let request = PeerRequest::Lookup { page, question, access: Access::Read, keep };
+        self.ask_over(endpoint, request, purpose, now + self.lease)
+    }
+
+    /// What a home's answer tells of a page, whoever wanted to know.
+    pub(super) fn renewed(
+        &mut self,
+        page: PageId,
+        question: u64,
+        (home, endpoint): (RackId, EndpointId),
+        reply: &PeerReply,
+    ) -> anyhow::Result<()> {
+        match *reply {
+            PeerReply::Location { lease, frame, epoch, usage, writable, sharing } => {
+                self.leases.note_found(page, Found { home, usage });
+                let (id, over) = (LeaseId(lease), token(endpoint));
+                let kind = match sharing {
+                    _ if writable => LeaseKind::Write,
+                    Some(sharing) => LeaseKind::Share(SharingId(sharing)),
+                    None => LeaseKind::Read,
+                };
+                let lease = Lease { id, kind, home, endpoint: over, frame, epoch };
+                return self.granted(page, question, lease);
+            }
+            PeerReply::NotHere => self.leases.forget(page),
+            PeerReply::NotAllocated => self.leases.drop_lease(page),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Answers everybody who waits for a page.
+    pub(super) fn answer_search(&mut self, page: PageId, answer: RackAnswer) {
+        let search = self.searches.all.remove(&page);
+        for waiting in search.into_iter().flat_map(|search| search.callers) {
+            self.clients.finish(waiting.caller, answer);
         }
     }
 
-    /// Sends an atomic operation to the home of its page.
+    /// Sends an atomic operation to the home of its page, which needs no lease.
     pub(super) fn forward_atomic(
         &mut self,
         caller: Caller,
@@ -129,14 +439,45 @@ impl DataPlane {
             }
         };
         let page = addr.page(self.rack.geometry.page_size);
-        let home = page.and_then(|page| self.leases.get(&page)).map(|lease| lease.home);
-        match home {
-            None => self.clients.finish(caller, RackAnswer::Moved),
-            Some(home) => {
-                let deadline = Instant::now() + PATIENCE;
-                self.ask(home, request, Purpose::Atomic { caller }, deadline)?;
+        let found = page.and_then(|page| Some((page, self.home_of(page)?)));
+        match found {
+            Some((page, home)) if !self.is_dead(home) => {
+                self.remote_access(page, Access::Write, 1)?;
+                let purpose = Purpose::Atomic { caller, page };
+                self.ask(home, request, purpose, self.now() + self.lease)
+            }
+            // Translating finds it, or says why not.
+            _ => {
+                self.clients.finish(caller, RackAnswer::Moved);
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// A page's home has done an atomic operation, or has not and never will: then the client
+    /// translates again, which waits until the page can be used.
+    pub(super) fn atomic_answered(
+        &mut self,
+        caller: Caller,
+        page: PageId,
+        home: RackId,
+        reply: &PeerReply,
+    ) {
+        let answer = match reply {
+            PeerReply::Value(before) => RackAnswer::Done(*before),
+            PeerReply::NotAllocated => RackAnswer::NotAllocated,
+            PeerReply::NotHere => {
+                if self.home_of(page) == Some(home) {
+                    self.leases.forget(page);
+                }
+                RackAnswer::Moved
+            }
+            PeerReply::Busy => {
+                self.leases.drop_lease(page);
+                RackAnswer::Moved
+            }
+            _ => RackAnswer::Invalid,
+        };
+        self.clients.finish(caller, answer);
     }
 }

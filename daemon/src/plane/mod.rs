@@ -1,67 +1,105 @@
 //! The data plane: one thread that runs every request to its end, or to the point where it waits
 //! for another rack, and sleeps when there is nothing to do.
 
+mod attention;
+#[cfg(feature = "fuzzing")]
+mod by_hand;
 mod clients;
 mod command;
+mod drafts;
 mod exchange;
+mod heat;
 mod home;
+mod leases;
 mod leaving;
 mod lookup;
 mod peers;
+mod pieces;
 mod reclaim;
 mod requests;
+mod share;
 mod sleep;
+mod stalls;
+mod swap;
 mod transfers;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{Event, Fabric};
-use rackpool_model::PageId;
+use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
+use rackpool_model::ClientId;
+use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::Route;
-use rackpool_sync::{Spin, Turn};
+use rackpool_ring::request::Request;
+use rackpool_rrpc::{CallId, Data, Failure, News, Rrpc};
+use rackpool_sync::{Patience, Turn};
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use command::{Command, Figures, Located, Notice, get};
 pub(crate) use sleep::Waker;
+pub(crate) use swap::SwapSettings;
 
 use crate::rack::Rack;
+use crate::region::Region;
 use crate::slab::Slab;
+use attention::Attention;
 use clients::{Caller, Client, Clients};
 use command::{count, set};
+use drafts::Drafts;
 use exchange::Exchanges;
+use heat::Collector;
 use home::StarvedPeer;
+use leases::Leases;
 use leaving::Leaving;
-use lookup::Lease;
+use lookup::Searches;
 use peers::Peers;
 use requests::Starved;
-use transfers::Transfers;
+use share::{Sharing, is_kept};
+use stalls::Stalls;
+use swap::{Swaps, is_copy};
+use transfers::{BACKLOG, Transfers};
 
 /// Requests taken from one ring before the next one has its turn.
 const ROUND: usize = 32;
-/// Looks without anything to do before sleeping: about 10 us alone on a core, and some turns in
-/// which others on the core get on.
+/// Looks without anything to do before sleeping, at most: about 10 us alone on a core, and some
+/// turns in which others on the core get on.
 const PAUSES: u32 = 200;
+/// Looks that are always made: for what is just coming.
+const LEAST: u32 = 96;
 const YIELDS: u32 = 24;
-/// How long a request waits for a rack that does not answer: a lease.
-const PATIENCE: Duration = Duration::from_millis(2000);
+/// Rounds between two looks at the commands of the control plane: a microsecond or so. A look costs
+/// as much as a client's rings.
+const COMMANDS_EVERY: u32 = 16;
+/// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
+/// microsecond.
+const RING_LOOKS: usize = 16;
+
+/// The place of the buffers for requests in the list of exports.
+const BUFFERS: RemoteRegion = RemoteRegion(1);
 
 /// The state of the data plane.
 pub(crate) struct DataPlane {
     rack: Arc<Rack>,
     slab: Slab,
     fabric: Box<dyn Fabric>,
+    /// Everything between this rack and others goes through it.
+    rrpc: Rrpc,
     clients: Clients,
+    attention: Attention,
     members: Vec<Member>,
     peers: Peers,
-    leases: BTreeMap<PageId, Lease>,
-    lookups: BTreeMap<PageId, Vec<Caller>>,
+    leases: Leases,
+    searches: Searches,
     transfers: Transfers,
+    stalls: Stalls,
+    swaps: Swaps,
+    sharing: Sharing,
+    heat: Collector,
     exchanges: Exchanges,
     leaving: Leaving,
+    drafts: Drafts,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
@@ -70,9 +108,15 @@ pub(crate) struct DataPlane {
     sleeper: sleep::Sleeper,
     events: Vec<Event>,
     next_tick: Instant,
-    /// Until then racks may hold location leases of an earlier daemon, which this one knows
-    /// nothing of: no page becomes free before.
-    earlier_leases_end: Instant,
+    /// The time of this step of the poll loop, once somebody wanted to know.
+    moment: Option<Instant>,
+    /// What time it is in a test.
+    #[cfg(feature = "fuzzing")]
+    clock: Option<Instant>,
+    /// How long a request waits for a rack that does not answer: a lease.
+    lease: Duration,
+    /// Until then racks may carry out requests of an earlier daemon.
+    earlier_requests_end: Instant,
 }
 
 /// What a data plane is made of.
@@ -80,30 +124,59 @@ pub(crate) struct Parts {
     pub(crate) rack: Arc<Rack>,
     pub(crate) slab: Slab,
     pub(crate) fabric: Box<dyn Fabric>,
+    /// What the fabric exports after the frames: buffers for requests.
+    pub(crate) buffers: Arc<dyn MemoryRegion>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) notices: UnboundedSender<Notice>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) wake: std::os::fd::OwnedFd,
     /// Whether another daemon has served this memory before.
     pub(crate) restarted: bool,
+    /// The same in the whole pool.
+    pub(crate) lease_rules: LeaseRules,
+    pub(crate) swap: SwapSettings,
 }
 
 impl DataPlane {
     /// A data plane without clients.
-    pub(crate) fn new(parts: Parts) -> anyhow::Result<Self> {
+    pub(crate) fn new(mut parts: Parts) -> anyhow::Result<Self> {
         let sleeper = sleep::Sleeper::new(parts.wake, parts.fabric.wake_fd())?;
-        Ok(Self {
+        let bytes = parts.buffers.len();
+        let (start, life) = (Instant::now(), parts.rack.incarnation);
+        let lease = parts.lease_rules.lease;
+        let leases = Leases::new(start, parts.lease_rules, life, parts.restarted);
+        let frames = parts.fabric.register(Arc::new(Region(Arc::clone(&parts.rack.frames))));
+        let (metadata, pages) = (&parts.rack.metadata, parts.rack.geometry.frames);
+        let swaps = Swaps::new(start, &parts.swap, life, metadata, frames, pages)?;
+        let sharing = Sharing::new(
+            start,
+            parts.swap.share && parts.swap.enabled,
+            life,
+            metadata,
+            &parts.slab,
+            frames,
+        )?;
+        let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);
+        rrpc.lend_for(lease);
+        let mut plane = Self {
             rack: parts.rack,
             slab: parts.slab,
             fabric: parts.fabric,
+            rrpc,
             clients: Clients::default(),
+            attention: Attention::default(),
             members: Vec::new(),
             peers: Peers::default(),
-            leases: BTreeMap::new(),
-            lookups: BTreeMap::new(),
+            leases,
+            searches: Searches::default(),
             transfers: Transfers::default(),
+            stalls: Stalls::default(),
+            swaps,
+            sharing,
+            heat: Collector::new(start, parts.swap.rules.pause),
             exchanges: Exchanges::default(),
             leaving: Leaving::default(),
+            drafts: Drafts::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,
@@ -111,36 +184,75 @@ impl DataPlane {
             figures: parts.figures,
             sleeper,
             events: Vec::new(),
-            next_tick: Instant::now(),
-            earlier_leases_end: Instant::now()
-                + if parts.restarted { PATIENCE } else { Duration::ZERO },
-        })
+            next_tick: start,
+            moment: None,
+            #[cfg(feature = "fuzzing")]
+            clock: None,
+            lease,
+            earlier_requests_end: start + if parts.restarted { lease } else { Duration::ZERO },
+        };
+        plane.begin_sharing()?;
+        Ok(plane)
     }
 
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        let mut spin = Spin::new(PAUSES, YIELDS);
+        let mut patience = Patience::new(LEAST, PAUSES, YIELDS);
+        let mut waits = false;
+        let mut round = 0_u32;
         loop {
-            let Some(mut busy) = self.take_commands()? else { return Ok(()) };
-            busy |= self.poll_clients()?;
+            let mut busy = false;
+            if round.is_multiple_of(COMMANDS_EVERY) {
+                match self.take_commands()? {
+                    Some(any) => busy = any,
+                    None => return Ok(()),
+                }
+            }
+            round = round.wrapping_add(1);
+            // Everything else comes from further away and can wait for some looks at a few rings.
+            let looks = (RING_LOOKS / self.attention.len().max(1)).max(1);
+            let mut served = 0;
+            for _ in 0..looks {
+                served += self.poll_clients()?;
+                if served >= ROUND {
+                    break;
+                }
+            }
+            busy |= served > 0;
             busy |= self.poll_fabric()?;
             self.tick()?;
+            self.cut_off_stalled(false);
+            self.collect_heat(false);
+            self.clients.rouse();
             if busy {
                 self.publish_memory();
             }
             if busy || self.fabric.next_completion().is_some() {
-                spin.reset();
-                std::hint::spin_loop();
-            } else if spin.turn() == Turn::Sleep {
+                if std::mem::take(&mut waits) {
+                    patience.end();
+                }
+                continue;
+            }
+            if !std::mem::replace(&mut waits, true) {
+                patience.begin();
+            }
+            if patience.turn() == Turn::Sleep {
                 self.publish_figures();
+                self.cut_off_stalled(true);
                 self.go_to_sleep()?;
-                spin.reset();
+                self.cut_off_stalled(true);
+                self.collect_heat(true);
+                patience.end();
+                waits = false;
+                // Perhaps a command ended the sleep.
+                round = 0;
             }
         }
     }
 
     /// `None`: stop.
     fn take_commands(&mut self) -> anyhow::Result<Option<bool>> {
+        self.moment = None;
         let mut any = false;
         loop {
             match self.commands.try_recv() {
@@ -152,80 +264,155 @@ impl DataPlane {
                 }
                 Ok(Command::Gone { client }) => self.client_gone(client)?,
                 Ok(Command::Members(members)) => self.members_changed(members)?,
+                Ok(Command::PageHistory { page, answer }) => {
+                    let _ = answer.send(self.page_history(page));
+                }
+                Ok(Command::TopPages { limit, answer }) => {
+                    let _ = answer.send(self.top_pages(limit));
+                }
                 Ok(Command::Located { page, home }) => self.located(page, home)?,
+                Ok(Command::ServerSent(message)) => self.server_sent(message)?,
                 Err(TryRecvError::Empty) => return Ok(Some(any)),
             }
             any = true;
         }
     }
 
-    fn poll_clients(&mut self) -> anyhow::Result<bool> {
-        let mut busy = false;
+    /// Looks once at the rings of the clients that have asked lately, or at all rings; how many
+    /// requests there were.
+    fn poll_clients(&mut self) -> anyhow::Result<usize> {
         let mut requests = std::mem::take(&mut self.transfers.round);
-        for (id, client) in &self.clients.0 {
-            // What a client posted to an earlier daemon it posts again when it has come back.
-            if client.gone || client.doorbell.is_none() {
-                continue;
+        // Requests that can't be posted now wait in their ring.
+        let is_full = self.rrpc.unposted() >= BACKLOG;
+        let routes: &[Route] = if is_full { &[Route::Rack] } else { &[Route::Rack, Route::Remote] };
+        if self.attention.is_sweep(self.clients.all.len()) {
+            for (id, client) in &self.clients.all {
+                take_requests(*id, client, routes, &mut requests)?;
             }
-            for route in [Route::Rack, Route::Remote] {
-                // Requests that can't be posted now wait in their ring.
-                if route == Route::Remote && self.transfers.is_full() {
-                    continue;
-                }
-                let ring = client.file.ring(route)?;
-                for _ in 0..ROUND {
-                    let Some(request) = ring.pop() else { break };
-                    requests.push((*id, request));
+            self.attention.swept();
+        } else {
+            for place in 0..self.attention.len() {
+                let id = self.attention.get(place);
+                if let Some((id, client)) = id.and_then(|id| self.clients.all.get_key_value(&id)) {
+                    take_requests(*id, client, routes, &mut requests)?;
                 }
             }
         }
+        let served = requests.len();
+        // What others had to do meanwhile may have looked at the clock long ago.
+        self.moment = None;
         for (client, request) in requests.drain(..) {
-            busy = true;
             count(&self.figures.requests);
+            self.attention.asked(client);
             self.serve(client, &request)?;
         }
         self.transfers.round = requests;
-        self.post_transfers()?;
-        Ok(busy)
+        if served > 0 {
+            self.moment = None;
+            self.do_for_holder()?;
+            self.rrpc.flush(&mut *self.fabric);
+        }
+        Ok(served)
     }
 
     fn poll_fabric(&mut self) -> anyhow::Result<bool> {
         let mut events = std::mem::take(&mut self.events);
         self.fabric.poll(&mut events);
         let busy = !events.is_empty();
-        for event in events.drain(..) {
-            self.fabric_event(event)?;
+        if busy {
+            self.moment = None;
+            let now = self.now();
+            for event in events.drain(..) {
+                self.fabric_event(now, event)?;
+            }
         }
         self.events = events;
+        self.exchange_with_peers()?;
+        if busy {
+            self.figures.set_requests(&self.rrpc.figures());
+            self.figures.set_device(self.fabric.device_figures());
+        }
         Ok(busy)
     }
 
-    fn fabric_event(&mut self, event: Event) -> anyhow::Result<()> {
+    /// Sends and posts what has gathered for other racks, and looks at what comes of it.
+    fn exchange_with_peers(&mut self) -> anyhow::Result<()> {
+        loop {
+            self.rrpc.flush(&mut *self.fabric);
+            if !self.hear_of_peers()? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn fabric_event(&mut self, now: Instant, event: Event) -> anyhow::Result<()> {
         match event {
-            Event::Connected { endpoint, peer, .. } => self.connected(endpoint, peer),
+            Event::Connected { endpoint, peer, .. } => {
+                self.rrpc.take_in(now, event);
+                self.connected(endpoint, peer)?;
+            }
             Event::Accepted { endpoint, peer, .. } => {
+                self.rrpc.take_in(now, event);
                 self.peers.accepted(endpoint, peer);
-                Ok(())
             }
             Event::ConnectFailed { endpoint, error } => {
-                tracing::debug!("connecting failed: {error}");
-                self.peers.connect_failed(endpoint);
-                Ok(())
+                self.peers.connect_failed(endpoint, &error);
             }
-            Event::Completed { endpoint, id, result } => self.completed(endpoint, id, result),
-            Event::Message { endpoint, bytes } => self.peer_message(endpoint, &bytes),
-            Event::Disconnected { endpoint, reason } => self.disconnected(endpoint, &reason),
-            _ => Ok(()),
+            Event::Disconnected { endpoint, ref reason } => {
+                self.disconnected(endpoint, reason)?;
+                self.rrpc.take_in(now, event);
+            }
+            event => self.rrpc.take_in(now, event),
         }
+        self.hear_of_peers().map(drop)
+    }
+
+    /// Whether there was something to hear.
+    fn hear_of_peers(&mut self) -> anyhow::Result<bool> {
+        let mut any = false;
+        while let Some(news) = self.rrpc.news() {
+            any = true;
+            match news {
+                News::Asked { ask, body } => self.peer_asks(ask, &body)?,
+                News::Answered { call, head, data } => self.answered(call, &head, data)?,
+                News::Failed { call, failure } => self.failed(call, &failure)?,
+                News::Transferred { id, result, .. } if is_copy(id) => {
+                    self.page_read(id, result)?
+                }
+                News::Transferred { id, result, .. } if is_kept(id) => {
+                    self.copy_read(id, result)?
+                }
+                News::Transferred { id, result, .. } => self.transferred(id, result)?,
+                News::Calibrated { endpoint, thresholds } => self.calibrated(endpoint, thresholds),
+                // Nothing is given up here, and answers to what was given up go nowhere.
+                _ => {}
+            }
+        }
+        Ok(any)
+    }
+
+    fn answered(&mut self, call: CallId, head: &[u8], data: Data) -> anyhow::Result<()> {
+        if self.contents_answered(call, head, data)? {
+            return Ok(());
+        }
+        self.peer_answered(call, head)
+    }
+
+    fn failed(&mut self, call: CallId, failure: &Failure) -> anyhow::Result<()> {
+        if self.contents_failed(call)? { Ok(()) } else { self.call_failed(call, failure) }
     }
 
     /// What happens with time: deadlines, leaving pages, requests that wait.
     fn tick(&mut self) -> anyhow::Result<()> {
-        if !self.has_deadlines() {
-            return Ok(());
-        }
-        let now = Instant::now();
-        self.drive_leaving(now)?;
+        if self.has_deadlines() { self.tick_at(Instant::now()) } else { Ok(()) }
+    }
+
+    fn tick_at(&mut self, now: Instant) -> anyhow::Result<()> {
+        self.moment = None;
+        self.drive_leases(now)?;
+        self.drive_leaving()?;
+        self.drive_swaps(now)?;
+        self.drive_sharing(now)?;
         self.feed_starved(now)?;
         self.feed_starved_peers()?;
         if now < self.next_tick {
@@ -233,27 +420,39 @@ impl DataPlane {
         }
         self.next_tick = now + Duration::from_millis(2);
         self.drive_peers(now)?;
-        self.drive_exchanges(now)
+        self.drive_searches(now)?;
+        self.drive_drafts(now)?;
+        self.drive_exchanges(now)?;
+        self.exchange_with_peers()
     }
 
     /// Whether something happens by itself with time.
     fn has_deadlines(&self) -> bool {
         self.slab.is_leaving()
+            || self.leases.has_deadlines()
+            || self.searches.has_deadlines()
             || !self.starved.is_empty()
             || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()
+            || self.rrpc.deadline().is_some()
             || self.exchanges.has_deadlines()
+            || self.drafts.has_deadlines()
+            || self.swaps.has_deadlines()
+            || self.sharing.has_deadlines()
     }
 
     /// What is free and what is in use, also while the daemon is too busy to sleep.
     fn publish_memory(&self) {
         set(&self.figures.free_frames, u64::from(self.slab.free_frames()));
+        let others = self.others();
+        set(&self.figures.other_frames, others.frames);
+        set(&self.figures.other_free_frames, others.free);
         set(&self.figures.allocated_bytes, self.slab.allocated_bytes());
     }
 
     fn publish_figures(&self) {
         self.publish_memory();
-        let served = self.clients.0.values().filter(|c| !c.gone && c.doorbell.is_some());
+        let served = self.clients.all.values().filter(|client| client.is_served());
         set(&self.figures.clients, served.count() as u64);
     }
 
@@ -262,7 +461,37 @@ impl DataPlane {
         let _ = self.notices.send(notice);
     }
 
-    fn client(&self, caller: Caller) -> Option<&Client> {
-        self.clients.0.get(&caller.client).filter(|client| !client.gone)
+    /// The time, looked up once in a round of requests.
+    fn moment(&mut self) -> Instant {
+        let now = self.moment.unwrap_or_else(|| self.now());
+        *self.moment.insert(now)
     }
+
+    /// The time.
+    #[cfg(not(feature = "fuzzing"))]
+    #[expect(clippy::unused_self, reason = "fuzz targets have a clock of their own")]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn client(&self, caller: Caller) -> Option<&Client> {
+        self.clients.all.get(&caller.client).filter(|client| !client.gone)
+    }
+}
+
+/// Takes a client's requests that have come by these routes.
+fn take_requests(
+    id: ClientId,
+    client: &Client,
+    routes: &[Route],
+    requests: &mut Vec<(ClientId, Request)>,
+) -> anyhow::Result<()> {
+    // What a client posted to an earlier daemon it posts again when it has come back.
+    if !client.is_served() {
+        return Ok(());
+    }
+    for route in routes {
+        client.file.ring(*route)?.pop(ROUND, |request| requests.push((id, request)));
+    }
+    Ok(())
 }

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{DisconnectReason, EndpointId, ErrorClass};
-use rackpool_model::{PageId, RackId};
+use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
+use rackpool_model::{ClientId, PageId, RackId};
+use rackpool_proto::lease::{LeaseId, Users};
+use rackpool_rrpc::{AskId, CallError, CallId, Failure, Overdue, Thresholds};
+use rackpool_shm::metadata::MAX_RACKS;
 use rackpool_wire::metadata::Member;
-use rackpool_wire::peer::{PeerMessage, PeerReply, PeerRequest};
+use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
+use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
+use super::DataPlane;
 use super::clients::Caller;
-use super::{DataPlane, PATIENCE};
 
 /// Between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -20,21 +24,36 @@ const RECONNECT: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A client's translation.
-    Lookup { page: PageId },
+    Lookup { page: PageId, question: u64 },
+    /// Another lease of a page that is in use.
+    Renew { page: PageId, question: u64 },
+    /// A lease of a page that goes, at its new home.
+    Redirect { swap: SwapId, page: PageId, question: u64 },
     /// A client's atomic operation.
-    Atomic { caller: Caller },
+    Atomic { caller: Caller, page: PageId },
     /// An exactly-once exchange, which is sent again until it is answered.
     Exchange,
-    /// A lease called back.
-    Revoke { page: PageId },
+    /// A lease called back, or the right to write.
+    Revoke { page: PageId, lease: LeaseId, users: Users },
+    /// A word that tells what became of a gone client's draft.
+    Draft { question: u64 },
+    /// None: a message about a swap, which is repeated by those who need it.
+    Swap,
 }
 
 /// A request that was sent, or waits to be.
 #[derive(Clone, Debug)]
 struct Call {
+    rack: RackId,
     request: PeerRequest,
     purpose: Purpose,
     deadline: Instant,
+}
+
+impl Call {
+    fn is_atomic_of(&self, client: ClientId) -> bool {
+        matches!(self.purpose, Purpose::Atomic { caller, .. } if caller.client == client)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +68,8 @@ enum Link {
 struct Peer {
     link: Link,
     retry_at: Option<Instant>,
+    /// The last attempt to connect was in vain.
+    has_failed: bool,
     waiting: VecDeque<Call>,
 }
 
@@ -58,8 +79,7 @@ pub(super) struct Peers {
     racks: BTreeMap<RackId, Peer>,
     /// Whose endpoint it is; those the other side connected included.
     endpoints: BTreeMap<EndpointId, RackId>,
-    calls: BTreeMap<(EndpointId, u64), Call>,
-    next_call: u64,
+    calls: BTreeMap<CallId, Call>,
 }
 
 impl Peers {
@@ -81,13 +101,35 @@ impl Peers {
         self.endpoints.insert(endpoint, rack);
     }
 
-    pub(super) fn connect_failed(&mut self, endpoint: EndpointId) {
-        for peer in self.racks.values_mut() {
+    /// The rack that this side is connecting to over the endpoint.
+    fn called_on(&self, endpoint: EndpointId) -> Option<RackId> {
+        let mut racks = self.racks.iter();
+        racks.find(|(_, peer)| peer.link == Link::Connecting(endpoint)).map(|(rack, _)| *rack)
+    }
+
+    /// A connection could not be made: it is tried again. Operators hear of the first time, until one
+    /// could.
+    pub(super) fn connect_failed(&mut self, endpoint: EndpointId, error: &FabricError) {
+        for (rack, peer) in &mut self.racks {
             if peer.link == Link::Connecting(endpoint) {
+                if !std::mem::replace(&mut peer.has_failed, true) {
+                    tracing::warn!("{rack} can't be connected: {error}");
+                }
                 peer.link = Link::Idle;
                 peer.retry_at = Some(Instant::now() + RECONNECT);
             }
         }
+    }
+
+    /// Whether an atomic operation of the client may still be carried out.
+    pub(super) fn has_atomics_of(&self, client: ClientId) -> bool {
+        let waiting = self.racks.values().flat_map(|peer| &peer.waiting);
+        self.calls.values().chain(waiting).any(|call| call.is_atomic_of(client))
+    }
+
+    /// Who is connected by an endpoint.
+    pub(super) fn rack_at(&self, endpoint: EndpointId) -> Option<RackId> {
+        self.endpoints.get(&endpoint).copied()
     }
 
     pub(super) fn has_deadlines(&self) -> bool {
@@ -104,13 +146,20 @@ impl DataPlane {
         purpose: Purpose,
         deadline: Instant,
     ) -> anyhow::Result<()> {
-        let call = Call { request, purpose, deadline };
+        let call = Call { rack, request, purpose, deadline };
         match self.peers.connected_endpoint(rack) {
-            Some(endpoint) => self.send_call(endpoint, rack, call),
+            Some(endpoint) => self.send_call(endpoint, call),
             None => {
                 self.peers.racks.entry(rack).or_default().waiting.push_back(call);
                 self.connect(rack)
             }
+        }
+    }
+
+    /// A client has gone: what was not sent for it is not carried out any more.
+    pub(super) fn drop_unsent_of(&mut self, client: ClientId) {
+        for peer in self.peers.racks.values_mut() {
+            peer.waiting.retain(|call| !call.is_atomic_of(client));
         }
     }
 
@@ -122,39 +171,47 @@ impl DataPlane {
         purpose: Purpose,
         deadline: Instant,
     ) -> anyhow::Result<()> {
-        match self.peers.endpoints.get(&endpoint) {
-            Some(rack) => self.send_call(endpoint, *rack, Call { request, purpose, deadline }),
+        match self.peers.endpoints.get(&endpoint).copied() {
+            Some(rack) => self.send_call(endpoint, Call { rack, request, purpose, deadline }),
             None => Ok(()),
         }
     }
 
-    fn send_call(
-        &mut self,
-        endpoint: EndpointId,
-        rack: RackId,
-        mut call: Call,
-    ) -> anyhow::Result<()> {
+    /// A rack that has a request and does not answer within a lease is cut off: only then it is
+    /// certain that the request is not carried out later.
+    fn send_call(&mut self, endpoint: EndpointId, mut call: Call) -> anyhow::Result<()> {
         if call.purpose == Purpose::Exchange {
             // It never expires; the peer gets its whole time again each time it is sent.
-            call.deadline = Instant::now() + PATIENCE;
+            call.deadline = self.now() + self.lease;
         }
-        self.peers.next_call += 1;
-        let number = self.peers.next_call;
-        let message = PeerMessage::Request { call: number, request: call.request.clone() };
-        match self.fabric.send(endpoint, &encode(&message)?) {
-            Ok(()) => {
-                self.peers.calls.insert((endpoint, number), call);
-            }
-            Err(error) if error.class() == ErrorClass::Retry => {
-                self.peers.racks.entry(rack).or_default().waiting.push_back(call);
+        let body = encode(&call.request)?;
+        let is_repeated = call.purpose == Purpose::Swap;
+        let overdue = if is_repeated { Overdue::GiveUp } else { Overdue::CutOff };
+        let asked = rackpool_rrpc::Call::new(&body, call.deadline, overdue);
+        match self.rrpc.call(endpoint, &asked) {
+            Ok(id) => {
+                self.peers.calls.insert(id, call);
             }
             Err(error) => {
-                tracing::debug!("sending to {rack} failed: {error}");
-                self.peers.racks.entry(rack).or_default().waiting.push_back(call);
-                self.fabric.disconnect(endpoint);
+                if !matches!(error, CallError::NotConnected | CallError::TooManyOpen { .. }) {
+                    tracing::error!("{} can't be asked: {error}", call.rack);
+                }
+                match call.purpose {
+                    // These mean this endpoint, and are repeated or done without.
+                    Purpose::Revoke { page, lease, users } => {
+                        self.call_back_failed(page, endpoint, lease, users);
+                    }
+                    Purpose::Redirect { swap, .. } => self.not_redirected(swap)?,
+                    Purpose::Renew { .. } | Purpose::Swap => {}
+                    _ => self.wait_for_peer(call),
+                }
             }
         }
         Ok(())
+    }
+
+    fn wait_for_peer(&mut self, call: Call) {
+        self.peers.racks.entry(call.rack).or_default().waiting.push_back(call);
     }
 
     fn connect(&mut self, rack: RackId) -> anyhow::Result<()> {
@@ -162,26 +219,33 @@ impl DataPlane {
             return Ok(());
         };
         let address = member.fabric_address.clone();
+        let now = self.now();
         let peer = self.peers.racks.entry(rack).or_default();
-        if peer.link != Link::Idle || peer.retry_at.is_some_and(|at| at > Instant::now()) {
+        if peer.link != Link::Idle || peer.retry_at.is_some_and(|at| at > now) {
             return Ok(());
         }
         match self.fabric.connect(&address) {
             Ok(endpoint) => peer.link = Link::Connecting(endpoint),
             Err(error) => {
                 tracing::warn!("can't connect to {rack}: {error}");
-                peer.retry_at = Some(Instant::now() + RECONNECT);
+                peer.retry_at = Some(now + RECONNECT);
             }
         }
         Ok(())
     }
 
     pub(super) fn connected(&mut self, endpoint: EndpointId, rack: RackId) -> anyhow::Result<()> {
+        if self.peers.called_on(endpoint) != Some(rack) {
+            let detail = format!("{rack} answered where another rack was called");
+            self.peers.connect_failed(endpoint, &FabricError::Misbehaved { detail });
+            self.fabric.disconnect(endpoint);
+            return Ok(());
+        }
         tracing::info!("connected to {rack}");
         self.peers.endpoints.insert(endpoint, rack);
         let peer = self.peers.racks.entry(rack).or_default();
         peer.link = Link::Connected(endpoint);
-        peer.retry_at = None;
+        (peer.retry_at, peer.has_failed) = (None, false);
         self.send_waiting(rack)
     }
 
@@ -189,70 +253,90 @@ impl DataPlane {
         let Some(endpoint) = self.peers.connected_endpoint(rack) else { return Ok(()) };
         let Some(peer) = self.peers.racks.get_mut(&rack) else { return Ok(()) };
         for call in std::mem::take(&mut peer.waiting) {
-            self.send_call(endpoint, rack, call)?;
+            self.send_call(endpoint, call)?;
         }
         Ok(())
     }
 
-    /// An endpoint has ended and nothing of it can happen any more.
+    /// An endpoint has ended and nothing of it can happen any more. What was asked over it is told
+    /// by `call_failed`.
     pub(super) fn disconnected(
         &mut self,
         endpoint: EndpointId,
         reason: &DisconnectReason,
     ) -> anyhow::Result<()> {
-        let Some(rack) = self.peers.endpoints.remove(&endpoint) else {
-            self.peers.connect_failed(endpoint);
+        let rack = self.peers.endpoints.remove(&endpoint);
+        self.endpoint_ended(endpoint)?;
+        let Some(rack) = rack else {
+            self.peers.connect_failed(endpoint, &reason.error());
             return Ok(());
         };
         tracing::info!("disconnected from {rack}: {reason}");
-        self.drop_unposted(endpoint)?;
-        self.lessee_gone(endpoint)?;
         if self.peers.connected_endpoint(rack) == Some(endpoint) {
+            let retry_at = Some(self.now() + RECONNECT);
             let peer = self.peers.racks.entry(rack).or_default();
-            peer.link = Link::Idle;
-            peer.retry_at = Some(Instant::now() + RECONNECT);
-            self.leases.retain(|_, lease| lease.home != rack);
-        }
-        let calls = std::mem::take(&mut self.peers.calls);
-        let (lost, kept): (BTreeMap<_, Call>, BTreeMap<_, _>) =
-            calls.into_iter().partition(|((over, _), _)| *over == endpoint);
-        self.peers.calls = kept;
-        for call in lost.into_values() {
-            match call.purpose {
-                Purpose::Lookup { .. } | Purpose::Exchange => {
-                    self.peers.racks.entry(rack).or_default().waiting.push_back(call);
-                }
-                Purpose::Atomic { caller } => {
-                    self.clients.finish(caller, RackAnswer::Indeterminate(rack));
-                }
-                Purpose::Revoke { .. } => {}
-            }
+            (peer.link, peer.retry_at) = (Link::Idle, retry_at);
+            self.figures.forget_thresholds(rack);
         }
         Ok(())
     }
 
-    /// A message of another rack. Its bytes are not trusted.
-    pub(super) fn peer_message(
-        &mut self,
-        endpoint: EndpointId,
-        bytes: &[u8],
-    ) -> anyhow::Result<()> {
-        match decode::<PeerMessage>(bytes) {
-            Ok(PeerMessage::Request { call, request }) => self.serve_peer(endpoint, call, request),
-            Ok(PeerMessage::Reply { call, reply }) => {
-                let Some(asked) = self.peers.calls.remove(&(endpoint, call)) else {
-                    return Ok(());
-                };
-                let Some(rack) = self.peers.endpoints.get(&endpoint).copied() else {
-                    return Ok(());
-                };
-                self.replied(endpoint, rack, asked.purpose, &reply)
+    /// A request has no answer: its endpoint has ended, or the peer is of another release.
+    pub(super) fn call_failed(&mut self, id: CallId, failure: &Failure) -> anyhow::Result<()> {
+        let Some(call) = self.peers.calls.remove(&id) else { return Ok(()) };
+        let is_late = call.purpose == Purpose::Swap && *failure == Failure::DeadlinePassed;
+        if !matches!(failure, Failure::Disconnected(_)) && !is_late {
+            tracing::error!("{} does not answer as this release does: {failure}", call.rack);
+            self.fabric.disconnect(id.endpoint);
+        }
+        match call.purpose {
+            Purpose::Lookup { page, .. } => return self.seek(page),
+            Purpose::Exchange => self.wait_for_peer(call),
+            Purpose::Atomic { caller, .. } => {
+                self.clients.finish(caller, RackAnswer::Indeterminate(call.rack));
             }
+            Purpose::Draft { question } => self.draft_unanswered(question),
+            Purpose::Revoke { page, lease, users } => {
+                self.call_back_failed(page, id.endpoint, lease, users);
+            }
+            Purpose::Redirect { swap, .. } => self.not_redirected(swap)?,
+            Purpose::Renew { .. } | Purpose::Swap => {}
+        }
+        Ok(())
+    }
+
+    /// Another rack asks. Its bytes are not trusted.
+    pub(super) fn peer_asks(&mut self, ask: AskId, bytes: &[u8]) -> anyhow::Result<()> {
+        match decode::<PeerRequest>(bytes) {
+            Ok(request) => self.serve_peer(ask, request),
             Err(error) => {
-                tracing::error!("a rack sent no message of this release: {error}");
-                self.fabric.disconnect(endpoint);
+                tracing::error!("a rack sent no request of this release: {error}");
+                self.fabric.disconnect(ask.endpoint);
                 Ok(())
             }
+        }
+    }
+
+    /// Another rack has answered. Its bytes are not trusted.
+    pub(super) fn peer_answered(&mut self, id: CallId, bytes: &[u8]) -> anyhow::Result<()> {
+        match decode::<PeerReply>(bytes) {
+            Ok(reply) => match self.peers.calls.remove(&id) {
+                Some(call) => self.replied(id.endpoint, call.rack, call.purpose, &reply),
+                None => Ok(()),
+            },
+            Err(error) => {
+                tracing::error!("a rack sent no answer of this release: {error}");
+                self.fabric.disconnect(id.endpoint);
+                self.call_failed(id, &Failure::Disconnected(FabricError::Closed))
+            }
+        }
+    }
+
+    /// It has been measured how requests to a rack are best done.
+    pub(super) fn calibrated(&self, endpoint: EndpointId, thresholds: Thresholds) {
+        if let Some(rack) = self.peers.endpoints.get(&endpoint) {
+            tracing::info!("requests to {rack}: {thresholds}");
+            self.figures.note_thresholds(*rack, thresholds);
         }
     }
 
@@ -264,35 +348,36 @@ impl DataPlane {
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
         match purpose {
-            Purpose::Lookup { page } => self.lookup_answered(page, rack, reply),
-            Purpose::Atomic { caller } => {
-                let answer = match reply {
-                    PeerReply::Value(before) => RackAnswer::Done(*before),
-                    PeerReply::NotAllocated => RackAnswer::NotAllocated,
-                    PeerReply::NotHere => RackAnswer::Moved,
-                    _ => RackAnswer::Invalid,
-                };
-                self.clients.finish(caller, answer);
+            Purpose::Lookup { page, question } => {
+                self.lookup_answered(page, question, (rack, endpoint), reply)
             }
-            Purpose::Exchange => return self.exchange_answered(rack, reply),
-            Purpose::Revoke { page } => self.lease_returned(page, endpoint),
+            Purpose::Renew { page, question } => {
+                self.renewed(page, question, (rack, endpoint), reply)
+            }
+            Purpose::Redirect { swap, page, question } => {
+                self.redirected(swap, (page, question), (rack, endpoint), reply)
+            }
+            Purpose::Atomic { caller, page } => {
+                self.atomic_answered(caller, page, rack, reply);
+                Ok(())
+            }
+            Purpose::Exchange => self.exchange_answered(rack, reply),
+            Purpose::Revoke { page, lease, users } => match reply {
+                PeerReply::Returned => self.returned(page, endpoint, lease, users),
+                other => {
+                    tracing::error!("{rack} answered a lease called back with {other:?}");
+                    self.call_back_failed(page, endpoint, lease, users);
+                    Ok(())
+                }
+            },
+            Purpose::Draft { question } => self.draft_answered(question, reply),
+            Purpose::Swap => Ok(()),
         }
-        Ok(())
     }
 
     /// Answers a request of another rack.
-    pub(super) fn reply(
-        &mut self,
-        endpoint: EndpointId,
-        call: u64,
-        reply: PeerReply,
-    ) -> anyhow::Result<()> {
-        let message = encode(&PeerMessage::Reply { call, reply })?;
-        if let Err(error) = self.fabric.send(endpoint, &message) {
-            // The asker finds out by the end of the endpoint and asks again.
-            tracing::debug!("answering failed: {error}");
-            self.fabric.disconnect(endpoint);
-        }
+    pub(super) fn reply(&mut self, ask: AskId, reply: &PeerReply) -> anyhow::Result<()> {
+        self.rrpc.answer(ask, &encode(reply)?, &[]);
         Ok(())
     }
 
@@ -308,27 +393,21 @@ impl DataPlane {
         }
         for (rack, purpose) in expired {
             match purpose {
-                Purpose::Lookup { page } => {
-                    self.answer_lookups(page, RackAnswer::RackUnavailable(rack));
+                Purpose::Lookup { page, .. } => {
+                    self.answer_search(page, RackAnswer::RackUnavailable(rack));
                 }
-                Purpose::Atomic { caller } => {
+                Purpose::Atomic { caller, .. } => {
                     self.clients.finish(caller, RackAnswer::RackUnavailable(rack));
                 }
-                Purpose::Exchange | Purpose::Revoke { .. } => {}
+                Purpose::Draft { question } => self.draft_unanswered(question),
+                Purpose::Exchange
+                | Purpose::Revoke { .. }
+                | Purpose::Renew { .. }
+                | Purpose::Redirect { .. }
+                | Purpose::Swap => {}
             }
         }
-        // A rack that has a request and does not answer within a lease is cut off: only then it
-        // is certain that the request is not carried out later.
-        let silent: Vec<EndpointId> = self
-            .peers
-            .calls
-            .iter()
-            .filter(|(_, call)| now > call.deadline)
-            .map(|((endpoint, _), _)| *endpoint)
-            .collect();
-        for endpoint in silent {
-            self.fabric.disconnect(endpoint);
-        }
+        self.rrpc.tick(now);
         let waiting: Vec<RackId> = self
             .peers
             .racks
@@ -345,22 +424,28 @@ impl DataPlane {
 
     /// The membership has changed.
     pub(super) fn members_changed(&mut self, members: Vec<Member>) -> anyhow::Result<()> {
+        let (members, strange): (Vec<Member>, Vec<Member>) =
+            members.into_iter().partition(|member| member.rack.0 < MAX_RACKS);
+        for Member { rack, .. } in strange {
+            // There is no record to exchange objects by.
+            tracing::error!("{rack} is left alone: racks are numbered 0 to {}", MAX_RACKS - 1);
+        }
         for old in &self.members {
             let new = members.iter().find(|member| member.rack == old.rack);
             // Another memory: whatever is leased there is gone.
             if new.is_none_or(|new| new.memory != old.memory) {
-                self.leases.retain(|_, lease| lease.home != old.rack);
+                self.leases.forget_home(old.rack);
                 if let Some(endpoint) = self.peers.connected_endpoint(old.rack) {
                     self.fabric.disconnect(endpoint);
                 }
             }
         }
         self.members = members;
-        self.drive_peers(Instant::now())
+        self.drive_peers(self.now())
     }
 
     /// How long an exchange waits before its asker is told that there is no answer.
-    pub(super) fn exchange_deadline() -> Instant {
-        Instant::now() + PATIENCE
+    pub(super) fn exchange_deadline(&self) -> Instant {
+        self.now() + self.lease
     }
 }

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rackpool_model::{ClientId, GlobalAddr};
-use rackpool_ring::client_file::{ClientFile, Route};
+use rackpool_ring::client_file::ClientFile;
 use rackpool_sync::atomic::Ordering;
 
-use super::clients::{Client, object_cells, strike};
+use super::clients::{Client, array_cells, strike};
+use super::swap::Work;
 use super::{DataPlane, Notice};
 use crate::region::Region;
 
@@ -18,17 +19,11 @@ impl DataPlane {
     pub(crate) fn adopt(&mut self, id: ClientId, file: Arc<ClientFile>) -> anyhow::Result<()> {
         for thread in 0..file.threads() {
             let slot = file.thread(thread)?;
-            for cell in object_cells(slot) {
-                let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
+            strike(slot, |addr| {
                 let page = addr.page(self.rack.geometry.page_size);
-                let here = page.is_some_and(|page| self.slab.lookup(page).is_some());
-                if here && !self.slab.is_allocated(addr) {
-                    cell.store(0, Ordering::Release);
-                }
-            }
-        }
-        for route in [Route::Rack, Route::Remote] {
-            file.ring(route)?.recover();
+                let is_here = page.is_some_and(|page| self.slab.lookup(page).is_some());
+                is_here && !self.slab.is_allocated(addr)
+            });
         }
         self.insert_client(id, file, None);
         Ok(())
@@ -36,9 +31,7 @@ impl DataPlane {
 
     fn insert_client(&mut self, id: ClientId, file: Arc<ClientFile>, doorbell: Option<OwnedFd>) {
         let region = self.fabric.register(Arc::new(Region(Arc::clone(&file))));
-        let client =
-            Client { file, region, doorbell, gone: false, returning: 0, refused: BTreeMap::new() };
-        self.clients.0.insert(id, client);
+        self.clients.all.insert(id, Client::new(file, region, doorbell));
     }
 
     /// Serves a client that has connected, or that has come back. Whether it is served.
@@ -49,7 +42,7 @@ impl DataPlane {
         doorbell: OwnedFd,
     ) -> anyhow::Result<bool> {
         self.sleeper.watch_client(id, &doorbell)?;
-        match (self.clients.0.get_mut(&id), file) {
+        match (self.clients.all.get_mut(&id), file) {
             (None, Some(file)) => self.insert_client(id, file, Some(doorbell)),
             (Some(client), None) if !client.gone => {
                 if let Some(earlier) = client.doorbell.replace(doorbell) {
@@ -64,7 +57,7 @@ impl DataPlane {
 
     /// A client has gone: everything that stands in its file goes back.
     pub(super) fn client_gone(&mut self, id: ClientId) -> anyhow::Result<()> {
-        let Some(client) = self.clients.0.get_mut(&id).filter(|client| !client.gone) else {
+        let Some(client) = self.clients.all.get_mut(&id).filter(|client| !client.gone) else {
             return Ok(());
         };
         client.gone = true;
@@ -74,37 +67,20 @@ impl DataPlane {
         if let Some(doorbell) = client.doorbell.take() {
             self.sleeper.unwatch(&doorbell)?;
         }
-        self.drop_unposted_of(id);
+        self.drop_unposted_of(id)?;
+        self.drop_unsent_of(id);
         self.fabric.unregister(region);
-        let page_size = self.rack.geometry.page_size;
         for thread in 0..file.threads() {
             let slot = file.thread(thread)?;
             slot.access.clear();
-            let held: BTreeSet<GlobalAddr> = object_cells(slot)
+            let held: BTreeSet<GlobalAddr> = array_cells(slot)
                 .map(|cell| GlobalAddr::from_raw(cell.load(Ordering::Relaxed)))
                 .filter(|addr| !addr.is_null())
                 .collect();
-            let mut elsewhere = Vec::new();
-            let mut freed = BTreeSet::new();
-            for addr in held {
-                let page = addr.page(page_size);
-                if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                    if self.slab.free(addr)?.is_err() {
-                        tracing::warn!("client {} held {addr}, which is not in use", id.0);
-                    }
-                    freed.insert(addr);
-                } else {
-                    elsewhere.push(addr);
-                }
-            }
-            // Free, then struck out: a daemon killed in between leaves notes of free objects, which
-            // its successor strikes out before it hands anything out.
-            strike(slot, |addr| freed.contains(&addr));
-            if !elsewhere.is_empty() {
-                self.free_elsewhere(id, thread, None, &elsewhere)?;
-            }
+            self.give_back(id, thread, held)?;
         }
-        if let Some(client) = self.clients.0.get_mut(&id) {
+        self.resolve_drafts_of(id)?;
+        if let Some(client) = self.clients.all.get_mut(&id) {
             client.returning -= 1;
         }
         self.forget_if_returned(id);
@@ -112,11 +88,69 @@ impl DataPlane {
         Ok(())
     }
 
+    /// Takes back what a gone client had noted: here at once, by an exchange with its home, or when
+    /// the swap of its page has ended.
+    pub(super) fn give_back(
+        &mut self,
+        id: ClientId,
+        thread: u16,
+        addrs: impl IntoIterator<Item = GlobalAddr>,
+    ) -> anyhow::Result<()> {
+        let mut elsewhere = Vec::new();
+        let mut moving = BTreeMap::<_, Vec<GlobalAddr>>::new();
+        let mut freed = BTreeSet::new();
+        for addr in addrs {
+            match addr.page(self.rack.geometry.page_size) {
+                Some(page) if self.slab.is_moving(page) => {
+                    moving.entry(page).or_default().push(addr);
+                }
+                Some(page) if self.slab.lookup(page).is_some() => {
+                    if self.slab.free(addr)?.is_err() {
+                        tracing::warn!("client {} held {addr}, which is not in use", id.0);
+                    }
+                    freed.insert(addr);
+                }
+                _ => elsewhere.push(addr),
+            }
+        }
+        let Some(file) = self.clients.all.get(&id).map(|client| Arc::clone(&client.file)) else {
+            return Ok(());
+        };
+        // Free, then struck out: a daemon killed in between leaves notes of free objects, which
+        // its successor strikes out before it hands anything out.
+        strike(file.thread(thread)?, |addr| freed.contains(&addr));
+        for (page, addrs) in moving {
+            if let Some(client) = self.clients.all.get_mut(&id) {
+                client.returning += 1;
+            }
+            self.wait_for_swap(page, Work::GiveBack(id, thread, addrs));
+        }
+        if !elsewhere.is_empty() {
+            self.free_elsewhere(id, thread, None, &elsewhere)?;
+        }
+        Ok(())
+    }
+
+    /// The swap of their page has ended.
+    pub(super) fn give_back_rest(
+        &mut self,
+        id: ClientId,
+        thread: u16,
+        addrs: Vec<GlobalAddr>,
+    ) -> anyhow::Result<()> {
+        self.give_back(id, thread, addrs)?;
+        if let Some(client) = self.clients.all.get_mut(&id) {
+            client.returning = client.returning.saturating_sub(1);
+        }
+        self.forget_if_returned(id);
+        Ok(())
+    }
+
     /// Removes a gone client once nothing of what it held is left.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
-        let done = self.clients.0.get(&id).is_some_and(|c| c.gone && c.returning == 0);
+        let done = self.clients.all.get(&id).is_some_and(|c| c.gone && c.returning == 0);
         if done {
-            self.clients.0.remove(&id);
+            self.clients.all.remove(&id);
             self.notice(Notice::Reclaimed(id));
         }
     }

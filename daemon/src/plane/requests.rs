@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_model::{ClientId, GlobalAddr, PageState};
+use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageWord};
 use rackpool_ring::client_file::EXCHANGE;
 use rackpool_ring::request::Request;
 use rackpool_shm::metadata::PageUse;
@@ -12,9 +12,10 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use super::DataPlane;
 use super::clients::{Caller, strike};
 use super::exchange::Job;
+use super::swap::Work;
 use super::transfers::Wanted;
 
-/// How long an allocation waits for pages of this rack that are leaving.
+/// How long an allocation waits for pages of this rack that are leaving, or shared no more soon.
 pub(super) const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
 
 /// An allocation that waits for a page to become free.
@@ -29,29 +30,31 @@ pub(super) struct Starved {
 impl DataPlane {
     /// Serves one entry of a client's ring. Nothing in it is trusted.
     pub(super) fn serve(&mut self, client: ClientId, request: &Request) -> anyhow::Result<()> {
-        let Request { code, cell, thread, call, arguments } = *request;
+        let Request { code, cell, thread, call, life, arguments } = *request;
         let caller = Caller { client, thread, cell, call };
-        // An entry of a call that was given up, perhaps posted to an earlier daemon.
-        if !self.clients.is_waiting(caller) {
+        // Posted to an earlier daemon; its thread knows that and asks again.
+        if life != self.rack.incarnation.0 || !self.clients.begin(caller) {
             return Ok(());
         }
         match RackRequest::from_words(code, arguments) {
-            Some(RackRequest::Translate { page }) => self.translate(caller, page),
+            Some(RackRequest::Translate { page, access }) => self.translate(caller, page, access),
             Some(RackRequest::Refill { bytes, count }) => self.refill(caller, bytes, count),
             Some(RackRequest::Release) => self.release(caller),
             Some(RackRequest::Read { addr, len, data, batch }) => {
                 let wanted = Wanted { addr, len, data, batch, is_read: true };
-                self.start_transfer(caller, &wanted);
-                Ok(())
+                self.start_transfer(caller, &wanted)
             }
             Some(RackRequest::Write { addr, len, data, batch }) => {
                 let wanted = Wanted { addr, len, data, batch, is_read: false };
-                self.start_transfer(caller, &wanted);
-                Ok(())
+                self.start_transfer(caller, &wanted)
             }
             Some(
                 request @ (RackRequest::CompareAndSwap { .. } | RackRequest::FetchAndAdd { .. }),
             ) => self.forward_atomic(caller, request),
+            Some(RackRequest::Ping) => {
+                self.clients.finish(caller, RackAnswer::Done(0));
+                Ok(())
+            }
             None => {
                 self.clients.finish(caller, RackAnswer::Invalid);
                 Ok(())
@@ -59,13 +62,26 @@ impl DataPlane {
         }
     }
 
-    fn translate(&mut self, caller: Caller, page: rackpool_model::PageId) -> anyhow::Result<()> {
-        let Some((frame, word, usage)) = self.slab.lookup(page) else {
-            return self.translate_remote(caller, page);
+    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old home;
+    /// who wants to write waits until it is thawed or elsewhere.
+    pub(super) fn translate(
+        &mut self,
+        caller: Caller,
+        page: PageId,
+        access: Access,
+    ) -> anyhow::Result<()> {
+        let may_use = |word: PageWord| match access {
+            Access::Read => word.is_readable(),
+            Access::Write => word.is_writable(),
         };
-        let answer = match word.state() {
-            Some(PageState::Live | PageState::Frozen) => RackAnswer::Local { frame, word, usage },
-            _ => RackAnswer::NotAllocated,
+        let answer = match self.slab.lookup(page) {
+            Some((frame, word, usage)) if may_use(word) => RackAnswer::Local { frame, word, usage },
+            found if self.slab.is_moving(page) && (found.is_some() || access == Access::Write) => {
+                self.wait_for_swap(page, Work::Translate(caller, access));
+                return Ok(());
+            }
+            Some(_) => RackAnswer::NotAllocated,
+            None => return self.translate_remote(caller, page, access),
         };
         self.clients.finish(caller, answer);
         Ok(())
@@ -80,8 +96,13 @@ impl DataPlane {
         if self.refill_here(caller, bytes, count)? {
             return Ok(());
         }
+        self.drop_copies()?;
+        if self.refill_here(caller, bytes, count)? {
+            return Ok(());
+        }
         self.slab.close_empty_pages()?;
-        if self.slab.is_leaving() {
+        let unshares = self.unshare_for(bytes);
+        if unshares || self.slab.is_leaving() || self.is_copying() {
             let deadline = Instant::now() + LEAVING_PATIENCE;
             self.starved.push(Starved { caller, bytes, count, deadline });
             return Ok(());
@@ -89,7 +110,8 @@ impl DataPlane {
         self.refill_elsewhere(caller, bytes, count, Vec::new())
     }
 
-    /// Fills the caller's inbox from this rack; whether it could, or the caller has gone.
+    /// Fills the caller's inbox from this rack; whether it could, or the caller has gone or asked
+    /// although something else stands there.
     fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<bool> {
         if !self.clients.is_waiting(caller) {
             return Ok(true);
@@ -107,6 +129,11 @@ impl DataPlane {
             filled += 1;
         }
         if filled == 0 {
+            if slot.inbox.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
+                // Writing over it would lose what it notes.
+                self.clients.finish(caller, RackAnswer::Invalid);
+                return Ok(true);
+            }
             let wanted = usize::try_from(count).unwrap_or(EXCHANGE).min(EXCHANGE);
             for cell in &slot.inbox[..wanted] {
                 let Some(candidate) = self.slab.peek(bytes)? else { break };
@@ -127,13 +154,14 @@ impl DataPlane {
         if self.starved.is_empty() {
             return Ok(());
         }
-        let quiet = !self.slab.is_leaving();
+        self.drop_copies()?;
+        let quiet = !self.slab.is_leaving() && !self.is_copying() && !self.is_unsharing();
         for starved in std::mem::take(&mut self.starved) {
             let Starved { caller, bytes, count, deadline } = starved;
             if self.refill_here(caller, bytes, count)? {
                 continue;
             }
-            if quiet || now > deadline {
+            if now > deadline || quiet && !self.unshare_for(bytes) {
                 self.refill_elsewhere(caller, bytes, count, Vec::new())?;
             } else {
                 self.starved.push(starved);
@@ -145,11 +173,21 @@ impl DataPlane {
     /// Frees what stands in the caller's outbox: objects of this rack at once, the others by an
     /// exchange with their home.
     fn release(&mut self, caller: Caller) -> anyhow::Result<()> {
+        self.release_rest(caller, 0)
+    }
+
+    /// The same, after so many objects were refused already. Objects of pages that move stay in the
+    /// outbox until the swap has ended.
+    pub(super) fn release_rest(&mut self, caller: Caller, refused: u64) -> anyhow::Result<()> {
+        if !self.clients.is_waiting(caller) {
+            return Ok(());
+        }
         let Some(client) = self.client(caller) else { return Ok(()) };
         let file = std::sync::Arc::clone(&client.file);
         let Ok(slot) = file.thread(caller.thread) else { return Ok(()) };
         let page_size = self.rack.geometry.page_size;
-        let mut refused = 0;
+        let mut refused = refused;
+        let mut moving = None;
         let mut elsewhere: Vec<GlobalAddr> = Vec::new();
         for cell in &slot.outbox {
             let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
@@ -157,12 +195,18 @@ impl DataPlane {
                 continue;
             }
             let page = addr.page(page_size);
-            if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
+            if let Some(page) = page.filter(|page| self.slab.is_moving(*page)) {
+                moving = Some(page);
+            } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
                 refused += u64::from(self.slab.free(addr)?.is_err());
                 cell.store(0, Ordering::Release);
             } else {
                 elsewhere.push(addr);
             }
+        }
+        if let Some(page) = moving {
+            self.wait_for_swap(page, Work::Release(caller, refused));
+            return Ok(());
         }
         if elsewhere.is_empty() {
             self.clients.finish(caller, RackAnswer::Done(refused));
@@ -176,7 +220,7 @@ impl DataPlane {
 
     fn count_job(&mut self, client: ClientId, release: Option<u64>) {
         self.exchanges.count_job(release);
-        if let Some(client) = self.clients.0.get_mut(&client) {
+        if let Some(client) = self.clients.all.get_mut(&client) {
             client.returning += 1;
         }
     }
@@ -201,7 +245,7 @@ impl DataPlane {
             }
         }
         if !wrong.is_empty() {
-            if let Some(slot) = self.clients.0.get(&client).and_then(|c| c.thread(thread)) {
+            if let Some(slot) = self.clients.all.get(&client).and_then(|c| c.thread(thread)) {
                 strike(slot, |addr| wrong.contains(&addr));
             }
             self.exchanges.refuse(release, wrong.len() as u64);

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::Route;
-use rackpool_sync::atomic::{Ordering, fence};
 use rustix::event::{Timespec, epoll};
 
 use super::command::count;
@@ -60,10 +59,8 @@ impl DataPlane {
     pub(super) fn go_to_sleep(&mut self) -> anyhow::Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
         let sleeping = rack.metadata.superblock()?.sleeping();
-        sleeping.store(1, Ordering::Relaxed);
-        // SYNC: pairs with the fence in `ring_doorbell`: a request pushed before is seen below, a
-        // request pushed after finds the flag set.
-        fence(Ordering::SeqCst);
+        // A request pushed before is seen below, a request pushed after finds the flag set.
+        sleeping.set();
         let quiet = self.rings_are_empty()? && self.fabric.arm();
         let mut ready = Vec::with_capacity(16);
         if quiet {
@@ -78,7 +75,7 @@ impl DataPlane {
                 Err(error) => return Err(error.into()),
             }
         }
-        sleeping.store(0, Ordering::Relaxed);
+        sleeping.clear();
         self.fabric.disarm();
         for event in &ready {
             match event.data.u64() {
@@ -86,7 +83,7 @@ impl DataPlane {
                 FABRIC => {}
                 client => {
                     let client = u32::try_from(client).ok().map(ClientId);
-                    let known = client.and_then(|client| self.clients.0.get(&client));
+                    let known = client.and_then(|client| self.clients.all.get(&client));
                     if let Some(bell) = known.and_then(|known| known.doorbell.as_ref()) {
                         drain(bell);
                     }
@@ -97,7 +94,7 @@ impl DataPlane {
     }
 
     fn rings_are_empty(&self) -> anyhow::Result<bool> {
-        for client in self.clients.0.values().filter(|c| !c.gone && c.doorbell.is_some()) {
+        for client in self.clients.all.values().filter(|client| client.is_served()) {
             for route in [Route::Rack, Route::Remote] {
                 if !client.file.ring(route)?.is_empty() {
                     return Ok(false);

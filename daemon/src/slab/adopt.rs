@@ -1,16 +1,18 @@
 //! Deriving the allocator's state from the metadata a daemon finds when it starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dashmap::DashMap;
-#[cfg(test)]
-use rackpool_model::PageEvent;
 use rackpool_model::{FrameId, PageId, PageSize, PageState, SizeClass};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
+use super::moving::departed;
 use super::{FrameState, PageTable, Slab, SlabError};
+
+/// The id that no page has.
+const NO_PAGE: PageId = PageId(0);
 
 impl Slab {
     /// Reads the metadata and mends what a daemon killed in the middle left: pages that were
@@ -26,14 +28,31 @@ impl Slab {
             table: PageTable { first, elsewhere: DashMap::new() },
             frames: vec![FrameState::default(); frames as usize],
             free_pages: BTreeMap::new(),
+            lent: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
             leaving: Vec::new(),
             newly_leaving: true,
             allocated_bytes: 0,
+            departed: BTreeSet::new(),
+            arriving: BTreeSet::new(),
+            #[cfg(test)]
+            stores_left: std::cell::Cell::new(None),
             metadata,
         };
+        let known = departed(&slab.metadata)?;
+        let is_damaged = known.is_none();
+        let known = known.unwrap_or_default();
+        slab.departed = known.into_iter().filter(|frame| slab.is_leaving_frame(*frame)).collect();
         for frame in (0..frames).map(FrameId) {
+            if is_damaged && slab.is_leaving_frame(frame) {
+                // Perhaps its page lives in another rack: it must not become free here.
+                tracing::error!("a record of a swap is damaged: {frame} stays out of use");
+                slab.departed.insert(frame);
+            }
             let page = slab.page_of(frame)?;
+            if slab.state(frame)? == Some(PageState::Arriving) || slab.departed.contains(&frame) {
+                continue;
+            }
             if slab.frame_of(page) != Some(frame) {
                 slab.table.elsewhere.insert(page, frame);
             }
@@ -44,11 +63,34 @@ impl Slab {
         Ok(slab)
     }
 
+    fn is_leaving_frame(&self, frame: FrameId) -> bool {
+        self.state(frame).is_ok_and(|state| state == Some(PageState::Leaving))
+    }
+
     fn adopt_frame(&mut self, frame: FrameId) -> Result<(), SlabError> {
         let word = self.word(frame)?;
+        if self.departed.contains(&frame) {
+            return Ok(());
+        }
+        if word.state() == Some(PageState::Arriving) {
+            self.arriving.insert(word.page());
+            return Ok(());
+        }
+        if word.page() == NO_PAGE || self.frame_of(word.page()) != Some(frame) {
+            // An address would mean the memory of two frames, or none.
+            tracing::error!("{frame} claims {}: it stays out of use", word.page());
+            return Ok(());
+        }
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
         match (word.state(), usage) {
-            (Some(PageState::Live), PageUse::Slab(class)) => self.adopt_slab(frame, class)?,
+            (Some(PageState::Live), PageUse::Slab(class)) => {
+                self.count_objects(frame, class)?;
+                self.list(frame, class);
+            }
+            // Its swap goes on, or the copies of it go.
+            (Some(PageState::Frozen | PageState::Shared), PageUse::Slab(class)) => {
+                self.count_objects(frame, class)?;
+            }
             (Some(PageState::Live), PageUse::Run { index, pages }) => {
                 if self.run_is_committed(word.page(), index, pages)? {
                     self.allocated_bytes += self.page_size.bytes();
@@ -58,7 +100,7 @@ impl Slab {
             }
             (Some(PageState::Leaving), _) => self.leaving.push(frame),
             (Some(PageState::Free), _) => {
-                self.metadata.header(frame)?.set_kind(PageUse::Unused);
+                self.set_use(frame, PageUse::Unused)?;
                 self.free_pages.insert(word.page(), frame);
             }
             (state, usage) => {
@@ -68,39 +110,33 @@ impl Slab {
         Ok(())
     }
 
-    fn adopt_slab(&mut self, frame: FrameId, class: SizeClass) -> Result<(), SlabError> {
+    /// Derives how many objects of a page are free.
+    pub(super) fn count_objects(
+        &mut self,
+        frame: FrameId,
+        class: SizeClass,
+    ) -> Result<(), SlabError> {
         let objects = class.objects_per_page(self.page_size);
+        // Bits behind the last object mean nothing.
+        let meant = if objects < 64 { (1 << objects) - 1 } else { u64::MAX };
         let used: u32 = self
             .metadata
             .bitmap(frame, class)?
             .iter()
-            .map(|word| word.load(Ordering::Relaxed).count_ones())
+            .map(|word| (word.load(Ordering::Relaxed) & meant).count_ones())
             .sum();
         let state = &mut self.frames[Self::index(frame)];
-        state.free_objects = objects.saturating_sub(used);
-        state.listed = state.free_objects > 0;
-        if state.listed {
-            self.partial[usize::from(class.index())].push(frame);
-        }
-        self.allocated_bytes += u64::from(used.min(objects)) * class.bytes();
+        state.free_objects = objects - used;
+        state.hint = 0;
+        self.allocated_bytes += u64::from(used) * class.bytes();
         Ok(())
     }
 
     /// Whether the run's first page is in use as such.
     fn run_is_committed(&self, page: PageId, index: u32, pages: u32) -> Result<bool, SlabError> {
-        let head = PageId(page.0.wrapping_sub(index));
-        let Some(frame) = self.frame_of(head) else { return Ok(false) };
+        let head = page.0.checked_sub(index).and_then(|head| self.frame_of(PageId(head)));
+        let Some(frame) = head else { return Ok(false) };
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
         Ok(self.state(frame)? == Some(PageState::Live) && usage == PageUse::Run { index: 0, pages })
-    }
-
-    /// Undoes the events that only this module may undo, for tests of crashes.
-    #[cfg(test)]
-    pub(super) fn crash_in_commit_run(&mut self, first: PageId, pages: u32, after: u32) {
-        for index in (pages - after..pages).rev() {
-            let frame = self.free_pages.remove(&PageId(first.0 + index)).unwrap();
-            self.metadata.header(frame).unwrap().set_kind(PageUse::Run { index, pages });
-            self.step(frame, PageEvent::Allocated).unwrap();
-        }
     }
 }

@@ -6,10 +6,12 @@
 //! which is struck out at the next start, and never an object that nobody has.
 
 mod adopt;
+mod lent;
+mod moving;
 mod object;
 mod run;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -18,7 +20,9 @@ use rackpool_model::{
 };
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::{PageUse, RackMetadata};
-use rackpool_sync::atomic::Ordering;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use moving::Contents;
 
 /// Which frame holds a page. Page `first + f` is found in frame `f` by arithmetic, as the page word
 /// confirms; only pages that have come from elsewhere are in the map.
@@ -50,9 +54,14 @@ pub(crate) enum SlabError {
     Transition(#[from] rackpool_model::PageTransitionError),
 }
 
-/// An address that is no object in use.
+/// Why an object is not taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotAllocated;
+pub(crate) enum NotFreed {
+    /// The address is no object in use.
+    NotAllocated,
+    /// Its page stands still while it moves: take it back when the swap has ended.
+    Moving,
+}
 
 /// What the allocator derives of a frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +81,8 @@ pub(crate) struct Slab {
     frames: Vec<FrameState>,
     /// Free pages by id, so that runs are found.
     free_pages: BTreeMap<PageId, FrameId>,
+    /// Frames of free pages that copies of other racks' pages lie in, or are on their way into.
+    lent: BTreeMap<FrameId, PageId>,
     /// Frames of each class with free objects, the most recent last.
     partial: Vec<Vec<FrameId>>,
     /// Frames whose page is leaving and that wait for their last user.
@@ -79,10 +90,18 @@ pub(crate) struct Slab {
     /// Whether a page began to leave since [`Slab::take_newly_leaving`].
     newly_leaving: bool,
     allocated_bytes: u64,
+    /// Frames whose page has gone to another rack, and which somebody may still be reading.
+    departed: BTreeSet<FrameId>,
+    /// Pages that are being copied into frames of this rack.
+    arriving: BTreeSet<PageId>,
+    /// Stores to the metadata that this daemon makes before it is killed; `None`: it lives.
+    #[cfg(test)]
+    stores_left: std::cell::Cell<Option<u32>>,
 }
 
 impl Slab {
-    /// What is known of a page: its frame, its word, and what it is used for.
+    /// What is known of a page: its frame, its word, and what it is used for. One that arrives is not
+    /// here yet, one that has gone to another rack is here no more.
     pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
         let frame = self.frame_of(page)?;
         let word = self.word(frame).ok()?;
@@ -92,17 +111,31 @@ impl Slab {
 
     /// The frame a page is bound to, whether it is free or in use.
     fn frame_of(&self, page: PageId) -> Option<FrameId> {
-        let native = FrameId(page.0.wrapping_sub(self.table.first.0));
-        let is_there = |frame| self.word(frame).is_ok_and(|word| word.page() == page);
+        let native = self.native(page);
+        let is_there = |frame| {
+            let is_its =
+                |word: PageWord| word.page() == page && word.state() != Some(PageState::Arriving);
+            self.word(frame).is_ok_and(is_its) && !self.departed.contains(&frame)
+        };
         if is_there(native) {
             return Some(native);
         }
         self.table.elsewhere.get(&page).map(|frame| *frame).filter(|frame| is_there(*frame))
     }
 
+    /// The frame in which a page of this rack was born; nothing that exists for another one.
+    const fn native(&self, page: PageId) -> FrameId {
+        FrameId(page.0.wrapping_sub(self.table.first.0))
+    }
+
+    /// Whether a page of this rack is not in the frame where it was born.
+    pub(crate) fn has_moved(&self, page: PageId) -> bool {
+        self.table.elsewhere.contains_key(&page)
+    }
+
     /// Frames that hold no page.
     pub(crate) fn free_frames(&self) -> u32 {
-        u32::try_from(self.free_pages.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.free_pages.len() + self.lent.len()).unwrap_or(u32::MAX)
     }
 
     /// Bytes in objects in use.
@@ -161,18 +194,21 @@ impl Slab {
     }
 
     /// Takes an object back.
-    pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<Result<(), NotAllocated>, SlabError> {
+    pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<Result<(), NotFreed>, SlabError> {
         if !self.is_allocated(addr) {
-            return Ok(Err(NotAllocated));
+            return Ok(Err(NotFreed::NotAllocated));
         }
         let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
-        let Some((frame, _, usage)) = found else { return Ok(Err(NotAllocated)) };
+        let Some((frame, word, usage)) = found else { return Ok(Err(NotFreed::NotAllocated)) };
+        if !word.is_writable() {
+            return Ok(Err(NotFreed::Moving));
+        }
         match PageUse::from_raw(usage, self.page_size) {
             PageUse::Slab(class) => {
                 self.free_object(frame, class, addr.offset(self.page_size))?;
             }
             PageUse::Run { pages, .. } => self.free_run(frame, pages)?,
-            PageUse::Unused => return Ok(Err(NotAllocated)),
+            PageUse::Unused => return Ok(Err(NotFreed::NotAllocated)),
         }
         Ok(Ok(()))
     }
@@ -207,7 +243,7 @@ impl Slab {
     /// The last user of a leaving page has gone: its frame is free.
     pub(crate) fn drained(&mut self, frame: FrameId) -> Result<(), SlabError> {
         let word = self.word(frame)?;
-        self.metadata.header(frame)?.set_kind(PageUse::Unused);
+        self.set_use(frame, PageUse::Unused)?;
         self.step(frame, PageEvent::Drained)?;
         self.free_pages.insert(word.page(), frame);
         Ok(())
@@ -220,8 +256,31 @@ impl Slab {
     /// Changes a page word. Only this thread does, so a plain store is enough.
     fn step(&self, frame: FrameId, event: PageEvent) -> Result<PageWord, SlabError> {
         let next = self.word(frame)?.apply(event)?;
-        self.metadata.word(frame)?.store(next.raw(), Ordering::Release);
+        self.set(self.metadata.word(frame)?, next.raw());
         Ok(next)
+    }
+
+    /// Stores a word of the metadata. A killed daemon stores nothing more.
+    fn set(&self, word: &AtomicU64, value: u64) {
+        if self.lives() {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Notes what the page in a frame is used for.
+    fn set_use(&self, frame: FrameId, usage: PageUse) -> Result<(), OutOfBounds> {
+        let header = self.metadata.header(frame)?;
+        if self.lives() {
+            header.set_kind(usage);
+        }
+        Ok(())
+    }
+
+    /// Whether this daemon is there to make one more store: tests end it between any two.
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "only tests kill daemons in here")]
+    const fn lives(&self) -> bool {
+        true
     }
 
     /// The page of a frame is no longer in use; it leaves when nobody is in it.

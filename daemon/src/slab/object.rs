@@ -51,9 +51,9 @@ impl Slab {
     fn open_page(&mut self, class: SizeClass) -> Result<bool, SlabError> {
         let Some((page, frame)) = self.free_pages.pop_first() else { return Ok(false) };
         let _ = page;
-        self.metadata.header(frame)?.set_kind(PageUse::Slab(class));
+        self.set_use(frame, PageUse::Slab(class))?;
         for word in self.metadata.bitmap(frame, class)? {
-            word.store(0, Ordering::Relaxed);
+            self.set(word, 0);
         }
         self.step(frame, PageEvent::Allocated)?;
         let state = &mut self.frames[Self::index(frame)];
@@ -73,7 +73,7 @@ impl Slab {
         let bitmap = self.metadata.bitmap(frame, class)?;
         let word = &bitmap[index as usize / 64];
         let bits = word.load(Ordering::Relaxed) | (1 << (index % 64));
-        word.store(bits, Ordering::Release);
+        self.set(word, bits);
         self.frames[Self::index(frame)].free_objects -= 1;
         self.allocated_bytes += class.bytes();
         Ok(())
@@ -107,7 +107,7 @@ impl Slab {
         let index = (offset >> class.bits()) as u32;
         let word = &self.metadata.bitmap(frame, class)?[index as usize / 64];
         let bits = word.load(Ordering::Relaxed) & !(1 << (index % 64));
-        word.store(bits, Ordering::Release);
+        self.set(word, bits);
         self.allocated_bytes -= class.bytes();
         let state = &mut self.frames[Self::index(frame)];
         state.free_objects += 1;

@@ -6,6 +6,8 @@ use rackpool_shm::{Mapping, file};
 
 use super::*;
 
+mod swaps;
+
 const FRAMES: u32 = 16;
 
 fn page_size() -> PageSize {
@@ -20,21 +22,29 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::from_page(100)
+    }
+
+    fn from_page(first: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let layout = MetadataLayout::new(page_size(), FRAMES);
         let file = file::create(&folder.path().join("metadata"), layout.bytes()).unwrap();
         let mapping = Mapping::new(&file, layout.bytes()).unwrap();
         let metadata = Arc::new(RackMetadata::new(mapping, layout).unwrap());
         for index in 0..FRAMES {
-            let word = PageWord::free(PageId(100 + index));
+            let word = PageWord::free(PageId(first + index));
             metadata.word(FrameId(index)).unwrap().store(word.raw(), Ordering::Relaxed);
         }
-        let slab = Slab::adopt(Arc::clone(&metadata), page_size(), PageId(100)).unwrap();
+        let slab = Slab::adopt(Arc::clone(&metadata), page_size(), PageId(first)).unwrap();
         Self { _folder: folder, metadata, slab }
     }
 
     fn restart(&mut self) {
-        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size(), PageId(100)).unwrap();
+        self.restart_from(100);
+    }
+
+    fn restart_from(&mut self, first: u32) {
+        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size(), PageId(first)).unwrap();
     }
 
     fn alloc(&mut self, bytes: u64) -> Option<GlobalAddr> {
@@ -43,13 +53,26 @@ impl Fixture {
         Some(candidate.addr)
     }
 
-    fn free(&mut self, addr: GlobalAddr) -> Result<(), NotAllocated> {
+    fn free(&mut self, addr: GlobalAddr) -> Result<(), NotFreed> {
         self.slab.free(addr).unwrap()
     }
 
     fn drain(&mut self) {
         for frame in self.slab.take_leaving() {
             self.slab.drained(frame).unwrap();
+        }
+    }
+}
+
+impl Slab {
+    /// Whether this daemon still makes a store.
+    pub(super) fn lives(&self) -> bool {
+        match self.stores_left.get() {
+            None => true,
+            Some(left) => {
+                self.stores_left.set(Some(left.saturating_sub(1)));
+                left > 0
+            }
         }
     }
 }
@@ -68,11 +91,11 @@ fn a_candidate_that_is_not_committed_is_free_after_a_restart() {
 fn freeing_twice_or_beside_an_object_is_refused() {
     let mut fixture = Fixture::new();
     let addr = fixture.alloc(64).unwrap();
-    assert_eq!(fixture.free(addr.add(16).unwrap()), Err(NotAllocated));
+    assert_eq!(fixture.free(addr.add(16).unwrap()), Err(NotFreed::NotAllocated));
     assert_eq!(fixture.free(addr), Ok(()));
-    assert_eq!(fixture.free(addr), Err(NotAllocated));
-    assert_eq!(fixture.free(GlobalAddr::NULL), Err(NotAllocated));
-    assert_eq!(fixture.free(GlobalAddr::from_raw(u64::MAX)), Err(NotAllocated));
+    assert_eq!(fixture.free(addr), Err(NotFreed::NotAllocated));
+    assert_eq!(fixture.free(GlobalAddr::NULL), Err(NotFreed::NotAllocated));
+    assert_eq!(fixture.free(GlobalAddr::from_raw(u64::MAX)), Err(NotFreed::NotAllocated));
 }
 
 #[test]
@@ -87,24 +110,12 @@ fn runs_have_consecutive_pages_and_come_back_whole() {
         assert_eq!(PageUse::from_raw(usage, page_size()), expected);
     }
     let middle = GlobalAddr::new(PageId(page.0 + 1), 0, page_size()).unwrap();
-    assert_eq!(fixture.free(middle), Err(NotAllocated));
+    assert_eq!(fixture.free(middle), Err(NotFreed::NotAllocated));
     assert_eq!(fixture.free(run), Ok(()));
     fixture.drain();
     assert_eq!(fixture.slab.free_frames(), FRAMES);
     assert_eq!(fixture.alloc(16 * (64 << 10)).map(|addr| addr.raw()), Some(100 << 16));
     assert_eq!(fixture.alloc(16), None, "the rack is full");
-}
-
-#[test]
-fn a_run_cut_short_by_a_crash_is_undone() {
-    for after in 1..3 {
-        let mut fixture = Fixture::new();
-        fixture.slab.crash_in_commit_run(PageId(100), 3, after);
-        fixture.restart();
-        fixture.drain();
-        assert_eq!(fixture.slab.free_frames(), FRAMES, "after {after} pages");
-        assert_eq!(fixture.slab.allocated_bytes(), 0);
-    }
 }
 
 #[test]
@@ -119,6 +130,171 @@ fn a_page_whose_objects_are_all_free_can_be_used_for_another_size() {
     fixture.drain();
     assert_eq!(fixture.slab.free_frames(), FRAMES);
     assert!(fixture.alloc(16).is_some());
+}
+
+/// What a daemon is doing when it is killed.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    Alloc(u64),
+    Free(usize),
+    Close,
+    Drain,
+}
+
+/// Does the same as every other daemon of this seed, so that each can be killed somewhere else.
+fn live_a_while(fixture: &mut Fixture, mut seed: u64) -> Vec<GlobalAddr> {
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = seed >> 33;
+        match number % 8 {
+            0..=3 => {
+                held.extend(fixture.alloc([16, 64, 5000, 70_000, 190_000][number as usize / 8 % 5]))
+            }
+            4 | 5 if !held.is_empty() => {
+                let addr = held.swap_remove(number as usize / 8 % held.len());
+                fixture.free(addr).unwrap();
+            }
+            6 => fixture.drain(),
+            _ => {}
+        }
+    }
+    held
+}
+
+/// A daemon is killed before each of its stores in turn. Its successor has every object that was
+/// not the one being handed out or taken back, that one is in use or not, and nothing is lost.
+#[test]
+fn a_daemon_killed_between_any_two_stores_loses_nothing() {
+    let doings = [
+        Doing::Alloc(16),
+        Doing::Alloc(1000),
+        Doing::Alloc(70_000),
+        Doing::Alloc(250_000),
+        Doing::Free(0),
+        Doing::Free(1),
+        Doing::Free(5),
+        Doing::Close,
+        Doing::Drain,
+    ];
+    for (seed, doing) in (0..12).flat_map(|seed| doings.map(|doing| (seed, doing))) {
+        for stores in 0.. {
+            let mut fixture = Fixture::new();
+            let mut held = live_a_while(&mut fixture, seed);
+            fixture.slab.stores_left.set(Some(stores));
+            let mut on_its_way = None;
+            match doing {
+                Doing::Alloc(bytes) => {
+                    // Noted before it counts as in use.
+                    let candidate = fixture.slab.peek(bytes).unwrap();
+                    on_its_way = candidate.map(|candidate| candidate.addr);
+                    candidate.into_iter().for_each(|c| fixture.slab.commit(c).unwrap());
+                }
+                Doing::Free(index) if index < held.len() => {
+                    on_its_way = Some(held.swap_remove(index));
+                    fixture.free(on_its_way.unwrap()).unwrap();
+                }
+                Doing::Free(_) => {}
+                Doing::Close => drop(fixture.slab.close_empty_pages().unwrap()),
+                Doing::Drain => fixture.drain(),
+            }
+            let was_killed = fixture.slab.stores_left.get() == Some(0);
+            fixture.restart();
+            let what = format!("seed {seed}, {doing:?}, {stores} stores");
+            for addr in &held {
+                assert!(fixture.slab.is_allocated(*addr), "{addr} is lost: {what}");
+            }
+            held.extend(on_its_way.filter(|addr| fixture.slab.is_allocated(*addr)));
+            for addr in held {
+                assert_eq!(fixture.free(addr), Ok(()), "{what}");
+            }
+            assert_eq!(fixture.slab.allocated_bytes(), 0, "{what}");
+            fixture.slab.close_empty_pages().unwrap();
+            fixture.drain();
+            assert_eq!(fixture.slab.free_frames(), FRAMES, "{what}");
+            if !was_killed {
+                break;
+            }
+        }
+    }
+}
+
+/// Overwrites a page word and a slab header, and starts a daemon over them.
+fn damage(fixture: &mut Fixture, frame: u32, word: PageWord, usage: PageUse) {
+    fixture.metadata.word(FrameId(frame)).unwrap().store(word.raw(), Ordering::Relaxed);
+    fixture.metadata.header(FrameId(frame)).unwrap().set_kind(usage);
+    fixture.restart();
+}
+
+fn live(page: u32) -> PageWord {
+    PageWord::free(PageId(page)).apply(PageEvent::Allocated).unwrap()
+}
+
+#[test]
+fn a_run_that_claims_pages_of_others_frees_only_its_own() {
+    let mut fixture = Fixture::new();
+    let object = fixture.alloc(64).unwrap();
+    assert_eq!(object.page(page_size()), Some(PageId(100)));
+    damage(&mut fixture, 15, live(115), PageUse::Run { index: 0, pages: 3 });
+    damage(&mut fixture, 14, live(99), PageUse::Run { index: 0, pages: 5 });
+    // Counted was what is there, so that taking it back leaves nothing less than nothing.
+    for page in [99, 115] {
+        let head = GlobalAddr::new(PageId(page), 0, page_size()).unwrap();
+        assert_eq!(fixture.free(head), Ok(()));
+    }
+    assert!(fixture.slab.is_allocated(object));
+    assert_eq!(fixture.slab.allocated_bytes(), 64);
+}
+
+#[test]
+fn a_page_in_two_frames_is_in_the_one_it_was_born_in() {
+    let mut fixture = Fixture::new();
+    let object = fixture.alloc(64).unwrap();
+    damage(&mut fixture, 5, PageWord::free(PageId(100)), PageUse::Unused);
+    assert_eq!(fixture.slab.free_frames(), FRAMES - 2);
+    let all: BTreeSet<_> = std::iter::from_fn(|| fixture.alloc(64)).collect();
+    assert!(!all.contains(&object), "it was handed out twice");
+    assert!(all.iter().all(|addr| fixture.slab.is_allocated(*addr)));
+}
+
+#[test]
+fn page_0_and_ids_at_the_end_are_no_trap() {
+    let mut fixture = Fixture::new();
+    damage(&mut fixture, 3, PageWord::free(PageId(0)), PageUse::Unused);
+    damage(&mut fixture, 4, PageWord::free(PageId(u32::MAX)), PageUse::Unused);
+    assert_eq!(fixture.slab.free_frames(), FRAMES - 1);
+    assert!(fixture.alloc(20 * (64 << 10)).is_none());
+    let all: Vec<_> = std::iter::from_fn(|| fixture.alloc(64 << 10)).collect();
+    assert_eq!(all.len(), FRAMES as usize - 1);
+    assert!(all.iter().all(|addr| !addr.is_null()));
+    damage(&mut fixture, 4, live(u32::MAX), PageUse::Run { index: 0, pages: 2 });
+    let head = GlobalAddr::new(PageId(u32::MAX), 0, page_size()).unwrap();
+    assert_eq!(fixture.free(head), Ok(()));
+}
+
+#[test]
+fn an_object_in_a_frozen_page_is_not_taken_back() {
+    let mut fixture = Fixture::new();
+    let object = fixture.alloc(64).unwrap();
+    let frozen = live(100).apply(PageEvent::Frozen).unwrap();
+    let class = SizeClass::for_bytes(64, page_size()).unwrap();
+    damage(&mut fixture, 0, frozen, PageUse::Slab(class));
+    assert!(fixture.slab.is_allocated(object), "it can be read");
+    assert_eq!(fixture.free(object), Err(NotFreed::Moving));
+    assert_eq!(fixture.slab.allocated_bytes(), 64);
+}
+
+#[test]
+fn bits_behind_the_last_object_hide_no_object() {
+    let mut fixture = Fixture::new();
+    let first = fixture.alloc(32 << 10).unwrap();
+    let class = SizeClass::for_bytes(32 << 10, page_size()).unwrap();
+    fixture.metadata.bitmap(FrameId(0), class).unwrap()[0]
+        .store(u64::MAX << 2 | 1, Ordering::Relaxed);
+    fixture.restart();
+    assert_eq!(fixture.slab.allocated_bytes(), 32 << 10);
+    let second = fixture.alloc(32 << 10).unwrap();
+    assert_eq!(second.page(page_size()), first.page(page_size()), "the page has room for two");
 }
 
 proptest! {

@@ -1,11 +1,12 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use redb::Durability;
 use redb::backends::FileBackend;
 
-use super::{StoreError, builder, tables};
+use super::{StoreError, builder, secret, tables};
 
 /// Makes an empty store. It is made beside its place and linked there when it is whole, so that a
 /// server that is killed meanwhile leaves no half of a store, and never in place of another file.
@@ -19,6 +20,7 @@ pub(super) fn create(path: &Path) -> Result<(), StoreError> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(secret::MODE)
         .open(unfinished)
         .map_err(failed)?;
     match file.try_lock() {

@@ -1,18 +1,23 @@
 use std::path::Path;
 
-use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize, RackId};
-use rackpool_proto::directory::Run;
+use rackpool_model::{
+    Epoch, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize, RackId,
+};
+use rackpool_proto::directory::{Moved, Run};
 use rackpool_proto::membership::RackRecord;
 use rackpool_proto::metadata::Change;
+use rackpool_wire::swap::SwapId;
 use redb::{
-    Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
-    WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    TableError, WriteTransaction,
 };
 
 use super::StoreError;
 
 /// The version of the tables below.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+/// The version before pages moved: the same without [`MOVED`].
+const UNMOVED: u64 = 1;
 
 /// Single values under [`KEY_FORMAT`], [`KEY_BOOT`] and [`KEY_PAGE_BYTES`].
 const HEADER: TableDefinition<&str, u64> = TableDefinition::new("rackpool");
@@ -20,6 +25,8 @@ const HEADER: TableDefinition<&str, u64> = TableDefinition::new("rackpool");
 const RUNS: TableDefinition<u32, (u32, u16, u128)> = TableDefinition::new("runs");
 /// Rack -> memory, incarnation, control path, fabric address, whether it left.
 const RACKS: TableDefinition<u16, (u128, u64, &str, &str, bool)> = TableDefinition::new("racks");
+/// Page -> rack, memory, epoch, swap.
+const MOVED: TableDefinition<u32, (u16, u128, u32, u64)> = TableDefinition::new("moved");
 /// Name -> address.
 const ROOTS: TableDefinition<&str, u64> = TableDefinition::new("roots");
 
@@ -57,7 +64,16 @@ pub(super) fn format(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     transaction.open_table(RUNS)?;
     transaction.open_table(RACKS)?;
     transaction.open_table(ROOTS)?;
+    transaction.open_table(MOVED)?;
     transaction.open_table(HEADER)?.insert(KEY_FORMAT, FORMAT)?;
+    Ok(())
+}
+
+/// Makes the store what one of the format before pages moved is.
+#[cfg(test)]
+pub(super) fn make_unmoved(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.delete_table(MOVED)?;
+    transaction.open_table(HEADER)?.insert(KEY_FORMAT, UNMOVED)?;
     Ok(())
 }
 
@@ -67,6 +83,7 @@ pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Resul
     let mut runs = transaction.open_table(RUNS)?;
     let mut racks = transaction.open_table(RACKS)?;
     let mut roots = transaction.open_table(ROOTS)?;
+    let mut places = transaction.open_table(MOVED)?;
     for change in changes {
         match change {
             Change::Started { boot } => {
@@ -88,6 +105,9 @@ pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Resul
                     racks.insert(rack.0, row(&known))?;
                 }
             }
+            Change::PageMoved(Moved { page, home, memory, epoch, swap }) => {
+                places.insert(page.0, (home.0, memory.0, epoch.raw(), swap.0))?;
+            }
             Change::RootPut { name, addr } => {
                 roots.insert(name.as_str(), addr.raw())?;
             }
@@ -99,10 +119,26 @@ pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Resul
     Ok(())
 }
 
-/// All records, in the order in which they can be restored.
+/// All records, in the order in which they can be restored. A store that an earlier release wrote
+/// gets today's tables, once it has been read.
 pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
     let transaction = database.begin_read()?;
-    let mut records = read_header(&transaction)?;
+    let (format, header) = read_header(&transaction)?;
+    let records = read_tables(&transaction, format, header)?;
+    if format == UNMOVED {
+        let mut transaction = database.begin_write()?;
+        transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
+        self::format(&transaction)?;
+        transaction.commit()?;
+    }
+    Ok(records)
+}
+
+fn read_tables(
+    transaction: &ReadTransaction,
+    format: u64,
+    mut records: Vec<Change>,
+) -> Result<Vec<Change>, ReadError> {
     for entry in transaction.open_table(RUNS)?.iter()? {
         let (first, rest) = entry?;
         let (count, rack, memory) = rest.value();
@@ -115,6 +151,19 @@ pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
         let record = record(found.value());
         records.push(Change::RackRegistered { rack: RackId(rack.value()), record });
     }
+    if format != UNMOVED {
+        for entry in transaction.open_table(MOVED)?.iter()? {
+            let (page, place) = entry?;
+            let (home, memory, epoch, swap) = place.value();
+            records.push(Change::PageMoved(Moved {
+                page: PageId(page.value()),
+                home: RackId(home),
+                memory: MemoryId(memory),
+                epoch: Epoch::new(epoch),
+                swap: SwapId(swap),
+            }));
+        }
+    }
     for entry in transaction.open_table(ROOTS)?.iter()? {
         let (name, addr) = entry?;
         let addr = GlobalAddr::from_raw(addr.value());
@@ -123,8 +172,8 @@ pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
     Ok(records)
 }
 
-/// Checks that this is a store this program can read.
-fn read_header(transaction: &ReadTransaction) -> Result<Vec<Change>, ReadError> {
+/// Checks that this is a store this program can read: its format, and what the header says.
+fn read_header(transaction: &ReadTransaction) -> Result<(u64, Vec<Change>), ReadError> {
     let header = match transaction.open_table(HEADER) {
         Err(TableError::Storage(error)) => return Err(error.into()),
         Err(_) => return Err(ReadError::Foreign),
@@ -132,11 +181,11 @@ fn read_header(transaction: &ReadTransaction) -> Result<Vec<Change>, ReadError> 
     };
     let value =
         |key| -> Result<Option<u64>, ReadError> { Ok(header.get(key)?.map(|value| value.value())) };
-    match value(KEY_FORMAT)? {
-        Some(FORMAT) => {}
+    let format = match value(KEY_FORMAT)? {
+        Some(known @ (FORMAT | UNMOVED)) => known,
         Some(other) => return Err(ReadError::Version(other)),
         None => return Err(ReadError::Foreign),
-    }
+    };
     let mut records = Vec::new();
     if let Some(boot) = value(KEY_BOOT)? {
         let boot = u32::try_from(boot).map_err(|error| ReadError::Damaged(error.to_string()))?;
@@ -147,7 +196,7 @@ fn read_header(transaction: &ReadTransaction) -> Result<Vec<Change>, ReadError> 
         let page_size = page_size.map_err(|error| ReadError::Damaged(error.to_string()))?;
         records.push(Change::PoolFormatted { page_size });
     }
-    Ok(records)
+    Ok((format, records))
 }
 
 fn row(record: &RackRecord) -> (u128, u64, &str, &str, bool) {

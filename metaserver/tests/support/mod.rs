@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageRange, RackId};
+use rackpool_access::Credentials;
+use rackpool_model::{FabricKey, GlobalAddr, Incarnation, MemoryId, PageRange, RackId};
 use rackpool_wire::metadata::{
     MetadataReply, MetadataRequest, PoolStatus, RackAnnouncement, Tagged,
 };
 use rackpool_wire::{FrameReader, encode};
+use rustls::{ClientConnection, StreamOwned};
 
 /// How long anything may take before the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -177,6 +179,48 @@ impl Connection {
     pub(crate) fn status(&mut self) -> PoolStatus {
         match self.ask(MetadataRequest::Status) {
             MetadataReply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A connection of somebody with credentials.
+pub(crate) struct Tls {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    frames: FrameReader,
+}
+
+impl Tls {
+    pub(crate) fn connect(server: &Server, credentials: &Credentials) -> Self {
+        let socket = TcpStream::connect(server.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = credentials.server_name().unwrap();
+        let session = ClientConnection::new(credentials.client().unwrap(), name).unwrap();
+        Self { stream: StreamOwned::new(session, socket), frames: FrameReader::new() }
+    }
+
+    pub(crate) fn try_ask(&mut self, message: MetadataRequest) -> std::io::Result<MetadataReply> {
+        self.stream.write_all(&encode(&Tagged { tag: 1, message }).unwrap())?;
+        loop {
+            if let Some(Tagged { message, .. }) = self.frames.next().unwrap() {
+                return Ok(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                count => self.frames.extend(&bytes[..count]),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, message: MetadataRequest) -> MetadataReply {
+        self.try_ask(message).unwrap()
+    }
+
+    pub(crate) fn register(&mut self, rack: u16, incarnation: u64) -> FabricKey {
+        let announced = announcement(rack, u128::from(rack) + 1, incarnation);
+        match self.ask(MetadataRequest::Register(announced)) {
+            MetadataReply::Registered { fabric_key: Some(key), .. } => key,
             other => panic!("{other:?}"),
         }
     }

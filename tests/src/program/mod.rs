@@ -3,8 +3,11 @@
 //! whatever was acknowledged before a kill has been said.
 
 mod churn;
+mod drafts;
 mod serve;
+pub mod step;
 pub mod store;
+mod work;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -48,11 +51,20 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
     let dir = arguments.text("DIR")?;
     let rack = RackId(u16::try_from(arguments.number("RACK")?)?);
     let command = arguments.text("COMMAND")?;
-    let pool = Arc::new(Pool::open(ClientOptions::new(dir, rack))?);
+    let options = ClientOptions::new(dir, rack);
+    match command.as_str() {
+        "step" => return step::step(options, &mut arguments),
+        "work" => return work::work(&options, &mut arguments),
+        "swaps" => return swaps(options, &mut arguments),
+        _ => {}
+    }
+    let pool = Arc::new(Pool::open(options)?);
     match command.as_str() {
         "churn" => churn::churn(&pool, &mut arguments),
         "refill" => churn::refill(&pool, &mut arguments),
         "serve" => serve::serve(&pool),
+        "drafts" => drafts::drafts(&pool),
+        "mix" => drafts::mix(&pool, &mut arguments),
         "write" => store::write(&pool, &mut arguments),
         "copy" => store::copy(&pool, &mut arguments),
         "add" => store::add(&pool, &mut arguments),
@@ -60,4 +72,11 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "count" => store::count(&pool, &mut arguments),
         other => bail!("there is no command '{other}'"),
     }
+}
+
+/// `swaps LEDGER WORKER SEED`: uses words in pages that swap; what it does stands in the ledger.
+fn swaps(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
+    let ledger = arguments.text("LEDGER")?;
+    let (worker, seed) = (arguments.number("WORKER")?, arguments.number("SEED")?);
+    crate::swaps::worker::work(options, ledger.as_ref(), worker, seed)
 }

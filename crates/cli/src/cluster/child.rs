@@ -24,7 +24,7 @@ pub struct Child {
 }
 
 /// Finds a program of this project: beside this one, or where it was built.
-fn find(program: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("can't find this program's own file")?;
     own.ancestors()
         .skip(1)
@@ -37,8 +37,19 @@ fn find(program: &str) -> anyhow::Result<PathBuf> {
 }
 
 impl Child {
-    pub(super) fn start(
+    /// Starts a program that ends with this one; its messages are added to `log`.
+    pub(crate) fn start(
         program: &'static str,
+        arguments: &[(&str, String)],
+        log: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::start_on(program, None, arguments, log)
+    }
+
+    /// The same, with an argument that has no name.
+    pub(crate) fn start_on(
+        program: &'static str,
+        object: Option<&Path>,
         arguments: &[(&str, String)],
         log: &Path,
     ) -> anyhow::Result<Self> {
@@ -48,6 +59,7 @@ impl Child {
             .open(log)
             .with_context(|| format!("can't write {}", log.display()))?;
         let mut command = Command::new(find(program)?);
+        command.args(object);
         for (name, value) in arguments {
             command.arg(name).arg(value);
         }
@@ -93,7 +105,8 @@ impl Child {
         Some(format!("{} ended ({status}):\n{}", self.program, self.log_tail()))
     }
 
-    pub(super) fn wait_until(
+    /// Waits until it is ready; fails when it ends before.
+    pub(crate) fn wait_until(
         &mut self,
         timeout: Duration,
         mut ready: impl FnMut() -> bool,
@@ -123,7 +136,8 @@ impl Child {
         Ok(())
     }
 
-    pub(super) fn terminate(&mut self) {
+    /// Asks it to end.
+    pub(crate) fn terminate(&mut self) {
         drop(self.process.stdin.take());
         // One that has ended needs no signal.
         let _ = self.signal(Signal::SIGTERM);
@@ -134,7 +148,8 @@ impl Child {
         Ok(self.process.wait()?)
     }
 
-    pub(super) fn wait_or_kill(&mut self) -> anyhow::Result<()> {
+    /// Waits until it has ended, for some seconds.
+    pub(crate) fn wait_or_kill(&mut self) -> anyhow::Result<()> {
         if wait_for(STOP, || matches!(self.process.try_wait(), Ok(Some(_)))) {
             return Ok(());
         }

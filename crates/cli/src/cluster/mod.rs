@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rackpool_client::RackId;
+use rackpool_model::FabricKind;
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::memory::{MemoryKind, outside};
 
 pub use child::Child;
+pub(crate) use child::find;
 
 /// How long a process may take to be ready.
 const START: Duration = Duration::from_secs(20);
@@ -30,12 +34,22 @@ pub struct ClusterOptions {
     pub memory: u64,
     /// Page size in bytes.
     pub page_size: u64,
+    /// Kind of memory, as `rackpool-daemon --memory-kind` takes it.
+    pub memory_kind: MemoryKind,
+    /// Extra latency of each local access in nanoseconds, to emulate CXL memory.
+    pub cxl_latency_ns: u32,
+    /// NUMA node of the daemons' threads and of the clients' files: a number, `auto` or `none`.
+    pub numa_node: String,
+    /// How the racks reach each other.
+    pub fabric: FabricKind,
     /// Latency of the emulated fabric in microseconds.
     pub latency_us: f64,
     /// Bandwidth of the emulated fabric in Gbit/s.
     pub bandwidth_gbps: f64,
     /// How long a rack counts as alive without a heartbeat, in milliseconds.
     pub lease_ms: u64,
+    /// More arguments of the daemons, as `rackpool-daemon` takes them: a name and a value each.
+    pub daemon_arguments: Vec<(&'static str, String)>,
     /// Whether memory and store are removed when the pool stops.
     pub ephemeral: bool,
 }
@@ -53,20 +67,35 @@ impl ClusterOptions {
             racks: 2,
             memory: 1 << 30,
             page_size: 2 << 20,
+            memory_kind: MemoryKind::default(),
+            cxl_latency_ns: 0,
+            numa_node: "auto".into(),
+            fabric: FabricKind::Emulated,
             latency_us: 2.0,
             bandwidth_gbps: 100.0,
             lease_ms: 2000,
+            daemon_arguments: Vec::new(),
             ephemeral: true,
         })
     }
 
     /// Removes the pool's folder and that of the store, which belong to the pool alone.
     pub(crate) fn remove_files(&self) {
+        for file in self.files_outside() {
+            let _ = std::fs::remove_file(file);
+        }
         // What is gone already is what is wanted.
         let _ = std::fs::remove_dir_all(&self.dir);
         if let Some(folder) = self.store.parent() {
             let _ = std::fs::remove_dir_all(folder);
         }
+    }
+
+    /// Files of the racks' memory that do not lie in the pool's folder: on a hugetlbfs.
+    #[must_use]
+    pub fn files_outside(&self) -> Vec<PathBuf> {
+        let racks = (0..self.racks).map(RackId);
+        racks.filter_map(|rack| outside(&RackDirectory::new(&self.dir, rack))).collect()
     }
 
     /// Where the metadata server writes its address.
@@ -143,6 +172,20 @@ impl Cluster {
         &self.options
     }
 
+    /// Its fabric in a few words.
+    #[must_use]
+    pub fn fabric(&self) -> String {
+        let options = &self.options;
+        match options.fabric {
+            FabricKind::Emulated => format!(
+                "emulated fabric {} us {} Gbit/s",
+                options.latency_us, options.bandwidth_gbps
+            ),
+            FabricKind::Tcp => "fabric over TCP on this host".into(),
+            FabricKind::Verbs => "RDMA fabric on this host".into(),
+        }
+    }
+
     /// The metadata server's address.
     #[must_use]
     pub fn metadata_address(&self) -> &str {
@@ -186,9 +229,15 @@ impl Cluster {
             ("--metadata", self.metadata_address.clone()),
             ("--memory", options.memory.to_string()),
             ("--page-size", options.page_size.to_string()),
+            ("--memory-kind", options.memory_kind.to_string()),
+            ("--cxl-latency-ns", options.cxl_latency_ns.to_string()),
+            ("--numa-node", options.numa_node.clone()),
+            ("--fabric", options.fabric.to_string()),
             ("--latency-us", options.latency_us.to_string()),
             ("--bandwidth-gbps", options.bandwidth_gbps.to_string()),
+            ("--lease-ms", options.lease_ms.to_string()),
         ];
+        let arguments = [&arguments[..], &options.daemon_arguments].concat();
         let log = options.dir.join(format!("rack-{}.log", rack.0));
         Child::start("rackpool-daemon", &arguments, &log)
     }

@@ -1,6 +1,12 @@
 //! `rackpool demo`: two racks, YCSB from both, a report.
 
-use std::path::PathBuf;
+mod ablation;
+mod heat;
+mod mount;
+mod service;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::bail;
@@ -8,10 +14,10 @@ use rackpool_client::RackId;
 use rackpool_model::ByteSize;
 
 use super::signals::Interrupts;
-use crate::PoolStores;
 use crate::cluster::{Cluster, ClusterOptions};
-use crate::report::{self, DemoRun};
-use crate::ycsb::{Progress, Style, WorkloadName, render};
+use crate::report::{self, Ablation, Companions, DemoRun, HeatMap};
+use crate::ycsb::{Plan, Progress, Style, WorkloadName, WorkloadResult, grouped, render, rounded};
+use crate::{Place, PoolStores};
 
 /// How large the demo is and where its report goes.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,6 +37,9 @@ pub struct Options {
     /// Racks.
     #[arg(long, default_value_t = 2)]
     pub racks: u16,
+    /// Operations of each of four runs that show what moving hot pages gains; 0 leaves them out.
+    #[arg(long, default_value_t = 200_000)]
+    pub swap_ops: u64,
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
@@ -41,40 +50,38 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let started = report::utc(SystemTime::now());
     let mut cluster_options = ClusterOptions::ephemeral()?;
     cluster_options.racks = options.racks;
-    let plan = crate::ycsb::Options {
-        workloads: vec![
-            WorkloadName::A,
-            WorkloadName::B,
-            WorkloadName::C,
-            WorkloadName::D,
-            WorkloadName::F,
-        ],
-        records: options.records,
-        operations: options.ops,
-        threads: options.threads,
-        verify: true,
-        ..Default::default()
-    }
-    .plan()?;
+    let (points, scans) = plans(options)?;
     println!("starting a metadata server and {} rack daemons on this machine ...", options.racks);
     let cluster = Cluster::start(cluster_options)?;
-    remove_when_interrupted(cluster.options().clone())?;
+    let leftovers = Leftovers::default();
+    leftovers.add(cluster.options());
+    leftovers.remove_when_interrupted()?;
     let pool = facts(&cluster);
     let racks: Vec<RackId> = (0..options.racks).map(RackId).collect();
     let threads = options.threads.div_ceil(racks.len().max(1));
-    let stores = PoolStores::open(&cluster.options().dir, &racks, threads, "demo")?;
+    let dir = &cluster.options().dir;
+    let place = Place { dir, racks: &racks, threads, table: "demo", ordered: true };
+    let stores = PoolStores::at(&place)?;
     println!("running YCSB with clients in every rack; every value read is checked ...\n");
-    let session = crate::ycsb::run(&plan, &stores, Progress::new(options.quiet))?;
+    let progress = Progress::new(options.quiet);
+    let mut session = crate::ycsb::run(&points, &stores, progress)?;
+    session.workloads.extend(crate::ycsb::run(&scans, &stores, progress)?.workloads);
     drop(stores);
-    cluster.stop()?;
     println!("{}", render(&session, Style::of_stdout()));
-    let problems = session.problems();
+    let mut problems = session.problems();
+    let companions = companions(options, &cluster, &leftovers)?;
+    problems.extend(companions.service.iter().flat_map(WorkloadResult::problems));
+    cluster.stop()?;
+    let (ablation, heat) = swaps(options, &leftovers)?;
     let run = DemoRun {
         title: format!("rackpool demo: YCSB on {} racks", options.racks),
         started,
         machine: report::machine_facts(),
         pool,
         results: session.phases().cloned().collect(),
+        ablation,
+        heat,
+        companions: Some(companions),
         notes: notes(),
         commands: vec![
             "make demo".into(),
@@ -94,17 +101,122 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ctrl-C ends the demo without a trace: its processes end with this one.
-fn remove_when_interrupted(options: ClusterOptions) -> anyhow::Result<()> {
-    let interrupts = Interrupts::catch()?;
-    std::thread::spawn(move || {
-        if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
-            options.remove_files();
-            eprintln!("\ninterrupted");
-            std::process::exit(130);
+/// What is run: the workloads of single records, then the one of scans on the same records. A scan
+/// reads about 50: so many fewer there are.
+fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
+    let (scanning, single) =
+        WorkloadName::ALL.into_iter().partition(|name| *name == WorkloadName::E);
+    let points = crate::ycsb::Options {
+        workloads: single,
+        records: options.records,
+        operations: options.ops,
+        threads: options.threads,
+        verify: true,
+        ..Default::default()
+    };
+    let scans = crate::ycsb::Options {
+        workloads: scanning,
+        operations: (options.ops / 50).max(options.threads as u64),
+        no_load: true,
+        ..points.clone()
+    };
+    Ok((points.plan()?, scans.plan()?))
+}
+
+/// The programs for people who write no code, on the same pool.
+fn companions(
+    options: &Options,
+    cluster: &Cluster,
+    leftovers: &Leftovers,
+) -> anyhow::Result<Companions> {
+    println!("the same through Redis' protocol, and a file system, in every rack ...\n");
+    let size = ablation::Size {
+        records: (options.records / 10).max(1),
+        operations: (options.ops / 10).max(1),
+        threads: options.threads,
+        quiet: options.quiet,
+    };
+    let session = service::run(&size, cluster)?;
+    println!("{}", render(&session, Style::of_stdout()));
+    let mut shown =
+        Companions { service: session.phases().cloned().collect(), ..Companions::default() };
+    match mount::hindrance() {
+        Some(why) => {
+            println!("  left out  {why}\n");
+            shown.left_out.push(why);
         }
-    });
-    Ok(())
+        None => {
+            shown.mount = mount::run(cluster, leftovers)?;
+            for step in &shown.mount {
+                println!("  {:<18} {:<46} {:>15}", step.amount(), step.what, step.rate());
+            }
+            println!();
+        }
+    }
+    Ok(shown)
+}
+
+/// With pages that stay and pages that move.
+fn swaps(
+    options: &Options,
+    leftovers: &Leftovers,
+) -> anyhow::Result<(Option<Ablation>, Option<HeatMap>)> {
+    if options.swap_ops == 0 || options.racks < 2 {
+        return Ok((None, None));
+    }
+    println!("the same with pages that stay and with pages that move ...\n");
+    let size = ablation::Size {
+        records: options.records,
+        operations: options.swap_ops,
+        threads: options.threads,
+        quiet: options.quiet,
+    };
+    let (ablation, heat) = ablation::run(&size, leftovers)?;
+    for run in &ablation.runs {
+        let how = if run.swap { "hot pages move" } else { "pages stay" };
+        let rate = grouped(rounded(run.result.throughput));
+        println!("  {:<14} {how:<15} {rate:>10} operations/s", run.result.distribution);
+    }
+    println!();
+    Ok((Some(ablation), heat))
+}
+
+/// What is removed when the demo is interrupted: its processes end with this one.
+#[derive(Clone, Default)]
+struct Leftovers(Arc<Mutex<Left>>);
+
+#[derive(Default)]
+struct Left {
+    pools: Vec<ClusterOptions>,
+    mounts: Vec<PathBuf>,
+}
+
+impl Leftovers {
+    /// From now on Ctrl-C ends the demo without a trace.
+    fn remove_when_interrupted(&self) -> anyhow::Result<()> {
+        let (interrupts, all) = (Interrupts::catch()?, self.clone());
+        std::thread::spawn(move || {
+            if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
+                let left = all.0.lock().unwrap_or_else(PoisonError::into_inner);
+                // First, as what is removed through a mount is its files.
+                left.mounts.iter().for_each(|point| mount::detach(point));
+                left.pools.iter().for_each(ClusterOptions::remove_files);
+                eprintln!("\ninterrupted");
+                std::process::exit(130);
+            }
+        });
+        Ok(())
+    }
+
+    /// This pool belongs to the demo too.
+    fn add(&self, pool: &ClusterOptions) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pools.push(pool.clone());
+    }
+
+    /// So does what is mounted here.
+    fn add_mount(&self, point: &Path) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).mounts.push(point.into());
+    }
 }
 
 fn facts(cluster: &Cluster) -> Vec<(String, String)> {

@@ -1,8 +1,14 @@
 //! What the `rackpool` command does.
 
+pub mod credentials;
 pub mod demo;
+pub mod explain;
+pub mod hot_pages;
+pub mod racks;
+pub mod server;
 mod signals;
 pub mod status;
+pub mod top;
 pub mod up;
 pub mod ycsb;
 

@@ -1,40 +1,24 @@
 //! `rackpool status`: a pool's racks and their figures.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-
-use anyhow::{Context, bail};
 use rackpool_model::ByteSize;
-use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PoolStatus, Tagged};
-use rackpool_wire::{FrameReader, encode};
+use rackpool_wire::control::RackStatus;
 
-use super::PoolFolder;
-use crate::cluster::metadata_address;
+use super::racks::{Reach, WhichPool, own_addresses, reach};
 
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub use super::racks::rack_status;
 
 /// Which pool is shown.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The pool.
     #[command(flatten)]
-    pub pool: PoolFolder,
-    /// Address of the metadata server [default: as the pool's folder says].
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metadata: Option<String>,
+    pub which: WhichPool,
 }
 
 /// Shows the pool.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let address = match &options.metadata {
-        Some(address) => address.clone(),
-        None => metadata_address(&options.pool.dir)?,
-    };
-    let pool = pool_status(&address)?;
+    let server = options.which.server()?;
+    let (pool, address) = (server.status()?, server.address());
     println!("metadata server  {address}, store of {}", ByteSize(pool.store_bytes));
     println!("pages of         {}", ByteSize(pool.page_bytes));
     println!("lease            {} ms", pool.lease_ms);
@@ -49,9 +33,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         "{:<6} {:<6} {:>8} {:>8} {:>8} {:>10} {:>8} {:>12} {:>12}",
         "rack", "state", "pid", "frames", "free", "in use", "clients", "requests", "remote ops"
     );
+    let own = own_addresses();
     let mut fabrics = Vec::new();
     for member in &pool.members {
-        let figures = member.alive.then(|| rack_status(&member.control_path));
+        let is_here = reach(member, &own) == Reach::Here;
+        let figures = is_here.then(|| rack_status(&member.control_path));
         match figures {
             Some(Ok(rack)) => {
                 println!(
@@ -69,57 +55,111 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
                 fabrics.push((member.rack.0, rack));
             }
             Some(Err(error)) => println!("{:<6} {:<6} {error:#}", member.rack.0, "silent"),
+            None if member.alive => println!(
+                "{:<6} {:<6} {:>8} {:>8} {:>8} on another host, {}",
+                member.rack.0,
+                "up",
+                "-",
+                member.pages.count,
+                member.free_frames,
+                member.fabric_address
+            ),
             None => println!("{:<6} {:<6} its lease has run out", member.rack.0, "down"),
         }
     }
     println!();
     for (rack, status) in fabrics {
-        println!(
-            "rack {rack}: {}; {} B of metadata a frame; slept {} times",
-            status.fabric, status.metadata_bytes_per_frame, status.sleeps
-        );
+        print_details(rack, &status);
     }
     Ok(())
 }
 
-/// What the metadata server says of the pool.
-pub fn pool_status(address: &str) -> anyhow::Result<PoolStatus> {
-    let mut stream = TcpStream::connect(address)
-        .with_context(|| format!("no metadata server at {address}: start it"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&encode(&Tagged { tag: 1, message: MetadataRequest::Status })?)?;
-    let reply: Tagged<MetadataReply> = receive(&mut stream)?;
-    match reply.message {
-        MetadataReply::Status(status) => Ok(status),
-        MetadataReply::Refused(refusal) => bail!(refusal),
-        other => bail!("the metadata server answered {other:?}"),
+/// What is no column of the table.
+fn print_details(rack: u16, status: &RackStatus) {
+    println!(
+        "rack {rack}: {}; {} B of metadata a frame; slept {} times",
+        status.fabric, status.metadata_bytes_per_frame, status.sleeps
+    );
+    println!("rack {rack}: {}", requests(status));
+    println!("rack {rack}: {}", swaps(status));
+    println!("rack {rack}: {}", sharing(status));
+    if let Some(device) = device(status) {
+        println!("rack {rack}: {device}");
     }
+    for (other, thresholds) in &status.thresholds {
+        println!("rack {rack}: to rack {}: {thresholds}", other.0);
+    }
+    println!("rack {rack}: memory of kind {}", status.memory);
+    println!("rack {rack}: {}", status.placement);
 }
 
-/// What a daemon says of its rack.
-pub fn rack_status(control_path: &str) -> anyhow::Result<RackStatus> {
-    let mut stream = UnixStream::connect(control_path)
-        .with_context(|| format!("no daemon at {control_path}: start it"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&encode(&Tagged { tag: 1, message: ControlRequest::RackStatus })?)?;
-    let reply: Tagged<ControlReply> = receive(&mut stream)?;
-    match reply.message {
-        ControlReply::RackStatus(status) => Ok(status),
-        ControlReply::Refused(refusal) => bail!(refusal),
-        other => bail!("the daemon answered {other:?}"),
-    }
+/// How many there were for each.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn each(count: u64, of: u64) -> f64 {
+    count as f64 / of.max(1) as f64
 }
 
-fn receive<M: bincode::Decode<()>>(stream: &mut impl Read) -> anyhow::Result<M> {
-    let mut frames = FrameReader::new();
-    loop {
-        if let Some(message) = frames.next()? {
-            return Ok(message);
-        }
-        let mut bytes = [0; 16 << 10];
-        match stream.read(&mut bytes).context("no answer")? {
-            0 => bail!("the connection was closed"),
-            count => frames.extend(&bytes[..count]),
-        }
+/// What the fabric asked of its device, where it has one.
+fn device(status: &RackStatus) -> Option<String> {
+    let requests = status.device_requests;
+    (requests > 0).then(|| {
+        format!(
+            "work requests of the device: {requests}, {:.1} a doorbell, {:.1} a completion",
+            each(requests, status.device_doorbells),
+            each(requests, status.device_completions)
+        )
+    })
+}
+
+/// What a rack asked of others, and how many operations went with one doorbell.
+fn requests(status: &RackStatus) -> String {
+    let each = each(status.posted, status.doorbells);
+    format!(
+        "requests to other racks: {} pure RPC, {} RPC then one-sided, {} zero-copy; \
+         {} one-sided operations, {each:.1} a doorbell",
+        status.pure_requests,
+        status.then_one_sided_requests,
+        status.zero_copy_requests,
+        status.posted
+    )
+}
+
+/// What became of hot pages.
+fn swaps(status: &RackStatus) -> String {
+    let swaps = &status.swaps;
+    let refused = swaps.refused.iter().filter(|(_, count)| *count > 0);
+    let refused: Vec<String> = refused.map(|(why, count)| format!("{count} {why}")).collect();
+    let refused = if refused.is_empty() { "none".into() } else { refused.join(", ") };
+    format!(
+        "hot pages: {} came, {} went, {} swaps given up; refused: {refused}",
+        swaps.arrived, swaps.departed, swaps.given_up
+    )
+}
+
+/// Copies of pages that are mostly read.
+fn sharing(status: &RackStatus) -> String {
+    let sharing = &status.sharing;
+    format!(
+        "shared pages: {} now, {} times begun, {} ended by writers; copies kept here: {} now, {} \
+         made, read about {} times",
+        sharing.shared, sharing.begun, sharing.ended, sharing.copies, sharing.made, sharing.reads
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_the_device_are_counts_for_each() {
+        let status = RackStatus {
+            device_requests: 100,
+            device_doorbells: 40,
+            device_completions: 8,
+            ..RackStatus::default()
+        };
+        let text = device(&status).unwrap();
+        assert_eq!(text, "work requests of the device: 100, 2.5 a doorbell, 12.5 a completion");
+        assert_eq!(device(&RackStatus::default()), None);
     }
 }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use rackpool_model::ByteSize;
+use rackpool_model::{ByteSize, FabricKind};
+use rackpool_shm::memory::MemoryKind;
 
 use super::DEFAULT_DIR;
+use super::hot_pages::HotPages;
 use super::signals::Interrupts;
 use crate::cluster::{Cluster, ClusterOptions};
 
@@ -19,15 +21,47 @@ pub struct Options {
     /// takes room.
     #[arg(long, default_value = "1G")]
     pub memory: ByteSize,
+    /// What the memory is: tmpfs (a file in the pool's folder), memfd (ends with each daemon),
+    /// huge:2M or huge:1G (reserved huge pages), numa:N (a NUMA node), or dax:/dev/daxX.Y (a CXL
+    /// device; one rack only).
+    #[arg(long, default_value = "tmpfs")]
+    pub memory_kind: MemoryKind,
+    /// Extra latency of each local access in nanoseconds, to emulate CXL memory: the Rcmp paper's
+    /// emulation adds about 50.
+    #[arg(long, default_value_t = 0)]
+    pub cxl_latency_ns: u32,
+    /// NUMA node of the daemons' threads and of the clients' files: a number, auto or none.
+    #[arg(long, default_value = "auto")]
+    pub numa_node: String,
     /// Page size: a power of two from 4K to 1G.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,
+    /// How the racks reach each other: emulated (shared memory with a model of latency and bandwidth),
+    /// tcp, or verbs (an RDMA device of this host).
+    #[arg(long, default_value_t)]
+    pub fabric: FabricKind,
     /// One-way latency of the emulated fabric in microseconds.
     #[arg(long, default_value_t = 2.0)]
     pub latency_us: f64,
     /// Bandwidth of the emulated fabric in Gbit/s.
     #[arg(long, default_value_t = 100.0)]
     pub bandwidth_gbps: f64,
+    /// How long a rack that is not heard of is taken for alive, in milliseconds: more where processes
+    /// may stand still for long.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(100..=3_600_000)
+    )]
+    pub lease_ms: u64,
+    /// Priority of the daemons' data planes, from -20 (first) to 19 (last) [default: -15 where that is
+    /// allowed].
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub nice: Option<i32>,
+    /// When hot pages move.
+    #[command(flatten)]
+    pub hot_pages: HotPages,
     /// Folder of the pool's memory.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
     pub dir: PathBuf,
@@ -59,8 +93,21 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.racks = options.racks;
     cluster.memory = options.memory.0;
     cluster.page_size = options.page_size.0;
+    cluster.memory_kind = options.memory_kind.clone();
+    cluster.cxl_latency_ns = options.cxl_latency_ns;
+    cluster.numa_node.clone_from(&options.numa_node);
+    if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, options.racks) {
+        bail!(
+            "--memory-kind dax: one device is the memory of one rack: --racks 1, or start a rackpool-daemon for each rack with a device of its own ({} is one)",
+            device.display()
+        );
+    }
+    cluster.fabric = options.fabric;
     cluster.latency_us = options.latency_us;
     cluster.bandwidth_gbps = options.bandwidth_gbps;
+    cluster.lease_ms = options.lease_ms;
+    cluster.daemon_arguments = options.hot_pages.arguments()?;
+    cluster.daemon_arguments.extend(options.nice.map(|nice| ("--nice", nice.to_string())));
     Ok(cluster)
 }
 
@@ -75,12 +122,20 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     println!("\nstopping ...");
     let (dir, ephemeral) = (cluster.options().dir.clone(), cluster.options().ephemeral);
     let store = cluster.options().store.clone();
+    let outlives = cluster.options().memory_kind.outlives_daemon();
+    let mut given_up = vec![dir, store];
+    given_up.extend(cluster.options().files_outside());
     cluster.stop()?;
     if ephemeral {
         println!("stopped; its memory is gone, as asked");
     } else {
-        println!("stopped; the next `rackpool up` goes on with its memory");
-        println!("to give it up: rm -r {} {}", dir.display(), store.display());
+        if outlives {
+            println!("stopped; the next `rackpool up` goes on with its memory");
+        } else {
+            println!("stopped; its memory was of kind memfd and is gone, its metadata stays");
+        }
+        let files: Vec<String> = given_up.iter().map(|path| path.display().to_string()).collect();
+        println!("to give it up: rm -r {}", files.join(" "));
     }
     match ended {
         Some(reason) => bail!(reason),
@@ -91,12 +146,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 fn describe(cluster: &Cluster) {
     let options = cluster.options();
     println!(
-        "rackpool is up: {} racks of {}, pages of {}, emulated fabric {} us {} Gbit/s\n",
+        "rackpool is up: {} racks of {}, pages of {}, memory of kind {}, {}\n",
         options.racks,
         ByteSize(options.memory),
         ByteSize(options.page_size),
-        options.latency_us,
-        options.bandwidth_gbps
+        options.memory_kind,
+        cluster.fabric()
     );
     for (index, process) in cluster.processes().enumerate() {
         let (role, place) = match index.checked_sub(1) {

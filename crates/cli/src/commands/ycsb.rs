@@ -1,24 +1,37 @@
-//! `rackpool ycsb`: YCSB on the key-value table of a running pool.
+//! `rackpool ycsb`: YCSB on the key-value table of a running pool, or on a server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rackpool_client::RackId;
 
 use super::PoolFolder;
-use crate::PoolStores;
-use crate::cluster::racks_in;
+use crate::cluster::{metadata_address, racks_in};
+use crate::recorder::Recorder;
+use crate::ycsb::{RespStores, Target, grouped};
+use crate::{MetadataServer, Place, PoolStores};
 
-/// What is run, on which pool, from where.
+/// What is run, on what, from where.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
     /// The pool.
     #[command(flatten)]
     pub pool: PoolFolder,
+    /// What is measured: `direct`, the table itself; `resp://HOST:PORT`, `resp://:PASSWORD@HOST:PORT`
+    /// or `unix:PATH`, a server that speaks Redis' protocol, used as YCSB's own Redis binding does.
+    #[arg(long, value_name = "TARGET", default_value = "direct")]
+    pub target: Target,
     /// Racks the threads run in, in turn [default: all].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub racks: Vec<u16>,
     /// Name of the table in the pool.
     #[arg(long, default_value = "ycsb")]
     pub table: String,
+    /// Note which rack read or wrote which page when in this file, for `rackpool heat replay`. Makes
+    /// the run slower.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// The benchmark.
     #[command(flatten)]
     pub ycsb: crate::ycsb::Options,
@@ -27,7 +40,14 @@ pub struct Options {
 /// Runs the workloads; fails when a value was wrong or missing.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     // Said before anything is opened: a wrong option should not wait for a pool.
-    options.ycsb.plan()?;
+    let plan = options.ycsb.plan()?;
+    if let Target::Resp(server) = &options.target {
+        if options.record.is_some() || !options.racks.is_empty() {
+            anyhow::bail!("--racks and --record go with --target direct only: leave them out");
+        }
+        crate::ycsb::command(&options.ycsb, &RespStores::new(vec![server.clone()], &plan))?;
+        return Ok(());
+    }
     let racks = if options.racks.is_empty() {
         racks_in(&options.pool.dir)?
     } else {
@@ -39,8 +59,20 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             options.pool.dir.display()
         );
     }
-    let threads = options.ycsb.threads.div_ceil(racks.len());
-    let stores = PoolStores::open(&options.pool.dir, &racks, threads, &options.table)?;
+    let (dir, table) = (&options.pool.dir, &options.table);
+    let threads = plan.threads.div_ceil(racks.len());
+    let place = Place { dir, racks: &racks, threads, table, ordered: plan.scans_keys() };
+    let Some(file) = &options.record else {
+        let stores = PoolStores::at(&place)?;
+        crate::ycsb::command(&options.ycsb, &stores)?;
+        return Ok(());
+    };
+    let server = MetadataServer::at(metadata_address(dir)?);
+    let recorder = Arc::new(Recorder::start(file, server)?);
+    let stores = PoolStores::recorded(&place, &recorder)?;
     crate::ycsb::command(&options.ycsb, &stores)?;
+    let count = recorder.finish()?;
+    println!("trace  {} accesses in {}", grouped(count), file.display());
+    println!("try    rackpool heat replay {}", file.display());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::DemoRun;
+use super::{Companions, DemoRun};
 use crate::ycsb::{LatencySummary, WorkloadResult, grouped, latency, rounded};
 
 const STYLE: &str = include_str!("style.css");
@@ -26,12 +26,13 @@ pub(super) fn page(run: &DemoRun, figures: &[(String, String)]) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <header>\n<h1>{title}</h1>\n<p class=\"muted\">{}</p>\n{}</header>\n{}<main>\n\
-         <h2>Results</h2>\n{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
+         <h2>Results</h2>\n{}{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
          <h2>Notes</h2>\n{}{}</main>\n</body>\n</html>\n",
         escaped(&run.started),
         tiles(run),
-        problems(&run.results),
+        problems(run),
         table(&run.results),
+        run.companions.as_ref().map(companions).unwrap_or_default(),
         plots(figures),
         facts(run),
         notes(run),
@@ -66,8 +67,10 @@ fn tiles(run: &DemoRun) -> String {
     format!("<div class=\"tiles\">\n{}</div>\n", tiles.iter().map(tile).collect::<String>())
 }
 
-fn problems(results: &[WorkloadResult]) -> String {
-    let problems: Vec<_> = results.iter().flat_map(WorkloadResult::problems).collect();
+fn problems(run: &DemoRun) -> String {
+    let service = run.companions.iter().flat_map(|companions| &companions.service);
+    let problems: Vec<_> =
+        run.results.iter().chain(service).flat_map(WorkloadResult::problems).collect();
     if problems.is_empty() {
         return String::new();
     }
@@ -98,6 +101,32 @@ fn table(results: &[WorkloadResult]) -> String {
         text.push_str("</tbody>\n");
     }
     text + "</table>\n</div>\n"
+}
+
+fn companions(run: &Companions) -> String {
+    let mut text = String::new();
+    if !run.service.is_empty() {
+        text.push_str("<h2>Through Redis' protocol: rackpool-kv in every rack</h2>\n");
+        text.push_str(&table(&run.service));
+    }
+    if !run.mount.is_empty() {
+        text.push_str("<h2>Through a mount: rackpool-fuse in every rack</h2>\n");
+        text.push_str("<div class=\"card wide\">\n<table>\n<tbody>\n");
+        for step in &run.mount {
+            let (what, amount) = (escaped(&step.what), escaped(&step.amount()));
+            let (rate, time) = (escaped(&step.rate()), latency(step.seconds * 1e9));
+            let _ = writeln!(
+                text,
+                "<tr><th scope=\"row\">{amount}<small>{what}</small></th><td>{rate}</td><td>{time}</td></tr>"
+            );
+        }
+        text.push_str("</tbody>\n</table>\n</div>\n");
+    }
+    if !run.left_out.is_empty() {
+        text.push_str("<h2>Left out on this machine</h2>\n");
+        text.push_str(&list(&run.left_out));
+    }
+    text
 }
 
 fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary) {

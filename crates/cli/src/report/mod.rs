@@ -8,6 +8,7 @@
 mod axis;
 mod canvas;
 mod clock;
+mod companions;
 mod figure;
 mod font;
 mod frame;
@@ -15,6 +16,7 @@ mod html;
 mod machine;
 mod palette;
 mod render;
+mod swap;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,9 @@ use crate::ycsb::WorkloadResult;
 use figure::Figure;
 
 pub use clock::utc;
+pub use companions::{Companions, MountStep};
 pub use machine::facts as machine_facts;
+pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 
 /// All that a report tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +47,15 @@ pub struct DemoRun {
     pub pool: Vec<(String, String)>,
     /// What was measured, in order.
     pub results: Vec<WorkloadResult>,
+    /// The same workload with and without pages that move, if that was run.
+    #[serde(default)]
+    pub ablation: Option<Ablation>,
+    /// How hot pages were meanwhile, if that was watched.
+    #[serde(default)]
+    pub heat: Option<HeatMap>,
+    /// The key-value service and the mount, if they were shown.
+    #[serde(default)]
+    pub companions: Option<Companions>,
     /// What a reader must know to judge the numbers. The page adds those that hold for every run.
     pub notes: Vec<String>,
     /// The commands that repeat the run, one a line.
@@ -110,13 +123,13 @@ pub fn write(dir: &Path, run: &DemoRun) -> Result<ReportPaths, ReportError> {
     std::fs::create_dir_all(dir).map_err(|cause| ReportError::Write { file: dir.into(), cause })?;
     let mut plots = Vec::new();
     let mut drawings = Vec::new();
-    for figure in Figure::ALL {
-        let drawing = render::svg(figure, &run.results, &faces)?;
+    for figure in Figure::of(run) {
+        let drawing = render::svg(figure, &faces)?;
         plots.push(put(dir, &format!("{}.svg", figure.name()), drawing.as_bytes())?);
         let file = dir.join(format!("{}.png", figure.name()));
-        render::png(figure, &run.results, &faces, &file)?;
+        render::png(figure, &faces, &file)?;
         plots.push(file);
-        drawings.push((figure.caption(&run.results), drawing));
+        drawings.push((figure.caption(), drawing));
     }
     let html = put(dir, "index.html", html::page(run, &drawings).as_bytes())?;
     let json = serde_json::to_vec_pretty(run).map_err(|cause| ReportError::Write {

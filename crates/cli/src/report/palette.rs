@@ -34,6 +34,16 @@ pub(super) const PERCENTILES: [RGBColor; 4] = [
     RGBColor(0x12, 0x3B, 0x63),
 ];
 
+/// Cold to hot.
+pub(super) const HEAT: [RGBColor; 6] = [
+    RGBColor(0xED, 0xEF, 0xF2),
+    RGBColor(0xFB, 0xE3, 0xC0),
+    RGBColor(0xF7, 0xBE, 0x84),
+    RGBColor(0xEC, 0x89, 0x57),
+    RGBColor(0xCB, 0x4B, 0x38),
+    RGBColor(0x8A, 0x1C, 0x2B),
+];
+
 /// The colour of the result at `index`.
 pub(super) fn series(index: usize) -> RGBColor {
     SERIES[index % SERIES.len()]
@@ -47,7 +57,9 @@ mod tests {
     fn the_dark_mode_replaces_every_colour() {
         let style = include_str!("style.css");
         let plain = [PAPER, INK, MUTED, AXIS, GRID];
-        for RGBColor(red, green, blue) in plain.into_iter().chain(SERIES).chain(PERCENTILES) {
+        for RGBColor(red, green, blue) in
+            plain.into_iter().chain(SERIES).chain(PERCENTILES).chain(HEAT)
+        {
             let selector = format!("[fill=\"#{red:02X}{green:02X}{blue:02X}\"]");
             assert!(style.contains(&selector), "{selector}");
         }

@@ -9,7 +9,6 @@ use super::ReportError;
 use super::canvas::{Canvas, SCALE};
 use super::figure::Figure;
 use super::font::Faces;
-use crate::ycsb::WorkloadResult;
 
 /// Of the [`SCALE`] pixels drawn for a logical one, this many go into one of a PNG: what is drawn
 /// is averaged, which makes smooth edges. The PNG has `SCALE / SHRINK` times the logical size.
@@ -17,17 +16,13 @@ const SHRINK: u32 = 2;
 const BYTES_PER_PIXEL: usize = 3;
 
 /// The figure as an SVG document.
-pub(super) fn svg(
-    figure: Figure,
-    results: &[WorkloadResult],
-    faces: &Faces,
-) -> Result<String, ReportError> {
-    let (width, height) = figure.size(results);
+pub(super) fn svg(figure: Figure<'_>, faces: &Faces) -> Result<String, ReportError> {
+    let (width, height) = figure.size();
     let mut text = String::new();
     {
         let size = (width * SCALE, height * SCALE);
         let mut canvas = Canvas::new(SVGBackend::with_string(&mut text, size), faces);
-        figure.draw(results, &mut canvas).map_err(|cause| failed(figure, &cause))?;
+        figure.draw(&mut canvas).map_err(|cause| failed(figure, &cause))?;
     }
     // The coordinates stay those of the large drawing; what is shown has the logical size.
     let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
@@ -36,19 +31,14 @@ pub(super) fn svg(
 }
 
 /// Writes the figure as a PNG file.
-pub(super) fn png(
-    figure: Figure,
-    results: &[WorkloadResult],
-    faces: &Faces,
-    file: &Path,
-) -> Result<(), ReportError> {
-    let (width, height) = figure.size(results);
+pub(super) fn png(figure: Figure<'_>, faces: &Faces, file: &Path) -> Result<(), ReportError> {
+    let (width, height) = figure.size();
     let (width, height) = (width * SCALE, height * SCALE);
     let mut drawn = vec![0; width as usize * height as usize * BYTES_PER_PIXEL];
     {
         let mut canvas =
             Canvas::new(BitMapBackend::with_buffer(&mut drawn, (width, height)), faces);
-        figure.draw(results, &mut canvas).map_err(|cause| failed(figure, &cause))?;
+        figure.draw(&mut canvas).map_err(|cause| failed(figure, &cause))?;
     }
     let small = shrink(&drawn, width as usize, SHRINK as usize);
     let size = (width / SHRINK, height / SHRINK);
@@ -59,7 +49,7 @@ pub(super) fn png(
         .map_err(|cause| failed(figure, &cause))
 }
 
-fn failed(figure: Figure, cause: &dyn std::fmt::Display) -> ReportError {
+fn failed(figure: Figure<'_>, cause: &dyn std::fmt::Display) -> ReportError {
     ReportError::Draw { plot: figure.name(), cause: cause.to_string() }
 }
 

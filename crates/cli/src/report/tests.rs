@@ -21,9 +21,88 @@ fn demo(operations: u64) -> DemoRun {
         started: utc(std::time::SystemTime::now()),
         machine: machine_facts(),
         pool: vec![pair("Racks", "2"), pair("Fabric", "emulated, 2 µs, 100 Gbit/s")],
+        ablation: Some(ablation(&session.workloads)),
+        heat: Some(heat()),
+        companions: Some(companions(&session.workloads)),
         results: session.workloads,
         notes: vec!["A note of this run.".into()],
         commands: vec!["rackpool demo --report out".into()],
+    }
+}
+
+/// Pairs of runs: the second of each with swaps, and faster.
+fn ablation(results: &[WorkloadResult]) -> Ablation {
+    let run = |result: &WorkloadResult, distribution: &str, swap| {
+        let distribution = distribution.to_owned();
+        let throughput = if swap { 1.5 * result.throughput } else { result.throughput };
+        let result = WorkloadResult { distribution, throughput, ..result.clone() };
+        let (moved, copied_bytes) = if swap { (26, 26 << 20) } else { (0, 0) };
+        let copies = if swap { 3 } else { 0 };
+        let pause_p99_us = swap.then_some(500);
+        AblationRun { swap, result, moved, copied_bytes, copies, pause_p99_us }
+    };
+    let pair = |distribution| [false, true].map(|swap| run(&results[0], distribution, swap));
+    Ablation {
+        setting: "rack 0 stored the records, rack 1 uses them".into(),
+        runs: ["uniform", "zipfian 0.99"].into_iter().flat_map(pair).collect(),
+    }
+}
+
+/// Pages that heat up one after the other, and move then.
+fn heat() -> HeatMap {
+    let cell = |row: u32, column: u32| {
+        let late = column.saturating_sub(row);
+        let milli = 1000 + u64::from(late * late * late) * 400;
+        HeatCell { milli, home: Some(u16::from(late > 6)) }
+    };
+    let row = |row| {
+        let cells = (0..40).map(|column| cell(row, column)).collect();
+        HeatRow { page: 500 + row, cells }
+    };
+    HeatMap {
+        setting: "YCSB B, zipfian".into(),
+        seconds: (0..40).map(|column| f64::from(column) / 10.0).collect(),
+        pages: (0..24).map(row).collect(),
+    }
+}
+
+fn companions(results: &[WorkloadResult]) -> Companions {
+    let what = "read through another <rack>".to_owned();
+    Companions {
+        service: vec![results[0].clone()],
+        mount: vec![MountStep { what, bytes: 64 << 20, files: 1, seconds: 0.5 }],
+        left_out: vec!["nothing but this".into()],
+    }
+}
+
+#[test]
+fn companions_are_shown_with_what_was_left_out() {
+    let page = html::page(&demo(1000), &[]);
+    let parts = ["rackpool-kv in every rack", "rackpool-fuse in every rack", "nothing but this"];
+    let places: Vec<_> = parts.iter().map(|part| page.find(part).unwrap()).collect();
+    assert!(places.is_sorted());
+    assert!(page.contains("read through another &lt;rack&gt;") && page.contains("134 MB/s"));
+    let mut run = demo(1000);
+    run.companions.as_mut().unwrap().service[0].missed = 3;
+    assert!(html::page(&run, &[]).contains("Not clean"));
+    let without = DemoRun { companions: None, ..run };
+    assert!(!html::page(&without, &[]).contains("rackpool-kv"));
+}
+
+#[test]
+fn swaps_are_told_in_words_too() {
+    let run = demo(1000);
+    let [.., ablation, heat] = Figure::of(&run).try_into().map(|all: [Figure<'_>; 6]| all).unwrap();
+    let (ablation, heat) = (ablation.caption(), heat.caption());
+    assert!(
+        ablation.contains("uniform: ") && ablation.contains("with swaps (+50 %)"),
+        "{ablation}"
+    );
+    assert_eq!(heat, "Hotness of 24 pages over 4 seconds; 24 of them changed their home.");
+    let faces = font::Faces::load().unwrap();
+    let drawing = render::svg(Figure::HeatMap(run.heat.as_ref().unwrap()), &faces).unwrap();
+    for text in ["home: rack 0", "home: rack 1", "523", "16,384"] {
+        assert!(drawing.contains(&format!(">\n{text}\n</text>")), "{text}");
     }
 }
 
@@ -49,11 +128,11 @@ fn a_report_holds_everything_and_links_to_nothing() {
     {
         assert!(page.contains(text), "{text}");
     }
-    assert_eq!(page.matches("<svg role=\"img\"").count(), 4);
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 6);
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("rackpool demo --report"));
     assert!(!page.contains("Not clean"));
 
-    assert_eq!(paths.plots.len(), 8);
+    assert_eq!(paths.plots.len(), 12);
     for plot in &paths.plots {
         let bytes = std::fs::read(plot).unwrap();
         let start: &[u8] =
@@ -67,9 +146,9 @@ fn a_report_holds_everything_and_links_to_nothing() {
 #[test]
 fn every_plot_names_every_workload() {
     let faces = font::Faces::load().unwrap();
-    let results = demo(2000).results;
-    for figure in Figure::ALL {
-        let drawing = render::svg(figure, &results, &faces).unwrap();
+    let run = DemoRun { ablation: None, heat: None, ..demo(2000) };
+    for figure in Figure::of(&run) {
+        let drawing = render::svg(figure, &faces).unwrap();
         for name in ["A", "B", "C", "D", "F"] {
             assert!(drawing.contains(&format!(">\n{name}\n</text>")), "{name} in {figure:?}");
         }

@@ -3,7 +3,7 @@
 use rand::Rng;
 
 use super::generator::{AcknowledgedCounter, Latest, ScrambledZipfian, Uniform};
-use super::workload::{Distribution, Workload};
+use super::workload::{Distribution, Mix, Workload};
 
 /// Draws record numbers as a workload's distribution says.
 #[derive(Debug, Clone)]
@@ -24,8 +24,10 @@ impl KeyChooser {
             // As YCSB: room for twice the inserts expected, so that the popular records stay the
             // same while records are inserted; what is drawn but not there yet is drawn again.
             Distribution::Zipfian => {
-                let expected = operations * u64::from(workload.mix.insert) * 2 / 100;
-                Self::Zipfian(ScrambledZipfian::new(records + expected + 1))
+                let (insert, whole) = (u128::from(workload.mix.insert), u128::from(Mix::WHOLE));
+                let expected = u128::from(operations) * insert * 2 / whole;
+                let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+                Self::Zipfian(ScrambledZipfian::new(records.saturating_add(expected) + 1))
             }
         }
     }

@@ -43,6 +43,9 @@ pub enum CommandError {
 /// in the last case table and JSON are there nevertheless.
 pub fn command(options: &Options, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
     let plan = options.plan()?;
+    for warning in &plan.warnings {
+        eprintln!("warning: {warning}");
+    }
     let session = run(&plan, factory, Progress::new(options.quiet))?;
     print!("{}", render(&session, Style::of_stdout()));
     if let Some(file) = &options.json {

@@ -35,6 +35,18 @@ pub enum LayoutError {
         /// Bytes a value of this run has.
         expected: usize,
     },
+    /// A scan gave a key that no record of any run has.
+    #[error("a scan gave the key '{key}', which is none of YCSB's: use a table of its own")]
+    OtherKey {
+        /// The key.
+        key: String,
+    },
+    /// A scan gave more records than were asked for.
+    #[error("a scan from {key} on gave more records than it was asked for")]
+    ScannedTooMany {
+        /// Where it began.
+        key: String,
+    },
     /// A field's bytes were never written for this key.
     #[error("field {field} of {key} holds bytes that nobody wrote there")]
     Corrupt {
@@ -53,6 +65,34 @@ impl Layout {
         } else {
             self.field_count * (PREFIX_BYTES + self.field_length)
         }
+    }
+
+    /// The bytes of each field of a value, if the value has this layout.
+    pub(super) fn split<'a>(&self, value: &'a [u8]) -> Option<Vec<&'a [u8]>> {
+        (0..self.field_count).map(|field| value.get(self.place(value, field)?)).collect()
+    }
+
+    /// Appends a field to a value that has those before it.
+    pub(super) fn push(&self, value: &mut Vec<u8>, field: &[u8]) {
+        if self.field_count > 1 {
+            // A store's fields are bounded to far less than 4 GiB.
+            let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
+            value.extend_from_slice(&length.to_le_bytes());
+        }
+        value.extend_from_slice(field);
+    }
+
+    /// Whether the bytes of one field, read by itself, were written for `key`.
+    pub(super) fn verify_field(
+        &self,
+        key: &KeyName,
+        field: usize,
+        bytes: &[u8],
+    ) -> Result<(), LayoutError> {
+        if bytes.len() == self.field_length && payload::is_genuine(key.as_bytes(), field, bytes) {
+            return Ok(());
+        }
+        Err(LayoutError::Corrupt { key: key.to_string(), field })
     }
 
     /// Where field `field` lies in a value, if the value has this layout up to there.
@@ -121,6 +161,14 @@ impl ValueWriter {
         }
     }
 
+    /// Replaces `bytes` by new contents for one field.
+    pub(super) fn write_field(&mut self, key: &KeyName, field: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(self.layout.field_length, 0);
+        payload::fill(key.as_bytes(), field, self.nonce, bytes);
+        self.nonce = self.nonce.wrapping_add(1);
+    }
+
     /// Writes new contents for one field into a value that was read.
     pub(super) fn write_one(
         &mut self,
@@ -139,11 +187,12 @@ impl ValueWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ycsb::key::KeyStyle;
 
     #[test]
     fn one_field_is_the_value_itself() {
         let layout = Layout { field_count: 1, field_length: 64 };
-        let (key, mut value) = (KeyName::new(5), Vec::new());
+        let (key, mut value) = (KeyName::new(5, KeyStyle::default()), Vec::new());
         ValueWriter::new(layout, 1).write_all(&key, &mut value);
         assert_eq!(value.len(), 64);
         assert_eq!(layout.verify(&key, &value, None), Ok(()));
@@ -152,7 +201,7 @@ mod tests {
     #[test]
     fn several_fields_carry_their_lengths_and_can_be_written_singly() {
         let layout = Layout { field_count: 3, field_length: 20 };
-        let (key, mut value) = (KeyName::new(5), Vec::new());
+        let (key, mut value) = (KeyName::new(5, KeyStyle::default()), Vec::new());
         let mut writer = ValueWriter::new(layout, 1);
         writer.write_all(&key, &mut value);
         assert_eq!(value.len(), layout.value_bytes());
@@ -172,7 +221,7 @@ mod tests {
 
     #[test]
     fn values_of_another_run_are_named_as_such() {
-        let key = KeyName::new(5);
+        let key = KeyName::new(5, KeyStyle::default());
         let layout = Layout { field_count: 2, field_length: 20 };
         let mut writer = ValueWriter::new(layout, 1);
         for mut value in [vec![], vec![0; 64], vec![0; 48]] {

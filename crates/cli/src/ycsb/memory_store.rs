@@ -1,16 +1,16 @@
 //! A store in this process's memory: what the tests run over.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::store::{Store, StoreError, StoreFactory};
+use super::store::{Pairs, Store, StoreError, StoreFactory};
 
-type Pairs = HashMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Opens handles on one shared map. Thread `i` is in rack `i % racks`.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStores {
-    pub(crate) pairs: Mutex<Pairs>,
+    pub(crate) pairs: Mutex<Map>,
     /// Every how many updates one is written with a flipped bit. 0: never.
     pub(crate) corrupt_every: usize,
     /// Every insert of a key fails once this many pairs are there. 0: never.
@@ -21,7 +21,7 @@ impl MemoryStores {
     /// Number of racks the threads are spread over.
     pub(crate) const RACKS: u16 = 2;
 
-    pub(crate) fn pairs(&self) -> MutexGuard<'_, Pairs> {
+    pub(crate) fn pairs(&self) -> MutexGuard<'_, Map> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,5 +74,17 @@ impl Store for MemoryStore<'_> {
         }
         pairs.insert(key.to_vec(), value.to_vec());
         Ok(())
+    }
+
+    fn scan(&mut self, start: &[u8], count: u64, pairs: &mut Pairs) -> Result<bool, StoreError> {
+        pairs.clear();
+        let map = self.stores.pairs();
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        for (key, value) in map.range(start.to_vec()..).take(count) {
+            let pair = pairs.push();
+            pair.0.extend_from_slice(key);
+            pair.1.extend_from_slice(value);
+        }
+        Ok(map.contains_key(start))
     }
 }

@@ -1,10 +1,9 @@
-//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A, B, C, D and F, against any key-value
-//! store.
+//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A to F and its property files, against
+//! any key-value store.
 //!
 //! Keys, field rules, mixes and distributions follow YCSB's own `CoreWorkload`
 //! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results can be
-//! set beside those of other systems. Workload E (scans) is absent: a hash table has no order to
-//! scan in.
+//! set beside those of other systems.
 //!
 //! A run is: [`Options`] (command line) -> [`Plan`] (checked) -> [`run`] over a [`StoreFactory`] ->
 //! [`Session`] (results, serializable) -> [`render`] (table) or `report::write` (plots and HTML).
@@ -19,11 +18,15 @@ mod options;
 mod payload;
 mod plan;
 mod progress;
+mod properties;
 mod recorder;
+mod resp;
 mod runner;
+mod scan;
 mod store;
 mod summary;
 mod table;
+mod target;
 mod text;
 mod timeline;
 mod worker;
@@ -34,16 +37,20 @@ pub(crate) mod memory_store;
 
 pub use command::{CommandError, command};
 pub use fields::{Layout, LayoutError};
-pub use key::KeyName;
+pub use key::{KeyName, KeyStyle};
 pub use options::Options;
 pub use plan::{Plan, PlanError};
 pub use progress::Progress;
+pub use properties::PropertyError;
+pub use resp::RespStores;
 pub use runner::{RunError, run};
-pub use store::{Store, StoreError, StoreFactory};
+pub use store::{FieldStore, Pairs, Store, StoreError, StoreFactory};
 pub use summary::{
     Bucket, LatencySummary, OperationResult, RackResult, Sample, Session, WorkloadResult,
 };
 pub use table::{Style, render};
-pub use workload::{Distribution, Mix, Operation, Workload, WorkloadName};
+pub use target::{Server, Target, TargetError};
+pub use workload::{Distribution, Mix, Operation, ScanLengths, Workload, WorkloadName};
 
+pub(crate) use generator::{Uniform, Zipfian};
 pub(crate) use text::{grouped, latency, rounded};

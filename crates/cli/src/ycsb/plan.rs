@@ -1,9 +1,11 @@
 //! A checked plan of a run.
 
 use super::fields::Layout;
+use super::key::KeyStyle;
 use super::options::Options;
 use super::payload::MIN_VERIFIABLE_BYTES;
-use super::workload::Workload;
+use super::properties::{PropertyError, Settings};
+use super::workload::{ScanLengths, Workload};
 
 /// What to run: [`Options`] whose values make sense together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,14 +13,24 @@ use super::workload::Workload;
 pub struct Plan {
     /// Workloads, in order.
     pub workloads: Vec<Workload>,
+    /// The number of the first record.
+    pub first: u64,
     /// Records loaded.
     pub records: u64,
+    /// How records are called.
+    pub keys: KeyStyle,
+    /// How many records scans read.
+    pub scans: ScanLengths,
     /// Operations of each workload, all threads together.
     pub operations: u64,
     /// Worker threads.
     pub threads: usize,
+    /// Operations per second to aim at, of all threads together; none: as many as there can be.
+    pub rate: Option<u64>,
     /// Fields of a record.
     pub layout: Layout,
+    /// What fields are called, before their numbers, where they have names.
+    pub field_prefix: String,
     /// Whether a read looks at all fields or at one.
     pub read_all_fields: bool,
     /// Whether an update writes all fields or one.
@@ -29,6 +41,15 @@ pub struct Plan {
     pub load: bool,
     /// Whether to check every value read.
     pub verify: bool,
+    /// What is to be said before the run.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Whether a workload scans, so that the keys' order is needed.
+    pub fn scans_keys(&self) -> bool {
+        self.workloads.iter().any(|workload| workload.mix.scan > 0)
+    }
 }
 
 /// Options that make no run. Every message says what to give instead.
@@ -36,8 +57,11 @@ pub struct Plan {
 #[non_exhaustive]
 pub enum PlanError {
     /// No workload.
-    #[error("there is no workload to run: give --workload a, b, c, d or f")]
+    #[error("there is no workload to run: give --workload a, b, c, d, e or f")]
     NoWorkload,
+    /// A property, or a file of them.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
     /// A number outside its bounds.
     #[error("{option} {given} is out of range: give a number from {least} to {most}")]
     OutOfRange {
@@ -100,6 +124,33 @@ impl Options {
         if self.workloads.is_empty() {
             return Err(PlanError::NoWorkload);
         }
+        let settings = Settings::new(self)?;
+        let workloads = settings.workloads()?;
+        let options = &settings.options;
+        options.check()?;
+        let Self { field_count, field_length, .. } = *options;
+        Ok(Plan {
+            workloads,
+            first: settings.first,
+            records: options.records,
+            keys: settings.keys,
+            scans: settings.scans,
+            operations: options.operations,
+            threads: options.threads,
+            rate: settings.rate,
+            layout: Layout { field_count, field_length },
+            field_prefix: settings.field_prefix,
+            read_all_fields: options.read_all_fields,
+            write_all_fields: options.write_all_fields,
+            seed: options.seed,
+            load: !options.no_load,
+            verify: options.verify,
+            warnings: settings.warnings,
+        })
+    }
+
+    /// Whether the numbers make sense, each and together.
+    fn check(&self) -> Result<(), PlanError> {
         in_range("--records", self.records, MAX_COUNT)?;
         in_range("--ops", self.operations, MAX_COUNT)?;
         in_range("--threads", self.threads as u64, MAX_THREADS)?;
@@ -120,22 +171,7 @@ impl Options {
             let (given, least) = (self.field_length, MIN_VERIFIABLE_BYTES);
             return Err(PlanError::TooShortToVerify { given, least });
         }
-        Ok(Plan {
-            workloads: self.workloads.iter().map(|name| self.workload((*name).into())).collect(),
-            records: self.records,
-            operations: self.operations,
-            threads: self.threads,
-            layout,
-            read_all_fields: self.read_all_fields,
-            write_all_fields: self.write_all_fields,
-            seed: self.seed,
-            load: !self.no_load,
-            verify: self.verify,
-        })
-    }
-
-    fn workload(&self, own: Workload) -> Workload {
-        Workload { distribution: self.distribution.unwrap_or(own.distribution), ..own }
+        Ok(())
     }
 }
 

@@ -118,7 +118,7 @@ impl Phase<'_> {
     fn title(&self) -> String {
         match self.job {
             Job::Load => "load".to_owned(),
-            Job::Run(workload) => format!("workload {:?}", workload.name),
+            Job::Run(workload) => format!("workload {}", workload.name),
         }
     }
 }

@@ -21,11 +21,106 @@ pub trait Store {
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError>;
 
     /// Stores a pair; one that is there already is replaced (a second load of the same keys
-    /// succeeds). When it returns, every thread's reads find the key.
+    /// succeeds). When it returns, every thread's reads, and scans, find the key.
     ///
     /// # Errors
     /// When the pair could not be stored; the run ends with this error.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
+
+    /// Puts up to `count` pairs into `pairs`, replacing what it holds: that of `start` and those
+    /// that follow in the store's order. Says whether it began at `start`; if that is not there,
+    /// it may begin behind it.
+    ///
+    /// # Errors
+    /// When the store cannot answer, or keeps no order; the run ends with this error.
+    fn scan(&mut self, start: &[u8], count: u64, pairs: &mut Pairs) -> Result<bool, StoreError>;
+
+    /// The fields of values by themselves, if the store keeps them apart. Others are read and
+    /// written with the whole value.
+    fn fields(&mut self) -> Option<&mut dyn FieldStore> {
+        None
+    }
+}
+
+/// A store that keeps a record's fields apart.
+pub trait FieldStore {
+    /// Replaces `bytes` by one field of a record. `Ok(false)`: no such key.
+    ///
+    /// # Errors
+    /// When the store cannot answer; the run ends with this error.
+    fn read_field(
+        &mut self,
+        key: &[u8],
+        field: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, StoreError>;
+
+    /// Replaces one field of a record.
+    ///
+    /// # Errors
+    /// When the store cannot answer; the run ends with this error.
+    fn write_field(&mut self, key: &[u8], field: usize, bytes: &[u8]) -> Result<(), StoreError>;
+}
+
+/// Keys with their values, in memory that is used again for the next ones.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    len: usize,
+}
+
+impl Pairs {
+    /// Forgets all pairs.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// A pair more: its key and its value, which are to be filled; both empty now.
+    pub fn push(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        if self.len == self.pairs.len() {
+            self.pairs.push(Default::default());
+        }
+        let (key, value) = &mut self.pairs[self.len];
+        self.len += 1;
+        key.clear();
+        value.clear();
+        (key, value)
+    }
+
+    /// Lets `fill` give each key its value, and drops the pairs of which it says `false`.
+    ///
+    /// # Errors
+    /// The first that `fill` gives.
+    pub fn retain_filled<E>(
+        &mut self,
+        mut fill: impl FnMut(&[u8], &mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut kept = 0;
+        for at in 0..self.len {
+            let (key, value) = &mut self.pairs[at];
+            if fill(key, value)? {
+                self.pairs.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+        Ok(())
+    }
+
+    /// The pairs, in the order they came.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.pairs[..self.len].iter().map(|(key, value)| (&key[..], &value[..]))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 /// Opens a [`Store`] for each worker thread.

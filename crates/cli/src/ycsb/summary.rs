@@ -28,7 +28,7 @@ impl Session {
 /// What one phase (a workload, or the load) measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadResult {
-    /// `A`, `B`, `C`, `D`, `F`, or `load`.
+    /// `A` to `F`, `P` for a workload of property files, or `load`.
     pub name: String,
     /// A few words about it: `update heavy`.
     pub title: String,
@@ -89,7 +89,7 @@ impl WorkloadResult {
 /// Latency of one kind of operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OperationResult {
-    /// `read`, `update`, `insert` or `read-modify-write`.
+    /// `read`, `update`, `insert`, `scan` or `read-modify-write`.
     pub operation: String,
     /// Its latency.
     pub latency: LatencySummary,

@@ -23,6 +23,11 @@ impl Style {
         if wanted && std::io::stdout().is_terminal() { Self::Coloured } else { Self::Plain }
     }
 
+    /// For a line of headings.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint(BOLD, text)
+    }
+
     fn paint(self, escape: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),

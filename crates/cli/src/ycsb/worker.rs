@@ -11,7 +11,8 @@ use super::generator::{AcknowledgedCounter, fnv_hash64};
 use super::key::KeyName;
 use super::plan::Plan;
 use super::recorder::Recorder;
-use super::store::{Store, StoreError};
+use super::scan::ScanLength;
+use super::store::{Pairs, Store, StoreError};
 use super::workload::{Mix, Operation};
 
 /// One thread's store, choices and measurements.
@@ -25,6 +26,10 @@ pub(super) struct Worker<'a> {
     value: Vec<u8>,
     /// A whole new value, made before the clock starts.
     fresh: Vec<u8>,
+    /// How many records the next scan reads.
+    lengths: ScanLength,
+    /// What the last scan read.
+    scanned: Pairs,
     pub(super) tally: Tally,
 }
 
@@ -64,12 +69,28 @@ impl<'a> Worker<'a> {
             corrupt: 0,
             examples: Vec::new(),
         };
-        Self { plan, store, records, rng, writer, value: Vec::new(), fresh: Vec::new(), tally }
+        Self {
+            plan,
+            store,
+            records,
+            rng,
+            writer,
+            value: Vec::new(),
+            fresh: Vec::new(),
+            lengths: ScanLength::new(plan.scans),
+            scanned: Pairs::default(),
+            tally,
+        }
+    }
+
+    /// The key of the `number`th record of the run.
+    fn key(&self, number: u64) -> KeyName {
+        KeyName::new(self.plan.first.wrapping_add(number), self.plan.keys)
     }
 
     /// Stores record `number`.
     pub(super) fn load(&mut self, number: u64) -> Result<(), Failure> {
-        let key = KeyName::new(number);
+        let key = self.key(number);
         self.writer.write_all(&key, &mut self.fresh);
         let start = Instant::now();
         self.store.insert(key.as_bytes(), &self.fresh).map_err(fail(Operation::Insert, key))?;
@@ -79,31 +100,81 @@ impl<'a> Worker<'a> {
 
     /// Does one operation of a workload.
     pub(super) fn operate(&mut self, mix: &Mix, chooser: &mut KeyChooser) -> Result<(), Failure> {
-        let operation = mix.at(self.rng.random_range(0..100));
+        let operation = mix.at(self.rng.random_range(0..Mix::WHOLE));
         if operation == Operation::Insert {
             let number = self.records.take();
             self.load(number)?;
             self.records.acknowledge(number);
             return Ok(());
         }
-        let key = KeyName::new(chooser.next(self.records, &mut self.rng));
+        let number = chooser.next(self.records, &mut self.rng);
+        let key = self.key(number);
         match operation {
             Operation::Update => self.update(key),
             Operation::ReadModifyWrite => self.read_modify_write(key),
+            Operation::Scan => self.scan(key),
             Operation::Read | Operation::Insert => self.read(key),
         }
     }
 
     fn read(&mut self, key: KeyName) -> Result<(), Failure> {
         let field = self.one_unless(self.plan.read_all_fields);
+        if let Some(field) = field
+            && let Some(fields) = self.store.fields()
+        {
+            let start = Instant::now();
+            let found = fields
+                .read_field(key.as_bytes(), field, &mut self.value)
+                .map_err(fail(Operation::Read, key))?;
+            self.tally.recorder.record(Operation::Read, start.elapsed());
+            self.note_miss(key, found);
+            if found && self.plan.verify {
+                let checked = self.plan.layout.verify_field(&key, field, &self.value);
+                self.note_verified(checked);
+            }
+            return Ok(());
+        }
         let (found, time) = self.timed_read(key)?;
         self.tally.recorder.record(Operation::Read, time);
         self.check(key, found, field);
         Ok(())
     }
 
+    fn scan(&mut self, start: KeyName) -> Result<(), Failure> {
+        let count = self.lengths.next(&mut self.rng);
+        let begin = Instant::now();
+        let found = self
+            .store
+            .scan(start.as_bytes(), count, &mut self.scanned)
+            .map_err(fail(Operation::Scan, start))?;
+        self.tally.recorder.record(Operation::Scan, begin.elapsed());
+        self.note_miss(start, found);
+        if !self.plan.verify {
+            return Ok(());
+        }
+        let scanned = std::mem::take(&mut self.scanned);
+        if scanned.len() as u64 > count {
+            self.note_verified(Err(LayoutError::ScannedTooMany { key: start.to_string() }));
+        }
+        for (key, value) in scanned.iter() {
+            let other = || LayoutError::OtherKey { key: String::from_utf8_lossy(key).into_owned() };
+            let key = KeyName::from_bytes(key).ok_or_else(other);
+            self.note_verified(key.and_then(|key| self.plan.layout.verify(&key, value, None)));
+        }
+        self.scanned = scanned;
+        Ok(())
+    }
+
     fn update(&mut self, key: KeyName) -> Result<(), Failure> {
         let field = self.prepare(key);
+        if let Some(field) = field
+            && self.store.fields().is_some()
+        {
+            let start = Instant::now();
+            self.write_field(key, field)?;
+            self.tally.recorder.record(Operation::Update, start.elapsed());
+            return Ok(());
+        }
         let start = Instant::now();
         // One field of several: the others have to be read first, and that is part of the update.
         let found = match field {
@@ -127,6 +198,7 @@ impl<'a> Worker<'a> {
         if found {
             let writing = Instant::now();
             let still_there = match field {
+                Some(field) if self.store.fields().is_some() => self.write_field(key, field)?,
                 Some(field) => self.write_one(key, field)?,
                 None => self.write_fresh(key)?,
             };
@@ -138,13 +210,24 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a fresh value, if all fields are to be written; else says which one.
+    /// Makes a fresh value, if all fields are to be written; else says which one, and makes that.
     fn prepare(&mut self, key: KeyName) -> Option<usize> {
         let field = self.one_unless(self.plan.write_all_fields);
-        if field.is_none() {
-            self.writer.write_all(&key, &mut self.fresh);
+        match field {
+            None => self.writer.write_all(&key, &mut self.fresh),
+            Some(field) => self.writer.write_field(&key, field, &mut self.fresh),
         }
         field
+    }
+
+    /// Writes the fresh field to a store that keeps fields apart.
+    fn write_field(&mut self, key: KeyName, field: usize) -> Result<bool, Failure> {
+        if let Some(fields) = self.store.fields() {
+            fields
+                .write_field(key.as_bytes(), field, &self.fresh)
+                .map_err(fail(Operation::Update, key))?;
+        }
+        Ok(true)
     }
 
     fn timed_read(&mut self, key: KeyName) -> Result<(bool, Duration), Failure> {
@@ -176,10 +259,14 @@ impl<'a> Worker<'a> {
     fn check(&mut self, key: KeyName, found: bool, field: Option<usize>) {
         self.note_miss(key, found);
         if found && self.plan.verify {
-            self.tally.verified += 1;
-            if let Err(error) = self.plan.layout.verify(&key, &self.value, field) {
-                self.note_corrupt(&error);
-            }
+            self.note_verified(self.plan.layout.verify(&key, &self.value, field));
+        }
+    }
+
+    fn note_verified(&mut self, verified: Result<(), LayoutError>) {
+        self.tally.verified += 1;
+        if let Err(error) = verified {
+            self.note_corrupt(&error);
         }
     }
 

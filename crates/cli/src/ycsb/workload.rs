@@ -13,13 +13,15 @@ pub enum WorkloadName {
     C,
     /// Read latest: 5 % inserts, and the newest records are read most.
     D,
+    /// Short ranges: scans of up to 100 records, and 5 % inserts.
+    E,
     /// Read-modify-write: half reads, half read-modify-writes.
     F,
 }
 
 impl WorkloadName {
     /// All of them, in order.
-    pub const ALL: [Self; 5] = [Self::A, Self::B, Self::C, Self::D, Self::F];
+    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 }
 
 /// Which records are asked for how often.
@@ -52,13 +54,16 @@ pub enum Operation {
     Update,
     /// Store a new record.
     Insert,
+    /// Read a record and those after it.
+    Scan,
     /// Read a record, change it, write it back.
     ReadModifyWrite,
 }
 
 impl Operation {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Update, Self::Insert, Self::ReadModifyWrite];
+    pub const ALL: [Self; 5] =
+        [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
 }
 
 impl fmt::Display for Operation {
@@ -67,34 +72,74 @@ impl fmt::Display for Operation {
             Self::Read => "read",
             Self::Update => "update",
             Self::Insert => "insert",
+            Self::Scan => "scan",
             Self::ReadModifyWrite => "read-modify-write",
         })
     }
 }
 
-/// How many of a hundred operations are of which kind. The four sum to 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How many operations of [`Mix::WHOLE`] are of which kind. The five sum to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mix {
-    /// Per cent reads.
-    pub read: u8,
-    /// Per cent updates.
-    pub update: u8,
-    /// Per cent inserts.
-    pub insert: u8,
-    /// Per cent read-modify-writes.
-    pub read_modify_write: u8,
+    /// Reads.
+    pub read: u32,
+    /// Updates.
+    pub update: u32,
+    /// Inserts.
+    pub insert: u32,
+    /// Scans.
+    pub scan: u32,
+    /// Read-modify-writes.
+    pub read_modify_write: u32,
 }
 
 impl Mix {
-    /// The operation at `percentile` (0 to 99) when the kinds are laid end to end.
-    pub(super) fn at(&self, percentile: u8) -> Operation {
+    /// What the kinds sum to: shares are in millionths.
+    pub const WHOLE: u32 = 1_000_000;
+
+    /// A mix in per cent, in the order of [`Operation::ALL`].
+    const fn percent([read, update, insert, scan, read_modify_write]: [u32; 5]) -> Self {
+        let one = Self::WHOLE / 100;
+        Self {
+            read: read * one,
+            update: update * one,
+            insert: insert * one,
+            scan: scan * one,
+            read_modify_write: read_modify_write * one,
+        }
+    }
+
+    /// The mix of these shares, in the order of [`Operation::ALL`], whatever they sum to. `None`
+    /// when one is negative or no number, or all are 0.
+    pub(super) fn of_shares(shares: [f64; 5]) -> Option<Self> {
+        let sum: f64 = shares.iter().sum();
+        let usable = shares.iter().all(|share| share.is_finite() && *share >= 0.0);
+        if !usable || !sum.is_finite() || sum <= 0.0 {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a share of the whole, which fits")]
+        #[expect(clippy::cast_sign_loss, reason = "no share is negative")]
+        let mut parts = shares.map(|share| (share / sum * f64::from(Self::WHOLE)).round() as u32);
+        // What rounding left goes to the largest part.
+        let rest = i64::from(Self::WHOLE) - parts.iter().copied().map(i64::from).sum::<i64>();
+        let largest = parts.iter_mut().max()?;
+        *largest = u32::try_from(i64::from(*largest) + rest).ok()?;
+        let [read, update, insert, scan, read_modify_write] = parts;
+        Some(Self { read, update, insert, scan, read_modify_write })
+    }
+
+    /// The operation at `point` (0 to [`WHOLE`](Self::WHOLE) - 1) when the kinds are laid end to
+    /// end.
+    pub(super) fn at(&self, point: u32) -> Operation {
         let update = self.read;
         let insert = update + self.update;
-        let read_modify_write = insert + self.insert;
-        match percentile {
+        let scan = insert + self.insert;
+        let read_modify_write = scan + self.scan;
+        match point {
             p if p < update => Operation::Read,
             p if p < insert => Operation::Update,
-            p if p < read_modify_write => Operation::Insert,
+            p if p < scan => Operation::Insert,
+            p if p < read_modify_write => Operation::Scan,
             _ => Operation::ReadModifyWrite,
         }
     }
@@ -103,8 +148,8 @@ impl Mix {
 /// A core workload: its mix, and how it chooses records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Its letter.
-    pub name: WorkloadName,
+    /// Its letter, or `P` when property files define it.
+    pub name: &'static str,
     /// YCSB's own short description.
     pub title: &'static str,
     /// Kinds of operations.
@@ -113,19 +158,52 @@ pub struct Workload {
     pub distribution: Distribution,
 }
 
+impl Workload {
+    /// The workload of a mix that property files give.
+    pub(super) fn of_mix(mix: Mix, distribution: Distribution) -> Self {
+        let known = WorkloadName::ALL.map(Self::from).into_iter().find(|known| known.mix == mix);
+        let own = Self { name: "P", title: "of property files", mix, distribution };
+        let same = known.filter(|known| known.distribution == distribution);
+        same.unwrap_or(own)
+    }
+}
+
 impl From<WorkloadName> for Workload {
     /// As YCSB's files `workloads/workloada` to `workloadf` define it.
     fn from(name: WorkloadName) -> Self {
         let zipfian = Distribution::Zipfian;
-        let (title, [read, update, insert, read_modify_write], distribution) = match name {
-            WorkloadName::A => ("update heavy", [50, 50, 0, 0], zipfian),
-            WorkloadName::B => ("read mostly", [95, 5, 0, 0], zipfian),
-            WorkloadName::C => ("read only", [100, 0, 0, 0], zipfian),
-            WorkloadName::D => ("read latest", [95, 0, 5, 0], Distribution::Latest),
-            WorkloadName::F => ("read-modify-write", [50, 0, 0, 50], zipfian),
+        let (name, title, percent, distribution) = match name {
+            WorkloadName::A => ("A", "update heavy", [50, 50, 0, 0, 0], zipfian),
+            WorkloadName::B => ("B", "read mostly", [95, 5, 0, 0, 0], zipfian),
+            WorkloadName::C => ("C", "read only", [100, 0, 0, 0, 0], zipfian),
+            WorkloadName::D => ("D", "read latest", [95, 0, 5, 0, 0], Distribution::Latest),
+            WorkloadName::E => ("E", "short ranges", [0, 0, 5, 95, 0], zipfian),
+            WorkloadName::F => ("F", "read-modify-write", [50, 0, 0, 0, 50], zipfian),
         };
-        let mix = Mix { read, update, insert, read_modify_write };
-        Self { name, title, mix, distribution }
+        Self { name, title, mix: Mix::percent(percent), distribution }
+    }
+}
+
+/// How many records a scan reads (YCSB: `minscanlength`, `maxscanlength`,
+/// `scanlengthdistribution`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanLengths {
+    /// The fewest, at least 1.
+    pub least: u64,
+    /// The most.
+    pub most: u64,
+    /// How the numbers between are chosen: [`Distribution::Zipfian`] prefers short scans.
+    pub distribution: Distribution,
+}
+
+impl ScanLengths {
+    /// The most records that a scan may be asked for.
+    pub const MOST: u64 = 1_000_000;
+}
+
+impl Default for ScanLengths {
+    fn default() -> Self {
+        Self { least: 1, most: 100, distribution: Distribution::Uniform }
     }
 }
 
@@ -134,14 +212,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mix_sums_to_a_hundred_and_is_drawn_as_given() {
+    fn every_mix_sums_to_the_whole_and_is_drawn_as_given() {
         for name in WorkloadName::ALL {
             let mix = Workload::from(name).mix;
-            let count = |operation| (0..100).filter(|p| mix.at(*p) == operation).count();
+            let hundred = (0..Mix::WHOLE).step_by(Mix::WHOLE as usize / 100);
+            let count = |operation| hundred.clone().filter(|p| mix.at(*p) == operation).count();
             let counts = Operation::ALL.map(count);
-            let given = [mix.read, mix.update, mix.insert, mix.read_modify_write].map(usize::from);
-            assert_eq!(counts, given, "workload {name:?}");
-            assert_eq!(given.iter().sum::<usize>(), 100);
+            let given = [mix.read, mix.update, mix.insert, mix.scan, mix.read_modify_write];
+            assert_eq!(counts, given.map(|part| part as usize / 10_000), "workload {name:?}");
+            assert_eq!(given.iter().sum::<u32>(), Mix::WHOLE);
+        }
+    }
+
+    #[test]
+    fn shares_are_parts_of_what_they_sum_to() {
+        let thirds = Mix::of_shares([1.0, 1.0, 1.0, 0.0, 0.0]).unwrap();
+        assert_eq!(thirds.read + thirds.update + thirds.insert, Mix::WHOLE);
+        assert!(thirds.update.abs_diff(333_333) <= 1);
+        let e = Mix::of_shares([0.0, 0.0, 0.05, 0.95, 0.0]).unwrap();
+        assert_eq!(Workload::of_mix(e, Distribution::Zipfian).name, "E");
+        assert_eq!(Workload::of_mix(e, Distribution::Latest).name, "P");
+        for nonsense in [[0.0; 5], [-1.0, 2.0, 0.0, 0.0, 0.0], [f64::NAN; 5], [f64::INFINITY; 5]] {
+            assert_eq!(Mix::of_shares(nonsense), None);
         }
     }
 }

@@ -3,10 +3,13 @@
 //! A provider's tests implement [`Factory`] and name it in
 //! [`conformance_tests!`](crate::conformance_tests).
 
+pub mod decorated;
 pub mod endings;
+pub mod losses;
 pub mod memory;
 pub mod messages;
 pub mod pair;
+pub mod peer;
 pub mod sleeping;
 pub mod transfers;
 
@@ -58,15 +61,20 @@ pub struct Node {
     pub frames: Arc<dyn MemoryRegion>,
 }
 
-/// Makes a test of every property for one provider: `conformance_tests!(factory expression);`
+/// Makes a test of every property for one provider: `conformance_tests!(factory expression);`, or
+/// with `, if condition` where the provider needs what a machine may not have.
 #[macro_export]
 macro_rules! conformance_tests {
     ($factory:expr) => {
-        $crate::conformance_tests! { @each $factory,
+        $crate::conformance_tests!($factory, if true);
+    };
+    ($factory:expr, if $possible:expr) => {
+        $crate::conformance_tests! { @each $factory, $possible,
             transfers: [
                 sizes_and_offsets, empty_and_outside_are_refused, lists_are_executed_in_order,
                 a_list_is_taken_whole_or_not_at_all, completions_come_exactly_once,
-                a_full_queue_says_retry, words_are_moved_whole, regions_leave_when_idle,
+                a_full_queue_says_retry, words_are_moved_whole,
+                words_between_ragged_ends_are_moved_whole, regions_leave_when_idle,
                 time_is_at_least_what_the_model_says
             ],
             messages: [
@@ -79,13 +87,17 @@ macro_rules! conformance_tests {
                 connecting_to_nowhere_fails, addresses_of_others_are_refused,
                 a_connect_can_be_given_up, both_sides_may_connect
             ],
+            losses: [at_every_step],
             sleeping: [no_wake_up_is_lost, a_full_ring_wakes_its_sender, idle_fabrics_sleep]
         }
     };
-    (@each $factory:expr, $($module:ident: [$($property:ident),*]),*) => {
+    (@each $factory:expr, $possible:expr, $($module:ident: [$($property:ident),*]),*) => {
         $(mod $module {
             $(#[test]
             fn $property() {
+                if !$possible {
+                    return;
+                }
                 $crate::conformance::$module::$property(&$factory);
             })*
         })*

@@ -143,8 +143,21 @@ pub fn a_full_queue_says_retry(factory: &impl Factory) {
 
 /// Whoever reads an aligned word sees it whole, while it is being written.
 pub fn words_are_moved_whole(factory: &impl Factory) {
+    whole_words(factory, 0, 0);
+}
+
+/// Also in a transfer that begins and ends within other words.
+pub fn words_between_ragged_ends_are_moved_whole(factory: &impl Factory) {
+    whole_words(factory, 5, 3);
+}
+
+/// Writes and reads back 64 words but for some bytes of the first and of the last.
+fn whole_words(factory: &impl Factory, skipped: u32, left: u32) {
     const WORDS: u32 = 64;
     const LEN: usize = WORDS as usize * 8;
+    // Those that are moved as a whole.
+    let moved = u64::from(skipped.div_ceil(8))..u64::from(WORDS - left.div_ceil(8));
+    let seen_by_reader = moved.clone();
     let mut pair = Pair::new(factory, Hardware::FAST);
     let own = [[0x11; LEN], [0xee; LEN]].map(|bytes| memory_of(factory, &bytes));
     let own = own.map(|memory| pair.a.register(&memory));
@@ -156,7 +169,7 @@ pub fn words_are_moved_whole(factory: &impl Factory) {
     let reader = std::thread::spawn(move || {
         let mut seen = 0;
         while stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
-            for at in 0..u64::from(WORDS) {
+            for at in seen_by_reader.clone() {
                 let word = ok(frames.load(4096 - 256 + at * 8));
                 assert!(whole(word), "{word:#x} was torn");
                 seen += 1;
@@ -165,16 +178,17 @@ pub fn words_are_moved_whole(factory: &impl Factory) {
         seen
     });
     for round in 0..500 {
-        let len = WORDS * 8;
+        let len = WORDS * 8 - skipped - left;
+        let (local, remote) = (u64::from(skipped), 4096 - 256 + u64::from(skipped));
         let from = own[usize::from(round % 2 == 0)];
         // Across a 4 KiB boundary, where an implementation may well split.
         let list = [
-            write(1, transfer(from, 0, 4096 - 256, len)),
-            read(2, transfer(to, 0, 4096 - 256, len)),
+            write(1, transfer(from, local, remote, len)),
+            read(2, transfer(to, local, remote, len)),
         ];
         ok(pair.a.post(&list));
         ok(pair.a.completed(2));
-        assert!((0..u64::from(WORDS)).all(|at| whole(ok(back.load(at * 8)))));
+        assert!(moved.clone().all(|at| whole(ok(back.load(at * 8)))));
         pair.a.events.clear();
     }
     drop(stop);

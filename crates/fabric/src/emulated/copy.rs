@@ -1,3 +1,4 @@
+use crate::region::store_read;
 use crate::{MemoryRegion, Operation, OutOfRange};
 
 const BUFFER_BYTES: u32 = 4096;
@@ -24,7 +25,7 @@ pub(super) fn copy_piece(
         match operation {
             Operation::Read(_) => {
                 remote.read(remote_at, bytes)?;
-                local.write(local_at, bytes)?;
+                store_read(transfer, local, local_at, bytes)?;
             }
             Operation::Write(_) => {
                 local.read(local_at, bytes)?;
@@ -40,4 +41,80 @@ pub(super) fn copy_piece(
 fn step(remote_at: u64) -> u32 {
     let into = u32::try_from(remote_at % u64::from(BUFFER_BYTES)).unwrap_or(0);
     BUFFER_BYTES - into
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::{BULK_BYTES, RegionId, RemoteRegion, Transfer};
+
+    /// Counts the bytes that it is given in either way.
+    #[derive(Default)]
+    struct Counts {
+        plain: AtomicU64,
+        bulk: AtomicU64,
+    }
+
+    impl Counts {
+        fn taken(&self) -> (u64, u64) {
+            let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+            (take(&self.plain), take(&self.bulk))
+        }
+    }
+
+    impl MemoryRegion for Counts {
+        fn len(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), OutOfRange> {
+            Ok(())
+        }
+
+        fn write(&self, _: u64, from: &[u8]) -> Result<(), OutOfRange> {
+            self.plain.fetch_add(from.len() as u64, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn write_bulk(&self, _: u64, from: &[u8]) -> Result<(), OutOfRange> {
+            self.bulk.fetch_add(from.len() as u64, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn load(&self, _: u64) -> Result<u64, OutOfRange> {
+            Ok(0)
+        }
+
+        fn store(&self, _: u64, _: u64) -> Result<(), OutOfRange> {
+            Ok(())
+        }
+
+        fn full_fence(&self) {}
+    }
+
+    #[test]
+    fn only_a_long_read_is_stored_as_bulk_and_all_of_it() {
+        let (local, remote) = (Counts::default(), Counts::default());
+        let transfer = |len| Transfer {
+            local: RegionId(0),
+            local_offset: 64,
+            remote: RemoteRegion::FRAMES,
+            remote_offset: 4000,
+            len,
+        };
+        let copy = |operation: &Operation| {
+            let len = operation.transfer().len;
+            assert_eq!(copy_piece(operation, 0, len, &local, &remote).unwrap(), len);
+        };
+        let (long, short) = (BULK_BYTES, BULK_BYTES - 1);
+        copy(&Operation::Read(transfer(long)));
+        assert_eq!(local.taken(), (0, u64::from(long)));
+        copy(&Operation::Read(transfer(short)));
+        assert_eq!(local.taken(), (u64::from(short), 0));
+        assert_eq!(remote.taken(), (0, 0), "it is only read");
+        copy(&Operation::Write(transfer(long)));
+        assert_eq!((local.taken(), remote.taken()), ((0, 0), (u64::from(long), 0)));
+    }
 }

@@ -38,6 +38,7 @@ pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<Link, FabricError
     let copy =
         memory.try_clone().map_err(|error| FabricError::local("copy a descriptor", error))?;
     let link = Link::new(local.map(copy, LINK_BYTES)?, Side::Initiator)?;
+    link.touch()?;
     local.say_hello(socket, Some(&memory))?;
     Ok(link)
 }
@@ -79,6 +80,7 @@ fn accept(
     let memory = next_fd(&mut fds)?;
     link::check_memory(&memory)?;
     let link = Link::new(local.map(memory, LINK_BYTES)?, Side::Acceptor)?;
+    link.touch()?;
     let established = local.establish(theirs, Arc::clone(socket), link, fds)?;
     local.say_hello(socket, None)?;
     Ok(established)

@@ -120,6 +120,14 @@ impl Link {
         Ok(Self { memory, side })
     }
 
+    /// Touches every page, so that no message is the first to do so.
+    pub(super) fn touch(&self) -> Result<(), FabricError> {
+        for offset in (0..LINK_BYTES).step_by(4096) {
+            self.memory.load(offset)?;
+        }
+        Ok(())
+    }
+
     /// Writes a word of this side.
     pub(super) fn store(&self, word: Word, value: u64) -> Result<(), FabricError> {
         Ok(self.memory.store(self.side.words_at() + word as u64, value)?)

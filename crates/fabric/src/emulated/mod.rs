@@ -5,6 +5,8 @@
 mod connector;
 mod copy;
 mod endpoint;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod hello;
 mod link;

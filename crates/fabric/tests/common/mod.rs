@@ -1,10 +1,11 @@
-//! Emulated fabrics for tests.
+//! Fabrics for tests.
 #![allow(
     dead_code,
     clippy::unwrap_used,
     reason = "each test uses its part; a panic is its failure"
 )]
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use rackpool_fabric::MemoryRegion;
 use rackpool_fabric::conformance::memory::{FileMapper, FileMemory};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
-use rackpool_model::{Incarnation, RackId};
+use rackpool_fabric::tcp::{Options, TcpFabric};
+use rackpool_model::{FabricKey, Incarnation, RackId};
 
 /// Racks whose sockets lie in a directory of the test.
 pub(crate) struct Emulated {
@@ -56,5 +58,42 @@ impl Factory for Emulated {
 
     fn models_time(&self) -> bool {
         true
+    }
+}
+
+/// Racks on free ports of this host, with or without a key.
+#[derive(Clone, Default)]
+pub(crate) struct Tcp {
+    pub(crate) key: Option<FabricKey>,
+}
+
+impl Tcp {
+    /// Options for a rack that exports this memory.
+    pub(crate) fn options(&self, rack: RackId, frames: Arc<dyn MemoryRegion>) -> Options {
+        let mut options = Options::new(rack, Incarnation(1));
+        options.key = self.key.clone().into();
+        options.exports = vec![frames];
+        options
+    }
+}
+
+impl Factory for Tcp {
+    fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
+        let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(frames_len));
+        let options = self.options(rack, Arc::clone(&frames));
+        Node { fabric: Box::new(TcpFabric::new(options).unwrap()), frames }
+    }
+
+    fn memory(&self, len: u64) -> Arc<dyn MemoryRegion> {
+        Arc::new(FileMemory::anonymous(len))
+    }
+
+    fn nowhere(&self) -> String {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("tcp:{}", free.local_addr().unwrap())
+    }
+
+    fn models_time(&self) -> bool {
+        false
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest};
+use rackpool_kv::{CasError, GlobalAddr, Link, Memory, ReadRequest, Terms};
 
+use super::drafts::{Drafts, HeapDraft, Phase};
 use super::scheduler::{Fault, Scheduler};
+use super::trouble::Troubles;
 
 const PAGE_BYTES: u64 = 2 << 20;
 /// The smallest allocation; what one entry of `owners` stands for.
@@ -19,9 +21,14 @@ pub enum HeapError {
     Full,
     #[error("there is no memory at {0:#x}")]
     Outside(u64),
+    #[error("the rack is away")]
+    Away,
+    #[error("nothing is allocated at {0:#x}")]
+    Gone(u64),
 }
 
-/// Freed memory is poisoned and used again at once, last freed first. Writing to memory that is
+/// Freed memory is poisoned, but for its first word, which stays what it was, and used again at
+/// once, last freed first. Writing to memory that is
 /// not allocated, freeing twice and leaving the heap are panics; reading freed memory is not.
 #[derive(Debug)]
 pub struct Heap {
@@ -30,11 +37,20 @@ pub struct Heap {
     owners: Vec<AtomicU64>,
     state: Mutex<State>,
     scheduler: OnceLock<Arc<Scheduler>>,
+    pub(super) drafts: Drafts,
     /// Words that may never get a value back which they had before, and which bits count.
     watched: Mutex<BTreeMap<u64, Watched>>,
+    /// The watched words that name segments.
+    pub(super) entries: Mutex<Vec<u64>>,
     /// The size of allocations whose words, but for the first line, are watched.
     pub watched_size: u64,
     pub far: bool,
+    /// Whether memory that was freed can not even be looked at, as in a page whose objects are all free.
+    pub closes: bool,
+    /// What goes wrong, and when.
+    pub troubles: Troubles,
+    /// How many more segments of small tables there is memory for.
+    pub segments_left: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -43,8 +59,8 @@ struct Watched {
     values: Vec<u64>,
 }
 
-/// All of a slot but its frozen bit and its pins.
-const SLOT_MASK: u64 = (1 << 61) - 1;
+/// All of a slot but its frozen bit.
+const SLOT_MASK: u64 = (1 << 63) - 1;
 
 #[derive(Debug, Default)]
 struct State {
@@ -61,10 +77,20 @@ impl Heap {
             owners: zeros(bytes / LINE),
             state: Mutex::default(),
             scheduler: OnceLock::new(),
+            drafts: Drafts::default(),
             watched: Mutex::default(),
+            entries: Mutex::default(),
             watched_size: 0,
             far: false,
+            closes: false,
+            troubles: Troubles::default(),
+            segments_left: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Drafts that were made and not finished.
+    pub fn unfinished(&self) -> i64 {
+        self.drafts.unfinished.load(Ordering::Relaxed)
     }
 
     /// From now on `scheduler` decides who may use the memory.
@@ -88,17 +114,38 @@ impl Heap {
         usize::try_from(addr.checked_sub(PAGE_BYTES).expect("below the heap") / unit).unwrap()
     }
 
+    fn is_closed(&self, addr: u64) -> bool {
+        self.closes && self.owners[Self::index(addr, LINE)].load(Ordering::Acquire) == 0
+    }
+
     /// A scheduling point; `operation` says whether a memory operation begins.
     fn step(&self, operation: bool) -> Fault {
+        if operation {
+            let fault = self.troubles.step();
+            if fault != Fault::None {
+                return fault;
+            }
+        }
         match self.scheduler.get() {
             Some(scheduler) => scheduler.step(operation),
             None => Fault::None,
         }
     }
 
+    /// The addresses of everything of a size that is allocated.
+    pub fn live_of(&self, size: u64) -> Vec<u64> {
+        let state = self.state.lock().unwrap();
+        state.live.iter().filter(|(_, live)| **live == size).map(|(addr, _)| *addr).collect()
+    }
+
+    /// The values that a watched word has had.
+    pub fn values(&self, addr: u64) -> Vec<u64> {
+        self.watched.lock().unwrap().get(&addr).map_or(Vec::new(), |word| word.values.clone())
+    }
+
     /// From now on the word at `addr` may not get any value twice.
     pub fn watch(&self, addr: u64) {
-        let values = Vec::new();
+        let values = self.peek(addr).into_iter().collect();
         self.watched.lock().unwrap().insert(addr, Watched { mask: u64::MAX, values });
     }
 
@@ -121,6 +168,76 @@ impl Heap {
         }
     }
 
+    /// The word at `addr`, without a step; `None` when there is no memory.
+    pub(super) fn peek(&self, addr: u64) -> Option<u64> {
+        let index = usize::try_from(addr.checked_sub(PAGE_BYTES)? / 8).ok()?;
+        Some(self.words.get(index)?.load(Ordering::Acquire))
+    }
+
+    /// Swaps the word at `addr`, without a step.
+    pub(super) fn poke(&self, addr: u64, expected: u64, new: u64) {
+        let place = &self.words[Self::index(addr, 8)];
+        if place.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.note(addr, new);
+        }
+    }
+
+    /// Swaps a word from or to a token until it is known to be done; says whether it was.
+    fn swap_surely(&self, addr: u64, expected: u64, new: u64) -> bool {
+        let mut asked_before = false;
+        loop {
+            match self.compare_and_swap(GlobalAddr::from_raw(addr), expected, new) {
+                Ok(found) => return found == expected || (asked_before && found == new),
+                Err(_) => asked_before = true,
+            }
+        }
+    }
+
+    /// Segments that nobody has ever known are freed, and their words written anew. Others are not
+    /// freed by any client.
+    fn forget_watched(&self, addr: u64, size: u64) {
+        if size != self.watched_size {
+            return;
+        }
+        let published = super::published_segments(self, &self.entries.lock().unwrap());
+        assert!(
+            super::scheduler::me().is_none() || !published.contains(&addr),
+            "{addr:#x} is freed"
+        );
+        self.watched.lock().unwrap().retain(|word, _| !(addr..addr + size).contains(word));
+    }
+
+    /// Frees an allocation, without a step.
+    pub(super) fn release(&self, addr: u64) {
+        let size = self.state.lock().unwrap().live.get(&addr).copied();
+        size.into_iter().for_each(|size| self.forget_watched(addr, size));
+        let mut state = self.state.lock().unwrap();
+        let size = state.live.remove(&addr);
+        let size = size.unwrap_or_else(|| panic!("free of {addr:#x}, which is not allocated"));
+        for line in (addr..addr + size).step_by(LINE as usize) {
+            self.owners[Self::index(line, LINE)].store(0, Ordering::Release);
+        }
+        for word in (addr + 8..addr + size).step_by(8) {
+            self.words[Self::index(word, 8)].store(POISON, Ordering::Release);
+        }
+        state.free.entry(size).or_default().push(addr);
+    }
+
+    /// Settles the link of a tombstone that was published.
+    fn settle(&self, draft: &HeapDraft) {
+        let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = draft.link else {
+            return;
+        };
+        let mut found = new;
+        while (found ^ new) & mask == 0 {
+            match self.compare_and_swap(addr, found, (found & !mask) | (word & mask)) {
+                Ok(now) if now == found => return,
+                Ok(now) => found = now,
+                Err(_) => {}
+            }
+        }
+    }
+
     fn check_writable(&self, addr: u64, bytes: u64) {
         let owner = |at| self.owners[Self::index(at, LINE)].load(Ordering::Acquire);
         let first = owner(addr);
@@ -131,11 +248,21 @@ impl Heap {
 
 impl Memory for Heap {
     type Error = HeapError;
+    type Draft = HeapDraft;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, HeapError> {
         assert!((16..=PAGE_BYTES).contains(&bytes));
-        self.step(true);
+        match self.step(true) {
+            Fault::Full => return Err(HeapError::Full),
+            Fault::Refused => return Err(HeapError::Away),
+            _ => {}
+        }
         let size = bytes.next_power_of_two().max(LINE);
+        if size == super::SEGMENT_BYTES {
+            let order = Ordering::Relaxed;
+            let left = self.segments_left.fetch_update(order, order, |left| left.checked_sub(1));
+            left.map_err(|_| HeapError::Full)?;
+        }
         let mut state = self.state.lock().unwrap();
         let addr = match state.free.entry(size).or_default().pop() {
             Some(addr) => addr,
@@ -157,27 +284,113 @@ impl Memory for Heap {
 
     fn free(&self, addr: GlobalAddr) -> Result<(), HeapError> {
         self.step(true);
-        let addr = addr.raw();
-        let mut state = self.state.lock().unwrap();
-        let size = state.live.remove(&addr);
-        let size = size.unwrap_or_else(|| panic!("free of {addr:#x}, which is not allocated"));
-        for line in (addr..addr + size).step_by(LINE as usize) {
-            self.owners[Self::index(line, LINE)].store(0, Ordering::Release);
+        self.release(addr.raw());
+        Ok(())
+    }
+
+    fn allocate_draft(&self, bytes: u64) -> Result<HeapDraft, HeapError> {
+        let addr = self.allocate(bytes)?;
+        Ok(self.drafts.hold(addr.raw(), 0))
+    }
+
+    fn tombstone(&self) -> Result<HeapDraft, HeapError> {
+        Ok(self.drafts.hold(0, 0))
+    }
+
+    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapDraft>, HeapError> {
+        self.step(true);
+        let draft = self.drafts.hold(object.raw(), place.raw());
+        if self.swap_surely(place.raw(), object.raw(), draft.token) {
+            return Ok(Some(draft));
         }
-        for word in (addr..addr + size).step_by(8) {
-            self.words[Self::index(word, 8)].store(POISON, Ordering::Release);
+        self.drafts.end(&draft);
+        self.drafts.unfinished.fetch_sub(1, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    fn annul(&self, draft: &mut HeapDraft) {
+        assert_eq!(draft.phase, Phase::Undecided);
+        self.drafts.disarm(draft);
+        draft.phase = Phase::Held;
+    }
+
+    fn publish(&self, draft: &mut HeapDraft, link: &Link) -> Result<u64, CasError<HeapError>> {
+        assert_eq!(draft.phase, Phase::Held, "published twice");
+        // A step before the record is armed; the swaps begin with one each.
+        self.step(true);
+        self.drafts.arm(draft, link);
+        draft.link = Some(*link);
+        let found = self.compare_and_swap(link.addr, link.expected, link.new);
+        match found {
+            Ok(found) => self.decide(draft, found == link.expected),
+            Err(CasError::Indeterminate) => draft.phase = Phase::Doubtful,
+            Err(CasError::GivenUp(_) | CasError::Failed(_)) => self.decide(draft, false),
         }
-        state.free.entry(size).or_default().push(addr);
+        found
+    }
+
+    fn decide(&self, draft: &mut HeapDraft, published: bool) {
+        if !published {
+            self.drafts.disarm(draft);
+            draft.phase = Phase::Held;
+            return;
+        }
+        let compares = matches!(draft.link, Some(Link { terms: Terms::Compare(_), .. }));
+        if compares && draft.phase != Phase::Undecided {
+            draft.phase = Phase::Undecided;
+            return;
+        }
+        draft.phase = Phase::Published;
+        if draft.addr != 0 && !compares {
+            // An answer is not needed.
+            let _ = self.compare_and_swap(GlobalAddr::from_raw(draft.addr), draft.token, 0);
+        }
+    }
+
+    fn finish(&self, draft: HeapDraft) -> Result<(), HeapError> {
+        let fault = self.step(true);
+        self.drafts.unfinished.fetch_sub(1, Ordering::Relaxed);
+        if fault == Fault::Refused {
+            // What the record says stays true, for the daemon.
+            if draft.phase == Phase::Published {
+                self.drafts.mark_made(&draft);
+            }
+            return Err(HeapError::Away);
+        }
+        let replaced = draft.link.and_then(|link| link.replaced).map_or(0, GlobalAddr::raw);
+        let unwanted = match draft.phase {
+            Phase::Doubtful | Phase::Undecided => return Ok(()),
+            Phase::Published => replaced,
+            Phase::Held => draft.addr,
+        };
+        if draft.place != 0 {
+            self.swap_surely(draft.place, draft.token, unwanted);
+        } else {
+            if draft.phase == Phase::Published {
+                self.drafts.mark_made(&draft);
+                self.settle(&draft);
+            }
+            // Noted elsewhere and struck out here at once.
+            if unwanted != 0 {
+                self.release(unwanted);
+            }
+        }
+        self.drafts.end(&draft);
         Ok(())
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), HeapError> {
-        self.step(true);
+        if self.step(true) == Fault::Refused {
+            return Err(HeapError::Away);
+        }
         let mut at = addr.raw();
         assert!(at.is_multiple_of(8));
         let end = PAGE_BYTES + self.words.len() as u64 * 8;
         if at < PAGE_BYTES || at + into.len() as u64 > end {
             return Err(HeapError::Outside(at));
+        }
+        if self.is_closed(at) {
+            return Err(HeapError::Gone(at));
         }
         for bytes in into.chunks_mut(8) {
             let word = self.words[Self::index(at, 8)].load(Ordering::Acquire).to_le_bytes();
@@ -189,7 +402,10 @@ impl Memory for Heap {
     }
 
     fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), HeapError> {
-        self.step(true);
+        let fault = self.step(true);
+        if fault == Fault::Refused {
+            return Err(HeapError::Away);
+        }
         let mut at = addr.raw();
         assert!(at.is_multiple_of(8));
         self.check_writable(at, from.len() as u64);
@@ -202,7 +418,7 @@ impl Memory for Heap {
             at += 8;
             self.step(false);
         }
-        Ok(())
+        if fault == Fault::Done { Err(HeapError::Away) } else { Ok(()) }
     }
 
     fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), HeapError> {
@@ -217,19 +433,34 @@ impl Memory for Heap {
     ) -> Result<u64, CasError<HeapError>> {
         let fault = self.step(true);
         assert!(addr.raw().is_multiple_of(8));
-        self.check_writable(addr.raw(), 8);
         if fault == Fault::Unapplied {
             return Err(CasError::Indeterminate);
         }
+        if fault == Fault::Refused {
+            return Err(CasError::Failed(HeapError::Away));
+        }
+        if self.is_closed(addr.raw()) {
+            return Err(CasError::Failed(HeapError::Gone(addr.raw())));
+        }
         let place = &self.words[Self::index(addr.raw(), 8)];
+        // One that fails changes nothing, and harms nobody wherever it goes. Looked at before the
+        // word: another thread may change that and free the memory at any time.
+        let is_free = self.owners[Self::index(addr.raw(), LINE)].load(Ordering::Acquire) == 0;
+        if place.load(Ordering::Acquire) == expected {
+            assert!(!is_free, "a swap in free memory at {addr}");
+        }
         let found = place.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
         if found.is_ok() {
             self.note(addr.raw(), new);
         }
-        if fault == Fault::Applied {
+        if matches!(fault, Fault::Applied | Fault::Done) {
             return Err(CasError::Indeterminate);
         }
         Ok(found.unwrap_or_else(|found| found))
+    }
+
+    fn is_unallocated(&self, error: &HeapError) -> bool {
+        matches!(error, HeapError::Gone(_))
     }
 
     fn page_bytes(&self) -> u64 {

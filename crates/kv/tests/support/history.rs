@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use rackpool_kv::{Handle, KvError};
 
-use super::heap::Heap;
+use super::heap::{Heap, HeapError};
 use super::scheduler::Scheduler;
 
 /// An operation; all values of a test differ.
@@ -26,6 +26,8 @@ pub enum Answer {
     Bool(bool),
     /// It was not to be learned whether the operation happened.
     None,
+    /// There was no memory for it, and nothing happened.
+    Refused,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +53,17 @@ impl History {
         key: u64,
         op: Op,
     ) -> Answer {
+        self.note(time, key, op, || perform(handle, key, op))
+    }
+
+    /// The same of an operation on anything that has keys and values.
+    pub fn note(
+        &self,
+        time: &Scheduler,
+        key: u64,
+        op: Op,
+        perform: impl FnOnce() -> Answer,
+    ) -> Answer {
         let event = Event { op, answer: Answer::None, begin: time.now(), end: u64::MAX };
         let at = {
             let mut events = self.events.lock().unwrap();
@@ -58,7 +71,7 @@ impl History {
             events.push(event);
             events.len() - 1
         };
-        let answer = perform(handle, key, op);
+        let answer = perform();
         let mut events = self.events.lock().unwrap();
         let event = &mut events.get_mut(&key).unwrap()[at];
         event.answer = answer;
@@ -102,6 +115,7 @@ pub fn perform(handle: &mut Handle<Arc<Heap>>, key: u64, op: Op) -> Answer {
     match result {
         Ok(done) => Answer::Bool(done),
         Err(KvError::OutcomeUnknown) => Answer::None,
+        Err(KvError::Memory(HeapError::Full)) => Answer::Refused,
         Err(error) => panic!("{op:?}: {error}"),
     }
 }
@@ -128,7 +142,8 @@ fn explain(
 ) -> bool {
     let open = |at: usize| done & (1 << at) == 0;
     let rest = (0..events.len()).filter(|at| open(*at));
-    if rest.clone().all(|at| events[at].answer == Answer::None) {
+    let is_open = |answer| matches!(answer, Answer::None | Answer::Refused);
+    if rest.clone().all(|at| is_open(events[at].answer)) {
         return true;
     }
     if !seen.insert((done, value)) {
@@ -138,7 +153,7 @@ fn explain(
     rest.filter(|at| events[*at].begin <= first_end).any(|at| {
         let event = events[at];
         let (answer, next) = apply(event.op, value);
-        let skipped = event.answer == Answer::None && explain(events, done | 1 << at, value, seen);
+        let skipped = is_open(event.answer) && explain(events, done | 1 << at, value, seen);
         let fits = event.answer == Answer::None || event.answer == answer;
         skipped || (fits && explain(events, done | 1 << at, next, seen))
     })

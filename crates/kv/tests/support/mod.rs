@@ -2,9 +2,13 @@
 //! clients at every memory operation, and a checker of histories.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+pub mod drafts;
 pub mod heap;
 pub mod history;
+pub mod interleaving;
+pub mod maps;
 pub mod scheduler;
+pub mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +30,21 @@ pub fn watching_heap() -> Heap {
     heap
 }
 
-/// Watches the head of the free stack and the directory as well.
-pub fn watch_table(heap: &Heap, table: &Table<Arc<Heap>>) {
+/// Watches the directory as well. Gives the directory's entries.
+pub fn watch_table(heap: &Heap, table: &Table<Arc<Heap>>) -> Vec<u64> {
     let mut header = [0; 24];
     heap.read(table.addr(), &mut header).unwrap();
     let directory = number(&header[16..]);
-    heap.watch(table.addr().raw() + 64);
-    (0..256).for_each(|entry| heap.watch(directory + entry * 8));
+    let entries: Vec<u64> = (0..256).map(|entry| directory + entry * 8).collect();
+    entries.iter().for_each(|entry| heap.watch(*entry));
+    entries.clone_into(&mut heap.entries.lock().unwrap());
+    entries
+}
+
+/// The segments that have ever been in one of these watched directory entries.
+pub fn published_segments(heap: &Heap, entries: &[u64]) -> Vec<u64> {
+    let values = entries.iter().flat_map(|entry| heap.values(*entry));
+    values.map(|value| (value & ((1 << 42) - 1)) << 6).collect()
 }
 
 pub const SEGMENT_BYTES: u64 = 256;

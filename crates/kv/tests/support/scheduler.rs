@@ -13,6 +13,8 @@ pub enum Fate {
     KilledAt(u64),
     /// It stops there until all others are done.
     StoppedAt(u64),
+    /// The first, and then the second.
+    StoppedAndKilledAt(u64, u64),
 }
 
 /// What befalls one operation.
@@ -23,6 +25,12 @@ pub enum Fault {
     Unapplied,
     /// A compare-and-swap that gives no answer, and happened.
     Applied,
+    /// An error of any operation, which was made: a write, or like `Applied`.
+    Done,
+    /// An error of any operation, which was not made.
+    Refused,
+    /// No memory is left for an allocation.
+    Full,
 }
 
 /// The panic of a killed client.
@@ -55,6 +63,11 @@ struct State {
 
 thread_local! {
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The client whose thread this is.
+pub fn me() -> Option<usize> {
+    ME.get()
 }
 
 impl State {
@@ -164,11 +177,17 @@ impl Scheduler {
         if operation {
             state.clients[me].2 += 1;
             let (fate, _, operations) = state.clients[me];
-            if fate == Fate::KilledAt(operations) {
+            let (stop, kill) = match fate {
+                Fate::Lives => (0, 0),
+                Fate::KilledAt(kill) => (0, kill),
+                Fate::StoppedAt(stop) => (stop, 0),
+                Fate::StoppedAndKilledAt(stop, kill) => (stop, kill),
+            };
+            if operations == kill {
                 drop(state);
                 resume_unwind(Box::new(Killed));
             }
-            if fate == Fate::StoppedAt(operations) {
+            if operations == stop {
                 state.clients[me].1 = Status::Stopped;
             }
         }
@@ -186,6 +205,18 @@ impl Scheduler {
         } else {
             Fault::Unapplied
         }
+    }
+
+    /// Whether a client has ended, or was killed.
+    pub fn is_gone(&self, client: usize) -> bool {
+        self.state.lock().unwrap().clients[client].1 == Status::Done
+    }
+
+    /// Whether any client but this thread's is going on.
+    pub fn others_go_on(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        let others = state.clients.iter().enumerate().filter(|(client, _)| Some(*client) != me());
+        others.into_iter().any(|(_, (_, status, _))| *status == Status::Ready)
     }
 
     /// How many memory operations a client made.

@@ -13,6 +13,10 @@ pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
     pub(super) leases: BTreeMap<RackId, LeaseChange>,
     pub(super) news: Vec<News>,
+    /// Over which connections daemons have registered.
+    pub(super) registered: BTreeMap<RackId, ConnectionToken>,
+    /// The commits of swaps that are among the changes.
+    pub(super) swaps: Option<u64>,
     pub(super) answers: Vec<Answer>,
 }
 
@@ -40,6 +44,8 @@ impl Batch {
             changes: Vec::new(),
             leases: BTreeMap::new(),
             news: Vec::new(),
+            registered: BTreeMap::new(),
+            swaps: None,
             answers: Vec::new(),
         }
     }

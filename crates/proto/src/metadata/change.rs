@@ -2,7 +2,7 @@ use alloc::string::String;
 
 use rackpool_model::{GlobalAddr, PageSize, RackId};
 
-use crate::directory::Run;
+use crate::directory::{Moved, Run};
 use crate::membership::RackRecord;
 
 /// A change of the durable records. The store keeps their sum; all changes of its content, given
@@ -33,6 +33,8 @@ pub enum Change {
         /// The rack.
         rack: RackId,
     },
+    /// A page has moved, together with the one it changed places with: both stand in one batch.
+    PageMoved(Moved),
     /// An address has been given a name.
     RootPut {
         /// The name.

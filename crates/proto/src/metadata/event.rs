@@ -60,7 +60,16 @@ pub enum Action {
         to: ConnectionToken,
         /// The asker's number for the request.
         tag: u64,
-        /// The answer. The shell fills in `store_bytes` of a status.
+        /// The answer. The shell fills in `store_bytes` of a status and the `fabric_key` of a
+        /// registration.
+        reply: MetadataReply,
+    },
+    /// Send this to a peer unasked. If the connection is gone or the peer does not take what it gets,
+    /// drop it: it is said again when it is asked for again.
+    Push {
+        /// The connection.
+        to: ConnectionToken,
+        /// What is said.
         reply: MetadataReply,
     },
     /// Tell the operator.
@@ -78,8 +87,8 @@ pub enum News {
         incarnation: Incarnation,
         /// The rack's page ids.
         pages: PageRange,
-        /// The pages whose contents are lost because the rack has other memory than before.
-        lost: Option<PageRange>,
+        /// How many pages are lost because the rack has other memory than the one they lived in.
+        lost: u64,
     },
     /// A daemon has stopped on purpose.
     Left {

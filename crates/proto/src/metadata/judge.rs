@@ -6,7 +6,7 @@ use rackpool_model::{GlobalAddr, Incarnation, PageSize, RackId};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 
 use super::batch::{Batch, LeaseChange};
-use super::{Change, MAX_ADDRESS_BYTES, MAX_RACKS, News, Records, Roots};
+use super::{Change, ConnectionToken, MAX_ADDRESS_BYTES, MAX_RACKS, News, Records, Roots};
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
@@ -19,6 +19,8 @@ pub(super) struct Judge<'a> {
     pub(super) records: &'a mut Records,
     pub(super) membership: &'a Membership,
     pub(super) batch: &'a mut Batch,
+    /// Who asks.
+    pub(super) from: ConnectionToken,
 }
 
 impl Judge<'_> {
@@ -31,7 +33,11 @@ impl Judge<'_> {
             MetadataRequest::Heartbeat { .. }
             | MetadataRequest::Locate { .. }
             | MetadataRequest::GetRoot { .. }
-            | MetadataRequest::Status => Err(Refusal::Invalid("this changes nothing".into())),
+            | MetadataRequest::Status
+            | MetadataRequest::Swap { .. }
+            | MetadataRequest::Explain { .. } => {
+                Err(Refusal::Invalid("this changes nothing".into()))
+            }
         };
         verdict.unwrap_or_else(MetadataReply::Refused)
     }
@@ -60,13 +66,15 @@ impl Judge<'_> {
             self.change(Change::RackRegistered { rack, record });
         }
         if changed || self.lease_left(rack).is_none() {
-            let lost = served.filter(|served| served.memory != run.memory).map(|run| run.pages);
+            let lost = served.filter(|served| served.memory != run.memory);
+            let lost = lost.map_or(0, |run| self.records.directory.living_in(&run));
             let incarnation = announced.incarnation;
             self.batch.news.push(News::Joined { rack, incarnation, pages: run.pages, lost });
         }
         self.set_lease(rack, LeaseChange { granted: true, changed });
+        self.batch.registered.insert(rack, self.from);
         let lease_ms = u64::try_from(self.membership.lease().as_millis()).unwrap_or(u64::MAX);
-        Ok(MetadataReply::Registered { pages: run.pages, lease_ms })
+        Ok(MetadataReply::Registered { pages: run.pages, lease_ms, fabric_key: None })
     }
 
     fn check_limits(&self, announced: &RackAnnouncement) -> Result<PageSize, Refusal> {

@@ -1,3 +1,5 @@
+mod swapping;
+
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -8,15 +10,20 @@ use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 
 use super::batch::{Answer, Batch};
 use super::judge::Judge;
+use super::swaps::Swaps;
 use super::view::View;
 use super::{Action, BatchId, Change, ConnectionToken, Event, News, RecordError, Records};
 use crate::Time;
-use crate::membership::{Heartbeat, Membership};
+use crate::membership::{Heartbeat, Membership, RackRecord};
+use crate::swap::ServerEvent;
 
 /// The metadata server without its sockets, store and clock.
 ///
-/// Reads and heartbeats are answered at once from what is durable. Requests that may change
-/// something are decided together, as one batch, and answered when it is durable.
+/// Reads and heartbeats are answered at once from what is durable, and so are daemons that register
+/// as they are registered. Requests that may change
+/// something are decided together, as one batch, and answered when it is durable. The commits of swaps
+/// are changes like others; what else there is to say about swaps rests on no change, or on durable
+/// ones.
 #[derive(Debug)]
 pub struct Machine {
     now: Time,
@@ -26,6 +33,8 @@ pub struct Machine {
     ahead: Records,
     membership: Membership,
     startup: Startup,
+    /// Those of this boot; none before its number is durable.
+    swaps: Option<Swaps>,
     waiting: VecDeque<Asked>,
     in_flight: Option<Batch>,
     last_batch: BatchId,
@@ -50,7 +59,8 @@ struct Asked {
 }
 
 impl Machine {
-    /// The machine as its records left it. Every rack that has not left gets a whole `lease`.
+    /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
+    /// when this boot is durable: before that nothing is answered.
     ///
     /// `records` is what the store holds: the changes of [`Action::Persist`] that were made durable,
     /// or their sum in the order that [`Change`] names.
@@ -63,30 +73,40 @@ impl Machine {
         for change in records {
             settled.apply(&change)?;
         }
-        let mut membership = Membership::new(lease, u64::from(settled.next_boot()) << 32);
-        for (rack, record) in &settled.racks {
-            if !record.left {
-                membership.grant(now, *rack, false);
-            }
-        }
-        Ok(Self {
+        let membership = Membership::new(lease, u64::from(settled.next_boot()) << 32);
+        let mut machine = Self {
             now,
             ahead: settled.clone(),
             settled,
             membership,
             startup: Startup::Due,
+            swaps: None,
             waiting: VecDeque::new(),
             in_flight: None,
             last_batch: BatchId(0),
             actions: VecDeque::new(),
-        })
+        };
+        machine.grant_all();
+        Ok(machine)
+    }
+
+    /// Every rack that has not left gets a whole lease.
+    fn grant_all(&mut self) {
+        for (rack, record) in &self.settled.racks {
+            if !record.left {
+                self.membership.grant(self.now, *rack, false);
+            }
+        }
     }
 
     /// Takes in what has happened. Time that runs backwards is taken for standing still.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
-        for rack in self.membership.expire(self.now) {
-            self.actions.push_back(Action::Report(News::Expired { rack }));
+        // Before the boot is durable nobody could have renewed a lease.
+        if self.startup == Startup::Done {
+            for rack in self.membership.expire(self.now) {
+                self.actions.push_back(Action::Report(News::Expired { rack }));
+            }
         }
         match event {
             Event::Requested { from, tag, request } => {
@@ -98,6 +118,9 @@ impl Machine {
             Event::Committed { batch } => self.committed(batch),
             Event::CommitFailed { batch, reason } => self.commit_failed(batch, &reason),
             Event::DeadlinePassed => {}
+        }
+        if self.swap_deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.feed_swaps(ServerEvent::DeadlinePassed);
         }
     }
 
@@ -113,16 +136,46 @@ impl Machine {
     /// When [`Event::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.membership.deadline()
+        let lease_end = self.membership.deadline().filter(|_| self.startup == Startup::Done);
+        lease_end.into_iter().chain(self.swap_deadline()).min()
     }
 
     fn requested(&mut self, asked: Asked) {
         let Asked { from, tag, request } = asked;
-        let answer = if self.startup == Startup::Done { self.read(from, &request) } else { None };
-        match answer {
-            Some(reply) => self.actions.push_back(Action::Reply { to: from, tag, reply }),
-            None => self.waiting.push_back(Asked { from, tag, request }),
+        if self.startup != Startup::Done {
+            self.waiting.push_back(Asked { from, tag, request });
+        } else if let MetadataRequest::Swap { rack, incarnation, message } = request {
+            self.rack_sent(from, rack, incarnation, message);
+        } else if let Some(reply) = self.read(from, &request) {
+            self.actions.push_back(Action::Reply { to: from, tag, reply });
+        } else if self.is_registered(&request) {
+            // Its lease must not run out while others' changes are written.
+            let mut batch = Batch::new(self.last_batch);
+            self.decide(Asked { from, tag, request }, &mut batch);
+            debug_assert!(batch.changes.is_empty(), "it is registered: {:?}", batch.changes);
+            self.finish(batch);
+        } else {
+            self.waiting.push_back(Asked { from, tag, request });
         }
+    }
+
+    /// Whether a daemon asks to be registered as it durably is, and nothing else about its rack is
+    /// being decided: that needs no write. Its connection was broken, or its answer lost.
+    fn is_registered(&self, request: &MetadataRequest) -> bool {
+        let MetadataRequest::Register(announced) = request else { return false };
+        let (rack, record) = (announced.rack, RackRecord::of(announced));
+        let is_known = |records: &Records| records.racks.get(&rack) == Some(&record);
+        let is_about_it = |asked: &Asked| match &asked.request {
+            MetadataRequest::Register(other) => other.rack == rack,
+            MetadataRequest::Leave { rack: other, .. } => *other == rack,
+            _ => false,
+        };
+        let is_written =
+            self.in_flight.as_ref().is_some_and(|batch| batch.leases.contains_key(&rack));
+        is_known(&self.settled)
+            && is_known(&self.ahead)
+            && !is_written
+            && !self.waiting.iter().any(is_about_it)
     }
 
     /// The answer to a request that changes nothing durable; `None` for the others.
@@ -135,9 +188,11 @@ impl Machine {
             MetadataRequest::Locate { page } => self.view().locate(page),
             MetadataRequest::GetRoot { ref name } => self.view().root(name),
             MetadataRequest::Status => MetadataReply::Status(self.view().status()),
+            MetadataRequest::Explain { page } => self.view().explain(page, self.swaps.as_ref()?),
             MetadataRequest::Register(_)
             | MetadataRequest::Leave { .. }
-            | MetadataRequest::PutRoot { .. } => return None,
+            | MetadataRequest::PutRoot { .. }
+            | MetadataRequest::Swap { .. } => return None,
         })
     }
 
@@ -161,7 +216,10 @@ impl Machine {
                 self.ahead.boot = boot;
                 batch.changes.push(Change::Started { boot });
             }
-            Startup::Done if !self.waiting.is_empty() => self.decide_waiting(&mut batch),
+            Startup::Done if !self.waiting.is_empty() || self.has_commits() => {
+                self.decide_waiting(&mut batch);
+                self.commit_swaps(&mut batch);
+            }
             _ => return,
         }
         if batch.changes.is_empty() {
@@ -174,16 +232,21 @@ impl Machine {
     }
 
     fn decide_waiting(&mut self, batch: &mut Batch) {
-        for Asked { from, tag, request } in mem::take(&mut self.waiting) {
-            let mut judge = Judge {
-                now: self.now,
-                records: &mut self.ahead,
-                membership: &self.membership,
-                batch,
-            };
-            let reply = judge.decide(request);
-            batch.answers.push(Answer { to: from, tag, reply });
+        for asked in mem::take(&mut self.waiting) {
+            self.decide(asked, batch);
         }
+    }
+
+    fn decide(&mut self, Asked { from, tag, request }: Asked, batch: &mut Batch) {
+        let mut judge = Judge {
+            now: self.now,
+            records: &mut self.ahead,
+            membership: &self.membership,
+            batch,
+            from,
+        };
+        let reply = judge.decide(request);
+        batch.answers.push(Answer { to: from, tag, reply });
     }
 
     fn committed(&mut self, id: BatchId) {
@@ -191,6 +254,8 @@ impl Machine {
         self.finish(batch);
         if self.startup == Startup::Underway {
             self.startup = Startup::Done;
+            self.grant_all();
+            self.swaps = Some(Swaps::new(self.now, self.settled.boot));
             for asked in mem::take(&mut self.waiting) {
                 self.requested(asked);
             }
@@ -213,16 +278,34 @@ impl Machine {
         self.actions.extend(batch.news.into_iter().map(Action::Report));
         let reply = |Answer { to, tag, reply }| Action::Reply { to, tag, reply };
         self.actions.extend(batch.answers.into_iter().map(reply));
+        if let Some(swaps) = &mut self.swaps {
+            for (&rack, &connection) in &batch.registered {
+                swaps.connect(rack, connection);
+            }
+        }
+        match batch.swaps {
+            Some(id) => self.feed_swaps(ServerEvent::Committed(id)),
+            // Swaps with a memory that a rack has no more are forgotten.
+            None if !batch.registered.is_empty() => self.feed_swaps(ServerEvent::DeadlinePassed),
+            None => {}
+        }
     }
 
     fn commit_failed(&mut self, id: BatchId, reason: &str) {
         let Some(batch) = self.in_flight.take_if(|batch| batch.id == id) else { return };
         self.ahead = self.settled.clone();
+        // Whether pages have moved is not known, or nothing can be written any more: no swap may
+        // be begun or answered.
+        self.feed_swaps(ServerEvent::CommitFailed);
         let mut refused: Vec<(ConnectionToken, u64)> =
             batch.answers.iter().map(|answer| (answer.to, answer.tag)).collect();
         if self.startup == Startup::Underway {
             self.startup = Startup::Failed;
-            refused.extend(self.waiting.drain(..).map(|asked| (asked.from, asked.tag)));
+            let waiting = mem::take(&mut self.waiting).into_iter();
+            // What racks say of swaps has no answers.
+            let asked =
+                waiting.filter(|asked| !matches!(asked.request, MetadataRequest::Swap { .. }));
+            refused.extend(asked.map(|asked| (asked.from, asked.tag)));
         }
         for (to, tag) in refused {
             let reply = MetadataReply::Refused(Refusal::Store(reason.to_string()));

@@ -54,6 +54,7 @@ impl Records {
                 let record = self.racks.get_mut(rack).ok_or(RecordError::UnknownRack(*rack))?;
                 record.left = true;
             }
+            Change::PageMoved(moved) => self.directory.place(*moved)?,
             Change::RootPut { name, addr } => {
                 Roots::check_name(name).map_err(|_| RecordError::Name(name.clone()))?;
                 self.roots.set(name, Some(*addr));

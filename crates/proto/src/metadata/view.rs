@@ -1,8 +1,9 @@
 use alloc::vec::Vec;
 
 use rackpool_model::{PageId, PageSize};
-use rackpool_wire::metadata::{Member, MetadataReply, PoolStatus};
+use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageStory, PoolStatus};
 
+use super::swaps::Swaps;
 use super::{Records, Roots};
 use crate::directory::Lookup;
 use crate::membership::Membership;
@@ -20,6 +21,21 @@ impl View<'_> {
             Lookup::Lost => MetadataReply::PageLost,
             Lookup::NeverHandedOut => MetadataReply::NoSuchPage,
         }
+    }
+
+    pub(super) fn explain(&self, page: PageId, swaps: &Swaps) -> MetadataReply {
+        let directory = &self.records.directory;
+        let Some(born) = directory.born(page) else { return MetadataReply::NoSuchPage };
+        let moved = directory.moved(page);
+        MetadataReply::Explained(PageStory {
+            page,
+            born: born.rack,
+            memory: moved.map_or(born.memory, |moved| moved.memory),
+            home: directory.home(page),
+            moved: moved.map(|moved| LastMove { swap: moved.swap, epoch: moved.epoch }),
+            locked: swaps.server().lock_of(page),
+            waiting: swaps.server().waiting_for(page).collect(),
+        })
     }
 
     pub(super) fn root(&self, name: &str) -> MetadataReply {

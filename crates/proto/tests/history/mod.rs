@@ -2,6 +2,7 @@
 
 mod model;
 mod step;
+mod swaps;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use model::Model;
 pub(crate) use step::{Step, any_step};
 
 const LEASE: Duration = Duration::from_millis(2000);
-const ASKER: ConnectionToken = ConnectionToken(1);
 
 /// A machine in a world that fails.
 pub(crate) struct Pool {
@@ -23,7 +23,7 @@ pub(crate) struct Pool {
     /// Every change made durable, in order.
     stored: Vec<Change>,
     in_flight: Option<(BatchId, Vec<Change>)>,
-    asked: BTreeMap<u64, MetadataRequest>,
+    asked: BTreeMap<u64, (ConnectionToken, MetadataRequest)>,
     last_tag: u64,
     model: Model,
 }
@@ -43,12 +43,20 @@ impl Pool {
 
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
-            Step::Ask(request) => {
-                self.last_tag += 1;
-                let tag = self.last_tag;
-                self.asked.insert(tag, request.clone());
-                let event = Event::Requested { from: ASKER, tag, request: request.clone() };
-                self.machine.handle(self.now, event);
+            Step::Ask { from, request } => {
+                let from = ConnectionToken(*from);
+                let tag = self.request(from, request.clone());
+                self.asked.insert(tag, (from, request.clone()));
+            }
+            Step::Rejoin => {
+                for (rack, request) in self.model.rejoins() {
+                    self.step(&Step::Ask { from: rack.0.into(), request });
+                }
+            }
+            Step::Swap { rack, mistake, say } => {
+                if let Some((from, request)) = self.model.says(*rack, *mistake, *say) {
+                    self.request(from, request);
+                }
             }
             Step::Wait { ms } => {
                 self.now = self.now.after(Duration::from_millis(u64::from(*ms)));
@@ -62,7 +70,11 @@ impl Pool {
                 }
             }
             Step::Fail => {
-                if let Some((batch, _)) = self.in_flight.take() {
+                if let Some((batch, changes)) = self.in_flight.take() {
+                    // Before the start is durable there are no swaps, and it is tried again.
+                    if !matches!(changes[..], [Change::Started { .. }]) {
+                        self.model.swaps.failed();
+                    }
                     let reason = "full".into();
                     self.machine.handle(self.now, Event::CommitFailed { batch, reason });
                 }
@@ -70,9 +82,21 @@ impl Pool {
             Step::Kill { batch_was_durable } => self.kill(*batch_was_durable),
         }
         // Requests that come while nothing is being written are kept together.
-        if self.in_flight.is_some() || !matches!(step, Step::Ask(_)) {
+        if self.in_flight.is_some() || !matches!(step, Step::Ask { .. } | Step::Swap { .. }) {
             self.settle();
         }
+    }
+
+    fn request(&mut self, from: ConnectionToken, request: MetadataRequest) -> u64 {
+        self.last_tag += 1;
+        let tag = self.last_tag;
+        self.machine.handle(self.now, Event::Requested { from, tag, request });
+        tag
+    }
+
+    /// How many swaps have been committed.
+    pub(crate) fn swaps(&self) -> usize {
+        self.model.swaps.committed()
     }
 
     pub(crate) fn check_nothing_is_unanswered(&self) {
@@ -91,9 +115,7 @@ impl Pool {
     }
 
     fn store(&mut self, changes: Vec<Change>) {
-        for change in &changes {
-            self.model.stored(change);
-        }
+        self.model.stored_together(&changes);
         self.stored.extend(changes);
     }
 
@@ -106,12 +128,14 @@ impl Pool {
                     assert_eq!(earlier, None, "two batches under way");
                 }
                 Action::Reply { to, tag, reply } => {
-                    assert_eq!(to, ASKER);
-                    let request = self.asked.remove(&tag).expect("one answer to each request");
+                    let (from, request) =
+                        self.asked.remove(&tag).expect("one answer to each request");
+                    assert_eq!(to, from);
                     assert!(!matches!(&reply, MetadataReply::Refused(refusal)
                             if refusal.to_string() == "this changes nothing"));
-                    self.model.replied(&request, &reply);
+                    self.model.replied(from, &request, &reply);
                 }
+                Action::Push { to, reply } => self.model.pushed(to, &reply),
                 Action::Report(_) => {}
             }
         }

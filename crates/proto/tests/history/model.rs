@@ -2,20 +2,23 @@ use std::collections::BTreeMap;
 
 use rackpool_model::{GlobalAddr, MemoryId, PageId, PageRange, RackId};
 use rackpool_proto::directory::Run;
-use rackpool_proto::metadata::Change;
+use rackpool_proto::metadata::{Change, ConnectionToken};
 use rackpool_wire::metadata::{
     MetadataReply, MetadataRequest, PoolStatus, RackAnnouncement, Refusal,
 };
 
+use super::swaps::Swaps;
+
 /// What must be true, told without any code of the machine.
 #[derive(Default)]
 pub(crate) struct Model {
-    runs: Vec<Run>,
-    racks: BTreeMap<RackId, (MemoryId, u64, bool)>,
+    pub(super) runs: Vec<Run>,
+    pub(super) racks: BTreeMap<RackId, (MemoryId, u64, bool)>,
+    pub(super) swaps: Swaps,
     roots: BTreeMap<String, GlobalAddr>,
     /// What the answers so far add up to: a batch is durable before it is answered.
     said_roots: BTreeMap<String, GlobalAddr>,
-    boots: u32,
+    pub(super) boots: u32,
     page_bytes: u64,
     last_version: u64,
     /// The last status, to see that its content only changes together with its version.
@@ -24,7 +27,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// A change has become durable.
-    pub(crate) fn stored(&mut self, change: &Change) {
+    pub(super) fn stored(&mut self, change: &Change) {
         match change {
             Change::Started { boot } => {
                 assert!(*boot > self.boots);
@@ -55,6 +58,7 @@ impl Model {
                 self.racks.insert(*rack, (record.memory, record.incarnation.0, record.left));
             }
             Change::RackLeft { rack } => self.racks.get_mut(rack).expect("a known rack").2 = true,
+            Change::PageMoved(moved) => self.page_moved(*moved),
             Change::RootPut { name, addr } => {
                 self.roots.insert(name.clone(), *addr);
             }
@@ -66,16 +70,26 @@ impl Model {
 
     pub(crate) fn restarted(&mut self) {
         self.last_status = None;
+        self.swaps.restarted();
         // The answers to a batch that was durable were lost.
         self.said_roots.clone_from(&self.roots);
     }
 
     /// An answer has been sent: it must rest on what is durable.
-    pub(crate) fn replied(&mut self, request: &MetadataRequest, reply: &MetadataReply) {
+    pub(crate) fn replied(
+        &mut self,
+        from: ConnectionToken,
+        request: &MetadataRequest,
+        reply: &MetadataReply,
+    ) {
         match (request, reply) {
             (_, MetadataReply::Refused(Refusal::Store(_))) => {}
-            (MetadataRequest::Register(asked), MetadataReply::Registered { pages, lease_ms }) => {
+            (
+                MetadataRequest::Register(asked),
+                MetadataReply::Registered { pages, lease_ms, .. },
+            ) => {
                 self.registered(asked, *pages);
+                self.swaps.connected(asked.rack, from);
                 assert_eq!(*lease_ms, 2000);
             }
             (
@@ -90,6 +104,7 @@ impl Model {
                 assert!(self.racks.contains_key(rack));
             }
             (MetadataRequest::Locate { page }, _) => assert_eq!(*reply, self.locate(*page)),
+            (MetadataRequest::Explain { page }, _) => self.explained(*page, reply),
             (MetadataRequest::GetRoot { name }, MetadataReply::Root { addr, changed }) => {
                 assert_eq!((self.roots.get(name), false), (addr.as_ref(), *changed));
             }
@@ -129,10 +144,12 @@ impl Model {
             assert!(!(left && member.alive));
             assert_eq!(Some(member.pages), self.run_of(memory).map(|run| run.pages));
         }
-        let served =
-            |run: &&Run| self.racks.get(&run.rack).is_some_and(|rack| rack.0 == run.memory);
-        let lost = self.runs.iter().filter(|run| !served(run));
-        assert_eq!(status.lost_pages, lost.map(|run| u64::from(run.pages.count)).sum::<u64>());
+        let pages = self.runs.iter().flat_map(|run| {
+            let (first, last) = bounds(run.pages);
+            (first..=last).map(|page| PageId(u32::try_from(page).unwrap()))
+        });
+        let lost = pages.filter(|page| self.home(*page).is_none()).count() as u64;
+        assert_eq!(status.lost_pages, lost);
         if let Some(last) = &self.last_status
             && last.version == status.version
         {
@@ -157,12 +174,36 @@ impl Model {
         let Some(run) = self.runs.iter().find(|run| run.pages.contains(page)) else {
             return MetadataReply::NoSuchPage;
         };
-        match self.racks.get(&run.rack) {
-            Some((memory, ..)) if *memory == run.memory => {
-                MetadataReply::Located { pages: run.pages, home: run.rack }
-            }
-            _ => MetadataReply::PageLost,
+        let Some(home) = self.home(page) else { return MetadataReply::PageLost };
+        if self.swaps.moved(page).is_some() {
+            return MetadataReply::Located { pages: PageRange { first: page, count: 1 }, home };
         }
+        // Step by step to both sides, up to a page that moved.
+        let stays = |page: u32| {
+            let page = PageId(page);
+            run.pages.contains(page) && self.swaps.moved(page).is_none()
+        };
+        let (mut first, mut last) = (page.0, page.0);
+        while stays(first - 1) {
+            first -= 1;
+        }
+        while stays(last + 1) {
+            last += 1;
+        }
+        let pages = PageRange { first: PageId(first), count: last - first + 1 };
+        MetadataReply::Located { pages, home }
+    }
+
+    /// Where a page lives: in the memory to which it moved last, or in which it was born, as long as
+    /// a rack serves that.
+    pub(super) fn home(&self, page: PageId) -> Option<RackId> {
+        let born = self.runs.iter().find(|run| run.pages.contains(page))?;
+        let (home, memory) = match self.swaps.moved(page) {
+            Some(moved) => (moved.home, moved.memory),
+            None => (born.rack, born.memory),
+        };
+        let served = self.racks.get(&home)?.0;
+        (served == memory).then_some(home)
     }
 
     fn run_of(&self, memory: MemoryId) -> Option<&Run> {

@@ -6,7 +6,19 @@ use rackpool_wire::metadata::{MetadataRequest, RackAnnouncement};
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// A request comes in; nothing is polled, so that the next one may join its batch.
-    Ask(MetadataRequest),
+    Ask {
+        from: u64,
+        request: MetadataRequest,
+    },
+    /// A rack says something about a swap, mostly one of its own, with its own incarnation and
+    /// connection. `rack` is who wants a page.
+    Swap {
+        rack: RackId,
+        mistake: Mistake,
+        say: Say,
+    },
+    /// The daemons of all racks find the server again, each over a connection of its own.
+    Rejoin,
     Wait {
         ms: u16,
     },
@@ -18,16 +30,54 @@ pub(crate) enum Step {
     },
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    None,
+    Incarnation,
+    Connection,
+    /// Another rack than one of the swap's speaks.
+    Rack,
+}
+
+/// What is said; numbers choose among what there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Say {
+    Want { page: u8, offered: u8, nonce: u8 },
+    Commit { swap: u8, epoch: u8 },
+    Outcome { swap: u8 },
+    End { swap: u8 },
+}
+
 /// Few racks, memories and names, so that they meet often.
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => any_request().prop_map(Step::Ask),
-        3 => (0_u16..1500).prop_map(|ms| Step::Wait { ms }),
+        12 => (1_u64..4, any_request()).prop_map(|(from, request)| Step::Ask { from, request }),
+        12 => any_swap(),
+        4 => Just(Step::Rejoin),
+        2 => (0_u16..1500).prop_map(|ms| Step::Wait { ms }),
+        2 => (0_u16..100).prop_map(|ms| Step::Wait { ms }),
         3 => Just(Step::Poll),
         6 => Just(Step::Commit),
         1 => Just(Step::Fail),
         1 => any::<bool>().prop_map(|batch_was_durable| Step::Kill { batch_was_durable }),
     ]
+}
+
+fn any_swap() -> impl Strategy<Value = Step> {
+    let mistake = prop_oneof![
+        10 => Just(Mistake::None),
+        1 => Just(Mistake::Incarnation),
+        1 => Just(Mistake::Connection),
+        1 => Just(Mistake::Rack),
+    ];
+    let say = prop_oneof![
+        4 => any::<(u8, u8)>().prop_map(|(page, offered)| Say::Want { page, offered, nonce: page }),
+        4 => any::<(u8, u8)>().prop_map(|(swap, epoch)| Say::Commit { swap, epoch }),
+        1 => any::<u8>().prop_map(|swap| Say::Outcome { swap }),
+        1 => any::<u8>().prop_map(|swap| Say::End { swap }),
+    ];
+    let rack = (1_u16..4).prop_map(RackId);
+    (rack, mistake, say).prop_map(|(rack, mistake, say)| Step::Swap { rack, mistake, say })
 }
 
 fn any_request() -> impl Strategy<Value = MetadataRequest> {
@@ -48,6 +98,7 @@ fn any_request() -> impl Strategy<Value = MetadataRequest> {
         1 => (rack(), incarnation())
             .prop_map(|(rack, incarnation)| MetadataRequest::Leave { rack, incarnation }),
         2 => (0_u32..40).prop_map(|page| MetadataRequest::Locate { page: PageId(page) }),
+        1 => (0_u32..40).prop_map(|page| MetadataRequest::Explain { page: PageId(page) }),
         2 => name().prop_map(|name| MetadataRequest::GetRoot { name }),
         4 => (name(), addr(), addr())
             .prop_map(|(name, expected, new)| MetadataRequest::PutRoot { name, expected, new }),

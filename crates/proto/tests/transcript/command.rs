@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, RackId};
+use rackpool_model::{Epoch, GlobalAddr, Incarnation, MemoryId, PageId, RackId};
 use rackpool_proto::Time;
 use rackpool_wire::metadata::{MetadataRequest, RackAnnouncement};
+use rackpool_wire::swap::{PageLife, SwapId, ToServer};
 
 /// One line of a transcript: a word and `key=value` pairs.
 pub(super) enum Command {
@@ -47,6 +48,41 @@ impl Words<'_> {
         Incarnation(self.number("incarnation", 1))
     }
 
+    fn page(&self, key: &str) -> PageId {
+        PageId(u32::try_from(self.number(key, 0)).unwrap())
+    }
+
+    /// `seen=1.4` or `swap=1.4`: the number that is shown so.
+    fn counted(&self, key: &str) -> u64 {
+        self.0.get(key).map_or(0, |number| {
+            let (boot, count) = number.split_once('.').expect("boot.count");
+            boot.parse::<u64>().unwrap() << 32 | count.parse::<u64>().unwrap()
+        })
+    }
+
+    fn life(&self, page: &str, epoch: &str) -> PageLife {
+        let epoch = Epoch::new(u32::try_from(self.number(epoch, 1)).unwrap());
+        PageLife { page: self.page(page), epoch }
+    }
+
+    fn of_swap(&self, word: &str) -> ToServer {
+        let swap = SwapId(self.counted("swap"));
+        match word {
+            "want" => ToServer::Want {
+                page: self.page("page"),
+                offered: self.page("offered"),
+                nonce: self.number("nonce", 1),
+            },
+            "end" => ToServer::End { swap },
+            "outcome" => ToServer::Outcome { swap, page: self.page("page") },
+            _ => ToServer::Commit {
+                swap,
+                page: self.life("page", "epoch"),
+                offered: self.life("offered", "offered_epoch"),
+            },
+        }
+    }
+
     fn announcement(&self) -> RackAnnouncement {
         RackAnnouncement {
             rack: self.rack(),
@@ -82,18 +118,12 @@ impl Command {
                 rack: words.rack(),
                 incarnation: words.incarnation(),
                 free_frames: u32::try_from(words.number("free", 0)).unwrap(),
-                // `seen=1.4` is the version that is shown so.
-                seen_version: words.0.get("seen").map_or(0, |seen| {
-                    let (boot, count) = seen.split_once('.').expect("boot.count");
-                    boot.parse::<u64>().unwrap() << 32 | count.parse::<u64>().unwrap()
-                }),
+                seen_version: words.counted("seen"),
             },
             "leave" => {
                 MetadataRequest::Leave { rack: words.rack(), incarnation: words.incarnation() }
             }
-            "locate" => MetadataRequest::Locate {
-                page: PageId(u32::try_from(words.number("page", 0)).unwrap()),
-            },
+            "locate" => MetadataRequest::Locate { page: words.page("page") },
             "get" => MetadataRequest::GetRoot { name: words.text("name", "") },
             "put" => MetadataRequest::PutRoot {
                 name: words.text("name", ""),
@@ -101,6 +131,12 @@ impl Command {
                 new: words.addr("new"),
             },
             "status" => MetadataRequest::Status,
+            "explain" => MetadataRequest::Explain { page: words.page("page") },
+            "want" | "end" | "commit-swap" | "outcome" => MetadataRequest::Swap {
+                rack: words.rack(),
+                incarnation: words.incarnation(),
+                message: words.of_swap(word),
+            },
             other => panic!("no such command: {other}"),
         };
         Self::Ask { from: words.number("from", 1), request }

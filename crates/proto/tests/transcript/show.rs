@@ -1,8 +1,10 @@
 use std::fmt::Write;
 
 use rackpool_model::{GlobalAddr, PageRange};
+use rackpool_proto::directory::Moved;
 use rackpool_proto::metadata::{Action, Change, News};
-use rackpool_wire::metadata::{Member, MetadataReply};
+use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageLock, PageStory};
+use rackpool_wire::swap::FromServer;
 
 /// Writes one action as the transcripts show it.
 pub(super) fn action(out: &mut String, action: &Action) {
@@ -29,6 +31,9 @@ pub(super) fn action(out: &mut String, action: &Action) {
                 }
             }
         }
+        Action::Push { to, reply } => {
+            writeln!(out, "push on {}: {}", to.0, reply_line(reply)).unwrap()
+        }
         Action::Report(news) => writeln!(out, "report: {}", news_line(news)).unwrap(),
     }
 }
@@ -45,6 +50,13 @@ fn change_line(change: &Change) -> String {
             record.memory.0, record.incarnation.0, record.control_path, record.fabric_address
         ),
         Change::RackLeft { rack } => format!("{rack} left"),
+        Change::PageMoved(Moved { page, home, memory, epoch, swap }) => format!(
+            "page {} moved to {home}, memory {}, epoch {}, by swap {}",
+            page.0,
+            memory.0,
+            epoch.raw(),
+            version(swap.0)
+        ),
         Change::RootPut { name, addr: at } => format!("{name} = {}", addr(Some(*at))),
         Change::RootRemoved { name } => format!("{name} removed"),
     }
@@ -52,7 +64,7 @@ fn change_line(change: &Change) -> String {
 
 fn reply_line(reply: &MetadataReply) -> String {
     match reply {
-        MetadataReply::Registered { pages: run, lease_ms } => {
+        MetadataReply::Registered { pages: run, lease_ms, .. } => {
             format!("registered, pages {}, lease {lease_ms} ms", pages(*run))
         }
         MetadataReply::Renewed { version: v, members } => {
@@ -73,13 +85,46 @@ fn reply_line(reply: &MetadataReply) -> String {
             status.lost_pages
         ),
         MetadataReply::Refused(refusal) => format!("refused: {refusal}"),
+        MetadataReply::Swap(message) => swap_line(message),
+        MetadataReply::Explained(story) => story_line(story),
     }
+}
+
+fn swap_line(message: &FromServer) -> String {
+    match message {
+        FromServer::Begin { swap, nonce, home } => {
+            format!("begin swap {}, nonce {nonce}, with {home}", version(swap.0))
+        }
+        FromServer::Refused { nonce, reason } => format!("want {nonce} refused: {reason:?}"),
+        FromServer::Decided { swap, committed } => {
+            let committed = if *committed { "committed" } else { "given up" };
+            format!("swap {} {committed}", version(swap.0))
+        }
+    }
+}
+
+fn story_line(story: &PageStory) -> String {
+    let PageStory { page, born, memory, home, moved, locked, waiting } = story;
+    let home = home.map_or("lost".into(), |home| format!("at {home}"));
+    let mut line = format!("page {} of {born}: {home}, memory {}", page.0, memory.0);
+    if let Some(LastMove { swap, epoch }) = moved {
+        write!(line, " by swap {} with epoch {}", version(swap.0), epoch.raw()).unwrap();
+    }
+    if let Some(PageLock { swap, asker, wanted, offered, committing }) = locked {
+        let swap = version(swap.0);
+        write!(line, ", in swap {swap} of {asker}: {} for {}", wanted.0, offered.0).unwrap();
+        line.push_str(if *committing { ", committing" } else { "" });
+    }
+    for rack in waiting {
+        write!(line, ", {rack} waits").unwrap();
+    }
+    line
 }
 
 fn news_line(news: &News) -> String {
     match news {
         News::Joined { rack, incarnation, pages: run, lost } => {
-            let lost = lost.map_or(String::new(), |lost| format!(", pages {} lost", pages(lost)));
+            let lost = if *lost > 0 { format!(", {lost} pages lost") } else { String::new() };
             format!("{rack} joined, incarnation {}, pages {}{lost}", incarnation.0, pages(*run))
         }
         News::Left { rack } => format!("{rack} left"),

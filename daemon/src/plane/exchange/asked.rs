@@ -21,11 +21,13 @@ const IDLE: u64 = 0;
 const SENT: u64 = 1;
 /// The objects have come and are being handed over.
 const RECEIVED: u64 = 2;
+/// The other rack has answered: the pages of these objects are not there. They go elsewhere.
+pub(super) const MOVED: u64 = 3;
 
 const ALLOCATE: u64 = 1;
-const FREE: u64 = 2;
+pub(super) const FREE: u64 = 2;
 
-fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
+pub(super) fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
     let count = usize::try_from(log.count.load(Ordering::Acquire)).unwrap_or(PEER_BATCH);
     log.addrs
         .iter()
@@ -34,7 +36,7 @@ fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
         .collect()
 }
 
-fn set_addrs(log: &PeerLog, addrs: &[GlobalAddr]) {
+pub(super) fn set_addrs(log: &PeerLog, addrs: &[GlobalAddr]) {
     for (cell, addr) in log.addrs.iter().zip(addrs) {
         cell.store(addr.raw(), Ordering::Relaxed);
     }
@@ -42,7 +44,7 @@ fn set_addrs(log: &PeerLog, addrs: &[GlobalAddr]) {
 }
 
 impl DataPlane {
-    fn asked_log(&self, rack: RackId) -> Result<&PeerLog, OutOfBounds> {
+    pub(super) fn asked_log(&self, rack: RackId) -> Result<&PeerLog, OutOfBounds> {
         Ok(&self.rack.metadata.peer(rack)?.asked)
     }
 
@@ -53,7 +55,7 @@ impl DataPlane {
         job: Job,
     ) -> anyhow::Result<()> {
         let line = self.exchanges.lines.entry(rack).or_default();
-        if line.active.is_some() {
+        if !line.is_idle() {
             line.waiting.push_back(job);
             return Ok(());
         }
@@ -61,7 +63,7 @@ impl DataPlane {
     }
 
     /// Starts an exchange; whether there was still something to do.
-    fn start_exchange(&mut self, rack: RackId, mut job: Job) -> anyhow::Result<bool> {
+    pub(super) fn start_exchange(&mut self, rack: RackId, mut job: Job) -> anyhow::Result<bool> {
         if let Job::Free { client: Some(owner), release, addrs } = &mut job {
             // What has been struck out meanwhile has gone home by another exchange.
             self.keep_noted(*owner, addrs);
@@ -71,7 +73,7 @@ impl DataPlane {
             }
         }
         let log = self.asked_log(rack)?;
-        let sequence = log.sequence.load(Ordering::Relaxed) + 1;
+        let sequence = log.sequence.load(Ordering::Relaxed).wrapping_add(1);
         match &job {
             Job::Allocate { bytes, count, .. } => {
                 log.kind.store(ALLOCATE, Ordering::Relaxed);
@@ -87,11 +89,11 @@ impl DataPlane {
         // The commit: from here on the record is the truth.
         log.state.store(SENT, Ordering::Release);
         if let Job::Free { client: Some((client, thread)), addrs, .. } = &job
-            && let Some(slot) = self.clients.0.get(client).and_then(|c| c.thread(*thread))
+            && let Some(slot) = self.clients.all.get(client).and_then(|c| c.thread(*thread))
         {
             strike(slot, |addr| addrs.contains(&addr));
         }
-        let deadline = Self::exchange_deadline();
+        let deadline = self.exchange_deadline();
         let line = self.exchanges.lines.entry(rack).or_default();
         line.active = Some(Active { job, deadline });
         self.send_exchange(rack)?;
@@ -100,8 +102,8 @@ impl DataPlane {
 
     /// Keeps the objects that still stand where their owner noted them for the daemon: in the
     /// outbox, or anywhere if the owner has gone.
-    fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
-        let client = self.clients.0.get(&id);
+    pub(super) fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
+        let client = self.clients.all.get(&id);
         let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(thread)?))) else {
             addrs.clear();
             return;
@@ -126,7 +128,7 @@ impl DataPlane {
         } else {
             PeerRequest::Free { rack: own, memory, sequence, addrs: addrs_of(log) }
         };
-        self.ask(rack, request, Purpose::Exchange, Self::exchange_deadline())
+        self.ask(rack, request, Purpose::Exchange, self.exchange_deadline())
     }
 
     /// The other rack has answered.
@@ -138,7 +140,9 @@ impl DataPlane {
         let active = self.exchanges.lines.get_mut(&rack).and_then(|line| line.active.take());
         let Some(Active { job, .. }) = active else { return Ok(()) };
         match (job, reply) {
-            (Job::Allocate { caller, bytes, count, mut tried }, PeerReply::Allocated(addrs)) => {
+            (Job::Allocate { caller, bytes, count, mut tried }, PeerReply::Allocated(addrs))
+                if self.are_objects_elsewhere(addrs, count) =>
+            {
                 if addrs.is_empty() {
                     self.finish_exchange(rack)?;
                     tried.push(rack);
@@ -160,15 +164,15 @@ impl DataPlane {
                 Ok(())
             }
             (Job::Free { client, release, .. }, reply) => {
-                let refused = match reply {
-                    PeerReply::Freed { refused } => u64::from(*refused),
+                let (refused, moved) = match reply {
+                    PeerReply::Freed { refused, moved } => (u64::from(*refused), &moved[..]),
                     other => {
                         tracing::error!("{rack} answered a free with {other:?}");
-                        0
+                        (0, &[][..])
                     }
                 };
                 self.job_ended(client, release, refused);
-                self.finish_exchange(rack)
+                self.objects_moved(rack, moved)
             }
             (Job::Allocate { caller, .. }, other) => {
                 tracing::error!("{rack} answered an allocation with {other:?}");
@@ -180,14 +184,37 @@ impl DataPlane {
         }
     }
 
+    /// Whether these can be what another rack handed out when asked for `count` objects: no more
+    /// than a record holds, each of them once, none of them of this rack: or of a page that swaps
+    /// have brought to where it is, and nobody's else.
+    fn are_objects_elsewhere(&self, addrs: &[GlobalAddr], count: u64) -> bool {
+        let page_size = self.rack.geometry.page_size;
+        let is_elsewhere = |addr: &GlobalAddr| {
+            let page = addr.page(page_size);
+            let is_nobodys = || self.slab.is_allocated(*addr) && !self.is_held(*addr);
+            page.is_some_and(|page| {
+                self.slab.lookup(page).is_none() || self.slab.has_moved(page) && is_nobodys()
+            })
+        };
+        addrs.len() <= PEER_BATCH
+            && addrs.len() as u64 <= count
+            && addrs.iter().all(is_elsewhere)
+            && addrs.iter().collect::<BTreeSet<_>>().len() == addrs.len()
+    }
+
     /// Puts objects into the caller's inbox; returns who takes them and how many, if anyone does.
     fn hand_over(
-        &self,
+        &mut self,
         caller: Option<crate::plane::Caller>,
         addrs: &[GlobalAddr],
     ) -> Option<(crate::plane::Caller, u64)> {
         let caller = caller.filter(|caller| self.clients.is_waiting(*caller))?;
         let slot = self.client(caller)?.thread(caller.thread)?;
+        if slot.inbox.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
+            // Writing over it would lose what it notes.
+            self.clients.finish(caller, RackAnswer::Invalid);
+            return None;
+        }
         for (cell, addr) in slot.inbox.iter().zip(addrs) {
             cell.store(addr.raw(), Ordering::Release);
         }
@@ -204,7 +231,7 @@ impl DataPlane {
         self.start_exchange(rack, Job::Free { client: None, release: None, addrs }).map(|_| ())
     }
 
-    fn finish_exchange(&mut self, rack: RackId) -> anyhow::Result<()> {
+    pub(super) fn finish_exchange(&mut self, rack: RackId) -> anyhow::Result<()> {
         self.asked_log(rack)?.state.store(IDLE, Ordering::Release);
         loop {
             let line = self.exchanges.lines.get_mut(&rack);
@@ -220,17 +247,18 @@ impl DataPlane {
         let mut answers = Vec::new();
         let mut releases = Vec::new();
         let mut dropped = Vec::new();
+        self.drive_moved(now)?;
         for (rack, line) in &mut self.exchanges.lines {
-            let Some(active) = &mut line.active else { continue };
-            if now < active.deadline {
+            if !line.is_overdue(now) {
                 continue;
             }
-            match &mut active.job {
-                Job::Allocate { caller, bytes, count, tried } => {
+            match line.active.as_mut().map(|active| &mut active.job) {
+                Some(Job::Allocate { caller, bytes, count, tried }) => {
                     let tried = tried.iter().copied().chain([*rack]).collect::<Vec<_>>();
                     answers.extend(caller.take().map(|caller| (caller, *bytes, *count, tried)));
                 }
-                Job::Free { release, .. } => releases.extend(release.take()),
+                Some(Job::Free { release, .. }) => releases.extend(release.take()),
+                None => {}
             }
             for job in std::mem::take(&mut line.waiting) {
                 match job {
@@ -280,6 +308,7 @@ impl DataPlane {
                     let job = Job::Free { client: None, release: None, addrs };
                     self.resume_exchange(rack, job)?;
                 }
+                (MOVED, _) => self.resume_moved(rack, addrs)?,
                 (RECEIVED, _) => {
                     let unwanted: Vec<GlobalAddr> =
                         addrs.into_iter().filter(|addr| !self.is_held(*addr)).collect();
@@ -293,20 +322,20 @@ impl DataPlane {
 
     fn resume_exchange(&mut self, rack: RackId, job: Job) -> anyhow::Result<()> {
         tracing::info!("taking up an exchange with {rack}");
-        let deadline = Self::exchange_deadline();
+        let deadline = self.exchange_deadline();
         self.exchanges.lines.entry(rack).or_default().active = Some(Active { job, deadline });
         self.send_exchange(rack)
     }
 
-    fn strike_everywhere(&self, addrs: &[GlobalAddr]) {
-        for slot in self.clients.0.values().flat_map(|client| client.threads()) {
+    pub(super) fn strike_everywhere(&self, addrs: &[GlobalAddr]) {
+        for slot in self.clients.all.values().flat_map(|client| client.threads()) {
             strike(slot, |addr| addrs.contains(&addr));
         }
     }
 
     fn is_held(&self, addr: GlobalAddr) -> bool {
         self.clients
-            .0
+            .all
             .values()
             .flat_map(|client| client.threads())
             .flat_map(crate::plane::clients::object_cells)

@@ -67,8 +67,13 @@ impl DataPlane {
                     let job = Job::Free { client: Some(client), release, addrs };
                     self.begin_exchange(home, job)?;
                 }
+                // It has come, is on its way, or the answer is old.
+                (Located::Home(_), _) if self.is_near(page) => {
+                    let returning = Returning { client, release, addrs };
+                    kept.extend(self.free_returning(page, returning)?);
+                }
                 (Located::Home(_) | Located::NoSuchPage | Located::Lost, _) => {
-                    let slot = self.clients.0.get(&client.0).and_then(|c| c.thread(client.1));
+                    let slot = self.clients.all.get(&client.0).and_then(|c| c.thread(client.1));
                     if let Some(slot) = slot {
                         strike(slot, |addr| addrs.contains(&addr));
                     }
@@ -85,6 +90,28 @@ impl DataPlane {
             self.exchanges.homeless.again.insert(page, Instant::now() + AGAIN);
         }
         Ok(())
+    }
+
+    /// Takes back objects of a page that turned out to be here; gives those that have to wait.
+    fn free_returning(
+        &mut self,
+        page: PageId,
+        mut returning: Returning,
+    ) -> anyhow::Result<Option<Returning>> {
+        if self.slab.lookup(page).is_none() || self.must_wait(page) {
+            return Ok(Some(returning));
+        }
+        self.keep_noted(returning.client, &mut returning.addrs);
+        let Returning { client, release, addrs } = returning;
+        let mut refused = 0;
+        for addr in &addrs {
+            refused += u64::from(self.slab.free(*addr)?.is_err());
+        }
+        if let Some(slot) = self.clients.all.get(&client.0).and_then(|c| c.thread(client.1)) {
+            strike(slot, |addr| addrs.contains(&addr));
+        }
+        self.job_ended(Some(client), release, refused);
+        Ok(None)
     }
 
     /// Asks again where nobody answered.

@@ -1,6 +1,6 @@
 //! The serving side.
 
-use rackpool_model::{GlobalAddr, MemoryId, RackId};
+use rackpool_model::{GlobalAddr, MemoryId, PageId, RackId};
 use rackpool_shm::metadata::{MAX_RACKS, PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::peer::PeerReply;
@@ -41,15 +41,33 @@ fn order(log: &PeerLog, memory: MemoryId, sequence: u64) -> Order {
     }
 }
 
+/// Marks an object in the record that was not taken back, because its page had moved away. Objects
+/// begin at even addresses.
+const MOVED: u64 = 1;
+
 fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
     let count = usize::try_from(log.count.load(Ordering::Acquire)).unwrap_or(PEER_BATCH);
     let cells = log.addrs.iter().take(count);
     cells.map(|cell| GlobalAddr::from_raw(cell.load(Ordering::Relaxed))).collect()
 }
 
+const fn mark(addr: GlobalAddr) -> GlobalAddr {
+    GlobalAddr::from_raw(addr.raw() | MOVED)
+}
+
+const fn is_marked(addr: GlobalAddr) -> bool {
+    addr.raw() & MOVED != 0
+}
+
+/// The objects that were not taken back.
+fn marked_of(log: &PeerLog) -> Vec<GlobalAddr> {
+    let marked = addrs_of(log).into_iter().filter(|addr| is_marked(*addr));
+    marked.map(|addr| GlobalAddr::from_raw(addr.raw() & !MOVED)).collect()
+}
+
 impl DataPlane {
-    /// Hands out objects for another rack. `None`: pages are leaving that may have room, ask again
-    /// when they have left; not answered if this is the last time.
+    /// Hands out objects for another rack. `None`: pages are leaving, or are shared no more soon, that
+    /// may have room, ask again then; not answered if this is the last time.
     pub(in crate::plane) fn serve_allocate(
         &mut self,
         rack: RackId,
@@ -72,8 +90,12 @@ impl DataPlane {
             Order::Next => {}
         }
         if self.slab.peek(bytes)?.is_none() {
+            self.drop_copies()?;
+        }
+        if self.slab.peek(bytes)?.is_none() {
             self.slab.close_empty_pages()?;
-            if self.slab.is_leaving() && !at_last {
+            let unshares = self.unshare_for(bytes);
+            if (unshares || self.slab.is_leaving() || self.is_copying()) && !at_last {
                 return Ok(None);
             }
         }
@@ -90,30 +112,43 @@ impl DataPlane {
         Ok(Some(PeerReply::Allocated(addrs_of(log))))
     }
 
+    /// Takes objects back for another rack; those of pages that are not here are named in the
+    /// answer. The error is a page that moves: nothing was done.
     pub(in crate::plane) fn serve_free(
         &mut self,
         rack: RackId,
         memory: MemoryId,
         sequence: u64,
         addrs: &[GlobalAddr],
-    ) -> anyhow::Result<PeerReply> {
+    ) -> anyhow::Result<Result<PeerReply, PageId>> {
         if rack.0 >= MAX_RACKS || addrs.len() > PEER_BATCH {
-            return Ok(PeerReply::Invalid("no such rack, or too many objects".into()));
+            return Ok(Ok(PeerReply::Invalid("no such rack, or too many objects".into())));
         }
         let metadata = std::sync::Arc::clone(&self.rack.metadata);
         let log = &metadata.peer(rack)?.served;
         match order(log, memory, sequence) {
-            Order::Stale => return Ok(PeerReply::Invalid("an exchange of the past".into())),
-            Order::Repeated => return Ok(PeerReply::Freed { refused: 0 }),
+            Order::Stale => return Ok(Ok(PeerReply::Invalid("an exchange of the past".into()))),
+            Order::Repeated => {
+                return Ok(Ok(PeerReply::Freed { refused: 0, moved: marked_of(log) }));
+            }
             Order::Next => {}
         }
-        write(log, memory, sequence, FREE, addrs);
-        let mut refused = 0;
+        let page_size = self.rack.geometry.page_size;
+        let mut noted = Vec::with_capacity(addrs.len());
         for addr in addrs {
-            refused += u16::from(self.slab.free(*addr)?.is_err());
+            match addr.page(page_size) {
+                Some(page) if self.slab.is_moving(page) => return Ok(Err(page)),
+                Some(page) if self.slab.lookup(page).is_none() => noted.push(mark(*addr)),
+                _ => noted.push(*addr),
+            }
+        }
+        write(log, memory, sequence, FREE, &noted);
+        let mut refused = 0;
+        for addr in noted.into_iter().filter(|addr| !is_marked(*addr)) {
+            refused += u16::from(self.slab.free(addr)?.is_err());
         }
         log.state.store(DONE, Ordering::Release);
-        Ok(PeerReply::Freed { refused })
+        Ok(Ok(PeerReply::Freed { refused, moved: marked_of(log) }))
     }
 
     /// Ends what an earlier daemon was doing for other racks. Called before anything is handed
@@ -143,7 +178,7 @@ impl DataPlane {
                 }
                 log.count.store(used.len() as u64, Ordering::Release);
             } else {
-                for addr in addrs {
+                for addr in addrs.into_iter().filter(|addr| !is_marked(*addr)) {
                     if self.slab.free(addr)?.is_err() {
                         tracing::debug!("{addr} was freed before the crash");
                     }

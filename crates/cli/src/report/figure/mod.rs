@@ -1,6 +1,8 @@
 //! The figures of a report.
 
+mod ablation;
 mod distribution;
+mod heat_map;
 mod percentiles;
 mod throughput;
 mod timeline;
@@ -10,62 +12,81 @@ use plotters_backend::DrawingBackend;
 
 use super::canvas::{Canvas, Error};
 use super::palette;
+use super::{Ablation, DemoRun, HeatMap};
 use crate::ycsb::{WorkloadResult, latency};
 
-/// A figure of a report; each draws itself on every backend.
+/// A figure of a report, with what it shows; each draws itself on every backend.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Figure {
-    Throughput,
-    Percentiles,
-    Distribution,
-    Timeline,
+pub(super) enum Figure<'a> {
+    Throughput(&'a [WorkloadResult]),
+    Percentiles(&'a [WorkloadResult]),
+    Distribution(&'a [WorkloadResult]),
+    Timeline(&'a [WorkloadResult]),
+    Ablation(&'a Ablation),
+    HeatMap(&'a HeatMap),
 }
 
-impl Figure {
-    /// All, in the order of the page.
-    pub(super) const ALL: [Self; 4] =
-        [Self::Throughput, Self::Percentiles, Self::Distribution, Self::Timeline];
+impl<'a> Figure<'a> {
+    /// All of a run, in the order of the page.
+    pub(super) fn of(run: &'a DemoRun) -> Vec<Self> {
+        let results = run.results.as_slice();
+        let mut figures = vec![
+            Self::Throughput(results),
+            Self::Percentiles(results),
+            Self::Distribution(results),
+            Self::Timeline(results),
+        ];
+        figures.extend(run.ablation.as_ref().map(Self::Ablation));
+        figures.extend(run.heat.as_ref().map(Self::HeatMap));
+        figures
+    }
 
     /// Its file's name, without extension.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Throughput => "throughput",
-            Self::Percentiles => "latency-percentiles",
-            Self::Distribution => "latency-distribution",
-            Self::Timeline => "throughput-over-time",
+            Self::Throughput(_) => "throughput",
+            Self::Percentiles(_) => "latency-percentiles",
+            Self::Distribution(_) => "latency-distribution",
+            Self::Timeline(_) => "throughput-over-time",
+            Self::Ablation(_) => "swap-ablation",
+            Self::HeatMap(_) => "heat-of-pages",
         }
     }
 
     /// What a reader who does not see it is told.
-    pub(super) fn caption(self, results: &[WorkloadResult]) -> String {
+    pub(super) fn caption(self) -> String {
         match self {
-            Self::Throughput => throughput::caption(results),
-            Self::Percentiles => percentiles::caption(results),
-            Self::Distribution => distribution::caption(results),
-            Self::Timeline => timeline::caption(results),
+            Self::Throughput(results) => throughput::caption(results),
+            Self::Percentiles(results) => percentiles::caption(results),
+            Self::Distribution(results) => distribution::caption(results),
+            Self::Timeline(results) => timeline::caption(results),
+            Self::Ablation(ablation) => ablation::caption(ablation),
+            Self::HeatMap(map) => heat_map::caption(map),
         }
     }
 
     /// Width and height in logical pixels.
-    pub(super) fn size(self, results: &[WorkloadResult]) -> (u32, u32) {
+    pub(super) fn size(self) -> (u32, u32) {
         match self {
-            Self::Percentiles => (WIDTH, percentiles::height(results)),
-            Self::Throughput | Self::Distribution | Self::Timeline => (WIDTH, 440),
+            Self::Percentiles(results) => (WIDTH, percentiles::height(results)),
+            Self::HeatMap(map) => (WIDTH, heat_map::height(map)),
+            _ => (WIDTH, 440),
         }
     }
 
     /// Draws it on white.
     pub(super) fn draw<DB: DrawingBackend>(
         self,
-        results: &[WorkloadResult],
         canvas: &mut Canvas<'_, DB>,
     ) -> Result<(), Error<DB>> {
         canvas.cover(palette::PAPER)?;
         match self {
-            Self::Throughput => throughput::draw(results, canvas),
-            Self::Percentiles => percentiles::draw(results, canvas),
-            Self::Distribution => distribution::draw(results, canvas),
-            Self::Timeline => timeline::draw(results, canvas),
+            Self::Throughput(results) => throughput::draw(results, canvas),
+            Self::Percentiles(results) => percentiles::draw(results, canvas),
+            Self::Distribution(results) => distribution::draw(results, canvas),
+            Self::Timeline(results) => timeline::draw(results, canvas),
+            Self::Ablation(ablation) => ablation::draw(ablation, canvas),
+            Self::HeatMap(map) => heat_map::draw(map, canvas),
         }?;
         canvas.present()
     }

@@ -51,7 +51,7 @@ pub(super) fn draw<DB: DrawingBackend>(
 }
 
 /// A rate above its bar: three digits.
-fn short(rate: f64) -> String {
+pub(super) fn short(rate: f64) -> String {
     match rate {
         r if r >= 99.95 => grouped(rounded(r)),
         r if r >= 9.995 => format!("{r:.1}"),

@@ -15,8 +15,8 @@ pub(super) use acknowledged::AcknowledgedCounter;
 pub(super) use fnv::fnv_hash64;
 pub(super) use latest::Latest;
 pub(super) use scrambled::ScrambledZipfian;
-pub(super) use uniform::Uniform;
-pub(super) use zipfian::Zipfian;
+pub(crate) use uniform::Uniform;
+pub(crate) use zipfian::Zipfian;
 
 /// How skewed the Zipfian distributions are: YCSB's `ZIPFIAN_CONSTANT`.
 pub(super) const THETA: f64 = 0.99;

@@ -4,17 +4,17 @@ use rand::Rng;
 
 /// YCSB's `UniformLongGenerator` over the records loaded.
 #[derive(Debug, Clone)]
-pub(in crate::ycsb) struct Uniform {
+pub(crate) struct Uniform {
     items: u64,
 }
 
 impl Uniform {
     /// Draws from `0..items`; `items` is at least 1.
-    pub(in crate::ycsb) fn new(items: u64) -> Self {
+    pub(crate) fn new(items: u64) -> Self {
         Self { items: items.max(1) }
     }
 
-    pub(in crate::ycsb) fn next(&self, rng: &mut impl Rng) -> u64 {
+    pub(crate) fn next(&self, rng: &mut impl Rng) -> u64 {
         rng.random_range(0..self.items)
     }
 }

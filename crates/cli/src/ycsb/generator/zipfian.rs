@@ -11,7 +11,7 @@ use super::THETA;
 /// follows, as the paper defines it. From 100,000 items to 105,000 (workload D) `eta` differs by
 /// less than 0.1 %.
 #[derive(Debug, Clone)]
-pub(in crate::ycsb) struct Zipfian {
+pub(crate) struct Zipfian {
     items: u64,
     zeta: f64,
     eta: f64,
@@ -19,7 +19,7 @@ pub(in crate::ycsb) struct Zipfian {
 
 impl Zipfian {
     /// Draws from `0..items`. Costs time in proportion to `items`, which is at least 1.
-    pub(in crate::ycsb) fn new(items: u64) -> Self {
+    pub(crate) fn new(items: u64) -> Self {
         let items = items.max(1);
         Self::with_zeta(items, extend_zeta(0.0, 0, items))
     }
@@ -43,7 +43,7 @@ impl Zipfian {
     }
 
     /// The next rank.
-    pub(in crate::ycsb) fn next(&self, rng: &mut impl Rng) -> u64 {
+    pub(crate) fn next(&self, rng: &mut impl Rng) -> u64 {
         let u: f64 = rng.random();
         let scaled = u * self.zeta;
         if scaled < 1.0 {

@@ -1,7 +1,7 @@
 //! The threads of a phase: started together, watched, and waited for.
 
-use std::sync::{PoisonError, RwLock, mpsc};
-use std::time::Instant;
+use std::sync::{OnceLock, PoisonError, RwLock, mpsc};
+use std::time::{Duration, Instant};
 
 use super::{Job, Phase, RunError};
 use crate::ycsb::chooser::KeyChooser;
@@ -13,8 +13,9 @@ use crate::ycsb::worker::{Failure, Tally, Worker};
 pub(super) struct Shared {
     /// Held for writing until every store is open; then all workers pass at once.
     gate: RwLock<()>,
-    /// Not zero once a worker has failed: the others need not go on.
-    stop: SharedCounter,
+    /// The worker that failed first: the others need not go on, and what they fail at may be its
+    /// consequence.
+    failed: OnceLock<usize>,
     /// Operations each worker has done.
     pub(super) done: Vec<SharedCounter>,
     chooser: Option<KeyChooser>,
@@ -24,7 +25,7 @@ impl Shared {
     pub(super) fn new(threads: usize, chooser: Option<KeyChooser>) -> Self {
         Self {
             gate: RwLock::default(),
-            stop: SharedCounter::default(),
+            failed: OnceLock::new(),
             done: (0..threads).map(|_| SharedCounter::default()).collect(),
             chooser,
         }
@@ -39,11 +40,15 @@ struct Signals {
 }
 
 /// Stops the other workers when this one fails or panics.
-struct StopUnlessDone<'a>(&'a SharedCounter);
+struct StopUnlessDone<'a> {
+    thread: usize,
+    failed: &'a OnceLock<usize>,
+}
 
 impl Drop for StopUnlessDone<'_> {
     fn drop(&mut self) {
-        self.0.publish(1);
+        // Only the first one counts.
+        let _ = self.failed.set(self.thread);
     }
 }
 
@@ -76,19 +81,24 @@ impl Phase<'_> {
             let _ = ready.recv();
             drop(closed);
             let timeline = watch(&finished);
-            let reports = workers
+            let mut ended: Vec<_> = workers
                 .into_iter()
                 .map(|worker| worker.join().unwrap_or(Err(RunError::Panicked)))
-                .collect::<Result<_, _>>()?;
-            Ok((reports, timeline))
+                .collect();
+            if let Some(first) = shared.failed.get() {
+                ended.swap(0, *first);
+            }
+            Ok((ended.into_iter().collect::<Result<_, _>>()?, timeline))
         })
     }
 
     /// One worker's thread.
     fn work(&self, thread: usize, shared: &Shared, signals: Signals) -> Result<Report, RunError> {
-        let stop = StopUnlessDone(&shared.stop);
+        let stop = StopUnlessDone { thread, failed: &shared.failed };
         let store = self.factory.open(thread).map_err(|cause| RunError::Open { thread, cause })?;
         let mut worker = Worker::new(self.plan, store, self.records, (self.number, thread));
+        // So that it is dropped first: closing the store may take longer than others take to fail.
+        let stop = stop;
         drop(signals.opening);
         drop(shared.gate.read().unwrap_or_else(PoisonError::into_inner));
         let started = Instant::now();
@@ -107,6 +117,16 @@ impl Phase<'_> {
         }
     }
 
+    /// Waits until a thread that has done so many operations may do the next one.
+    fn keep_pace(&self, begin: Instant, done: u64) {
+        let (Job::Run(_), Some(rate)) = (&self.job, self.plan.rate) else { return };
+        let due = done as f64 * self.plan.threads as f64 / rate as f64;
+        let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
+        if let Some(early) = due.checked_sub(begin.elapsed()) {
+            std::thread::sleep(early);
+        }
+    }
+
     fn operate(
         &self,
         thread: usize,
@@ -117,8 +137,9 @@ impl Phase<'_> {
         let threads = self.plan.threads as u64;
         // Every thread takes each threads-th: shares that differ by one at most.
         let share = (thread as u64..self.operations()).step_by(self.plan.threads);
+        let begin = Instant::now();
         for (done, number) in (1..).zip(share) {
-            if shared.stop.get() != 0 {
+            if shared.failed.get().is_some() {
                 break;
             }
             match (&self.job, &mut chooser) {
@@ -126,6 +147,7 @@ impl Phase<'_> {
                 _ => worker.load(number)?,
             }
             shared.done[thread].publish(done);
+            self.keep_pace(begin, done);
         }
         debug_assert!(shared.done[thread].get() <= self.operations().div_ceil(threads));
         Ok(())

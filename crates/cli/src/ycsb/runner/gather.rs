@@ -51,8 +51,7 @@ impl Phase<'_> {
         match self.job {
             Job::Load => ("load".into(), "insert all records".into(), "each once".into()),
             Job::Run(workload) => {
-                let name = format!("{:?}", workload.name);
-                (name, workload.title.into(), workload.distribution.to_string())
+                (workload.name.into(), workload.title.into(), workload.distribution.to_string())
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The runner over a store in memory.
 
 use super::*;
-use crate::ycsb::key::KeyName;
+use crate::ycsb::key::{KeyName, KeyStyle};
 use crate::ycsb::memory_store::MemoryStores;
 use crate::ycsb::{Options, WorkloadName};
 
@@ -36,7 +36,7 @@ fn every_workload_does_its_operations_and_finds_every_record() {
     assert_eq!(session.problems(), [""; 0]);
     let load = session.load.as_ref().unwrap();
     assert_eq!((load.operations, count(load, "insert")), (RECORDS, RECORDS));
-    for (result, name) in session.workloads.iter().zip(["A", "B", "C", "D", "F"]) {
+    for (result, name) in session.workloads.iter().zip(["A", "B", "C", "D", "E", "F"]) {
         assert_eq!((result.name.as_str(), result.operations), (name, OPERATIONS));
         assert_eq!((result.racks, result.threads), (2, 3));
         assert_eq!(result.by_rack.iter().map(|rack| rack.operations).sum::<u64>(), OPERATIONS);
@@ -49,7 +49,7 @@ fn every_workload_does_its_operations_and_finds_every_record() {
 #[test]
 fn mixes_come_out_as_given() {
     let session = run_over(&MemoryStores::default(), &options(&WorkloadName::ALL)).unwrap();
-    let [a, b, c, d, f] = session.workloads.as_slice() else { panic!("five workloads") };
+    let [a, b, c, d, e, f] = session.workloads.as_slice() else { panic!("six workloads") };
     let near = |found: u64, percent: f64| {
         let share = found as f64 / OPERATIONS as f64 * 100.0;
         assert!((share - percent).abs() < 4.0, "{share} % for {percent} %");
@@ -58,8 +58,12 @@ fn mixes_come_out_as_given() {
     near(count(b, "update"), 5.0);
     assert_eq!(count(c, "read"), OPERATIONS);
     near(count(d, "insert"), 5.0);
+    near(count(e, "insert"), 5.0);
+    near(count(e, "scan"), 95.0);
+    // Of 50 records on average, all checked.
+    assert!(e.verified > 40 * count(e, "scan"), "{} verified", e.verified);
     near(count(f, "read-modify-write"), 50.0);
-    for result in [a, b, d] {
+    for result in [a, b, d, e] {
         let all: u64 = result.by_operation.iter().map(|kind| kind.latency.count).sum();
         assert_eq!(all, OPERATIONS);
     }
@@ -95,7 +99,10 @@ fn the_latest_workload_inserts_the_next_records_each_time() {
     let total = RECORDS + inserted + count(second, "insert");
     let pairs = stores.pairs();
     assert_eq!(pairs.len() as u64, total);
-    assert!((0..total).all(|number| pairs.contains_key(KeyName::new(number).as_bytes())));
+    assert!(
+        (0..total)
+            .all(|number| pairs.contains_key(KeyName::new(number, KeyStyle::default()).as_bytes()))
+    );
 }
 
 #[test]
@@ -143,6 +150,30 @@ fn single_fields_are_read_and_written_in_place() {
 }
 
 #[test]
+fn properties_say_which_records_there_are_and_how_they_are_called() {
+    let stores = MemoryStores::default();
+    let ordered = ["recordcount=900", "insertstart=300", "insertorder=ordered", "zeropadding=6"];
+    let properties = ordered.map(str::to_owned).to_vec();
+    let session = run_over(&stores, &Options { properties, ..options(&[WorkloadName::E]) });
+    let session = session.unwrap();
+    assert_eq!(session.problems(), [""; 0]);
+    assert_eq!(session.load.unwrap().operations, 600);
+    let pairs = stores.pairs();
+    assert_eq!(pairs.keys().next().unwrap(), b"user000300");
+    let last = format!("user{:06}", 299 + pairs.len());
+    assert_eq!(pairs.keys().last().unwrap(), last.as_bytes());
+}
+
+#[test]
+fn a_rate_given_is_not_passed() {
+    let properties = vec!["target=2000".to_owned()];
+    let slow = Options { operations: 300, properties, ..options(&[WorkloadName::C]) };
+    let c = &run_over(&MemoryStores::default(), &slow).unwrap().workloads[0];
+    // The last operation of each thread is waited for as well.
+    assert!(c.seconds >= 0.14, "{} s", c.seconds);
+}
+
+#[test]
 fn a_failing_store_ends_the_run_and_says_where() {
     let stores = MemoryStores { full_at: 100, ..MemoryStores::default() };
     let error = run_over(&stores, &options(&[WorkloadName::A])).unwrap_err();
@@ -173,6 +204,67 @@ impl StoreFactory for Closed {
     fn rack_of(&self, _thread: usize) -> u16 {
         0
     }
+}
+
+/// Stores that do nothing: that of worker 1 fails, that of worker 0 when the former is gone.
+#[derive(Default)]
+struct FailingInTurn {
+    gone: std::sync::OnceLock<()>,
+}
+
+struct Failing<'a> {
+    thread: usize,
+    stores: &'a FailingInTurn,
+}
+
+impl crate::ycsb::Store for Failing<'_> {
+    fn read(&mut self, _key: &[u8], _value: &mut Vec<u8>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+    fn update(&mut self, _key: &[u8], _value: &[u8]) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+    fn insert(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), StoreError> {
+        if self.thread == 0 {
+            self.stores.gone.wait();
+        }
+        Err(StoreError::new("it fails"))
+    }
+    fn scan(
+        &mut self,
+        _start: &[u8],
+        _count: u64,
+        _pairs: &mut crate::ycsb::Pairs,
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+}
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if self.thread == 1 {
+            let _ = self.stores.gone.set(());
+        }
+    }
+}
+
+impl StoreFactory for FailingInTurn {
+    fn open(&self, thread: usize) -> Result<Box<dyn crate::ycsb::Store + '_>, StoreError> {
+        Ok(Box::new(Failing { thread, stores: self }))
+    }
+    fn label(&self) -> String {
+        String::new()
+    }
+    fn rack_of(&self, _thread: usize) -> u16 {
+        0
+    }
+}
+
+#[test]
+fn of_several_failures_the_first_one_is_reported() {
+    let plan = Options { threads: 2, ..options(&[WorkloadName::A]) }.plan().unwrap();
+    let error = run(&plan, &FailingInTurn::default(), Progress::new(true)).unwrap_err();
+    assert!(matches!(error, RunError::Operation { thread: 1, .. }), "{error}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ use super::sleep::signal;
 use crate::regions::Regions;
 use crate::{EndpointId, Event, FabricError, StartError};
 
+/// Polls between two looks at what the connector says: connections come and go rarely, completions
+/// do not.
+const NEWS_EVERY: u32 = 16;
 const SCHEME: &str = "emulated:";
 
 /// A fabric between racks on one host (see the [module](super)).
@@ -38,6 +41,7 @@ pub struct EmulatedFabric {
     endpoints: BTreeMap<EndpointId, Open>,
     /// Events that happened outside of `poll`.
     stash: Vec<Event>,
+    polls: u32,
     /// An outcome that `arm` found.
     found: Option<Outcome>,
     outcomes: Receiver<Outcome>,
@@ -108,6 +112,7 @@ impl EmulatedFabric {
             connecting: BTreeSet::new(),
             endpoints: BTreeMap::new(),
             stash: Vec::new(),
+            polls: 0,
             found: None,
             outcomes,
             commands,

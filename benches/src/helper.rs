@@ -1,0 +1,79 @@
+//! Other processes of a benchmark: this program again, in a role. What is said goes line by line
+//! over their standard input and output; when the input ends, so do they.
+
+use std::fmt::Display;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+
+/// How far ahead a common start is set: until then every process has heard of it.
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// One of them. It is ended, and its end waited for, when this is dropped.
+pub(crate) struct Helper {
+    process: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    /// Starts this program with a role and its arguments.
+    pub(crate) fn start(role: &str, arguments: &[String]) -> anyhow::Result<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg(role)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let to = process.stdin.take();
+        let from = BufReader::new(process.stdout.take().context("its output")?);
+        Ok(Self { process, to, from })
+    }
+
+    /// Says a line.
+    pub(crate) fn tell(&mut self, what: impl Display) -> anyhow::Result<()> {
+        use std::io::Write;
+        let to = self.to.as_mut().context("its input")?;
+        Ok(writeln!(to, "{what}")?)
+    }
+
+    /// The next line it says.
+    pub(crate) fn hear(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        let count = self.from.read_line(&mut line)?;
+        anyhow::ensure!(count > 0, "a process of the benchmark ended early");
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.to.take());
+        // One that is in the middle of something does not look at its input.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A moment in the near future, by a clock that all processes read.
+pub(crate) fn soon() -> anyhow::Result<u128> {
+    Ok((SystemTime::now().duration_since(UNIX_EPOCH)? + AHEAD).as_nanos())
+}
+
+/// That moment by the clock of this process.
+pub(crate) fn at(moment: u128) -> anyhow::Result<Instant> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+    let here = Instant::now();
+    let ahead = u64::try_from(moment.saturating_sub(now)).context("a moment")?;
+    Ok(here + Duration::from_nanos(ahead))
+}
+
+/// Sleeps until that moment.
+pub(crate) fn sleep_until(moment: u128) -> anyhow::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+    let left = u64::try_from(moment.saturating_sub(now)).context("a moment")?;
+    std::thread::sleep(Duration::from_nanos(left));
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Requests between racks against the fabric's own operations of the same size, and the mode that
+//! was chosen by measuring against the best of the three.
+
+mod end;
+mod raw;
+
+use anyhow::Context;
+use rackpool_rrpc::Mode;
+
+use crate::measure::{in_turn, median, paired};
+use crate::table::Table;
+use end::{Caller, Provider};
+
+/// Sizes at which requests are held against the fabric (bytes).
+const SIZES: [u32; 3] = [64, 4 << 10, 256 << 10];
+/// Sizes at which the choice is held against every mode (bytes).
+const CHOICES: [u32; 11] =
+    [8, 64, 512, 2 << 10, 8 << 10, 32 << 10, 60 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
+/// What a round is to take (ns).
+const ROUND_NS: f64 = 2e7;
+/// What all blocks of a paired measurement are to take (ns).
+const PAIRED_NS: f64 = 8e9;
+/// Rounds in which the choice and the modes take turns.
+const TURNS: usize = 15;
+
+/// Runs the section.
+pub fn run(table: &mut Table) -> anyhow::Result<()> {
+    for provider in Provider::ALL {
+        over(table, provider)?;
+    }
+    Ok(())
+}
+
+fn over(table: &mut Table, provider: Provider) -> anyhow::Result<()> {
+    let mut caller = Caller::start(provider)?;
+    let title = format!("requests between racks over {}, a core each", caller.description());
+    table.section(&title);
+    println!("  {}", caller.thresholds()?);
+    transfers(table, &mut caller);
+    messages(table, &mut caller);
+    modes(table, &mut caller);
+    choice(table, &mut caller)?;
+    caller.stop()
+}
+
+/// How often something is done in a round of some milliseconds, by how long it takes (ns).
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred")]
+fn count(each: f64) -> usize {
+    (ROUND_NS / each).clamp(4.0, 2000.0) as usize
+}
+
+fn size(len: u32) -> String {
+    rackpool_model::ByteSize(len.into()).to_string()
+}
+
+/// One-sided operations on a known place, posted with requests and without.
+fn transfers(table: &mut Table, caller: &mut Caller) {
+    for is_read in [true, false] {
+        for len in SIZES {
+            let count = count(caller.transfers(is_read, len, 4));
+            let caller = std::cell::RefCell::new(&mut *caller);
+            let times = in_turn(
+                || caller.borrow_mut().transfers(is_read, len, count),
+                || caller.borrow_mut().raw_transfers(is_read, len, count),
+            );
+            let what = if is_read { "read" } else { "write" };
+            let name = format!("{what} of {} against a raw one", size(len));
+            table.at_most(&name, times.ratio, 1.15, "x", &micros(&times));
+        }
+    }
+}
+
+/// Requests whose answers come in a message against that message and one that asks for it. The limit
+/// is a difference that is a hundredth of what both take over TCP: so they take turns one by one.
+fn messages(table: &mut Table, caller: &mut Caller) {
+    for len in SIZES.into_iter().filter(|len| *len as usize <= rackpool_rrpc::MAX_INLINE) {
+        let pure = Some(Mode::Pure);
+        let blocks = (PAIRED_NS / (4.0 * caller.calls(pure, len, 100))).clamp(1e3, 1e5);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let blocks = blocks as usize;
+        let caller = std::cell::RefCell::new(&mut *caller);
+        let times = paired(
+            blocks,
+            || caller.borrow_mut().calls(pure, len, 1),
+            || caller.borrow_mut().raw_calls(Mode::Pure, len, 1),
+        );
+        let name = format!("pure RPC, {}, above two raw messages", size(len));
+        let (ours, peer, noise) = (times.ours / 1e3, times.peer / 1e3, times.noise / 1e3);
+        let detail = format!("{ours:.2} us against {peer:.2} us, noise {noise:.2} us");
+        table.at_most(&name, times.difference / 1e3, 1.0, "us", &detail);
+    }
+}
+
+/// The other modes against the fabric operations that each consists of.
+fn modes(table: &mut Table, caller: &mut Caller) {
+    for len in SIZES {
+        for mode in [Mode::ThenOneSided, Mode::ZeroCopy] {
+            let count = count(caller.calls(Some(mode), len, 4));
+            let caller = std::cell::RefCell::new(&mut *caller);
+            let times = in_turn(
+                || caller.borrow_mut().calls(Some(mode), len, count),
+                || caller.borrow_mut().raw_calls(mode, len, count),
+            );
+            let what = if mode == Mode::ZeroCopy { "zero-copy RPC" } else { "RPC then read" };
+            let name = format!("{what}, {}, against raw", size(len));
+            table.at_most(&name, times.ratio, 1.15, "x", &micros(&times));
+        }
+    }
+}
+
+fn micros(times: &crate::measure::Pair) -> String {
+    format!("{:.2} us against {:.2} us", times.ours / 1e3, times.peer / 1e3)
+}
+
+/// What the thresholds choose against each of the modes. The choice is one of them, so its own time is
+/// what is held against the best: times of one mode, measured twice in a turn, differ by up to a tenth.
+fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
+    for len in CHOICES {
+        let modes: Vec<Mode> = Mode::ALL
+            .into_iter()
+            .filter(|mode| *mode != Mode::Pure || len as usize <= rackpool_rrpc::MAX_INLINE)
+            .collect();
+        let count = count(caller.calls(None, len, 4));
+        let chosen = caller.chosen(len)?;
+        let mut unforced = Vec::new();
+        let mut fixed = vec![Vec::new(); modes.len()];
+        for turn in 0..=TURNS {
+            let time = caller.calls(None, len, count);
+            let times: Vec<f64> =
+                modes.iter().map(|mode| caller.calls(Some(*mode), len, count)).collect();
+            // The first turn warms up.
+            if turn > 0 {
+                unforced.push(time);
+                fixed.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+            }
+        }
+        let medians: Vec<f64> = fixed.iter().map(|times| median(times.clone())).collect();
+        let best = (0..modes.len()).min_by(|a, b| medians[*a].total_cmp(&medians[*b])).unwrap_or(0);
+        let own = modes.iter().position(|mode| *mode == chosen).context("a mode for this size")?;
+        let ratios = fixed[own].iter().zip(&fixed[best]).map(|(chosen, best)| chosen / best);
+        let all: Vec<String> = modes
+            .iter()
+            .zip(&medians)
+            .map(|(mode, time)| format!("{mode:?} {:.2}", time / 1e3))
+            .collect();
+        let detail =
+            format!("{chosen:?}, unforced {:.2} us; {}", median(unforced) / 1e3, all.join(", "));
+        let name = format!("the choice at {} against the best mode", size(len));
+        table.at_most(&name, median(ratios.collect()), 1.05, "x", &detail);
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! Two racks: one calls and measures, the other answers on a thread of its own.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion, Mapper};
+use rackpool_fabric::tcp::{self, TcpFabric};
+use rackpool_fabric::{
+    EndpointId, Event, Fabric, MemoryRegion, Operation, OutOfRange, RegionId, RemoteRegion,
+    Transfer,
+};
+use rackpool_model::{Incarnation, RackId};
+use rackpool_rrpc::{
+    Arena, Call, Data, Figures, Mode, News, Overdue, Place, Rrpc, Thresholds, Wants,
+};
+use rackpool_shm::{Mapping, cache};
+use rackpool_sync::atomic::{AtomicU64, Ordering as WordOrdering, fence};
+
+use super::raw;
+use crate::cpu::pin_self;
+use crate::measure::time_each;
+
+/// Memory from which is answered.
+const FRAMES: u64 = 8 << 20;
+/// The largest data that is measured.
+const LARGEST: u64 = 4 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A fabric that is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Provider {
+    Emulated,
+    Tcp,
+}
+
+impl Provider {
+    pub(super) const ALL: [Self; 2] = [Self::Emulated, Self::Tcp];
+}
+
+/// A mapping as memory of a fabric.
+struct Mapped(Mapping);
+
+impl Mapped {
+    fn outside(&self, offset: u64, len: u64) -> OutOfRange {
+        OutOfRange { offset, len, region_len: self.0.len() }
+    }
+}
+
+impl MemoryRegion for Mapped {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let len = into.len() as u64;
+        self.0.read(offset, into).map_err(|_| self.outside(offset, len))
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        self.0.write(offset, from).map_err(|_| self.outside(offset, from.len() as u64))
+    }
+
+    fn load(&self, offset: u64) -> Result<u64, OutOfRange> {
+        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
+        Ok(cell.load(WordOrdering::Acquire))
+    }
+
+    fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange> {
+        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
+        cell.store(value, WordOrdering::Release);
+        Ok(())
+    }
+
+    fn full_fence(&self) {
+        fence(WordOrdering::SeqCst);
+    }
+}
+
+struct Maps;
+
+impl Mapper for Maps {
+    fn map(&self, fd: OwnedFd, len: u64) -> std::io::Result<Arc<dyn MemoryRegion>> {
+        Ok(Arc::new(Mapped(Mapping::new(&fd, len)?)))
+    }
+}
+
+/// One rack.
+pub(super) struct End {
+    pub(super) fabric: Box<dyn Fabric>,
+    pub(super) rrpc: Rrpc,
+    pub(super) frames: Arc<dyn MemoryRegion>,
+    pub(super) frames_region: RegionId,
+    pub(super) endpoint: EndpointId,
+    pub(super) events: Vec<Event>,
+    /// Whether the fabric has threads of its own, which need a core too.
+    has_threads: bool,
+}
+
+fn memory(bytes: u64) -> anyhow::Result<(OwnedFd, Arc<dyn MemoryRegion>)> {
+    let fd = nix::sys::memfd::memfd_create(c"rackpool-bench", nix::sys::memfd::MFdFlags::empty())?;
+    nix::unistd::ftruncate(&fd, i64::try_from(bytes)?)?;
+    let mapping = Mapping::new(&fd, bytes)?;
+    mapping.write(0, &vec![7; usize::try_from(bytes)?])?;
+    Ok((fd, Arc::new(Mapped(mapping))))
+}
+
+impl End {
+    fn new(provider: Provider, rack: RackId, folder: &std::path::Path) -> anyhow::Result<Self> {
+        let arena_bytes = Arena::bytes_for(cache::io_share()).max(LARGEST);
+        let (frames_fd, frames) = memory(FRAMES)?;
+        let (arena_fd, arena) = memory(arena_bytes)?;
+        let mut fabric: Box<dyn Fabric> = match provider {
+            Provider::Emulated => {
+                let listen = folder.join(format!("rack-{}.sock", rack.0));
+                let mut options =
+                    EmulatedOptions::new(rack, Incarnation(1), listen, Arc::new(Maps));
+                options.exports = vec![
+                    ExportedRegion { fd: frames_fd, len: FRAMES },
+                    ExportedRegion { fd: arena_fd, len: arena_bytes },
+                ];
+                Box::new(EmulatedFabric::new(options)?)
+            }
+            Provider::Tcp => {
+                let mut options = tcp::Options::new(rack, Incarnation(1));
+                options.exports = vec![Arc::clone(&frames), Arc::clone(&arena)];
+                Box::new(TcpFabric::new(options)?)
+            }
+        };
+        let frames_region = fabric.register(Arc::clone(&frames));
+        let rrpc = Rrpc::new(&mut *fabric, arena, RemoteRegion(1), arena_bytes);
+        let endpoint = EndpointId(u64::MAX);
+        let has_threads = matches!(provider, Provider::Tcp);
+        Ok(Self { fabric, rrpc, frames, frames_region, endpoint, events: Vec::new(), has_threads })
+    }
+
+    /// Looks at the fabric once, and lets its threads get on when there is nothing.
+    pub(super) fn look(&mut self) {
+        self.fabric.poll(&mut self.events);
+        if self.events.is_empty() && self.has_threads {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes in what has happened.
+    pub(super) fn poll(&mut self) {
+        self.look();
+        if self.events.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for event in self.events.drain(..) {
+            if let Event::Accepted { endpoint, .. } | Event::Connected { endpoint, .. } = &event {
+                self.endpoint = *endpoint;
+            }
+            self.rrpc.take_in(now, event);
+        }
+    }
+
+    fn answer(&mut self) {
+        while let Some(news) = self.rrpc.news() {
+            let News::Asked { ask, body } = news else { continue };
+            let len = body.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+            let export = RemoteRegion::FRAMES;
+            let place = Place { region: self.frames_region, export, offset: 0, len };
+            let sent = self.rrpc.answer_from(ask, &[], place, &*self.frames);
+            sent.expect("the frames are larger than what is asked for");
+        }
+    }
+
+    /// Answers, requests and what is asked without them, until told to stop.
+    fn serve(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.look();
+            if self.events.is_empty() && self.rrpc.unposted() == 0 {
+                continue;
+            }
+            let now = Instant::now();
+            for event in std::mem::take(&mut self.events) {
+                if !raw::answer(self, &event) {
+                    self.rrpc.take_in(now, event);
+                }
+            }
+            self.answer();
+            self.rrpc.flush(&mut *self.fabric);
+        }
+    }
+}
+
+/// The rack that measures.
+pub(super) struct Caller {
+    pub(super) end: End,
+    stop: Arc<AtomicBool>,
+    server: Option<JoinHandle<()>>,
+    folder: std::path::PathBuf,
+    /// The id of the last transfer.
+    next: u64,
+}
+
+impl Caller {
+    /// Two racks on a core each, connected, the modes measured.
+    pub(super) fn start(provider: Provider) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("rackpool-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let mut end = End::new(provider, RackId(0), &folder)?;
+        let mut other = End::new(provider, RackId(1), &folder)?;
+        let address = other.fabric.address();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let server = std::thread::Builder::new().spawn(move || {
+            pin_self(1).expect("core 1");
+            other.serve(&told);
+        })?;
+        pin_self(0)?;
+        end.fabric.connect(&address)?;
+        let mut caller = Self { end, stop, server: Some(server), folder, next: 0 };
+        let start = Instant::now();
+        loop {
+            caller.end.poll();
+            if let Some(News::Calibrated { .. }) = caller.end.rrpc.news() {
+                return Ok(caller);
+            }
+            caller.end.rrpc.flush(&mut *caller.end.fabric);
+            anyhow::ensure!(start.elapsed() < PATIENCE, "the racks do not connect");
+        }
+    }
+
+    pub(super) fn description(&self) -> String {
+        self.end.fabric.description()
+    }
+
+    pub(super) fn thresholds(&self) -> anyhow::Result<Thresholds> {
+        self.end.rrpc.thresholds(self.end.endpoint).context("an endpoint")
+    }
+
+    /// The mode that a request for `len` bytes took which named none.
+    pub(super) fn chosen(&mut self, len: u32) -> anyhow::Result<Mode> {
+        let taken = |figures: Figures| [figures.pure, figures.then_one_sided, figures.zero_copy];
+        let before = taken(self.end.rrpc.figures());
+        self.call(None, len);
+        let after = taken(self.end.rrpc.figures());
+        let more = before.iter().zip(&after).position(|(before, after)| after > before);
+        let modes = [Mode::Pure, Mode::ThenOneSided, Mode::ZeroCopy];
+        Ok(modes[more.context("a request is counted in the mode that it took")?])
+    }
+
+    /// Nanoseconds of a request for `len` bytes.
+    pub(super) fn calls(&mut self, mode: Option<Mode>, len: u32, count: usize) -> f64 {
+        time_each(count, || {
+            for _ in 0..count {
+                self.call(mode, len);
+            }
+        })
+    }
+
+    fn call(&mut self, mode: Option<Mode>, len: u32) {
+        let End { fabric, rrpc, endpoint, .. } = &mut self.end;
+        let body = len.to_le_bytes();
+        let deadline = Instant::now() + PATIENCE;
+        let wants = Wants::Exactly(len);
+        let call = Call { wants, mode, ..Call::new(&body, deadline, Overdue::GiveUp) };
+        rrpc.call(*endpoint, &call).expect("there is room for one request");
+        rrpc.flush(&mut **fabric);
+        loop {
+            self.end.poll();
+            while let Some(news) = self.end.rrpc.news() {
+                match news {
+                    News::Answered { data, .. } => {
+                        assert_eq!(data.len(), u64::from(len));
+                        if let Data::Arena { block, .. } = data {
+                            self.end.rrpc.give_back(block);
+                        }
+                        // The release of what was read.
+                        self.end.rrpc.flush(&mut *self.end.fabric);
+                        return;
+                    }
+                    News::Failed { failure, .. } => panic!("{failure}"),
+                    _ => {}
+                }
+            }
+            self.end.rrpc.flush(&mut *self.end.fabric);
+        }
+    }
+
+    pub(super) fn operation(&self, is_read: bool, len: u32) -> Operation {
+        let transfer = Transfer {
+            local: self.end.frames_region,
+            local_offset: 0,
+            remote: RemoteRegion::FRAMES,
+            remote_offset: 0,
+            len,
+        };
+        if is_read { Operation::Read(transfer) } else { Operation::Write(transfer) }
+    }
+
+    /// Nanoseconds of a one-sided operation on a known place.
+    pub(super) fn transfers(&mut self, is_read: bool, len: u32, count: usize) -> f64 {
+        let operation = self.operation(is_read, len);
+        time_each(count, || {
+            for _ in 0..count {
+                self.transfer(operation);
+            }
+        })
+    }
+
+    fn transfer(&mut self, operation: Operation) {
+        self.next += 1;
+        let End { fabric, rrpc, endpoint, .. } = &mut self.end;
+        rrpc.transfer(*endpoint, self.next, operation).expect("it is connected");
+        rrpc.flush(&mut **fabric);
+        loop {
+            self.end.poll();
+            match self.end.rrpc.news() {
+                Some(News::Transferred { result, .. }) => return result.expect("a good place"),
+                _ => self.end.rrpc.flush(&mut *self.end.fabric),
+            }
+        }
+    }
+
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(server) = self.server.take() {
+            server.join().map_err(|_| anyhow::anyhow!("the answering rack panicked"))?;
+        }
+        std::fs::remove_dir_all(&self.folder)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The same with nothing but the fabric: the fewest operations that bring the bytes.
+
+use rackpool_fabric::{Event, Operation, RemoteRegion, Transfer, WorkRequest};
+use rackpool_rrpc::Mode;
+
+use super::end::{Caller, End};
+use crate::measure::time_each;
+
+/// The least bytes that say what is wanted and how.
+const REQUEST: usize = 24;
+
+/// What such a message begins with: no request of `rackpool-rrpc` does.
+const RAW: u8 = 0xff;
+
+/// The mode of a message that has no answer.
+const RELEASE: u8 = 3;
+
+/// Answers what is asked without requests; false when the event is something else.
+pub(super) fn answer(end: &mut End, event: &Event) -> bool {
+    let Event::Message { endpoint, bytes } = event else { return false };
+    let Some([RAW, mode, _, _, a, b, c, d]) = bytes.first_chunk() else { return false };
+    let len = u32::from_le_bytes([*a, *b, *c, *d]);
+    let reply = match *mode {
+        RELEASE => return true,
+        0 => {
+            let mut reply = vec![0; len as usize];
+            end.frames.read(0, &mut reply).expect("within the frames");
+            reply
+        }
+        1 => vec![0; REQUEST],
+        _ => {
+            let transfer = Transfer {
+                local: end.frames_region,
+                local_offset: 0,
+                remote: RemoteRegion(1),
+                remote_offset: 0,
+                len,
+            };
+            // An id that requests do not use.
+            let request = WorkRequest { id: 0, operation: Operation::Write(transfer) };
+            end.fabric.post(*endpoint, &[request]).expect("one is under way");
+            vec![0; REQUEST]
+        }
+    };
+    end.fabric.send(*endpoint, &reply).expect("one is under way");
+    true
+}
+
+impl Caller {
+    /// Nanoseconds of the operations that a mode consists of.
+    pub(super) fn raw_calls(&mut self, mode: Mode, len: u32, count: usize) -> f64 {
+        time_each(count, || (0..count).for_each(|_| self.raw_call(mode, len)))
+    }
+
+    /// Nanoseconds of a one-sided operation.
+    pub(super) fn raw_transfers(&mut self, is_read: bool, len: u32, count: usize) -> f64 {
+        let operation = self.operation(is_read, len);
+        time_each(count, || (0..count).for_each(|_| self.raw_transfer(operation)))
+    }
+
+    fn raw_call(&mut self, mode: Mode, len: u32) {
+        let kind = match mode {
+            Mode::Pure => 0,
+            Mode::ThenOneSided => 1,
+            Mode::ZeroCopy => 2,
+        };
+        let mut request = [0; REQUEST];
+        request[..2].copy_from_slice(&[RAW, kind]);
+        request[4..8].copy_from_slice(&len.to_le_bytes());
+        self.end.fabric.send(self.end.endpoint, &request).expect("one is under way");
+        self.wait(|event| matches!(event, Event::Message { .. }));
+        if mode == Mode::ThenOneSided {
+            self.raw_transfer(self.operation(true, len));
+            // The other side may use the place again.
+            request[1] = RELEASE;
+            self.end.fabric.send(self.end.endpoint, &request).expect("one is under way");
+        }
+    }
+
+    fn raw_transfer(&mut self, operation: Operation) {
+        let request = WorkRequest { id: 0, operation };
+        self.end.fabric.post(self.end.endpoint, &[request]).expect("one is under way");
+        self.wait(|event| matches!(event, Event::Completed { result: Ok(()), .. }));
+    }
+
+    fn wait(&mut self, wanted: impl Fn(&Event) -> bool) {
+        loop {
+            self.end.look();
+            for event in self.end.events.drain(..) {
+                assert!(!matches!(event, Event::Disconnected { .. }), "{event:?}");
+                if wanted(&event) {
+                    return;
+                }
+            }
+        }
+    }
+}

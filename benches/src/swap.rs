@@ -1,0 +1,159 @@
+//! What moving hot pages gains and costs: the paper's figures 18 and 20, on an emulated fabric of
+//! 2 us, with items of 64 B.
+//!
+//! Clients run in both racks and share all pages, half of which begin in each rack. With a
+//! Zipfian distribution each rack has its own favourites; with a uniform one both use everything
+//! alike, and nothing is gained by moving anything. Daemons and clients share the two cores.
+
+use std::time::Duration;
+
+use rackpool_cli::PoolStores;
+use rackpool_cli::cluster::{Cluster, ClusterOptions};
+use rackpool_cli::micro::{Course, Items, Load, Skew};
+use rackpool_cli::ycsb::{Options, Progress, WorkloadName};
+use rackpool_client::RackId;
+
+use crate::measure::median;
+use crate::table::Table;
+
+/// Pages that hold items: 2 MiB each, 32,768 items.
+const PAGES: usize = 64;
+/// Memory of each rack: what its pages need and as much again that is free.
+const MEMORY: u64 = 128 << 20;
+const ROUNDS: usize = 5;
+const SETTLE: Duration = Duration::from_millis(2500);
+const MEASURE: Duration = Duration::from_millis(1500);
+/// Runs of YCSB until the pages have moved.
+const SETTLING: usize = 8;
+pub(crate) const RACKS: [RackId; 2] = [RackId(0), RackId(1)];
+
+/// Runs the section.
+pub fn run(table: &mut Table) -> anyhow::Result<()> {
+    table.section("hot pages move: 64 B items of two racks, clients in both (figures 18 and 20)");
+    gain(table, Skew::Zipfian, 35.0)?;
+    gain(table, Skew::Uniform, -1.0)?;
+    thresholds(table)?;
+    local_bound(table)
+}
+
+fn load(skew: Skew, seed: u64) -> Load {
+    Load { skew, racks: RACKS.to_vec(), reads: 50, settle: SETTLE, measure: MEASURE, seed }
+}
+
+/// A pool whose daemons got these arguments too.
+pub(crate) fn pool(arguments: &[(&'static str, &str)]) -> anyhow::Result<Cluster> {
+    let mut options = ClusterOptions::ephemeral()?;
+    options.memory = MEMORY;
+    let arguments = arguments.iter().map(|(name, value)| (*name, (*value).to_owned()));
+    options.daemon_arguments.extend(arguments);
+    Cluster::start(options)
+}
+
+fn course(arguments: &[(&'static str, &str)], load: &Load) -> anyhow::Result<Course> {
+    let cluster = pool(arguments)?;
+    let dir = cluster.options().dir.clone();
+    let course = Items::spread(&dir, &RACKS, PAGES)?.run(&dir, load)?;
+    cluster.stop()?;
+    Ok(course)
+}
+
+/// Throughput with the swap above that without it, in percent.
+fn gain(table: &mut Table, skew: Skew, limit: f64) -> anyhow::Result<()> {
+    let mut gains = Vec::new();
+    let (mut with, mut without, mut local) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS as u64 {
+        let load = load(skew, round);
+        let off = course(&[("--swap", "off")], &load)?.throughput;
+        let on = course(&[], &load)?;
+        gains.push((on.throughput / off - 1.0) * 100.0);
+        with.push(on.throughput / 1e3);
+        without.push(off / 1e3);
+        local.push(on.local);
+    }
+    let detail = format!(
+        "{:.0} k/s, {:.0} % local; without {:.0} k/s",
+        median(with),
+        median(local),
+        median(without)
+    );
+    let name = match skew {
+        Skew::Uniform => "uniform: gain",
+        Skew::Zipfian => "Zipfian 0.99: gain",
+    };
+    table.at_least(name, median(gains), limit, "%", &detail);
+    Ok(())
+}
+
+/// The threshold that is bad in the paper must not be bad here.
+fn thresholds(table: &mut Table) -> anyhow::Result<()> {
+    let load = load(Skew::Zipfian, 9);
+    let off = course(&[("--swap", "off")], &load)?.throughput;
+    for hot in ["1", "2", "3", "4", "6", "8", "10"] {
+        let on = course(&[("--hot", hot)], &load)?;
+        let gain = (on.throughput / off - 1.0) * 100.0;
+        let detail = format!("{:.0} k/s, {:.0} % local", on.throughput / 1e3, on.local);
+        if hot == "1" {
+            table.at_least("Zipfian, Hp 1: gain", gain, 35.0, "%", &detail);
+        } else {
+            table.figure(&format!("Zipfian, Hp {hot}: gain"), gain, "%", &detail);
+        }
+    }
+    Ok(())
+}
+
+/// YCSB by a client in rack 0, on a table whose pages were all filled from rack 1, against one that
+/// was filled from rack 0. Rack 1 has heated the pages by filling them: they move when rack 0 has
+/// used them more, which the first runs are for.
+fn local_bound(table: &mut Table) -> anyhow::Result<()> {
+    let loader = |rack| -> anyhow::Result<Cluster> {
+        let mut options = ClusterOptions::ephemeral()?;
+        options.memory = 512 << 20;
+        let cluster = Cluster::start(options)?;
+        let stores = PoolStores::open(&cluster.options().dir, &[rack], 1, "bound")?;
+        let load = Options { load: true, ..ycsb(WorkloadName::C) };
+        rate_of(&load, &stores)?;
+        Ok(cluster)
+    };
+    let (local, moved) = (loader(RackId(0))?, loader(RackId(1))?);
+    for _ in 0..SETTLING {
+        let stores = PoolStores::open(&moved.options().dir, &[RackId(0)], 1, "bound")?;
+        rate_of(&Options { no_load: true, ..ycsb(WorkloadName::B) }, &stores)?;
+    }
+    for name in [WorkloadName::B, WorkloadName::C, WorkloadName::D] {
+        let options = Options { no_load: true, ..ycsb(name) };
+        let rate = |cluster: &Cluster| -> anyhow::Result<f64> {
+            let stores = PoolStores::open(&cluster.options().dir, &[RackId(0)], 1, "bound")?;
+            rate_of(&options, &stores)
+        };
+        let ratios: Vec<(f64, f64)> = (0..ROUNDS)
+            .map(|_| Ok((rate(&moved)?, rate(&local)?)))
+            .collect::<anyhow::Result<_>>()?;
+        let ratio = median(ratios.iter().map(|(moved, local)| moved / local * 100.0).collect());
+        let detail = format!(
+            "{:.0} k/s, all local {:.0} k/s",
+            median(ratios.iter().map(|pair| pair.0 / 1e3).collect()),
+            median(ratios.iter().map(|pair| pair.1 / 1e3).collect())
+        );
+        let name = format!("YCSB {name:?} against everything local");
+        table.at_least(&name, ratio, 85.0, "%", &detail);
+    }
+    local.stop()?;
+    moved.stop()
+}
+
+fn ycsb(workload: WorkloadName) -> Options {
+    Options {
+        workloads: vec![workload],
+        records: 200_000,
+        operations: 300_000,
+        threads: 1,
+        ..Options::default()
+    }
+}
+
+/// Operations per second of the last phase.
+pub(crate) fn rate_of(options: &Options, stores: &PoolStores) -> anyhow::Result<f64> {
+    let session = rackpool_cli::ycsb::run(&options.plan()?, stores, Progress::new(true))?;
+    let last = session.phases().last();
+    Ok(last.map_or(0.0, |phase| phase.throughput))
+}

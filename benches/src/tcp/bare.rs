@@ -1,0 +1,85 @@
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+use super::{LARGE, LARGE_READS, ROUND_TRIPS, SMALL, gigabytes_per_second, receive, send};
+use crate::measure::median;
+
+/// A question whose answer has the same size; the other one asks for the large pieces.
+const PING: u8 = 1;
+const BULK: u8 = 2;
+
+/// A socket whose other end answers, and does nothing else.
+pub(super) struct Bare {
+    socket: TcpStream,
+    piece: Vec<u8>,
+}
+
+impl Bare {
+    /// The other end runs on the core of the caller.
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let socket = TcpStream::connect(listener.local_addr()?)?;
+        let (other, _) = listener.accept()?;
+        for socket in [&socket, &other] {
+            socket.set_nodelay(true)?;
+        }
+        other.set_nonblocking(true)?;
+        socket.set_nonblocking(true)?;
+        // It ends with its socket.
+        std::thread::spawn(move || answer(&other));
+        Ok(Self { socket, piece: vec![0; LARGE as usize] })
+    }
+
+    /// Microseconds of a ping-pong, the median.
+    pub(super) fn round_trips(&mut self) -> anyhow::Result<f64> {
+        let mut times = Vec::with_capacity(ROUND_TRIPS);
+        let mut bytes = [PING; SMALL as usize];
+        for _ in 0..ROUND_TRIPS {
+            let start = Instant::now();
+            send(&self.socket, &bytes)?;
+            receive(&self.socket, &mut bytes)?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        self.rest()?;
+        Ok(median(times))
+    }
+
+    /// GB/s of a copy through the socket.
+    pub(super) fn bandwidth(&mut self) -> anyhow::Result<f64> {
+        let start = Instant::now();
+        send(&self.socket, &[BULK; SMALL as usize])?;
+        for _ in 0..LARGE_READS {
+            receive(&self.socket, &mut self.piece)?;
+        }
+        let rate = gigabytes_per_second(start, LARGE_READS);
+        self.rest()?;
+        Ok(rate)
+    }
+
+    /// Lets the other end sleep until the next question, so that it leaves its core to the fabric.
+    fn rest(&self) -> anyhow::Result<()> {
+        send(&self.socket, &[0; SMALL as usize])
+    }
+}
+
+fn answer(socket: &TcpStream) {
+    let mut question = [0; SMALL as usize];
+    let large = vec![7; LARGE as usize];
+    while receive(socket, &mut question).is_ok() {
+        let answered = match question[0] {
+            PING => send(socket, &question),
+            BULK => (0..LARGE_READS).try_for_each(|_| send(socket, &large)),
+            _ => {
+                // Until the next question is there.
+                let waited = socket.set_nonblocking(false).and_then(|()| {
+                    socket.peek(&mut [0])?;
+                    socket.set_nonblocking(true)
+                });
+                waited.map_err(Into::into)
+            }
+        };
+        if answered.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Several atomics at once: those on other racks are on the way at the same time.
+
+use std::collections::VecDeque;
+
+use rackpool_ring::client_file::Route;
+use rackpool_shm::access::Intent;
+use rackpool_shm::window::Atomic;
+use rackpool_wire::rack::RackAnswer;
+
+use crate::atomics::request;
+use crate::calls::{Outcome, Posted};
+use crate::deadline::Deadline;
+use crate::thread::{Thread, access_error};
+use crate::translation::Place;
+use crate::{AccessError, GlobalAddr};
+
+/// One atomic of a batch, and what its bytes were before once it is done.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) addr: GlobalAddr,
+    pub(crate) atomic: Atomic,
+    pub(crate) before: u64,
+}
+
+impl Thread {
+    /// Carries all of them out, in any order. After an error each may or may not be done.
+    pub(crate) fn atomic_batch(&mut self, batch: &mut [Wanted]) -> Result<(), AccessError> {
+        let deadline = Deadline::after(self.connection.request_timeout());
+        let mut on_the_way: VecDeque<(usize, Posted)> = VecDeque::new();
+        let mut failed = Ok(());
+        let mut flushed = 0;
+        for index in 0..batch.len() {
+            // One cell stays free, for what has to be asked on the way.
+            if !self.calls.is_available(&self.connection) {
+                failed =
+                    self.flush_atomics(&mut on_the_way, &mut flushed, &deadline).and_then(|()| {
+                        self.collect_atomic(batch, &mut on_the_way, &mut flushed, &deadline)
+                    });
+            }
+            if failed.is_ok() {
+                failed = self.start_atomic(batch, index, &mut on_the_way, &deadline);
+            }
+            if failed.is_err() {
+                break;
+            }
+        }
+        failed = failed.and(self.flush_atomics(&mut on_the_way, &mut flushed, &deadline));
+        // Also after an error: what is posted is waited for.
+        while !on_the_way.is_empty() {
+            let collected = self.collect_atomic(batch, &mut on_the_way, &mut flushed, &deadline);
+            failed = failed.and(collected);
+        }
+        failed
+    }
+
+    /// Does one of them if that takes no round trip, else prepares it.
+    fn start_atomic(
+        &mut self,
+        batch: &mut [Wanted],
+        index: usize,
+        on_the_way: &mut VecDeque<(usize, Posted)>,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        let Wanted { addr, atomic, .. } = batch[index];
+        if self.goes_out(addr)? {
+            let (connection, request) = (&self.connection, request(addr, atomic));
+            let posted = self.calls.stage(connection, request, Route::Remote, None, deadline)?;
+            on_the_way.push_back((index, posted));
+        } else {
+            batch[index].before = self.atomic(addr, atomic)?;
+        }
+        Ok(())
+    }
+
+    fn goes_out(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        if !addr.raw().is_multiple_of(8) {
+            return Err(AccessError::Misaligned(addr));
+        }
+        let target = self.target(addr, 8)?;
+        Ok(!matches!(self.translate(&target, Intent::Write)?.place, Place::Local { .. }))
+    }
+
+    /// Posts what is staged: all but the first `flushed`.
+    fn flush_atomics(
+        &mut self,
+        on_the_way: &mut VecDeque<(usize, Posted)>,
+        flushed: &mut usize,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        if on_the_way.len() == *flushed {
+            return Ok(());
+        }
+        if let Err(error) = self.calls.flush(&self.connection, Route::Remote, deadline) {
+            for (_, posted) in on_the_way.drain(*flushed..) {
+                self.calls.unstage(&self.connection, posted);
+            }
+            return Err(error.into());
+        }
+        *flushed = on_the_way.len();
+        Ok(())
+    }
+
+    /// Waits for the oldest.
+    fn collect_atomic(
+        &mut self,
+        batch: &mut [Wanted],
+        on_the_way: &mut VecDeque<(usize, Posted)>,
+        flushed: &mut usize,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        let Some((index, posted)) = on_the_way.pop_front() else { return Ok(()) };
+        *flushed = flushed.saturating_sub(1);
+        let Wanted { addr, atomic, .. } = batch[index];
+        let before = match self.calls.wait(&self.connection, posted, deadline)?.outcome {
+            Outcome::Answered(RackAnswer::Done(before)) => before,
+            Outcome::Answered(RackAnswer::Moved) => {
+                if let Some(page) = addr.page(self.connection.page_size) {
+                    self.forget(page);
+                }
+                self.atomic(addr, atomic)?
+            }
+            Outcome::Answered(refusal) => return Err(access_error(refusal, addr)),
+            Outcome::Lost => return Err(AccessError::Indeterminate(self.connection.rack)),
+        };
+        batch[index].before = before;
+        Ok(())
+    }
+}

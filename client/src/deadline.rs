@@ -1,0 +1,107 @@
+//! When an operation has taken too long.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// An end of patience that asks the clock only when somebody wants to know: what is done before
+/// that, like most operations, does not pay for it. So the time counts from the first look.
+#[derive(Debug)]
+pub(crate) struct Deadline<'a> {
+    patience: Duration,
+    end: Cell<Option<Instant>>,
+    /// It ends with this one at the latest.
+    outer: Option<&'a Self>,
+}
+
+impl<'a> Deadline<'a> {
+    /// This long after the first look.
+    pub(crate) const fn after(patience: Duration) -> Self {
+        Self { patience, end: Cell::new(None), outer: None }
+    }
+
+    /// This long after the first look, and not after `self`.
+    pub(crate) const fn within(&'a self, patience: Duration) -> Self {
+        Self { patience, end: Cell::new(None), outer: Some(self) }
+    }
+
+    /// Looks at the clock.
+    pub(crate) fn has_passed(&self) -> bool {
+        let now = Instant::now();
+        let end = self.end.get().unwrap_or(now + self.patience);
+        self.end.set(Some(end));
+        now > end || self.outer.is_some_and(Self::has_passed)
+    }
+
+    /// The same for one that was looked at before; no for one that was not.
+    pub(crate) fn is_known_to_have_passed(&self) -> bool {
+        self.end.get().is_some() && self.has_passed()
+    }
+}
+
+/// Tries of something that others must get on with: the first few follow each other, later ones wait
+/// a little, longer each time.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    deadline: Deadline<'static>,
+    tries: Cell<u32>,
+}
+
+impl Retries {
+    /// Tries that others can make no use of waiting for.
+    const PROMPT: u32 = 4;
+    const LEAST: Duration = Duration::from_micros(20);
+    /// log2 of how much longer the longest pause is: 2.5 ms.
+    const DOUBLINGS: u32 = 7;
+
+    /// Tries until this long after the first one that failed.
+    pub(crate) const fn within(patience: Duration) -> Self {
+        Self { deadline: Deadline::after(patience), tries: Cell::new(0) }
+    }
+
+    /// A try has failed: pauses before the next one. `false`: time is up.
+    pub(crate) fn pause(&self) -> bool {
+        let tries = self.tries.get();
+        self.tries.set(tries.saturating_add(1));
+        if self.deadline.has_passed() {
+            return false;
+        }
+        match tries.checked_sub(Self::PROMPT) {
+            None => std::thread::yield_now(),
+            Some(late) => std::thread::sleep(Self::LEAST * (1 << late.min(Self::DOUBLINGS))),
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_few_and_end() {
+        let (retries, began) = (Retries::within(Duration::from_millis(50)), Instant::now());
+        let tries = std::iter::from_fn(|| retries.pause().then_some(())).count();
+        assert!(began.elapsed() > Duration::from_millis(50));
+        assert!((Retries::PROMPT as usize..40).contains(&tries), "{tries}");
+    }
+
+    #[test]
+    fn time_counts_from_the_first_look() {
+        let deadline = Deadline::after(Duration::from_millis(20));
+        assert!(!deadline.is_known_to_have_passed());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!deadline.is_known_to_have_passed() && !deadline.has_passed());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(deadline.has_passed() && deadline.is_known_to_have_passed());
+    }
+
+    #[test]
+    fn the_outer_one_ends_the_inner_one() {
+        let outer = Deadline::after(Duration::ZERO);
+        let inner = outer.within(Duration::from_secs(1000));
+        assert!(!inner.is_known_to_have_passed());
+        inner.has_passed();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(inner.has_passed());
+    }
+}

@@ -1,0 +1,140 @@
+//! Back-pressure: a ring that its daemon does not empty.
+
+use rackpool_ring::request::Request;
+
+use super::*;
+use crate::deadline::Deadline;
+
+const UNAVAILABLE: DaemonError = DaemonError::Unavailable;
+/// What fills the ring: a request of the other thread.
+const PING: RackRequest = RackRequest::Ping;
+
+/// Fills a ring up; returns the numbers of what stands there.
+fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
+    let ring = bench.connection.file.ring(route).unwrap();
+    let (code, arguments) = PING.to_words();
+    let life = bench.connection.life();
+    let request = |call| Request { code, cell: 0, thread: 1, call, life, arguments };
+    let calls = (1..).take_while(|call| ring.push(&[request(*call)]).is_ok());
+    calls.collect()
+}
+
+/// Takes some out; the thread and the number of each.
+fn take_out(bench: &Bench, route: Route, most: usize) -> Vec<(u16, u32)> {
+    let mut found = Vec::new();
+    let ring = bench.connection.file.ring(route).unwrap();
+    ring.pop(most, |entry| found.push((entry.thread, entry.call)));
+    found
+}
+
+fn of_the_other_thread(calls: &[u32]) -> Vec<(u16, u32)> {
+    calls.iter().map(|call| (1, *call)).collect()
+}
+
+fn ask(thread: &mut Thread, route: Route) -> Result<RackAnswer, DaemonError> {
+    let connection = Arc::clone(&thread.connection);
+    thread.calls.ask(&connection, PING, route)
+}
+
+#[test]
+fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() {
+    for route in [Route::Rack, Route::Remote] {
+        let mut bench = Bench::new();
+        let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+        let calls = fill_up(&bench, route);
+        let began = Instant::now();
+        assert_eq!(ask(&mut thread, route), Err(UNAVAILABLE));
+        assert!(began.elapsed() >= TIMEOUT, "given up after {:?}", began.elapsed());
+        // A batch is posted whole or not at all, and a call that was never posted keeps no cell.
+        let overdue = Deadline::after(TIMEOUT);
+        let connection = Arc::clone(&bench.connection);
+        let staged: Vec<_> = (0..CELLS_PER_THREAD)
+            .map(|_| thread.calls.stage(&connection, PING, route, None, &overdue).unwrap())
+            .collect();
+        assert_eq!(take_out(&bench, route, 1), [(1, calls[0])]);
+        assert_eq!(thread.calls.flush(&connection, route, &overdue), Err(UNAVAILABLE));
+        staged.into_iter().for_each(|posted| thread.calls.unstage(&connection, posted));
+        assert_eq!(take_out(&bench, route, usize::MAX), of_the_other_thread(&calls[1..]));
+        // There is room again: every cell can be used.
+        bench.serve(|_, _| Some(RackAnswer::Done(5)));
+        let overdue = Deadline::after(PATIENCE);
+        let posted: Vec<_> = (0..CELLS_PER_THREAD)
+            .map(|_| thread.calls.post(&connection, PING, route, &overdue).unwrap())
+            .collect();
+        for posted in posted {
+            let ended = thread.calls.wait(&connection, posted, &overdue).unwrap();
+            assert_eq!(ended.outcome, Outcome::Answered(RackAnswer::Done(5)));
+        }
+    }
+}
+
+#[test]
+fn a_program_is_told_what_to_do_about_a_full_ring_and_goes_on_when_there_is_room() {
+    let mut bench = Bench::new();
+    let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    fill_up(&bench, Route::Rack);
+    let refused = thread.alloc(64).unwrap_err();
+    assert_eq!(refused, AllocError::Daemon(UNAVAILABLE));
+    assert!(format!("{refused} {UNAVAILABLE}").contains("raise the request timeout"));
+    bench.serve(|slot, request| match request {
+        RackRequest::Refill { .. } => fill(slot, &[0x40]),
+        _ => Some(RackAnswer::Done(0)),
+    });
+    assert_eq!(thread.alloc(64), Ok(GlobalAddr::from_raw(0x40)));
+}
+
+/// Has a thread ask while the ring is full, and waits until it rings for the daemon, which might
+/// sleep: so it is known to wait.
+fn wait_in_the_background(
+    bench: &Bench,
+    route: Route,
+) -> mpsc::Receiver<Result<RackAnswer, DaemonError>> {
+    let (says, told) = mpsc::channel();
+    let rung = bench.rings();
+    let daemon = bench.metadata.view::<Superblock>(0).unwrap().sleeping();
+    daemon.set();
+    let connection = Arc::clone(&bench.connection);
+    std::thread::spawn(move || {
+        let mut thread = Thread::new(connection).unwrap();
+        says.send(ask(&mut thread, route)).unwrap();
+    });
+    let patience = Instant::now() + PATIENCE;
+    while bench.rings() == rung {
+        assert!(Instant::now() < patience, "it rings for nobody");
+        std::thread::yield_now();
+    }
+    daemon.clear();
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    told
+}
+
+#[test]
+fn who_waits_for_room_takes_the_first_there_is() {
+    let mut bench = Bench::with_timeout(PATIENCE);
+    let calls = fill_up(&bench, Route::Remote);
+    let told = wait_in_the_background(&bench, Route::Remote);
+    let patience = Instant::now() + PATIENCE;
+    let mut found = Vec::new();
+    while found.len() <= calls.len() {
+        assert!(Instant::now() < patience, "it does not go on");
+        found.extend(take_out(&bench, Route::Remote, 1));
+        std::thread::yield_now();
+    }
+    assert_eq!(found[..calls.len()], of_the_other_thread(&calls));
+    assert_eq!(found[calls.len()].0, 0, "posted once, behind all others");
+    assert!(bench.connection.file.ring(Route::Remote).unwrap().is_empty());
+    // What was taken out is not answered: the daemon that took it is gone.
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    bench.serve(|_, _| Some(RackAnswer::Done(5)));
+    Bench::lose_calls(&bench.connection);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(RackAnswer::Done(5))));
+}
+
+#[test]
+fn who_waits_for_room_hears_that_the_pool_was_closed() {
+    let bench = Bench::with_timeout(PATIENCE);
+    fill_up(&bench, Route::Rack);
+    let told = wait_in_the_background(&bench, Route::Rack);
+    bench.connection.close();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Err(DaemonError::Closed)));
+}

@@ -1,0 +1,358 @@
+//! What a client does while pages move: with a daemon that says what the real one would.
+
+use std::sync::Condvar;
+
+use rackpool_model::{Access, PageState};
+
+use super::*;
+
+/// Page 1, of objects of 64 B.
+const PAGE_1: PageId = PageId(1);
+const FIRST: GlobalAddr = GlobalAddr::from_raw(PAGE);
+/// Where the transfers of a client put and find their bytes.
+type Served = Box<dyn FnMut(RackRequest) -> Option<RackAnswer> + Send>;
+
+/// What has been asked, and what page 1 is answered with.
+#[derive(Default)]
+struct Script {
+    asked: Mutex<Vec<RackRequest>>,
+    told: Condvar,
+    translations: Mutex<Vec<RackAnswer>>,
+}
+
+impl Script {
+    /// Waits until something has been asked that `wanted` knows.
+    fn wait_for(&self, wanted: impl Fn(&RackRequest) -> bool) {
+        let asked = self.asked.lock().unwrap();
+        let until = Duration::from_secs(10);
+        let asks = |asked: &mut Vec<RackRequest>| !asked.iter().any(&wanted);
+        let (_asked, late) = self.told.wait_timeout_while(asked, until, asks).unwrap();
+        assert!(!late.timed_out(), "it was never asked");
+    }
+
+    /// Translations of page 1 get these answers, one after the other; none is left unanswered, as
+    /// by a daemon that lets it wait.
+    fn translations(&self, answers: &[RackAnswer]) {
+        *self.translations.lock().unwrap() = answers.iter().rev().copied().collect();
+    }
+
+    fn count(&self, wanted: impl Fn(&RackRequest) -> bool) -> usize {
+        self.asked.lock().unwrap().iter().filter(|request| wanted(request)).count()
+    }
+}
+
+const fn is_translation(request: &RackRequest) -> bool {
+    matches!(request, RackRequest::Translate { .. })
+}
+
+const fn for_writing(request: &RackRequest) -> bool {
+    matches!(request, RackRequest::Translate { access: Access::Write, .. })
+}
+
+fn local(word: PageWord) -> RackAnswer {
+    RackAnswer::Local { frame: FrameId(0), word, usage: slab(64) }
+}
+
+fn frozen() -> PageWord {
+    live(0).apply(PageEvent::Frozen).unwrap()
+}
+
+fn moved_here(frame: u32, epoch: u32) -> PageWord {
+    PageWord::new(PageState::Live, rackpool_model::Epoch::new(epoch), PageId(frame + 1))
+}
+
+fn away() -> RackAnswer {
+    RackAnswer::Remote { home: RackId(1), usage: slab(64) }
+}
+
+/// A bench with page 1 live in frame 0, and a thread.
+fn begin(mut other: Served) -> (Bench, Arc<Script>, Thread) {
+    let mut bench = Bench::new();
+    set(&bench, 0, live(0));
+    let script = Arc::new(Script::default());
+    let served = Arc::clone(&script);
+    bench.serve(move |slot, request| {
+        served.asked.lock().unwrap().push(request);
+        served.told.notify_all();
+        match request {
+            RackRequest::Translate { page: PAGE_1, .. } => {
+                served.translations.lock().unwrap().pop()
+            }
+            RackRequest::Release => other(request).or_else(|| release(slot).1),
+            _ => other(request),
+        }
+    });
+    let thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    (bench, script, thread)
+}
+
+fn set(bench: &Bench, frame: u32, word: PageWord) {
+    let at = bench.connection.layout.word(FrameId(frame));
+    bench.metadata.write(at, &word.raw().to_le_bytes()).unwrap();
+}
+
+fn nothing_else() -> Served {
+    Box::new(|_| None)
+}
+
+fn read(thread: &mut Thread, addr: GlobalAddr) -> Result<u64, AccessError> {
+    let mut bytes = [0; 8];
+    thread.transfer(addr, Bytes::Read(&mut bytes))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn write(thread: &mut Thread, addr: GlobalAddr, value: u64) -> Result<(), AccessError> {
+    thread.transfer(addr, Bytes::Write(&value.to_le_bytes()))
+}
+
+#[test]
+fn reads_of_a_frozen_page_go_on_without_asking_and_are_quick_again_when_it_is_thawed() {
+    let (bench, script, mut thread) = begin(nothing_else());
+    script.translations(&[local(live(0)), local(frozen())]);
+    write(&mut thread, FIRST, 7).unwrap();
+    set(&bench, 0, frozen());
+    for _ in 0..100 {
+        assert_eq!(read(&mut thread, FIRST), Ok(7));
+    }
+    assert!(thread.window.read(FIRST, &mut [0; 8]), "the quick way too");
+    assert!(!thread.window.write(FIRST, &[0; 8]), "which writes live pages only");
+    assert_eq!(script.count(is_translation), 1, "the word says that reads go on");
+    set(&bench, 0, live(0));
+    assert_eq!(read(&mut thread, FIRST), Ok(7));
+    assert!(thread.window.read(FIRST, &mut [0; 8]), "it is not known that it was thawed");
+    assert!(thread.window.write(FIRST, &[0; 8]));
+    assert_eq!(script.count(is_translation), 1);
+}
+
+#[test]
+fn a_page_that_is_frozen_when_it_is_first_looked_up_can_be_read_and_then_written() {
+    let (bench, script, mut thread) = begin(nothing_else());
+    set(&bench, 0, frozen());
+    script.translations(&[local(frozen())]);
+    assert_eq!(read(&mut thread, FIRST), Ok(0));
+    set(&bench, 0, live(0));
+    assert_eq!(write(&mut thread, FIRST, 3), Ok(()), "its word says that it was thawed");
+    assert_eq!(script.count(is_translation), 1);
+}
+
+#[test]
+fn who_writes_to_a_frozen_page_asks_once_and_waits_for_the_answer() {
+    for leaves in [false, true] {
+        let (bench, script, mut thread) = begin(nothing_else());
+        script.translations(&[local(live(0))]);
+        write(&mut thread, FIRST, 1).unwrap();
+        set(&bench, 0, frozen());
+        if leaves {
+            set(&bench, 0, frozen().apply(PageEvent::Left).unwrap());
+        }
+        // Left unanswered: the client has nothing to go on with before its patience ends.
+        let waiting = script.clone();
+        let observer = std::thread::spawn(move || waiting.wait_for(for_writing));
+        let began = Instant::now();
+        let refused = write(&mut thread, FIRST, 2);
+        assert!(
+            matches!(refused, Err(AccessError::Daemon(DaemonError::Unavailable))),
+            "{refused:?}"
+        );
+        assert!(began.elapsed() >= TIMEOUT);
+        observer.join().unwrap();
+        assert_eq!(script.count(for_writing), 2, "the first, and once when it was found frozen");
+        set(&bench, 0, live(0));
+        script.translations(&[local(live(0))]);
+        assert_eq!(write(&mut thread, FIRST, 3), Ok(()));
+        assert_eq!(read(&mut thread, FIRST), Ok(3));
+    }
+}
+
+#[test]
+fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_ever() {
+    let (bench, script, mut thread) = begin(nothing_else());
+    set(&bench, 0, frozen());
+    script.translations(&[local(live(0)); 10_000]);
+    let began = Instant::now();
+    let busy = AccessError::PageBusy(FIRST, RackId(0));
+    assert_eq!(write(&mut thread, FIRST, 1), Err(busy.clone()));
+    assert!(began.elapsed() >= TIMEOUT && began.elapsed() < 10 * TIMEOUT);
+    let atomic = Atomic::FetchAndAdd { delta: 1 };
+    assert_eq!(thread.atomic(FIRST, atomic), Err(busy));
+    let asked = script.count(for_writing);
+    assert!(asked < 1000, "{asked} questions");
+}
+
+#[test]
+fn a_page_that_is_busy_for_longer_than_the_daemon_waits_is_asked_for_again() {
+    let (_bench, script, mut thread) = begin(nothing_else());
+    let busy = RackAnswer::PageBusy(RackId(1));
+    script.translations(&[busy, RackAnswer::Moved, busy, local(live(0))]);
+    assert_eq!(write(&mut thread, FIRST, 1), Ok(()));
+    thread.forget(PAGE_1);
+    script.translations(&[busy; 10_000]);
+    assert_eq!(write(&mut thread, FIRST, 1), Err(AccessError::PageBusy(FIRST, RackId(1))));
+}
+
+#[test]
+fn an_atomic_is_done_once_wherever_its_page_goes_meanwhile() {
+    let (says, forwarded) = mpsc::channel();
+    let (bench, script, mut thread) = begin(Box::new(move |request| {
+        says.send(request).unwrap();
+        Some(RackAnswer::Moved)
+    }));
+    script.translations(&[local(live(0))]);
+    write(&mut thread, FIRST, 40).unwrap();
+    // It freezes, goes, is not where it was said to be, and comes back.
+    set(&bench, 0, frozen());
+    let back = moved_here(0, 9);
+    script.translations(&[away(), local(back)]);
+    let add = Atomic::FetchAndAdd { delta: 2 };
+    // The frame it comes back into has another page's word until then.
+    set(&bench, 0, back);
+    assert_eq!(thread.atomic(FIRST, add), Ok(40));
+    assert_eq!(read(&mut thread, FIRST), Ok(42), "it was done twice, or not at all");
+    assert_eq!(forwarded.try_iter().count(), 1);
+    let mut batch = [Wanted { addr: FIRST, atomic: add, before: 0 }];
+    thread.forget(PAGE_1);
+    script.translations(&[away(), local(back)]);
+    thread.atomic_batch(&mut batch).unwrap();
+    assert_eq!((batch[0].before, read(&mut thread, FIRST)), (42, Ok(44)));
+}
+
+#[test]
+fn a_page_of_another_rack_that_comes_here_in_the_middle_of_a_batch_is_read_here() {
+    let page = |page: u64| GlobalAddr::from_raw(page * PAGE);
+    let (says, transfers) = mpsc::channel();
+    let (bench, script, mut thread) = begin(Box::new(move |request| match request {
+        RackRequest::Translate { .. } => Some(away()),
+        RackRequest::Read { addr, batch, .. } => {
+            says.send((addr, batch)).unwrap();
+            // As the daemon does: what comes after the one that was not done is not done either.
+            Some(if addr == page(2) { RackAnswer::Done(0) } else { RackAnswer::Moved })
+        }
+        _ => None,
+    }));
+    script.translations(&[away(), local(live(0))]);
+    bench.connection.frames.write(0, &77_u64.to_le_bytes()).unwrap();
+    let (mut first, mut second) = ([1; 8], [1; 8]);
+    let reads = [(page(2), Bytes::Read(&mut first)), (FIRST, Bytes::Read(&mut second))];
+    thread.transfer_batch(reads.into_iter()).unwrap();
+    assert_eq!(u64::from_le_bytes(second), 77);
+    let transfers: Vec<_> = transfers.try_iter().map(|(addr, _)| addr).collect();
+    assert_eq!(transfers, [page(2), FIRST]);
+    assert!(thread.window.read(FIRST, &mut [0; 8]), "from now on it is read without asking");
+}
+
+#[test]
+fn a_page_that_has_left_is_reached_in_its_new_rack_and_found_again_when_it_is_back() {
+    let (says, transfers) = mpsc::channel();
+    let (bench, script, mut thread) = begin(Box::new(move |request| match request {
+        RackRequest::Read { .. } | RackRequest::Write { .. } => {
+            says.send(request).unwrap();
+            Some(RackAnswer::Done(0))
+        }
+        _ => None,
+    }));
+    script.translations(&[local(live(0)), away()]);
+    write(&mut thread, FIRST, 5).unwrap();
+    // Its frame has page 9 now.
+    set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
+    write(&mut thread, FIRST, 6).unwrap();
+    read(&mut thread, FIRST).unwrap();
+    assert_eq!(transfers.try_iter().count(), 2);
+    let mut bytes = [0; 8];
+    bench.connection.frames.read(0, &mut bytes).unwrap();
+    assert_eq!(u64::from_le_bytes(bytes), 5, "page 9 was written to");
+    assert_eq!(script.count(is_translation), 2);
+    // Back in another frame.
+    set(&bench, 1, moved_here(0, 2));
+    thread.forget(PAGE_1);
+    let there = RackAnswer::Local { frame: FrameId(1), word: moved_here(0, 2), usage: slab(64) };
+    script.translations(&[there]);
+    write(&mut thread, FIRST, 7).unwrap();
+    assert_eq!(read(&mut thread, FIRST), Ok(7));
+    assert_eq!(transfers.try_iter().count(), 0);
+}
+
+#[test]
+fn an_access_over_two_pages_of_which_one_is_elsewhere_reaches_both() {
+    let second = GlobalAddr::from_raw(3 * PAGE);
+    let (says, transfers) = mpsc::channel();
+    let (bench, _, mut thread) = begin(Box::new(move |request| match request {
+        RackRequest::Translate { page: PageId(2), .. } => {
+            Some(RackAnswer::Local { frame: FrameId(1), word: live(1), usage: run(2) })
+        }
+        RackRequest::Translate { .. } => Some(RackAnswer::Remote {
+            home: RackId(1),
+            usage: PageUse::Run { index: 1, pages: 2 }.to_raw(),
+        }),
+        RackRequest::Write { addr, len, .. } | RackRequest::Read { addr, len, .. } => {
+            says.send((addr, len)).unwrap();
+            Some(RackAnswer::Done(0))
+        }
+        _ => None,
+    }));
+    set(&bench, 1, live(1));
+    let start = GlobalAddr::from_raw(3 * PAGE - 8);
+    thread.transfer(start, Bytes::Write(&[9; 24])).unwrap();
+    let mut local = [0; 8];
+    bench.connection.frames.read(2 * PAGE - 8, &mut local).unwrap();
+    assert_eq!(local, [9; 8]);
+    let mut both = [0; 24];
+    thread.transfer(start, Bytes::Read(&mut both)).unwrap();
+    assert_eq!(both[..8], [9; 8]);
+    let sent: Vec<_> = transfers.try_iter().collect();
+    assert_eq!(sent, [(second, 16), (second, 16)]);
+}
+
+#[test]
+fn an_object_whose_page_has_left_is_handed_out_and_taken_back_as_any_other() {
+    let (says, released) = mpsc::channel();
+    let (bench, script, mut thread) = begin(Box::new(move |request| {
+        says.send(request).unwrap();
+        match request {
+            RackRequest::Write { .. } => Some(RackAnswer::Done(0)),
+            _ => None,
+        }
+    }));
+    let bit = bench.connection.layout.bit(
+        FrameId(0),
+        SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
+        0,
+    );
+    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
+    script.translations(&[local(live(0)), remote]);
+    thread.free(FIRST).unwrap();
+    assert_eq!(thread.magazines.count(2), 1);
+    // Its page leaves; the frame has another one's objects, none of which is in use.
+    set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
+    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    let object = thread.alloc(64).unwrap();
+    assert_eq!(object, FIRST, "it is still this program's to use");
+    write(&mut thread, object, 1).unwrap();
+    assert!(matches!(released.recv().unwrap(), RackRequest::Write { addr, .. } if addr == FIRST));
+    thread.free(object).unwrap();
+    assert_eq!(thread.magazines.count(2), 0, "it goes home");
+    assert_eq!(bench.slot(0).outbox[0].load(Ordering::Relaxed), FIRST.raw());
+}
+
+#[test]
+fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looked_at_goes_home() {
+    let (bench, script, mut thread) = begin(nothing_else());
+    let bit = bench.connection.layout.bit(
+        FrameId(0),
+        SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
+        0,
+    );
+    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    set(&bench, 0, frozen());
+    script.translations(&[local(frozen())]);
+    thread.free(FIRST).unwrap();
+    assert_eq!(thread.magazines.count(2), 1, "its bit stands still");
+    assert_eq!(thread.free(FIRST), Err(FreeError::NotAllocated(FIRST)));
+    // The translation is old: the bit that is looked at is another page's.
+    set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
+    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
+    script.translations(&[local(live(0)), remote]);
+    assert_eq!(thread.free(FIRST.add(64).unwrap()), Ok(()));
+    assert_eq!(bench.slot(0).outbox[0].load(Ordering::Relaxed), FIRST.raw() + 64);
+}

@@ -1,0 +1,198 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{Error, RootCertStore};
+use webpki::{EndEntityCert, KeyUsage};
+
+use crate::{AccessError, Party, files};
+
+/// The certificate of the authority, in every party's folder.
+pub(crate) const AUTHORITY: &str = "authority.crt";
+/// A party's certificate.
+pub(crate) const CERTIFICATE: &str = "own.crt";
+/// A party's key.
+pub(crate) const KEY: &str = "own.key";
+
+/// A party's certificate and key, and the authority it trusts.
+#[derive(Clone)]
+pub struct Credentials {
+    folder: PathBuf,
+    party: Party,
+    own: Arc<CertifiedKey>,
+    authority: Arc<RootCertStore>,
+}
+
+impl Credentials {
+    /// Reads a party's folder and checks all of it.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, the key is not secret or not the certificate's, the
+    /// certificate is not valid now, or another authority signed it.
+    pub fn load(folder: &Path) -> Result<Self, AccessError> {
+        let (certificate_path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
+        let authority = read_authority(&folder.join(AUTHORITY))?;
+        let certificate = read_certificate(&certificate_path)?;
+        let key = PrivateKeyDer::from_pem_slice(&files::read_secret(&key_path)?)
+            .map_err(|error| AccessError::damaged(&key_path, &error))?;
+        let foreign = |cause: &str| AccessError::Foreign {
+            path: certificate_path.clone(),
+            cause: cause.to_owned(),
+        };
+        let party = Party::of_certificate(&certificate)
+            .ok_or_else(|| foreign("it names no party of a pool"))?;
+        verify(&certificate, party, &authority, UnixTime::now())
+            .map_err(|error| judge(&certificate_path, &error))?;
+        let own = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider());
+        let own = own.map_err(|error| match error {
+            Error::InconsistentKeys(_) => AccessError::Mixed { folder: folder.to_owned() },
+            other => AccessError::damaged(&key_path, &other),
+        })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            party,
+            own: Arc::new(own),
+            authority: Arc::new(authority),
+        })
+    }
+
+    /// The credentials of this party.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load), and when they are somebody else's.
+    pub fn load_of(folder: &Path, wanted: Party) -> Result<Self, AccessError> {
+        let found = Self::load(folder)?;
+        if found.party == wanted {
+            return Ok(found);
+        }
+        Err(AccessError::Party { folder: found.folder, found: found.party, wanted })
+    }
+
+    /// Whose they are.
+    #[must_use]
+    pub const fn party(&self) -> Party {
+        self.party
+    }
+
+    /// Whether they will have expired after this time.
+    #[must_use]
+    pub fn expire_within(&self, time: Duration) -> bool {
+        let then = UnixTime::now().as_secs().saturating_add(time.as_secs());
+        let then = UnixTime::since_unix_epoch(Duration::from_secs(then));
+        self.own.cert.first().is_none_or(|certificate| {
+            verify(certificate, self.party, &self.authority, then).is_err()
+        })
+    }
+
+    /// TLS for a server, which asks every client for its certificate.
+    ///
+    /// # Errors
+    /// When the TLS library refuses them.
+    pub fn server(&self) -> Result<Arc<ServerConfig>, AccessError> {
+        let failed = |cause: String| AccessError::Tls { folder: self.folder.clone(), cause };
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.authority), provider())
+                .build()
+                .map_err(|error| failed(error.to_string()))?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| failed(error.to_string()))?;
+        let mut config = builder
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&self.own))));
+        // A certificate is looked at anew for every connection.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// TLS for a client, which demands [`Self::server_name`].
+    ///
+    /// # Errors
+    /// When the TLS library refuses them.
+    pub fn client(&self) -> Result<Arc<ClientConfig>, AccessError> {
+        let failed = |error: Error| AccessError::Tls {
+            folder: self.folder.clone(),
+            cause: error.to_string(),
+        };
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(failed)?;
+        let mut config = builder
+            .with_root_certificates(Arc::clone(&self.authority))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&self.own))));
+        config.resumption = Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+
+    /// What a client demands to find in the server's certificate, wherever it connects to.
+    ///
+    /// # Errors
+    /// Never with the names that this crate gives.
+    pub fn server_name(&self) -> Result<ServerName<'static>, AccessError> {
+        ServerName::try_from(Party::MetadataServer.certificate_name()).map_err(|error| {
+            AccessError::Tls { folder: self.folder.clone(), cause: error.to_string() }
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials of {} in {}", self.party, self.folder.display())
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+pub(crate) fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, AccessError> {
+    CertificateDer::from_pem_slice(&files::read(path)?)
+        .map_err(|error| AccessError::damaged(path, &error))
+}
+
+fn read_authority(path: &Path) -> Result<RootCertStore, AccessError> {
+    let mut store = RootCertStore::empty();
+    store.add(read_certificate(path)?).map_err(|error| AccessError::damaged(path, &error))?;
+    Ok(store)
+}
+
+fn verify(
+    certificate: &CertificateDer<'_>,
+    party: Party,
+    authority: &RootCertStore,
+    time: UnixTime,
+) -> Result<(), webpki::Error> {
+    let usage = if party.is_server() { KeyUsage::server_auth() } else { KeyUsage::client_auth() };
+    let algorithms = ring::default_provider().signature_verification_algorithms.all;
+    EndEntityCert::try_from(certificate)?
+        .verify_for_usage(algorithms, &authority.roots, &[], time, usage, None, None)
+        .map(drop)
+}
+
+fn judge(path: &Path, error: &webpki::Error) -> AccessError {
+    let path = path.to_owned();
+    let days = |from: &UnixTime, to: &UnixTime| to.as_secs().abs_diff(from.as_secs()) / 86_400;
+    match error {
+        webpki::Error::CertExpired { time, not_after } => {
+            let cause = format!("expired {} days ago", days(time, not_after));
+            AccessError::Time { path, cause }
+        }
+        webpki::Error::CertNotValidYet { time, not_before } => {
+            let cause = format!("is not valid before {} days from now", days(time, not_before));
+            AccessError::Time { path, cause }
+        }
+        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
+            AccessError::Authority { path }
+        }
+        other => AccessError::Foreign { path, cause: format!("{other:?}") },
+    }
+}

@@ -1,0 +1,139 @@
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::Party;
+
+/// Why access is not granted, or can't be prepared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// An address that other hosts reach, without credentials.
+    #[error(
+        "{option} {address} is not on this host alone, which needs credentials: make them with `rackpool credentials init` and name a folder with --credentials; or use 127.0.0.1 or [::1]"
+    )]
+    NotLoopback {
+        /// The option that names it.
+        option: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A file can't be read.
+    #[error(
+        "can't read {path}: {source}; --credentials takes the folder of one party as `rackpool credentials` makes them, with authority.crt, own.crt and own.key"
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file or folder can't be made.
+    #[error("can't write {path}: {source}; may this user write there?")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A key that is no secret.
+    #[error(
+        "{path} can be read by others (mode {mode:o}): chmod 600 {path}, and if others have been there, make new credentials"
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file holds something else.
+    #[error(
+        "{path} is damaged ({cause}): copy the folder again, or renew it with `rackpool credentials add --renew`"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// Key and certificate are no pair.
+    #[error(
+        "own.key and own.crt in {folder} do not belong together: copy the folder again, or renew it with `rackpool credentials add --renew`"
+    )]
+    Mixed {
+        /// Their folder.
+        folder: PathBuf,
+    },
+    /// The certificate has expired, or its time has not come.
+    #[error(
+        "{path} {cause}: look at this host's clock, or renew it with `rackpool credentials add --renew`"
+    )]
+    Time {
+        /// The certificate.
+        path: PathBuf,
+        /// Expired, or not valid yet, and by how much.
+        cause: String,
+    },
+    /// Another authority signed it.
+    #[error(
+        "{path} was not signed by the authority.crt beside it: copy the whole folder from where `rackpool credentials` made it"
+    )]
+    Authority {
+        /// The certificate.
+        path: PathBuf,
+    },
+    /// The certificate is of no use here.
+    #[error(
+        "{path} is no certificate of rackpool ({cause}): make one with `rackpool credentials add`"
+    )]
+    Foreign {
+        /// The certificate.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// Somebody else's credentials.
+    #[error(
+        "{folder} has the credentials of {found}, those of {wanted} are needed: name another folder with --credentials"
+    )]
+    Party {
+        /// The folder.
+        folder: PathBuf,
+        /// Whose they are.
+        found: Party,
+        /// Whose they should be.
+        wanted: Party,
+    },
+    /// What is there is not overwritten.
+    #[error("{path} is there already: {advice}")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The TLS library refuses.
+    #[error("TLS can't be set up with {folder}: {cause}")]
+    Tls {
+        /// The credentials' folder.
+        folder: PathBuf,
+        /// What it says.
+        cause: String,
+    },
+}
+
+impl AccessError {
+    pub(crate) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Unreadable { path, source }
+    }
+
+    pub(crate) fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Unwritable { path, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, cause: &impl ToString) -> Self {
+        Self::Damaged { path: path.to_owned(), cause: cause.to_string() }
+    }
+}

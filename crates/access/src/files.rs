@@ -1,0 +1,54 @@
+//! Files that hold keys and certificates.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::AccessError;
+
+/// Mode of a key.
+pub(crate) const SECRET: u32 = 0o600;
+/// Mode of a certificate.
+pub(crate) const PUBLIC: u32 = 0o644;
+
+/// Makes a folder for its owner alone.
+pub(crate) fn make_folder(path: &Path) -> Result<(), AccessError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(AccessError::unwritable(path))
+}
+
+/// Writes a file so that it is there whole or not at all, never for more eyes than `mode` says.
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), AccessError> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let write = || -> std::io::Result<()> {
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(mode).open(&unfinished)?;
+        // Whatever the umask is.
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    write().map_err(AccessError::unwritable(path))
+}
+
+/// Reads a certificate.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, AccessError> {
+    fs::read(path).map_err(AccessError::unreadable(path))
+}
+
+/// Reads a key; one that others can read is none.
+pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, AccessError> {
+    let found = fs::metadata(path).map_err(AccessError::unreadable(path))?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(AccessError::Exposed { path: path.to_owned(), mode });
+    }
+    read(path)
+}

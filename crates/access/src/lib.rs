@@ -1,0 +1,27 @@
+//! Who may speak to whom when a pool spans hosts.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `party` | the parties that have certificates, and their names |
+//! | `credentials` | a party's own certificate and key, checked, and the TLS that follows from them |
+//! | `authority` | who signs certificates: for the `rackpool credentials` command |
+//! | `address` | which addresses may be used without credentials |
+//! | `explain` | what a broken TLS connection means, and what to do |
+//!
+//! `docs/design/access.md` tells the whole.
+#![forbid(unsafe_code)]
+
+mod address;
+mod authority;
+mod credentials;
+mod error;
+mod explain;
+mod files;
+mod party;
+
+pub use address::require_loopback;
+pub use authority::Authority;
+pub use credentials::Credentials;
+pub use error::AccessError;
+pub use explain::explain;
+pub use party::Party;

@@ -1,0 +1,70 @@
+//! `rackpool credentials`: certificates for the parties of a pool that spans hosts.
+
+use std::path::PathBuf;
+
+use rackpool_access::{Authority, Party};
+use rackpool_model::RackId;
+
+/// What is made.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum What {
+    /// Make an authority, and credentials for the metadata server, an operator and some racks.
+    Init {
+        /// The folder for all of it. It stays with the operator: its authority.key makes parties.
+        folder: PathBuf,
+        /// How many racks: they get the numbers from 0.
+        #[arg(long, default_value_t = 2)]
+        racks: u16,
+        #[command(flatten)]
+        validity: Validity,
+    },
+    /// Make credentials for another party: `rack-7`, `operator` or `metadata`.
+    Add {
+        /// The folder that `init` made.
+        folder: PathBuf,
+        /// Who gets them.
+        #[arg(required = true)]
+        parties: Vec<Party>,
+        /// Replace those that are there, for parties whose certificate expires.
+        #[arg(long)]
+        renew: bool,
+        #[command(flatten)]
+        validity: Validity,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Validity {
+    /// How many days the certificates are valid: 1 to 3650.
+    #[arg(long, default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+}
+
+/// Makes them and says what to do with them.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let (authority, parties, days, renew) = match &options.what {
+        What::Init { folder, racks, validity } => {
+            let racks = (0..*racks).map(|rack| Party::Rack(RackId(rack)));
+            let parties = [Party::MetadataServer, Party::Operator].into_iter().chain(racks);
+            (Authority::create(folder)?, parties.collect(), validity.days, false)
+        }
+        What::Add { folder, parties, renew, validity } => {
+            (Authority::open(folder)?, parties.clone(), validity.days, *renew)
+        }
+    };
+    for party in parties {
+        let folder = authority.issue(party, days, renew)?;
+        println!("{party:<12} {}", folder.display());
+    }
+    println!("\ncopy each folder to its host, readable by its user alone, and name it there:");
+    println!("  rackpool-metaserver --credentials metadata ...");
+    println!("  rackpool-daemon --rack 0 --credentials rack-0 ...");
+    println!("  rackpool status --credentials operator ...");
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The same workload with pages that stay and with pages that move.
+
+use rackpool_client::RackId;
+
+use super::Leftovers;
+use super::heat::Watch;
+use crate::PoolStores;
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::commands::racks::rack_status;
+use crate::report::{Ablation, AblationRun, HeatMap};
+use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, grouped};
+
+/// Pages as small as the table can use: more of them, so that one sees which move.
+const PAGE_BYTES: u64 = 512 << 10;
+/// Rack that stores the records, and the one that uses them.
+const OWNER: RackId = RackId(0);
+const USER: RackId = RackId(1);
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) records: u64,
+    pub(super) operations: u64,
+    pub(super) threads: usize,
+    pub(super) quiet: bool,
+}
+
+/// Runs it; the heat map is of the Zipfian run with swaps.
+pub(super) fn run(
+    size: &Size,
+    leftovers: &Leftovers,
+) -> anyhow::Result<(Ablation, Option<HeatMap>)> {
+    let setting = format!(
+        "YCSB B: {OWNER} stored {} records, {USER} uses them (threads: {}); pages of 512 KiB",
+        grouped(size.records),
+        size.threads
+    );
+    let (mut runs, mut map) = (Vec::new(), None);
+    for distribution in [Distribution::Uniform, Distribution::Zipfian] {
+        for swap in [false, true] {
+            let (run, seen) = once(size, distribution, swap, leftovers)?;
+            runs.push(run);
+            if swap && distribution == Distribution::Zipfian {
+                map = seen;
+            }
+        }
+    }
+    Ok((Ablation { setting, runs }, map))
+}
+
+fn once(
+    size: &Size,
+    distribution: Distribution,
+    swap: bool,
+    leftovers: &Leftovers,
+) -> anyhow::Result<(AblationRun, Option<HeatMap>)> {
+    let mut options = ClusterOptions::ephemeral()?;
+    options.page_size = PAGE_BYTES;
+    let switch = if swap { "on" } else { "off" };
+    options.daemon_arguments = vec![("--swap", switch.to_owned())];
+    leftovers.add(&options);
+    let cluster = Cluster::start(options)?;
+    let dir = cluster.options().dir.clone();
+    let progress = Progress::new(size.quiet);
+    work(size, distribution, &PoolStores::open(&dir, &[OWNER], 1, "swap")?, true, progress)?;
+    let watch = Watch::start(&dir, &[OWNER, USER]);
+    let stores = PoolStores::open(&dir, &[USER], size.threads, "swap")?;
+    let result = work(size, distribution, &stores, false, progress);
+    let map = watch.end(format!("YCSB B, {distribution}, used by {USER}; hotter is darker"));
+    let result = result?;
+    drop(stores);
+    let socket = |rack| dir.join(format!("rack-{rack}")).join("daemon.sock");
+    let (moved, copied_bytes, copies) = (0, 0, 0);
+    let mut run = AblationRun { swap, result, moved, copied_bytes, copies, pause_p99_us: None };
+    for rack in [OWNER.0, USER.0] {
+        let status = rack_status(&socket(rack).display().to_string())?;
+        let swaps = status.swaps;
+        run.copies += status.sharing.made;
+        run.moved += swaps.arrived;
+        run.copied_bytes += swaps.copied_bytes;
+        run.pause_p99_us = run.pause_p99_us.max(p99(&swaps.pauses));
+    }
+    cluster.stop()?;
+    Ok((run, map))
+}
+
+/// The load, or the workload itself.
+fn work(
+    size: &Size,
+    distribution: Distribution,
+    stores: &PoolStores,
+    load: bool,
+    progress: Progress,
+) -> anyhow::Result<WorkloadResult> {
+    let plan = crate::ycsb::Options {
+        workloads: vec![WorkloadName::B],
+        records: size.records,
+        // A load is followed by as few operations as can be.
+        operations: if load { 1 } else { size.operations },
+        threads: if load { 1 } else { size.threads },
+        distribution: Some(distribution),
+        no_load: !load,
+        verify: true,
+        ..Default::default()
+    }
+    .plan()?;
+    let session = crate::ycsb::run(&plan, stores, progress)?;
+    let problems = session.problems();
+    anyhow::ensure!(problems.is_empty(), "the run found wrong data:\n{}", problems.join("\n"));
+    session.workloads.into_iter().next().ok_or_else(|| anyhow::anyhow!("nothing was run"))
+}
+
+fn p99(pauses: &[(Option<u64>, u64)]) -> Option<u64> {
+    let total: u64 = pauses.iter().map(|(_, count)| count).sum();
+    let mut left = total - total / 100;
+    let bucket = pauses.iter().find(|(_, count)| {
+        left = left.saturating_sub(*count);
+        left == 0 && total > 0
+    });
+    bucket.and_then(|(bound, _)| *bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_99th_percentile_is_the_bound_of_its_bucket() {
+        assert_eq!(p99(&[]), None);
+        assert_eq!(p99(&[(Some(10), 99), (Some(20), 1), (None, 0)]), Some(10));
+        assert_eq!(p99(&[(Some(10), 98), (Some(20), 2), (None, 0)]), Some(20));
+        assert_eq!(p99(&[(Some(10), 0), (None, 1)]), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! `rackpool explain`: where a page lives, where it lived, and why it moved or stayed.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
+use rackpool_wire::history::{PageHistory, PageNews, PageNote};
+use rackpool_wire::metadata::{PageStory, PoolStatus};
+use rackpool_wire::swap::{OfferRefusal, WantRefusal};
+
+use super::racks::{Reach, WhichPool, own_addresses, page_history, reach};
+
+/// Which page.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// A page's number, or an address like 0x640040 whose page is meant.
+    #[arg(value_name = "PAGE|ADDRESS")]
+    pub what: What,
+    #[command(flatten)]
+    which: WhichPool,
+}
+
+/// A page, or an address in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The page itself.
+    Page(PageId),
+    /// Somewhere in it.
+    Address(GlobalAddr),
+}
+
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let help = "give a page's number like 42, or an address like 0x640040";
+        match text.strip_prefix("0x") {
+            Some(digits) => {
+                let raw = u64::from_str_radix(digits, 16).map_err(|_| help)?;
+                Ok(Self::Address(GlobalAddr::from_raw(raw)))
+            }
+            None => text.parse().map(PageId).map(Self::Page).map_err(|_| help.into()),
+        }
+    }
+}
+
+/// Tells a page's story.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let server = options.which.server()?;
+    let pool = server.status()?;
+    let page = match options.what {
+        What::Page(page) => page,
+        What::Address(addr) => {
+            let size = PageSize::from_bytes(pool.page_bytes).context("the pool has no racks")?;
+            addr.page(size).with_context(|| format!("{addr} is no address"))?
+        }
+    };
+    let Some(story) = server.explain(page)? else { bail!("the pool has no {page}") };
+    let mut racks = Vec::new();
+    let mut silent = Vec::new();
+    let own = own_addresses();
+    for member in &pool.members {
+        match reach(member, &own) {
+            Reach::Here => match page_history(&member.control_path, page) {
+                Ok(history) => racks.push((member.rack, history)),
+                Err(error) => silent.push((member.rack, format!("{error:#}"))),
+            },
+            Reach::Elsewhere => silent.push((member.rack, "on another host: ask there".into())),
+            Reach::Down => silent.push((member.rack, "its lease has run out".into())),
+        }
+    }
+    print!("{}", tell(&pool, &story, &racks));
+    for (rack, why) in silent {
+        println!("  {rack:<8} not asked: {why}");
+    }
+    Ok(())
+}
+
+fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -> String {
+    let mut text = format!("{} of {} B\n", story.page, pool.page_bytes);
+    let _ = writeln!(text, "  born in   {}", story.born);
+    let lives = match (story.home, story.moved) {
+        (Some(home), None) => format!("{home}, it never moved"),
+        (Some(home), Some(last)) => {
+            format!("{home}, where swap {:x} brought it (epoch {})", last.swap.0, last.epoch.raw())
+        }
+        (None, _) => "nowhere: it is lost with its rack's memory".into(),
+    };
+    let _ = writeln!(text, "  lives in  {lives}");
+    if let Some(lock) = story.locked {
+        let state = if lock.committing { "about to be committed" } else { "under way" };
+        let _ = writeln!(
+            text,
+            "  now       {} gives {} for {}: swap {:x} is {state}",
+            lock.asker, lock.offered, lock.wanted, lock.swap.0
+        );
+    }
+    if !story.waiting.is_empty() {
+        let waiting: Vec<String> = story.waiting.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "  wanted by {}", waiting.join(", "));
+    }
+    text.push_str("\nhotness now\n");
+    for (rack, history) in racks {
+        let _ = writeln!(text, "  {:<8} {}", rack.to_string(), heat(history));
+    }
+    let mut notes: Vec<(RackId, &PageNote)> =
+        racks.iter().flat_map(|(rack, of)| of.notes.iter().map(|note| (*rack, note))).collect();
+    notes.sort_by_key(|(_, note)| note.unix_ms);
+    text.push_str("\nhistory, as far as the daemons remember\n");
+    if notes.is_empty() {
+        text.push_str("  nobody has wanted it from afar, and it has not moved\n");
+    }
+    for (rack, note) in notes {
+        let _ = writeln!(text, "  {}  {:<8} {}", time(note.unix_ms), rack.to_string(), line(note));
+    }
+    text
+}
+
+fn heat(history: &PageHistory) -> String {
+    let heat = &history.heat;
+    let mut text = format!("{:>8}", degrees(heat.milli));
+    let hot = match (heat.hot, heat.read_hot) {
+        (_, true) => "read-hot",
+        (true, false) => "hot",
+        (false, _) => "cold",
+    };
+    let _ = write!(
+        text,
+        "  {hot} (hot above {}), {} reads, {} writes",
+        degrees(history.hot_milli),
+        heat.reads,
+        heat.writes
+    );
+    if heat.at_home {
+        text.push_str("; its home");
+    }
+    if history.rests {
+        text.push_str("; it rests");
+    }
+    text
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn degrees(milli: u64) -> String {
+    format!("{:.1}", milli as f64 / 1000.0)
+}
+
+/// The time of a day: `22:03:04.120`, in UTC.
+fn time(unix_ms: u64) -> String {
+    let (seconds, millis) = (unix_ms / 1000 % 86_400, unix_ms % 1000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
+}
+
+fn line(note: &PageNote) -> String {
+    let here = degrees(note.milli);
+    let mut text = match note.news {
+        PageNews::Wanted { offered } => {
+            format!("asks for it and offers {offered}: hotness {here} here")
+        }
+        PageNews::NothingToOffer => {
+            format!("wants it but has nothing cold to give: hotness {here} here")
+        }
+        PageNews::WantRefused(reason) => {
+            format!("does not get it: {}", want_refused(reason))
+        }
+        PageNews::OfferRefused(reason) => {
+            format!("asks and does not get it: {}; hotness {here} here", offer_refused(reason))
+        }
+        PageNews::Kept { asker, milli, reason } => format!(
+            "keeps it from {asker}: {}; hotness {here} here, {} there",
+            offer_refused(reason),
+            degrees(milli)
+        ),
+        PageNews::Promised { asker, milli } => {
+            format!("agrees to give it to {asker}: hotness {here} here, {} there", degrees(milli))
+        }
+        PageNews::GaveUp => "gives the swap up: the page stays where it is".into(),
+        PageNews::Arrived => "it came".into(),
+        PageNews::Departed => "it went".into(),
+        PageNews::Shared => "lets other racks keep copies of it".into(),
+        PageNews::Unshared => "somebody wants to write it: nobody has a copy any more".into(),
+        PageNews::Copied => "keeps a copy of it, to be read here".into(),
+        PageNews::CopyGone => "keeps no copy of it any more".into(),
+    };
+    if note.times > 1 {
+        let _ = write!(text, " ({} times, last {})", note.times, time(note.last_unix_ms));
+    }
+    text
+}
+
+const fn want_refused(reason: WantRefusal) -> &'static str {
+    match reason {
+        WantRefusal::AtHome => "it is at home there already",
+        WantRefusal::NoSuchPage => "the metadata server knows no such page",
+        WantRefusal::NotYours => "what was offered is not its own any more",
+        WantRefusal::QueueFull => "too many racks wait for pages",
+    }
+}
+
+const fn offer_refused(reason: OfferRefusal) -> &'static str {
+    match reason {
+        OfferRefusal::Hotter => "at least as hot at home",
+        OfferRefusal::ReadHot => "at least as hot at home, and mostly read by the asker",
+        OfferRefusal::Rests => "it came lately and rests",
+        OfferRefusal::Unavailable => "in another swap, or it holds nothing that can move",
+        OfferRefusal::Full => "its home has too many swaps or no free frame",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_numbers_and_addresses_are_hexadecimal() {
+        assert_eq!("42".parse(), Ok(What::Page(PageId(42))));
+        assert_eq!("0x640040".parse(), Ok(What::Address(GlobalAddr::from_raw(0x64_0040))));
+        for wrong in ["", "0x", "page", "-1", "4294967296", "0x1ffffffffffffffff"] {
+            assert!(wrong.parse::<What>().unwrap_err().contains("0x640040"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn both_sides_of_a_refusal_are_told_with_their_hotness() {
+        let news = PageNews::Kept { asker: RackId(1), milli: 5_200, reason: OfferRefusal::Hotter };
+        let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, news };
+        assert_eq!(
+            line(&note),
+            "keeps it from rack 1: at least as hot at home; hotness 9.7 here, 5.2 there \
+             (3 times, last 00:01:01.005)"
+        );
+    }
+}

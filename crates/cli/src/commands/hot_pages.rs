@@ -1,0 +1,101 @@
+//! When hot pages move, as `rackpool up` is told and passes it on to the daemons.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rackpool_model::{ByteSize, HeatRules};
+
+/// What is not given is what `rackpool-daemon` takes by default.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct HotPages {
+    /// Whether hot pages move to where they are used [default: on].
+    #[arg(long, value_name = "ON|OFF")]
+    pub swap: Option<Switch>,
+    /// Hp: a page that is hotter than this is hot; nothing is cooler than 1 [default: 4].
+    #[arg(long, value_name = "HOTNESS")]
+    pub hot: Option<f64>,
+    /// Rrw: a hot page with more reads than this for each write is read-hot [default: 0.9].
+    #[arg(long, value_name = "RATIO")]
+    pub read_hot: Option<f64>,
+    /// lambda: how fast hotness fades, per second [default: 0.04].
+    #[arg(long, value_name = "RATE")]
+    pub heat_decay: Option<f64>,
+    /// Tl: after so many milliseconds without an access a page counts as never used
+    /// [default: 100000].
+    #[arg(long, value_name = "MS")]
+    pub heat_lifetime_ms: Option<u64>,
+    /// How many milliseconds a page that has come is not given away again [default: 1000].
+    #[arg(long, value_name = "MS")]
+    pub rest_ms: Option<u64>,
+    /// How many milliseconds a rack that did not get a page leaves it alone [default: 200].
+    #[arg(long, value_name = "MS")]
+    pub swap_pause_ms: Option<u64>,
+    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter of
+    /// --bandwidth-gbps].
+    #[arg(long, value_name = "BYTES")]
+    pub swap_bandwidth: Option<ByteSize>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl HotPages {
+    /// The same as arguments of `rackpool-daemon`, if it can be meant.
+    pub(crate) fn arguments(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
+        let rules = HeatRules::DEFAULT;
+        HeatRules {
+            lifetime: self.heat_lifetime_ms.map_or(rules.lifetime, Duration::from_millis),
+            decay: self.heat_decay.unwrap_or(rules.decay),
+            hot: self.hot.unwrap_or(rules.hot),
+            read_hot: self.read_hot.unwrap_or(rules.read_hot),
+            rest: self.rest_ms.map_or(rules.rest, Duration::from_millis),
+        }
+        .check()?;
+        let switch = |switch| if switch == Switch::On { "on" } else { "off" };
+        let arguments = [
+            ("--swap", self.swap.map(|on| switch(on).to_owned())),
+            ("--hot", self.hot.map(|hot| hot.to_string())),
+            ("--read-hot", self.read_hot.map(|ratio| ratio.to_string())),
+            ("--heat-decay", self.heat_decay.map(|rate| rate.to_string())),
+            ("--heat-lifetime-ms", self.heat_lifetime_ms.map(|ms| ms.to_string())),
+            ("--rest-ms", self.rest_ms.map(|ms| ms.to_string())),
+            ("--swap-pause-ms", self.swap_pause_ms.map(|ms| ms.to_string())),
+            ("--swap-bandwidth", self.swap_bandwidth.map(|bytes| bytes.0.to_string())),
+        ];
+        Ok(arguments.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_is_passed_on_and_nothing_else() {
+        assert_eq!(HotPages::default().arguments().unwrap(), []);
+        let given = HotPages {
+            swap: Some(Switch::Off),
+            hot: Some(3.5),
+            swap_bandwidth: Some(ByteSize(1 << 20)),
+            ..HotPages::default()
+        };
+        let arguments = given.arguments().unwrap();
+        let arguments: Vec<_> = arguments.iter().map(|(name, value)| (*name, &**value)).collect();
+        let expected = [("--swap", "off"), ("--hot", "3.5"), ("--swap-bandwidth", "1048576")];
+        assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_before_anything_is_started() {
+        let refused = HotPages { hot: Some(0.5), ..HotPages::default() }.arguments();
+        assert!(refused.unwrap_err().to_string().contains("threshold"));
+        let refused = HotPages { heat_lifetime_ms: Some(0), ..HotPages::default() }.arguments();
+        assert!(refused.unwrap_err().to_string().contains("lifetime"));
+    }
+}

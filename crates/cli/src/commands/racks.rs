@@ -1,0 +1,167 @@
+//! Asking rack daemons, over their Unix sockets.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use nix::ifaddrs::getifaddrs;
+use rackpool_model::PageId;
+use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
+use rackpool_wire::history::{PageHeat, PageHistory};
+use rackpool_wire::metadata::{Member, Tagged};
+use rackpool_wire::{FrameReader, encode};
+
+use super::PoolFolder;
+use crate::cluster::metadata_address;
+use crate::metadata::{MetadataServer, PATIENCE};
+
+/// Which pool, and how its metadata server is reached.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WhichPool {
+    /// The pool.
+    #[command(flatten)]
+    pub pool: PoolFolder,
+    /// Address of the metadata server [default: as the pool's folder says].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metadata: Option<String>,
+    /// The folder of an operator's credentials, as `rackpool credentials` makes it.
+    #[arg(long, value_name = "DIR")]
+    pub credentials: Option<PathBuf>,
+}
+
+impl WhichPool {
+    /// Its metadata server.
+    ///
+    /// # Errors
+    /// When no pool runs there, or the credentials can't be used.
+    pub fn server(&self) -> anyhow::Result<MetadataServer> {
+        let address = match &self.metadata {
+            Some(address) => address.clone(),
+            None => metadata_address(&self.pool.dir)?,
+        };
+        MetadataServer::new(address, self.credentials.as_deref())
+    }
+}
+
+/// How a rack can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Its daemon runs on this host.
+    Here,
+    /// On another one: it serves its socket there.
+    Elsewhere,
+    /// Its lease has run out.
+    Down,
+}
+
+/// How the rack can be asked from the host with these addresses.
+pub(super) fn reach(member: &Member, own: &[IpAddr]) -> Reach {
+    let is_here =
+        is_on_this_host(&member.fabric_address, own) && Path::new(&member.control_path).exists();
+    match (member.alive, is_here) {
+        (false, _) => Reach::Down,
+        (true, true) => Reach::Here,
+        (true, false) => Reach::Elsewhere,
+    }
+}
+
+/// The addresses of this host.
+pub(super) fn own_addresses() -> Vec<IpAddr> {
+    let interfaces = getifaddrs().into_iter().flatten();
+    let addresses = interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+        v4.or(address.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))
+    });
+    addresses.collect()
+}
+
+/// Whether a rack with this fabric address is on the host with these addresses. Where it is not, a
+/// socket at the path of its daemon's is what another daemon has left there.
+fn is_on_this_host(fabric_address: &str, own: &[IpAddr]) -> bool {
+    let of_network = fabric_address.split_once(':').and_then(|(_, rest)| rest.parse().ok());
+    of_network.is_none_or(|address: SocketAddr| {
+        let ip = address.ip().to_canonical();
+        ip.is_loopback() || own.contains(&ip)
+    })
+}
+
+/// What a daemon says of its rack.
+pub fn rack_status(control_path: &str) -> anyhow::Result<RackStatus> {
+    match ask(control_path, ControlRequest::RackStatus)? {
+        ControlReply::RackStatus(status) => Ok(*status),
+        other => refused(&other),
+    }
+}
+
+/// The hottest pages of a rack.
+pub fn top_pages(control_path: &str, limit: u16) -> anyhow::Result<Vec<PageHeat>> {
+    match ask(control_path, ControlRequest::TopPages { limit })? {
+        ControlReply::TopPages(pages) => Ok(pages),
+        other => refused(&other),
+    }
+}
+
+/// What a rack knows of a page.
+pub fn page_history(control_path: &str, page: PageId) -> anyhow::Result<PageHistory> {
+    match ask(control_path, ControlRequest::PageHistory { page })? {
+        ControlReply::PageHistory(history) => Ok(history),
+        other => refused(&other),
+    }
+}
+
+fn refused<T>(reply: &ControlReply) -> anyhow::Result<T> {
+    match reply {
+        ControlReply::Refused(refusal) => bail!(refusal.clone()),
+        other => bail!("the daemon answered {other:?}"),
+    }
+}
+
+fn ask(control_path: &str, message: ControlRequest) -> anyhow::Result<ControlReply> {
+    let mut stream = UnixStream::connect(control_path).with_context(|| {
+        format!("no daemon at {control_path}: start it, unless the rack has moved to another host")
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&encode(&Tagged { tag: 1, message })?)?;
+    let reply: Tagged<ControlReply> = receive(&mut stream)?;
+    Ok(reply.message)
+}
+
+fn receive<M: bincode::Decode<()>>(stream: &mut impl Read) -> anyhow::Result<M> {
+    let mut frames = FrameReader::new();
+    loop {
+        if let Some(message) = frames.next()? {
+            return Ok(message);
+        }
+        let mut bytes = [0; 16 << 10];
+        match stream.read(&mut bytes).context("no answer")? {
+            0 => bail!("the connection was closed"),
+            count => frames.extend(&bytes[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rack_is_on_the_host_that_has_its_address() {
+        let own = [[127, 0, 0, 1].into(), [192, 0, 2, 7].into()];
+        for (address, is_here) in [
+            ("emulated:/dev/shm/pool/rack-1/fabric.sock", true),
+            ("tcp:127.0.0.1:7500", true),
+            ("tcp:192.0.2.7:7500", true),
+            ("verbs:192.0.2.7:40001", true),
+            ("tcp:192.0.2.8:7500", false),
+            ("verbs:[::ffff:192.0.2.7]:7500", true),
+            ("verbs:[2001:db8::1]:7500", false),
+        ] {
+            assert_eq!(is_on_this_host(address, &own), is_here, "{address}");
+        }
+        assert!(own_addresses().iter().any(IpAddr::is_loopback));
+    }
+}

@@ -1,0 +1,98 @@
+//! What happened between two looks.
+
+use std::time::Duration;
+
+use rackpool_wire::control::RackStatus;
+
+/// Counts between two looks, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) local: f64,
+    pub(super) remote: f64,
+    pub(super) requests: f64,
+    pub(super) copied: f64,
+}
+
+impl Rates {
+    /// Counts that went backwards are of a restarted daemon: they count from 0.
+    pub(super) fn between(before: &RackStatus, now: &RackStatus, wait: Duration) -> Self {
+        let restarted = before.pid != now.pid;
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let rate = |before: u64, now: u64| {
+            let count = if restarted { now } else { now.saturating_sub(before) };
+            count as f64 / wait.as_secs_f64().max(1e-3)
+        };
+        Self {
+            local: rate(before.local_accesses, now.local_accesses),
+            remote: rate(before.remote_operations, now.remote_operations),
+            requests: rate(before.requests, now.requests),
+            copied: rate(before.swaps.copied_bytes, now.swaps.copied_bytes),
+        }
+    }
+}
+
+/// Buckets with their upper bounds in microseconds, as daemons tell them.
+type Buckets = [(Option<u64>, u64)];
+
+/// What was counted since `before`; everything, if that is of another daemon.
+pub(super) fn since(before: &Buckets, now: &Buckets) -> Vec<(Option<u64>, u64)> {
+    let fits = before.len() == now.len()
+        && before.iter().zip(now).all(|(old, new)| old.0 == new.0 && old.1 <= new.1);
+    let old = |at: usize| if fits { before[at].1 } else { 0 };
+    now.iter().enumerate().map(|(at, (bound, count))| (*bound, count - old(at))).collect()
+}
+
+/// The bound that this share of all does not exceed, in words: `<= 20 us`.
+pub(super) fn quantile(buckets: &Buckets, share: f64) -> String {
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    if total == 0 {
+        return "-".into();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let wanted = total as f64 * share;
+    let mut sum = 0;
+    for (bound, count) in buckets {
+        sum += count;
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let reached = sum > 0 && sum as f64 >= wanted;
+        if reached {
+            return bound.map_or_else(|| "very long".into(), |us| format!("<{}", micros(us)));
+        }
+    }
+    "-".into()
+}
+
+fn micros(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us}us"),
+        1000..1_000_000 => format!("{}ms", us / 1000),
+        _ => format!("{}s", us / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_between_and_of_one_daemon() {
+        let before = RackStatus { pid: 1, remote_operations: 100, ..RackStatus::default() };
+        let now = RackStatus { pid: 1, remote_operations: 300, ..RackStatus::default() };
+        let wait = Duration::from_millis(500);
+        assert_eq!(Rates::between(&before, &now, wait).remote, 400.0);
+        let restarted = RackStatus { pid: 2, remote_operations: 50, ..RackStatus::default() };
+        assert_eq!(Rates::between(&before, &restarted, wait).remote, 100.0);
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_counted_since() {
+        let before = [(Some(10), 5), (Some(2000), 0), (None, 0)];
+        let now = [(Some(10), 5), (Some(2000), 9), (None, 1)];
+        let counted = since(&before, &now);
+        assert_eq!(counted, [(Some(10), 0), (Some(2000), 9), (None, 1)]);
+        assert_eq!(quantile(&counted, 0.5), "<2ms");
+        assert_eq!(quantile(&counted, 0.99), "very long");
+        assert_eq!(quantile(&[], 0.5), "-");
+        assert_eq!(since(&now, &before)[0], (Some(10), 5), "another daemon: all of it");
+    }
+}

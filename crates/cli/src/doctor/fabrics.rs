@@ -1,0 +1,372 @@
+//! How racks could reach each other from this computer, and what is missing for it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use nix::unistd::{AccessFlags, access};
+use rackpool_access::Credentials;
+use rackpool_model::{ByteSize, KernelCopy};
+use rackpool_shm::machine::{Machine, RdmaPort, names_in};
+
+use super::facts::Facts;
+use super::verdict::{Choice, Warning};
+
+/// Bytes that RDMA has to be able to lock at least: a small rack.
+const MEMLOCK: u64 = 1 << 30;
+/// How long before credentials expire the operator is told.
+const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
+/// A port for the fabric, in advice.
+const PORT: u16 = 7500;
+/// Where distributions keep libraries.
+const LIBRARIES: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// What the network and the RDMA software of this computer are.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// Addresses of this host that others could use, with their interfaces.
+    pub addresses: Vec<(String, IpAddr)>,
+    /// Whether the kernel's interface for RDMA from programs is loaded.
+    pub uverbs_module: bool,
+    /// Devices of that interface, and whether this user may use them.
+    pub uverbs: Vec<(String, bool)>,
+    /// Whether the library for RDMA is installed.
+    pub libibverbs: bool,
+}
+
+impl Reach {
+    /// Asks the kernel.
+    #[must_use]
+    pub fn gather(machine: &Machine) -> Self {
+        let rw = AccessFlags::R_OK | AccessFlags::W_OK;
+        let may = |name: &String| access(format!("/dev/infiniband/{name}").as_str(), rw).is_ok();
+        let uverbs = names_in(&machine.sys("class/infiniband_verbs"));
+        let uverbs = uverbs.into_iter().filter(|name| name.starts_with("uverbs"));
+        Self {
+            addresses: addresses(),
+            uverbs_module: machine.sys("module/ib_uverbs").exists(),
+            uverbs: uverbs.map(|name| (name.clone(), may(&name))).collect(),
+            libibverbs: LIBRARIES.iter().any(|dir| Path::new(dir).join("libibverbs.so.1").exists()),
+        }
+    }
+}
+
+/// The addresses of interfaces that are up, without loopback and those that hold on one link only.
+fn addresses() -> Vec<(String, IpAddr)> {
+    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let up = interfaces.filter(|interface| {
+        interface.flags.contains(InterfaceFlags::IFF_UP)
+            && !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+    });
+    let address = up.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+        let v6 = address.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip()));
+        Some((interface.interface_name, v4.or(v6)?))
+    });
+    let only_here = |address: &IpAddr| match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    address.filter(|(_, address)| !only_here(address)).collect()
+}
+
+/// Credentials that the doctor was asked to look at: whose they are, or what is wrong with them.
+#[derive(Clone, Debug)]
+pub enum Papers {
+    /// None were named.
+    None,
+    /// They can be used.
+    Good {
+        /// Whose they are.
+        party: String,
+        /// Whether they expire within 30 days.
+        expiring: bool,
+    },
+    /// They can't be used, and why.
+    Bad(String),
+}
+
+impl Papers {
+    /// Looks at a folder.
+    #[must_use]
+    pub fn look(folder: Option<&Path>) -> Self {
+        match folder.map(Credentials::load) {
+            None => Self::None,
+            Some(Err(error)) => Self::Bad(error.to_string()),
+            Some(Ok(own)) => {
+                Self::Good { party: own.party().to_string(), expiring: own.expire_within(RENEWAL) }
+            }
+        }
+    }
+}
+
+/// One way for racks to reach each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// As `--fabric` takes it.
+    pub name: &'static str,
+    /// What it can be used for here; `None` for nothing.
+    pub serves: Option<String>,
+    /// What is missing for it, or for more of it, and what to do.
+    pub lacks: Vec<Warning>,
+}
+
+fn lack(what: impl Into<String>, fix: impl Into<String>) -> Warning {
+    Warning { what: what.into(), fix: fix.into() }
+}
+
+/// All fabrics, the one with the longest reach at the given effort last.
+#[must_use]
+pub fn all(facts: &Facts, papers: &Papers) -> Vec<Fabric> {
+    let emulated = Fabric {
+        name: "emulated",
+        serves: Some("racks on this host, through shared memory".into()),
+        lacks: Vec::new(),
+    };
+    vec![emulated, tcp(facts, papers), verbs(facts, papers)]
+}
+
+/// The one that daemons should use: the fastest that lacks nothing.
+#[must_use]
+pub fn choose(fabrics: &[Fabric]) -> Choice {
+    let ready = |fabric: &&Fabric| fabric.serves.is_some() && fabric.lacks.is_empty();
+    let Some(best) = fabrics.iter().rev().find(ready) else {
+        return Choice { what: "none".into(), why: "nothing here can be used".into() };
+    };
+    let after = fabrics.iter().rev().take_while(|fabric| fabric.name != best.name);
+    let missing = after.filter_map(|fabric| {
+        let first = fabric.lacks.first()?;
+        Some(format!("; not {}: {}", fabric.name, first.what))
+    });
+    let why = best.serves.clone().unwrap_or_default() + &missing.collect::<String>();
+    Choice { what: format!("--fabric {}", best.name), why }
+}
+
+fn tcp(facts: &Facts, papers: &Papers) -> Fabric {
+    let mut lacks = Vec::new();
+    let addresses = &facts.reach.addresses;
+    if addresses.is_empty() {
+        lacks.push(lack(
+            "no interface that is up has an address that other hosts reach",
+            "ip link set IFACE up; ip address add A.B.C.D/N dev IFACE",
+        ));
+    }
+    lacks.extend(what_papers_lack(papers));
+    let named = addresses
+        .iter()
+        .map(|(interface, address)| format!("{} ({interface})", SocketAddr::new(*address, PORT)));
+    let named: Vec<String> = named.collect();
+    let serves = match papers {
+        Papers::Good { party, .. } if !named.is_empty() => {
+            format!(
+                "racks on any host, with the credentials of {party}; --fabric-listen {}",
+                named.join(" or ")
+            )
+        }
+        _ => "racks on this host".into(),
+    };
+    Fabric { name: "tcp", serves: Some(serves), lacks }
+}
+
+/// What is missing for racks on other hosts to be let in, and to let this one in.
+fn what_papers_lack(papers: &Papers) -> Option<Warning> {
+    match papers {
+        Papers::None => Some(lack(
+            "other hosts need credentials",
+            "rackpool credentials init DIR; then name this host's folder: rackpool doctor --credentials DIR/rack-0",
+        )),
+        Papers::Bad(why) => Some(lack("these credentials can't be used", why)),
+        Papers::Good { expiring: true, party } => Some(lack(
+            format!("the credentials of {party} expire within 30 days"),
+            format!("rackpool credentials add --renew DIR {party}"),
+        )),
+        Papers::Good { .. } => None,
+    }
+}
+
+fn verbs(facts: &Facts, papers: &Papers) -> Fabric {
+    let mut lacks = Vec::new();
+    if facts.rdma.is_empty() {
+        lacks.push(lack(
+            "there is no RDMA card here",
+            "soft-RoCE makes one of any network card: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev IFACE",
+        ));
+    } else if !facts.reach.uverbs_module {
+        lacks.push(lack("the kernel's ib_uverbs is not loaded", "modprobe ib_uverbs"));
+    }
+    if !facts.reach.libibverbs {
+        lacks.push(lack(
+            "libibverbs.so.1 is not installed",
+            "apt-get install libibverbs1 ibverbs-providers",
+        ));
+    }
+    for (name, _) in facts.reach.uverbs.iter().filter(|(_, may)| !may) {
+        lacks.push(lack(
+            format!("this user may not use /dev/infiniband/{name}"),
+            format!("chmod a+rw /dev/infiniband/{name}, or a udev rule that does"),
+        ));
+    }
+    let port = usable_port(facts);
+    if port.is_some_and(|port| port.is_software) && !facts.kernel_copy.keeps_words_whole() {
+        let why = format!("soft-RoCE would tear 8-byte words: {}", facts.kernel_copy);
+        lacks.push(lack(why, KernelCopy::REMEDY));
+    }
+    if port.is_none() {
+        lacks.extend(facts.rdma.iter().filter_map(what_a_port_lacks));
+    }
+    if let (false, Ok(Some(bytes))) = (facts.rdma.is_empty(), &facts.memlock_bytes)
+        && *bytes < MEMLOCK
+    {
+        lacks.push(lack(
+            format!("this user may lock {} of memory, RDMA locks all of it", ByteSize(*bytes)),
+            "raise the limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity in systemd",
+        ));
+    }
+    let serves = port.filter(|_| lacks.is_empty()).map(|port| {
+        let whose = match papers {
+            Papers::Good { .. } => "racks on any host",
+            _ => "racks on this host",
+        };
+        let (number, device, rate) = (port.port, &port.device, &port.rate);
+        format!("{whose} by RDMA, through port {number} of {device} ({rate})")
+    });
+    lacks.extend(what_papers_lack(papers));
+    Fabric { name: "verbs", serves, lacks }
+}
+
+/// A port that RDMA can use: one that is active, and has an address if it is Ethernet.
+fn usable_port(facts: &Facts) -> Option<&RdmaPort> {
+    let usable = || facts.rdma.iter().filter(|port| what_a_port_lacks(port).is_none());
+    usable().find(|port| !port.is_software).or_else(|| usable().next())
+}
+
+fn what_a_port_lacks(port: &RdmaPort) -> Option<Warning> {
+    let name = format!("port {} of {}", port.port, port.device);
+    if !port.is_active() {
+        let fix = "see that its cable and its network interface are up (rdma link, ip link)";
+        return Some(lack(format!("{name} is {}", port.state), fix));
+    }
+    let has_address = port.link == "InfiniBand" || !port.gids_v2.is_empty();
+    (!has_address).then(|| {
+        lack(
+            format!("{name} has no address of RoCE v2"),
+            "give its network interface an IP address",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::{fixture, port};
+    use super::*;
+
+    fn bare() -> Facts {
+        let mut facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        facts.reach = Reach::default();
+        facts
+    }
+
+    fn good() -> Papers {
+        Papers::Good { party: "rack-3".into(), expiring: false }
+    }
+
+    fn lacks(fabric: &Fabric, what: &str) -> bool {
+        fabric.lacks.iter().any(|lack| lack.what.contains(what) && !lack.fix.is_empty())
+    }
+
+    #[test]
+    fn tcp_leaves_the_host_with_an_address_and_credentials() {
+        let mut facts = bare();
+        let alone = tcp(&facts, &Papers::None);
+        assert_eq!(alone.serves.as_deref(), Some("racks on this host"));
+        assert!(lacks(&alone, "no interface") && lacks(&alone, "need credentials"));
+        assert_eq!(choose(&all(&facts, &Papers::None)).what, "--fabric emulated");
+        facts.reach.addresses = vec![("eth0".into(), [192, 0, 2, 7].into())];
+        let bad = tcp(&facts, &Papers::Bad("the key is not secret".into()));
+        assert!(bad.lacks[0].fix.contains("not secret"));
+        let ready = tcp(&facts, &good());
+        assert_eq!(ready.lacks, []);
+        assert!(ready.serves.unwrap().contains("192.0.2.7:7500 (eth0)"));
+        let choice = choose(&all(&facts, &good()));
+        assert_eq!(choice.what, "--fabric tcp");
+        assert!(choice.why.contains("not verbs: there is no RDMA card"), "{}", choice.why);
+        let old = Papers::Good { party: "rack-3".into(), expiring: true };
+        assert!(lacks(&tcp(&facts, &old), "expire within 30 days"));
+    }
+
+    #[test]
+    fn verbs_names_everything_that_is_missing() {
+        let mut facts = bare();
+        let none = verbs(&facts, &good());
+        assert!(lacks(&none, "no RDMA card") && lacks(&none, "libibverbs.so.1"));
+        assert!(!lacks(&none, "may lock"), "nobody locks memory without a card");
+        facts.rdma = vec![port("DOWN", &["::1"], None), port("ACTIVE", &[], None)];
+        facts.memlock_bytes = Ok(Some(8 << 20));
+        facts.reach.uverbs = vec![("uverbs0".into(), false)];
+        let some = verbs(&facts, &good());
+        for what in [
+            "ib_uverbs is not loaded",
+            "libibverbs.so.1",
+            "may not use /dev/infiniband/uverbs0",
+            "is DOWN",
+            "no address of RoCE v2",
+            "may lock 8 MiB",
+        ] {
+            assert!(lacks(&some, what), "{what}");
+        }
+        assert_eq!(some.serves, None);
+        facts.rdma.push(port("ACTIVE", &["::ffff:10.0.0.1"], None));
+        facts.memlock_bytes = Ok(None);
+        facts.reach.uverbs[0].1 = true;
+        (facts.reach.uverbs_module, facts.reach.libibverbs) = (true, true);
+        let ready = verbs(&facts, &good());
+        assert_eq!(ready.lacks, [], "one usable port is enough");
+        let serves = ready.serves.unwrap();
+        assert!(serves.starts_with("racks on any host by RDMA, through port 1 of"), "{serves}");
+        assert_eq!(choose(&all(&facts, &good())).what, "--fabric verbs");
+        let alone = verbs(&facts, &Papers::None);
+        assert!(lacks(&alone, "need credentials"));
+        assert!(alone.serves.unwrap().starts_with("racks on this host by RDMA"));
+        assert_eq!(choose(&all(&facts, &Papers::None)).what, "--fabric emulated");
+    }
+
+    #[test]
+    fn soft_roce_is_not_offered_where_the_kernel_copies_by_bytes() {
+        let mut facts = bare();
+        facts.memlock_bytes = Ok(None);
+        (facts.reach.uverbs_module, facts.reach.libibverbs) = (true, true);
+        facts.rdma = vec![port("ACTIVE", &["::ffff:10.0.0.1"], None)];
+        facts.rdma[0].is_software = true;
+        facts.kernel_copy = KernelCopy::Bytes("erms");
+        let torn = verbs(&facts, &good());
+        assert!(lacks(&torn, "soft-RoCE would tear 8-byte words") && torn.serves.is_none());
+        assert!(torn.lacks.iter().any(|lack| lack.fix.contains("clearcpuid=erms,fsrm")));
+        facts.kernel_copy = KernelCopy::Words;
+        assert_eq!(verbs(&facts, &good()).lacks, []);
+        facts.kernel_copy = KernelCopy::Bytes("erms");
+        facts.rdma.push(port("ACTIVE", &["::ffff:10.0.0.2"], None));
+        assert_eq!(verbs(&facts, &good()).lacks, [], "there is a card as well");
+    }
+
+    #[test]
+    fn the_software_for_rdma_is_found() {
+        let (_folder, machine) = fixture(&[
+            ("sys/module/ib_uverbs/refcnt".into(), "0"),
+            ("sys/class/infiniband_verbs/uverbs7/ibdev".into(), "rxe0"),
+            ("sys/class/infiniband_verbs/abi_version".into(), "6"),
+        ]);
+        let reach = Reach::gather(&machine);
+        assert!(reach.uverbs_module);
+        assert_eq!(reach.uverbs, [("uverbs7".to_owned(), false)]);
+        assert!(reach.addresses.iter().all(|(_, address)| !address.is_loopback()));
+    }
+}

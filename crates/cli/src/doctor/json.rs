@@ -1,0 +1,193 @@
+//! The report as JSON. Names end with their unit.
+
+use serde_json::{Value, json};
+
+use super::Report;
+use super::facts::Facts;
+use super::measure::{Figures, Measured};
+use super::verdict::{Choice, Verdict};
+
+/// The whole report.
+pub(super) fn of(report: &Report) -> anyhow::Result<String> {
+    let racks: Vec<Value> = report
+        .racks
+        .iter()
+        .map(|rack| match &rack.says {
+            Ok([memory, placement, fabric]) => json!({
+                "rack": rack.rack, "memory": memory, "placement": placement, "fabric": fabric,
+            }),
+            Err(reason) => json!({ "rack": rack.rack, "reason": reason }),
+        })
+        .collect();
+    let value = json!({
+        "facts": facts(&report.facts),
+        "measured": report.figures.as_ref().map(figures),
+        "racks": racks,
+        "verdict": verdict(&report.verdict),
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+fn facts(facts: &Facts) -> Value {
+    json!({
+        "kernel": facts.kernel,
+        "processor": facts.processor,
+        "cpus": facts.cpus,
+        "usable_cpus": facts.usable_cpus,
+        "last_level_cache": facts.cache.as_ref().map(|cache| json!({
+            "level": cache.level,
+            "bytes": cache.bytes,
+            "ways": cache.ways,
+            "shared_by": cache.shared_by,
+        })),
+        "io_ways": match &facts.io_ways {
+            Ok((shared, all)) => json!({ "shared": shared, "all": all }),
+            Err(reason) => json!({ "reason": reason }),
+        },
+        "membarrier": facts.membarrier,
+        "fuse": facts.fuse,
+        "memlock_bytes": match &facts.memlock_bytes {
+            Ok(Some(bytes)) => json!(bytes),
+            Ok(None) => json!("unlimited"),
+            Err(_) => Value::Null,
+        },
+        "nodes": facts.nodes.iter().map(|node| json!({
+            "node": node.id,
+            "cpus": node.cpus,
+            "memory_bytes": node.memory_bytes,
+            "free_bytes": node.free_bytes,
+            "distances": node.distances,
+        })).collect::<Vec<_>>(),
+        "huge_pages": facts.huge_pools.iter().map(|pool| json!({
+            "page_bytes": pool.page_bytes,
+            "reserved": pool.total,
+            "available": pool.available(),
+        })).collect::<Vec<_>>(),
+        "hugetlbfs": facts.huge_mounts.iter().map(|mount| json!({
+            "folder": mount.folder,
+            "page": mount.option("pagesize"),
+        })).collect::<Vec<_>>(),
+        "shm": facts.shm.as_ref().map(|mount| json!({ "huge": mount.option("huge") })),
+        "transparent_huge": {
+            "memfd": facts.transparent.shared,
+            "private": facts.transparent.anonymous,
+        },
+        "network": network(facts),
+        "cxl_memory": facts.cxl.iter().map(|memory| json!({
+            "name": memory.name,
+            "ram_bytes": memory.ram_bytes,
+            "pmem_bytes": memory.pmem_bytes,
+            "node": memory.node,
+            "is_mapped": memory.is_mapped,
+        })).collect::<Vec<_>>(),
+        "dax": facts.dax.iter().map(|device| json!({
+            "path": device.path(),
+            "bytes": device.bytes,
+            "align_bytes": device.align,
+            "node": device.node,
+            "driver": device.driver,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn network(facts: &Facts) -> Value {
+    json!({
+        "addresses": facts.reach.addresses.iter().map(|(interface, address)| json!({
+            "interface": interface,
+            "address": address,
+        })).collect::<Vec<_>>(),
+        "libibverbs": facts.reach.libibverbs,
+        "uverbs": facts.reach.uverbs.iter().map(|(name, usable)| json!({
+            "device": name,
+            "usable": usable,
+        })).collect::<Vec<_>>(),
+        "rdma_ports": facts.rdma.iter().map(|port| json!({
+            "device": port.device,
+            "port": port.port,
+            "state": port.state,
+            "link": port.link,
+            "rate": port.rate,
+            "gids_v2": port.gids_v2,
+            "node": port.node,
+            "is_software": port.is_software,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn figures(figures: &Figures) -> Value {
+    json!({
+        "took_s": figures.took.as_secs_f64(),
+        "syscall_ns": figures.syscall_ns,
+        "futex_wake_ns": measured(&figures.futex_wake_ns),
+        "ping_pong": figures.ping_pong.iter().map(|pair| json!({
+            "cpus": pair.cpus,
+            "one_way_ns": measured(&pair.one_way_ns),
+        })).collect::<Vec<_>>(),
+        "memory": figures.memory.iter().map(|memory| json!({
+            "from_node": memory.from,
+            "node": memory.node,
+            "page_bytes": memory.page_bytes,
+            "over_bytes": memory.bytes,
+            "costs": match &memory.costs {
+                Ok(costs) => json!({
+                    "random_load_ns": costs.latency_ns,
+                    "read_gb_s": costs.read_gbs,
+                    "write_gb_s": costs.write_gbs,
+                    "copy_gb_s": costs.copy_gbs,
+                }),
+                Err(reason) => json!({ "reason": reason }),
+            },
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// A number, or an object with the reason why there is none.
+fn measured(figure: &Measured<f64>) -> Value {
+    match figure {
+        Ok(value) => json!(value),
+        Err(reason) => json!({ "reason": reason }),
+    }
+}
+
+fn verdict(verdict: &Verdict) -> Value {
+    let choice = |choice: &Choice| json!({ "what": choice.what, "why": choice.why });
+    json!({
+        "fabrics": verdict.fabrics.iter().map(|fabric| json!({
+            "fabric": fabric.name,
+            "serves": fabric.serves,
+            "lacks": fabric.lacks.iter().map(|lack| json!({
+                "what": lack.what,
+                "do": lack.fix,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "fabric": choice(&verdict.fabric),
+        "memory": choice(&verdict.memory),
+        "placement": choice(&verdict.placement),
+        "warnings": verdict.warnings.iter().map(|warning| json!({
+            "what": warning.what,
+            "do": warning.fix,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_shm::machine::Machine;
+
+    use super::super::fabrics::Papers;
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_null_or_has_its_reason() {
+        let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        let verdict = Verdict::of(&facts, &Papers::None, None);
+        let report = Report { facts, figures: None, racks: Vec::new(), verdict };
+        let value: Value = serde_json::from_str(&of(&report).unwrap()).unwrap();
+        assert_eq!(value["measured"], Value::Null);
+        assert_eq!(value["facts"]["memlock_bytes"], Value::Null);
+        assert_eq!(value["verdict"]["fabric"]["what"], "--fabric emulated");
+        assert_eq!(value["verdict"]["fabrics"][2]["serves"], Value::Null);
+        assert!(value["facts"]["io_ways"]["reason"].is_string());
+        assert_eq!(measured(&Err("busy".into()))["reason"], "busy");
+    }
+}

@@ -1,0 +1,101 @@
+//! `rackpool doctor`: what this computer has, where it lies, and what it costs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`fabrics`] | how racks could reach each other, and what is missing for it |
+//! | [`facts`] | what the kernel says: nothing is measured |
+//! | [`devices`] | CXL memory and dax devices |
+//! | [`cache`] | the last-level cache and the share of it that I/O uses |
+//! | [`measure`] | what memory, cores and system calls cost |
+//! | [`verdict`] | what follows: fabric, kind of memory, placement, warnings |
+//! | `text`, `json` | how it is shown |
+
+pub mod cache;
+pub mod devices;
+pub mod fabrics;
+pub mod facts;
+mod json;
+pub mod measure;
+mod text;
+pub mod verdict;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use rackpool_shm::machine::Machine;
+
+use crate::cluster::racks_in;
+use crate::commands::PoolFolder;
+use crate::commands::status::rack_status;
+
+use fabrics::Papers;
+use facts::Facts;
+use measure::Figures;
+use verdict::Verdict;
+
+/// What the doctor looks at.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The pool whose racks are shown, if one runs there.
+    #[command(flatten)]
+    pub pool: PoolFolder,
+    /// The folder of this host's credentials, to see whether they can be used.
+    #[arg(long, value_name = "DIR")]
+    pub credentials: Option<PathBuf>,
+    /// Measure nothing: say only what the kernel says.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// All that is shown.
+#[derive(Debug)]
+pub struct Report {
+    /// What there is.
+    pub facts: Facts,
+    /// What it costs; `None` if nothing was measured.
+    pub figures: Option<Figures>,
+    /// The racks of the pool, with what their daemons say.
+    pub racks: Vec<Rack>,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// A rack of a running pool.
+#[derive(Debug)]
+pub struct Rack {
+    /// Its number.
+    pub rack: u16,
+    /// Kind of memory, placement and fabric in words, or why they are not known.
+    pub says: Result<[String; 3], String>,
+}
+
+/// Examines this computer and prints what was found.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let facts = Facts::gather(&Machine::here());
+    let figures = (!options.quick).then(|| measure::all(&facts));
+    let papers = Papers::look(options.credentials.as_deref());
+    let verdict = Verdict::of(&facts, &papers, figures.as_ref());
+    let report = Report { facts, figures, racks: racks(options), verdict };
+    let shown = if options.json { json::of(&report)? } else { text::of(&report) };
+    // A reader that has seen enough closes the pipe.
+    match std::io::stdout().write_all(shown.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn racks(options: &Options) -> Vec<Rack> {
+    // No folder, no pool: that is said by an empty list.
+    let racks = racks_in(&options.pool.dir).unwrap_or_default();
+    let ask = |rack: u16| {
+        let socket = options.pool.dir.join(format!("rack-{rack}")).join("daemon.sock");
+        let status = rack_status(&socket.display().to_string());
+        status
+            .map(|status| [status.memory, status.placement, status.fabric])
+            .map_err(|error| format!("{error:#}"))
+    };
+    racks.into_iter().map(|rack| Rack { rack: rack.0, says: ask(rack.0) }).collect()
+}

@@ -1,0 +1,344 @@
+//! What follows from the facts and the figures.
+
+use rackpool_model::ByteSize;
+use rackpool_shm::machine::{HugePage, list_text};
+
+use super::fabrics::{self, Fabric, Papers};
+use super::facts::Facts;
+use super::measure::Figures;
+
+/// A choice and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A warning and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What is wrong.
+    pub what: String,
+    /// What mends it.
+    pub fix: String,
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The fabrics, with what is missing for each.
+    pub fabrics: Vec<Fabric>,
+    /// The option for the fabric that fits best.
+    pub fabric: Choice,
+    /// The option for the memory's kind that fits best.
+    pub memory: Choice,
+    /// Where `--numa-node auto` would place the daemon.
+    pub placement: Choice,
+    /// What to look after.
+    pub warnings: Vec<Warning>,
+}
+
+fn choice(what: impl Into<String>, why: impl Into<String>) -> Choice {
+    Choice { what: what.into(), why: why.into() }
+}
+
+impl Verdict {
+    /// Judges.
+    #[must_use]
+    pub fn of(facts: &Facts, papers: &Papers, figures: Option<&Figures>) -> Self {
+        let fabrics = fabrics::all(facts, papers);
+        Self {
+            fabric: fabrics::choose(&fabrics),
+            fabrics,
+            memory: memory(facts, figures),
+            placement: placement(facts),
+            warnings: warnings(facts),
+        }
+    }
+}
+
+fn memory(facts: &Facts, figures: Option<&Figures>) -> Choice {
+    if let Some(device) = facts.dax.iter().find(|device| device.is_mappable()) {
+        let why = format!("CXL memory of {} that only programs use", ByteSize(device.bytes));
+        return choice(format!("--memory-kind dax:{}", device.path()), why);
+    }
+    if let Some(node) = facts.nodes.iter().find(|node| node.is_memory_only()) {
+        let why = format!(
+            "NUMA node {} is {} of memory without processors, as CXL memory is",
+            node.id,
+            ByteSize(node.memory_bytes)
+        );
+        return choice(format!("--memory-kind numa:{}", node.id), why);
+    }
+    let emulation = "no CXL memory here (--cxl-latency-ns 50 emulates its distance)";
+    let mounted = facts.huge_mounts.iter().find_map(|mount| mount.huge_page());
+    let reserved = |page: HugePage| facts.huge_pool(page.bytes()).filter(|p| p.available() > 0);
+    if let Some((page, pool)) = mounted.and_then(|page| Some((page, reserved(page)?))) {
+        let bytes = ByteSize(pool.available().saturating_mul(page.bytes()));
+        let gain = gain(figures).map_or(String::new(), |gain| format!("; {gain}"));
+        let why = format!("{emulation}; {bytes} of huge pages are free{gain}");
+        return choice(format!("--memory-kind huge:{page}"), why);
+    }
+    match &facts.shm {
+        Some(mount) => {
+            let why = format!("{emulation}; {} is a tmpfs", mount.folder.display());
+            choice("--memory-kind tmpfs", why)
+        }
+        None => choice("--memory-kind memfd", format!("{emulation}; /dev/shm is no tmpfs")),
+    }
+}
+
+/// What huge pages gain, if both sizes were measured for one way.
+fn gain(figures: Option<&Figures>) -> Option<String> {
+    let latency = |huge: bool, from, node| {
+        let all = &figures?.memory;
+        let wanted = all.iter().find(|f| {
+            (f.page_bytes > 4096, f.from, f.node) == (huge, from, node) && f.costs.is_ok()
+        })?;
+        Some(wanted.costs.as_ref().ok()?.latency_ns)
+    };
+    let ways = figures?.memory.iter().map(|f| (f.from, f.node));
+    let (small, huge) = ways
+        .filter_map(|(from, node)| latency(false, from, node).zip(latency(true, from, node)))
+        .next()?;
+    Some(format!("a random load takes {huge:.0} ns in them, {small:.0} ns in pages of 4 KiB"))
+}
+
+/// The same rule as the daemon's `--numa-node auto`, for memory of the recommended kind.
+fn placement(facts: &Facts) -> Choice {
+    if facts.nodes.len() < 2 {
+        return choice("anywhere", "this machine has one NUMA node");
+    }
+    let card = facts.rdma.iter().find(|port| port.is_active());
+    match card.and_then(|port| port.node) {
+        Some(node) => choice(format!("node {node}"), "the RDMA card is there"),
+        None => match facts.nodes.iter().find(|node| node.is_memory_only()) {
+            Some(memory) => match nearest(facts, memory.id) {
+                Some(node) => choice(
+                    format!("node {node}"),
+                    format!("the nearest to memory node {}", memory.id),
+                ),
+                None => choice("anywhere", "no node has processors"),
+            },
+            None => choice("anywhere", "no RDMA card says its node, no memory is bound to one"),
+        },
+    }
+}
+
+fn nearest(facts: &Facts, memory: u32) -> Option<u32> {
+    let from = facts.nodes.iter().find(|node| node.id == memory)?;
+    let with_distance = facts.nodes.iter().zip(&from.distances);
+    let with_cpus = with_distance.filter(|(node, _)| !node.cpus.is_empty());
+    with_cpus.min_by_key(|(node, distance)| (**distance, node.id)).map(|(node, _)| node.id)
+}
+
+fn warnings(facts: &Facts) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |what: String, fix: String| warnings.push(Warning { what, fix });
+    let page = HugePage::Size2M;
+    let pool = facts.huge_pool(page.bytes());
+    if pool.is_none_or(|pool| pool.total == 0) {
+        warn(
+            "no huge pages of 2 MiB are reserved".into(),
+            format!(
+                "echo 512 > {} # 1 GiB, before starting --memory-kind huge:2M",
+                page.pool_file()
+            ),
+        );
+    } else if facts.huge_mounts.iter().all(|mount| mount.huge_page() != Some(page)) {
+        warn(
+            "huge pages of 2 MiB are reserved, but no hugetlbfs is mounted".into(),
+            "mkdir -p /dev/hugepages && mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"
+                .into(),
+        );
+    }
+    match &facts.shm {
+        None => warn(
+            "/dev/shm is no tmpfs".into(),
+            "mount -t tmpfs none /dev/shm, or name another --dir on one, or --memory-kind memfd"
+                .into(),
+        ),
+        Some(mount) if matches!(mount.option("huge"), None | Some("never")) => warn(
+            format!(
+                "{} has no huge pages: memory of kind tmpfs lies in pages of 4 KiB",
+                mount.folder.display()
+            ),
+            format!("mount -o remount,huge=advise {}", mount.folder.display()),
+        ),
+        Some(_) => {}
+    }
+    if facts.usable_cpus.len() < 2 {
+        warn(
+            "this process may use one processor: daemon and clients take turns on it".into(),
+            "allow it more (cpuset, taskset)".into(),
+        );
+    } else if facts.usable_cpus.len() < facts.cpus.len() {
+        warn(
+            format!("this process may use the processors {} only", list_text(&facts.usable_cpus)),
+            "allow it more if that was not meant (cpuset, taskset)".into(),
+        );
+    }
+    if !facts.membarrier {
+        warn(
+            "the kernel offers no expedited membarrier: each access of a client costs a full fence"
+                .into(),
+            "use Linux 4.16 or newer; in a container, allow membarrier(2)".into(),
+        );
+    }
+    warn_of_cards(facts, &mut warn);
+    warn_of_cxl(facts, &mut warn);
+    warnings
+}
+
+fn warn_of_cxl(facts: &Facts, warn: &mut impl FnMut(String, String)) {
+    for memory in facts.cxl.iter().filter(|memory| memory.is_mapped == Some(false)) {
+        let (kind, then) = match memory.pmem_bytes {
+            0 => ("ram", ""),
+            _ => ("pmem", " && ndctl create-namespace -m devdax"),
+        };
+        warn(
+            format!(
+                "the CXL memory {} ({}) is not in use: it has no address",
+                memory.name,
+                ByteSize(memory.ram_bytes.saturating_add(memory.pmem_bytes))
+            ),
+            format!(
+                "cxl create-region -m -d decoder0.0 -t {kind} {}{then} # `cxl list -D` names the decoders",
+                memory.name
+            ),
+        );
+    }
+    for device in facts.dax.iter().filter(|device| device.driver.is_none()) {
+        warn(
+            format!("{} has no driver", device.name),
+            format!("daxctl reconfigure-device --mode=devdax {}", device.name),
+        );
+    }
+}
+
+fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
+    if facts.nodes.len() < 2 {
+        return;
+    }
+    for port in facts.rdma.iter().filter(|port| port.is_active() && port.node.is_none()) {
+        warn(
+            format!("nobody says which NUMA node {} is attached to", port.device),
+            "name it: --numa-node N".into(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_shm::machine::{HugePool, Machine, Node};
+
+    use super::super::devices::{CxlMemory, DaxDevice};
+    use super::super::facts::tests::port;
+    use super::*;
+
+    fn bare() -> Facts {
+        let mut facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        facts.usable_cpus = vec![0, 1];
+        facts.cpus = vec![0, 1];
+        facts
+    }
+
+    fn node(id: u32, cpus: &[u32], distances: &[u32]) -> Node {
+        Node {
+            id,
+            cpus: cpus.to_vec(),
+            memory_bytes: 1 << 30,
+            free_bytes: 1 << 30,
+            distances: distances.to_vec(),
+        }
+    }
+
+    fn warns(facts: &Facts, of: &str) -> bool {
+        warnings(facts).iter().any(|w| w.what.contains(of) && !w.fix.is_empty())
+    }
+
+    #[test]
+    fn cxl_memory_comes_before_huge_pages_and_these_before_small_ones() {
+        let mut facts = bare();
+        assert_eq!(memory(&facts, None).what, "--memory-kind memfd");
+        let mounts = "t /dev/shm tmpfs rw 0 0\nn /mnt/h hugetlbfs rw,pagesize=2M 0 0\n";
+        let (_folder, machine) =
+            super::super::facts::tests::fixture(&[("proc/thread-self/mounts".into(), mounts)]);
+        facts.shm = machine.mounts().first().cloned();
+        facts.huge_mounts = machine.mounts().split_off(1);
+        assert_eq!(memory(&facts, None).what, "--memory-kind tmpfs");
+        facts.huge_pools =
+            vec![HugePool { page_bytes: 2 << 20, total: 9, free: 9, ..Default::default() }];
+        assert_eq!(memory(&facts, None).what, "--memory-kind huge:2M");
+        facts.nodes = vec![node(0, &[0, 1], &[10, 20]), node(1, &[], &[20, 10])];
+        assert_eq!(memory(&facts, None).what, "--memory-kind numa:1");
+        facts.dax = vec![DaxDevice {
+            name: "dax0.0".into(),
+            bytes: 1 << 30,
+            align: 2 << 20,
+            node: Some(1),
+            driver: Some("kmem".into()),
+        }];
+        assert_eq!(memory(&facts, None).what, "--memory-kind numa:1", "the kernel has it");
+        facts.dax[0].driver = Some("device_dax".into());
+        assert_eq!(memory(&facts, None).what, "--memory-kind dax:/dev/dax0.0");
+    }
+
+    #[test]
+    fn cxl_memory_that_nothing_maps_is_named_with_what_maps_it() {
+        let mut facts = bare();
+        facts.cxl = vec![CxlMemory {
+            name: "mem0".into(),
+            ram_bytes: 0,
+            pmem_bytes: 256 << 20,
+            node: None,
+            is_mapped: Some(false),
+        }];
+        assert!(warns(&facts, "the CXL memory mem0 (256 MiB) is not in use"));
+        let fix = |facts: &Facts| {
+            let of_memory = |warning: &Warning| warning.what.contains("mem0");
+            warnings(facts).into_iter().find(of_memory).unwrap().fix
+        };
+        assert!(fix(&facts).starts_with(
+            "cxl create-region -m -d decoder0.0 -t pmem mem0 && ndctl create-namespace -m devdax #"
+        ));
+        (facts.cxl[0].ram_bytes, facts.cxl[0].pmem_bytes) = (1 << 30, 0);
+        assert!(fix(&facts).starts_with("cxl create-region -m -d decoder0.0 -t ram mem0 #"));
+        for unsaid in [None, Some(true)] {
+            facts.cxl[0].is_mapped = unsaid;
+            assert!(!warns(&facts, "mem0"));
+        }
+    }
+
+    #[test]
+    fn placement_follows_the_card_else_the_memory() {
+        let mut facts = bare();
+        assert_eq!(placement(&facts).what, "anywhere");
+        facts.nodes = vec![
+            node(0, &[0], &[10, 20, 30]),
+            node(1, &[1], &[20, 10, 15]),
+            node(2, &[], &[30, 15, 10]),
+        ];
+        assert_eq!(placement(&facts).what, "node 1");
+        facts.rdma = vec![port("ACTIVE", &["::1"], Some(0))];
+        assert_eq!(placement(&facts).what, "node 0");
+        facts.rdma[0].node = None;
+        assert!(warns(&facts, "which NUMA node mlx5_0"));
+    }
+
+    #[test]
+    fn every_warning_has_its_cause_and_its_fix() {
+        let mut facts = bare();
+        facts.membarrier = false;
+        assert!(
+            warns(&facts, "no huge pages of 2 MiB") && warns(&facts, "no expedited membarrier")
+        );
+        assert!(warns(&facts, "/dev/shm is no tmpfs"));
+        facts.huge_pools = vec![HugePool { page_bytes: 2 << 20, total: 1, ..Default::default() }];
+        assert!(warns(&facts, "no hugetlbfs is mounted"));
+        facts.usable_cpus = vec![1];
+        assert!(warns(&facts, "one processor"));
+    }
+}

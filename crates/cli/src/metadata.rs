@@ -1,0 +1,133 @@
+//! Asking the metadata server.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use rackpool_access::{Credentials, explain, require_loopback};
+use rackpool_model::{PageId, RackId};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PageStory, PoolStatus, Tagged};
+use rackpool_wire::{FrameReader, encode};
+use rustls::{ClientConnection, StreamOwned};
+
+/// How long a server may take to answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Where the metadata server is, and what this command proves itself with.
+#[derive(Debug)]
+pub struct MetadataServer {
+    address: String,
+    credentials: Option<Credentials>,
+}
+
+trait Duplex: Read + Write {}
+
+impl<T: Read + Write> Duplex for T {}
+
+impl MetadataServer {
+    /// A metadata server that asks for no credentials, on this host.
+    #[must_use]
+    pub fn at(address: impl Into<String>) -> Self {
+        Self { address: address.into(), credentials: None }
+    }
+
+    /// A metadata server, with the credentials in a folder if one is named.
+    ///
+    /// # Errors
+    /// When they can't be used.
+    pub fn new(address: String, credentials: Option<&Path>) -> anyhow::Result<Self> {
+        let credentials = credentials.map(Credentials::load).transpose()?;
+        Ok(Self { address, credentials })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it says of the pool.
+    ///
+    /// # Errors
+    /// When it can't be reached, or refuses.
+    pub fn status(&self) -> anyhow::Result<PoolStatus> {
+        match self.ask(MetadataRequest::Status)? {
+            MetadataReply::Status(status) => Ok(status),
+            MetadataReply::Refused(refusal) => bail!(refusal),
+            other => bail!("the metadata server answered {other:?}"),
+        }
+    }
+
+    /// A page's home. `None`: nobody has such a page, or it is lost.
+    ///
+    /// # Errors
+    /// When the metadata server can't be reached, or refuses.
+    pub fn locate(&self, page: PageId) -> anyhow::Result<Option<RackId>> {
+        match self.ask(MetadataRequest::Locate { page })? {
+            MetadataReply::Located { home, .. } => Ok(Some(home)),
+            MetadataReply::NoSuchPage | MetadataReply::PageLost => Ok(None),
+            MetadataReply::Refused(refusal) => bail!(refusal),
+            other => bail!("the metadata server answered {other:?}"),
+        }
+    }
+
+    /// What it knows of a page. `None`: the pool has no such page.
+    ///
+    /// # Errors
+    /// When the metadata server can't be reached, or refuses.
+    pub fn explain(&self, page: PageId) -> anyhow::Result<Option<PageStory>> {
+        match self.ask(MetadataRequest::Explain { page })? {
+            MetadataReply::Explained(story) => Ok(Some(story)),
+            MetadataReply::NoSuchPage => Ok(None),
+            MetadataReply::Refused(refusal) => bail!(refusal),
+            other => bail!("the metadata server answered {other:?}"),
+        }
+    }
+
+    fn ask(&self, message: MetadataRequest) -> anyhow::Result<MetadataReply> {
+        let mut stream = self.connect()?;
+        let broken =
+            |error| anyhow!("the metadata server at {}: {}", self.address, explain(&error));
+        stream.write_all(&encode(&Tagged { tag: 1, message })?).map_err(broken)?;
+        stream.flush().map_err(broken)?;
+        let mut frames = FrameReader::new();
+        loop {
+            if let Some(Tagged { message, .. }) = frames.next()? {
+                return Ok(message);
+            }
+            let mut bytes = [0; 16 << 10];
+            match stream.read(&mut bytes).map_err(broken)? {
+                0 => bail!("the metadata server at {} closed the connection", self.address),
+                count => frames.extend(&bytes[..count]),
+            }
+        }
+    }
+
+    fn connect(&self) -> anyhow::Result<Box<dyn Duplex>> {
+        let address = &self.address;
+        let found: Vec<_> = address
+            .to_socket_addrs()
+            .with_context(|| format!("--metadata {address}: no such host and port"))?
+            .collect();
+        for address in &found {
+            require_loopback("--metadata", *address, self.credentials.as_ref())?;
+        }
+        let connect = |address| TcpStream::connect_timeout(address, PATIENCE);
+        let stream =
+            found.iter().map(connect).reduce(Result::or).with_context(|| address.clone())?;
+        let stream =
+            stream.with_context(|| format!("no metadata server at {address}: start it"))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(match &self.credentials {
+            None => Box::new(stream),
+            Some(credentials) => {
+                let session =
+                    ClientConnection::new(credentials.client()?, credentials.server_name()?)?;
+                Box::new(StreamOwned::new(session, stream))
+            }
+        })
+    }
+}

@@ -1,0 +1,281 @@
+mod meeting;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rackpool_fabric::{EndpointId, FabricError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::error::local;
+use crate::link::{Link, Shared};
+use crate::packet::Packet;
+use crate::provider::{drain, signal};
+use crate::socket::{self, Received};
+use meeting::{Meeting, Step};
+
+/// How soon to look again at something that can't be waited for.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// How often to look at a probe.
+const PROBE_EVERY: Duration = Duration::from_millis(1);
+/// Peers that may be in the middle of a handshake; a further one takes the place of the oldest.
+const MAX_STRANGERS: usize = 64;
+
+/// What the fabric wants from its connector.
+pub(crate) enum Command {
+    /// Connect to the fabric at an address.
+    Connect { endpoint: EndpointId, address: SocketAddr },
+    /// Nobody wants the endpoint any more.
+    Abandon { endpoint: EndpointId },
+    /// The endpoint has ended: destroy its link and stop watching its socket.
+    Bury { endpoint: EndpointId, watch: u64, link: Box<Link> },
+    /// End.
+    Stop,
+}
+
+/// What the connector found out or did.
+pub(crate) enum Outcome {
+    /// A link is there; `endpoint` is `None` when the peer connected.
+    Ready { endpoint: Option<EndpointId>, watch: u64, link: Box<Link> },
+    /// A peer could not be connected to.
+    Failed { endpoint: EndpointId, error: FabricError },
+    /// A connection that was abandoned is no more.
+    Abandoned { endpoint: EndpointId },
+    /// The peer has said goodbye, or its socket has ended without.
+    Gone { watch: u64, said_goodbye: bool },
+    /// The peer said something else on the socket of a link.
+    Broken { watch: u64 },
+    /// The link is destroyed.
+    Buried { endpoint: EndpointId, said_goodbye: bool },
+}
+
+/// The thread that makes connections, notices their end and destroys them, so that the thread that
+/// polls the fabric never waits for the network or for the device.
+pub(crate) struct Connector {
+    shared: Arc<Shared>,
+    listener: OwnedFd,
+    control: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    outcomes: Sender<Outcome>,
+    meetings: Vec<Meeting>,
+    watched: Vec<Watched>,
+    next_watch: u64,
+    /// Set when the process ran out of descriptors: accept no more until then.
+    accept_again_at: Option<Instant>,
+}
+
+struct Watched {
+    watch: u64,
+    socket: Arc<OwnedFd>,
+    received: Vec<u8>,
+    /// Its end, or its nonsense, was reported.
+    reported: bool,
+    said_goodbye: bool,
+}
+
+impl Connector {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listener: OwnedFd,
+        control: Arc<OwnedFd>,
+        commands: Receiver<Command>,
+        outcomes: Sender<Outcome>,
+    ) -> Self {
+        Self {
+            shared,
+            listener,
+            control,
+            commands,
+            outcomes,
+            meetings: Vec::new(),
+            watched: Vec::new(),
+            next_watch: 0,
+            accept_again_at: None,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        loop {
+            let ready = self.wait();
+            let mut ready = ready.into_iter();
+            let mut next = || ready.next().unwrap_or(PollFlags::empty());
+            let control = next();
+            let listener = next();
+            let meetings = std::mem::take(&mut self.meetings);
+            let meetings: Vec<_> = meetings.into_iter().map(|one| (next(), one)).collect();
+            let watched = std::mem::take(&mut self.watched);
+            let watched: Vec<_> = watched.into_iter().map(|one| (next(), one)).collect();
+
+            meetings.into_iter().for_each(|(flags, one)| self.go_on(flags, one));
+            watched.into_iter().for_each(|(flags, one)| self.look_at(flags, one));
+            if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
+                self.accept_again_at = None;
+            }
+            if !listener.is_empty() {
+                self.accept();
+            }
+            if !control.is_empty() {
+                drain(&*self.control);
+            }
+            if !self.obey() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    fn wait(&self) -> Vec<PollFlags> {
+        let accepting =
+            if self.accept_again_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![
+            PollFd::new(&*self.control, PollFlags::IN),
+            PollFd::new(&self.listener, accepting),
+        ];
+        fds.extend(self.meetings.iter().map(|one| PollFd::new(one.socket(), one.waits_for())));
+        for one in &self.watched {
+            // An end would be reported by poll again and again: the descriptor makes way for another.
+            fds.push(if one.reported {
+                PollFd::new(&*self.control, PollFlags::empty())
+            } else {
+                PollFd::from_borrowed_fd(one.socket.as_fd(), PollFlags::IN)
+            });
+        }
+        let timeout = self.next_deadline().map(|at| {
+            // Rounded up, so that the deadline has passed afterwards.
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(1);
+            Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => fds.iter().map(PollFd::revents).collect(),
+            // Interrupted, or short of memory: nothing is known, look again.
+            Err(_) => vec![PollFlags::empty(); fds.len()],
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let probing = self.meetings.iter().any(Meeting::is_probing);
+        let probe = probing.then(|| Instant::now() + PROBE_EVERY);
+        let ends = self.meetings.iter().map(Meeting::give_up_at);
+        ends.chain(self.accept_again_at).chain(probe).min()
+    }
+
+    /// Executes the commands; false when it is time to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Connect { endpoint, address }) => {
+                    match Meeting::connect(&self.shared, endpoint, address) {
+                        Ok(meeting) => self.meetings.push(meeting),
+                        Err(error) => self.report(Outcome::Failed { endpoint, error }),
+                    }
+                }
+                Ok(Command::Abandon { endpoint }) => {
+                    let before = self.meetings.len();
+                    self.meetings.retain(|one| one.endpoint() != Some(endpoint));
+                    if self.meetings.len() < before {
+                        self.report(Outcome::Abandoned { endpoint });
+                    }
+                }
+                Ok(Command::Bury { endpoint, watch, link }) => self.bury(endpoint, watch, link),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn bury(&mut self, endpoint: EndpointId, watch: u64, link: Box<Link>) {
+        drop(link);
+        let at = self.watched.iter().position(|one| one.watch == watch);
+        let said_goodbye = at.is_some_and(|at| {
+            let mut one = self.watched.swap_remove(at);
+            // Its last words may not have been looked at yet.
+            one.said_goodbye || matches!(one.hear(), Ok(Some(true)))
+        });
+        self.report(Outcome::Buried { endpoint, said_goodbye });
+    }
+
+    fn report(&self, outcome: Outcome) {
+        // The fabric is being dropped when nobody listens; Stop is on its way.
+        let _ = self.outcomes.send(outcome);
+        signal(&self.shared.wake);
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match socket::accept(&self.listener) {
+                Ok(socket) => {
+                    let strangers = self.meetings.iter().filter(|one| one.endpoint().is_none());
+                    if strangers.count() >= MAX_STRANGERS
+                        && let Some(oldest) =
+                            self.meetings.iter().position(|one| one.endpoint().is_none())
+                    {
+                        self.meetings.remove(oldest);
+                    }
+                    // One that can't be greeted for lack of random numbers goes away again.
+                    self.meetings.extend(Meeting::accept(&self.shared, socket).ok());
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, flags: PollFlags, meeting: Meeting) {
+        let endpoint = meeting.endpoint();
+        match meeting.step(&self.shared, flags) {
+            Ok(Step::Waiting(meeting)) => self.meetings.push(meeting),
+            Ok(Step::Done { link, socket, received }) => {
+                let watch = self.next_watch;
+                self.next_watch += 1;
+                let (reported, said_goodbye) = (false, false);
+                self.watched.push(Watched { watch, socket, received, reported, said_goodbye });
+                self.report(Outcome::Ready { endpoint, watch, link });
+            }
+            Err(error) => {
+                // What a stranger does wrong concerns nobody but itself.
+                if let Some(endpoint) = endpoint {
+                    self.report(Outcome::Failed { endpoint, error });
+                }
+            }
+        }
+    }
+
+    fn look_at(&mut self, flags: PollFlags, mut one: Watched) {
+        if !flags.is_empty() && !one.reported {
+            let watch = one.watch;
+            match one.hear() {
+                Ok(None) => {}
+                Ok(Some(said_goodbye)) => {
+                    (one.reported, one.said_goodbye) = (true, said_goodbye);
+                    self.report(Outcome::Gone { watch, said_goodbye });
+                }
+                Err(_) => {
+                    one.reported = true;
+                    self.report(Outcome::Broken { watch });
+                }
+            }
+        }
+        self.watched.push(one);
+    }
+}
+
+impl Watched {
+    /// Whether the peer has ended the connection, and if so, whether it said goodbye.
+    fn hear(&mut self) -> Result<Option<bool>, FabricError> {
+        let received = socket::receive(&self.socket, &mut self.received);
+        match (Packet::take(&mut self.received)?, received) {
+            (Some(Packet::Goodbye), _) => Ok(Some(true)),
+            (Some(_), _) => Err(local("understand the peer", "a packet out of turn")),
+            (None, Received::End) => Ok(Some(false)),
+            (None, Received::Bytes | Received::Nothing) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+use rackpool_fabric::FabricError;
+
+use crate::error::misbehaved;
+use crate::link::{MESSAGES, SLOTS};
+
+/// Messages of one direction, and those among them that need a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    messages: u64,
+    slots: u64,
+}
+
+/// What may be sent to the peer, and what it has to be told.
+#[derive(Debug, Default)]
+pub(crate) struct Credits {
+    /// Sent by this side.
+    sent: Count,
+    /// Of them, those that the peer has said to have taken.
+    acknowledged: Count,
+    /// Taken from the peer.
+    taken: Count,
+    /// Of them, those that this side has said to have taken.
+    told: Count,
+}
+
+impl Count {
+    const fn add(&mut self, is_large: bool) {
+        self.messages += 1;
+        self.slots += is_large as u64;
+    }
+
+    const fn since(self, earlier: Self) -> Self {
+        Self { messages: self.messages - earlier.messages, slots: self.slots - earlier.slots }
+    }
+}
+
+impl Credits {
+    /// Whether the peer has room for a message.
+    pub(crate) const fn has_room(&self, is_large: bool) -> bool {
+        let on_the_way = self.sent.since(self.acknowledged);
+        on_the_way.messages < MESSAGES as u64 && (!is_large || on_the_way.slots < SLOTS as u64)
+    }
+
+    /// A message is on its way; the place for its bytes, on both sides.
+    pub(crate) fn send(&mut self, is_large: bool) -> usize {
+        let place = if is_large {
+            self.sent.slots % SLOTS as u64
+        } else {
+            (self.sent.messages - self.sent.slots) % MESSAGES as u64
+        };
+        self.sent.add(is_large);
+        usize::try_from(place).unwrap_or(0)
+    }
+
+    /// A message of the peer was taken; the slot that it was in, if it is a large one.
+    pub(crate) fn take(&mut self, is_large: bool) -> usize {
+        let slot = self.taken.slots % SLOTS as u64;
+        self.taken.add(is_large);
+        usize::try_from(slot).unwrap_or(0)
+    }
+
+    /// Whether so much was taken that the peer must be told.
+    pub(crate) const fn owes(&self) -> bool {
+        let owed = self.taken.since(self.told);
+        owed.messages >= MESSAGES as u64 / 4 || owed.slots >= SLOTS as u64 / 4
+    }
+
+    /// The number that tells the peer.
+    pub(crate) const fn tell(&mut self) -> u32 {
+        self.told = self.taken;
+        ((self.taken.messages & 0xffff) as u32) << 16 | (self.taken.slots & 0xffff) as u32
+    }
+
+    /// The peer has told with this number.
+    pub(crate) fn told(&mut self, number: u32) -> Result<(), FabricError> {
+        let grown = |now: u32, before: u64| (u64::from(now).wrapping_sub(before)) & 0xffff;
+        let new = Count {
+            messages: grown(number >> 16, self.acknowledged.messages),
+            slots: grown(number & 0xffff, self.acknowledged.slots),
+        };
+        let on_the_way = self.sent.since(self.acknowledged);
+        if new.messages > on_the_way.messages || new.slots > on_the_way.slots {
+            return Err(misbehaved("it says to have taken messages that were not sent"));
+        }
+        self.acknowledged.messages += new.messages;
+        self.acknowledged.slots += new.slots;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_peer_gets_what_it_has_room_for() {
+        let mut credits = Credits::default();
+        for slot in 0..SLOTS {
+            assert!(credits.has_room(true));
+            assert_eq!(credits.send(true), slot);
+        }
+        assert!(!credits.has_room(true), "all slots are taken");
+        for place in 0..MESSAGES - SLOTS {
+            assert!(credits.has_room(false));
+            assert_eq!(credits.send(false), place);
+        }
+        assert!(!credits.has_room(false), "all receives are taken");
+        assert_eq!(credits.told(4 << 16 | 4), Ok(()));
+        assert!(credits.has_room(true));
+        assert_eq!(credits.send(true), 0, "the first slot again");
+    }
+
+    #[test]
+    fn more_than_was_sent_is_never_taken() {
+        let mut credits = Credits::default();
+        credits.send(true);
+        credits.send(false);
+        for number in [3 << 16, 2 << 16 | 2, u32::MAX, 0xffff, 0xffff << 16] {
+            assert!(credits.told(number).is_err(), "{number:#x}");
+        }
+        assert_eq!(credits.told(2 << 16 | 1), Ok(()));
+        assert!(credits.told(1 << 16 | 1).is_err(), "it went back");
+    }
+
+    proptest! {
+        /// However two sides send, receive and poll: nothing is ever sent without a receive for it,
+        /// and a sender that waits gets room in the end.
+        #[test]
+        fn every_send_finds_a_receive(steps in proptest::collection::vec((0..4_u8, any::<bool>()), 1..2000)) {
+            let mut sides = [Credits::default(), Credits::default()];
+            // Per side: what is in its receive queue, `None` being only a number.
+            let mut queues: [VecDeque<(Option<bool>, u32)>; 2] = Default::default();
+            for (step, large) in steps {
+                let (from, to) = if step < 2 { (0, 1) } else { (1, 0) };
+                if step % 2 == 0 {
+                    if sides[from].has_room(large) {
+                        sides[from].send(large);
+                        let number = sides[from].tell();
+                        queues[to].push_back((Some(large), number));
+                    }
+                } else if let Some((message, number)) = queues[from].pop_front() {
+                    sides[from].told(number).unwrap();
+                    if let Some(large) = message {
+                        sides[from].take(large);
+                    }
+                    if sides[from].owes() {
+                        let number = sides[from].tell();
+                        queues[to].push_back((None, number));
+                    }
+                }
+                for queue in &queues {
+                    prop_assert!(queue.len() <= crate::link::RECEIVES);
+                    let large = queue.iter().filter(|(message, _)| *message == Some(true));
+                    prop_assert!(large.count() <= SLOTS);
+                }
+            }
+            for side in [0, 1, 0, 1] {
+                while let Some((message, number)) = queues[side].pop_front() {
+                    sides[side].told(number).unwrap();
+                    if let Some(large) = message {
+                        sides[side].take(large);
+                    }
+                    if sides[side].owes() {
+                        let number = sides[side].tell();
+                        queues[1 - side].push_back((None, number));
+                    }
+                }
+            }
+            prop_assert!(sides.iter().all(|side| side.has_room(true) && side.has_room(false)));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+use rackpool_fabric::{
+    DisconnectReason, Event, FabricError, MAX_MESSAGE, Operation, Transfer, WorkRequest,
+};
+
+use super::{Endpoint, Posted, QUEUE_DEPTH, Work};
+use crate::error::local;
+use crate::link::{SMALL, Staged};
+use crate::regions::Regions;
+use crate::verbs::{Action, Remote, Request, Slice};
+
+/// Every so many requests of a list one completes by itself.
+const SIGNAL_EVERY: u64 = 32;
+/// How many events may wait for the owner before a sender without room stops looking for some.
+const MAX_WAITING: usize = 256;
+
+/// What the owner of the fabric asks for.
+impl Endpoint {
+    /// Takes a list of requests, all or none.
+    pub(crate) fn post(
+        &mut self,
+        list: &[WorkRequest],
+        regions: &mut Regions,
+    ) -> Result<(), FabricError> {
+        self.check_open()?;
+        if list.len() > QUEUE_DEPTH {
+            return Err(FabricError::ListTooLong { len: list.len(), max: QUEUE_DEPTH });
+        }
+        if self.operations + list.len() > QUEUE_DEPTH {
+            return Err(FabricError::QueueFull { in_flight: self.operations, asked: list.len() });
+        }
+        for request in list {
+            self.check(request.operation.transfer(), regions)?;
+        }
+        for &WorkRequest { id, operation } in list {
+            regions.begin(operation.transfer().local);
+            self.queue.push_back(Work::Transfer { id, operation, done: 0 });
+        }
+        self.operations += list.len();
+        self.post_or_fail(regions);
+        Ok(())
+    }
+
+    /// Sends a message behind everything posted before it.
+    pub(crate) fn send(
+        &mut self,
+        message: &[u8],
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) -> Result<(), FabricError> {
+        self.check_open()?;
+        let len = message.len();
+        if len == 0 || len > MAX_MESSAGE {
+            return Err(FabricError::MessageSize { len, max: MAX_MESSAGE });
+        }
+        let is_large = len > SMALL;
+        // Perhaps the peer has told that there is room.
+        while !self.credits.has_room(is_large) && events.len() < MAX_WAITING {
+            match self.advance(regions, events) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(reason) => {
+                    let error = reason.error();
+                    self.failure = Some(reason);
+                    return Err(error);
+                }
+            }
+        }
+        if !self.credits.has_room(is_large) {
+            self.wanted_room = Some(is_large);
+            return Err(FabricError::RingFull);
+        }
+        self.wanted_room = None;
+        let Some(link) = &self.link else { return Err(FabricError::Closed) };
+        let staged = Staged { place: self.credits.send(is_large), len };
+        link.stage(staged, message);
+        self.queue.push_back(Work::Message(staged));
+        self.post_or_fail(regions);
+        Ok(())
+    }
+
+    fn check(&self, transfer: &Transfer, regions: &Regions) -> Result<(), FabricError> {
+        if transfer.len == 0 {
+            return Err(FabricError::Empty);
+        }
+        regions.check(transfer.local, transfer.local_offset, transfer.len)?;
+        match &self.link {
+            Some(link) => link.offer.at(transfer).map(|_| ()),
+            None => Err(FabricError::Closed),
+        }
+    }
+
+    /// Posts what the send queue takes. An error ends the endpoint with the next poll.
+    fn post_or_fail(&mut self, regions: &Regions) {
+        if let Err(error) = self.post_queued(regions) {
+            self.failure = Some(DisconnectReason::Failed(error));
+        }
+    }
+
+    /// Posts what the send queue takes of what is queued, with one doorbell.
+    pub(super) fn post_queued(&mut self, regions: &Regions) -> Result<(), FabricError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        if self.queue.is_empty() || self.posted.len() == link.sends() {
+            return Ok(());
+        }
+        let (sends, cut) = (link.sends(), link.cut);
+        let (pair, staging, offer) = link.posting();
+        let mut batch = pair.batch();
+        let before = self.posted.len();
+        while self.posted.len() < sends
+            && let Some(work) = self.queue.front_mut()
+        {
+            let id = self.first_posted + self.posted.len() as u64;
+            let (action, bytes, posted) = match work {
+                Work::Transfer { id: owners, operation, done } => {
+                    let part = cut.part(operation.transfer(), *done);
+                    let bytes = regions.slice(part.local, part.local_offset, part.len)?;
+                    let action = one_sided(operation, &part, offer.at(&part)?, &self.reads);
+                    if let Operation::Read(_) = operation {
+                        self.reads.push_back((id, part));
+                    }
+                    *done += part.len;
+                    let is_whole = *done == operation.transfer().len;
+                    let whole = Posted::Transfer { id: *owners, local: part.local };
+                    (action, Some(bytes), if is_whole { Some(whole) } else { None })
+                }
+                Work::Message(staged) => {
+                    let immediate = self.credits.tell();
+                    let action = if staged.is_large() {
+                        Action::WriteWithImmediate { to: offer.slot(*staged), immediate }
+                    } else {
+                        Action::SendWithImmediate(immediate)
+                    };
+                    (action, staged.slice(staging), Some(Posted::Other))
+                }
+                Work::Credit => {
+                    let action = Action::SendWithImmediate(self.credits.tell());
+                    (action, None::<Slice<'_>>, Some(Posted::Other))
+                }
+            };
+            let signaled = id % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+            batch.push(Request { id, action, local: bytes, signaled });
+            self.posted.push_back(posted.unwrap_or(Posted::Other));
+            if posted.is_some() {
+                self.queue.pop_front();
+            }
+        }
+        self.figures.requests += (self.posted.len() - before) as u64;
+        self.figures.doorbells += 1;
+        batch.post().map_err(|error| local("post to a send queue", error))
+    }
+}
+
+fn one_sided<'a>(
+    operation: &Operation,
+    part: &Transfer,
+    remote: Remote,
+    reads: impl IntoIterator<Item = &'a (u64, Transfer)>,
+) -> Action {
+    match operation {
+        Operation::Read(_) => Action::Read(remote),
+        Operation::Write(_) => {
+            let after_reads = reads.into_iter().any(|(_, read)| overlap(read, part));
+            Action::Write { to: remote, after_reads }
+        }
+    }
+}
+
+/// Whether a write could change what a read before it gets, or send what it has not brought yet.
+fn overlap(read: &Transfer, write: &Transfer) -> bool {
+    let meets = |a: u64, b: u64| a < b + u64::from(write.len) && b < a + u64::from(read.len);
+    read.remote == write.remote && meets(read.remote_offset, write.remote_offset)
+        || read.local == write.local && meets(read.local_offset, write.local_offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_fabric::{RegionId, RemoteRegion};
+
+    use super::*;
+
+    const WHOLE: Transfer = Transfer {
+        local: RegionId(1),
+        local_offset: 100,
+        remote: RemoteRegion(0),
+        remote_offset: 1000,
+        len: 50,
+    };
+
+    fn after_reads(read: Transfer, write: Transfer) -> bool {
+        let remote = Remote { address: 0, key: 0 };
+        let action = one_sided(&Operation::Write(write), &write, remote, &[(0, read)]);
+        matches!(action, Action::Write { after_reads: true, .. })
+    }
+
+    #[test]
+    fn a_write_waits_for_the_reads_that_it_touches_and_for_no_others() {
+        let elsewhere = Transfer { local: RegionId(2), remote_offset: 1050, ..WHOLE };
+        assert!(!after_reads(WHOLE, elsewhere), "it begins where the read ends");
+        assert!(after_reads(WHOLE, Transfer { remote_offset: 1049, ..elsewhere }));
+        assert!(after_reads(WHOLE, Transfer { remote_offset: 951, ..elsewhere }));
+        assert!(!after_reads(WHOLE, Transfer { remote_offset: 950, ..elsewhere }));
+        let same_bytes_sent_on = Transfer { remote_offset: 9000, local_offset: 120, ..WHOLE };
+        assert!(after_reads(WHOLE, same_bytes_sent_on));
+        assert!(!after_reads(WHOLE, Transfer { local_offset: 150, ..same_bytes_sent_on }));
+        assert!(!after_reads(WHOLE, Transfer { remote: RemoteRegion(1), ..elsewhere }));
+    }
+}

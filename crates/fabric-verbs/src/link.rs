@@ -1,0 +1,322 @@
+//! The two ends of a connection: queue pair, message buffers, and what the peer offers.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Transfer};
+use rackpool_model::{Incarnation, RackId};
+
+use crate::cut::Cut;
+use crate::error::{explain_memory, local, misbehaved};
+use crate::packet::{Packet, Pair, Window};
+use crate::port::{Port, mtu_bytes, text_of};
+use crate::socket;
+use crate::verbs::{
+    Action, Buffers, Channel, CompletionQueue, Depth, Domain, Limits, Path, QueuePair,
+    Registration, Remote, Request, Slice, Status,
+};
+
+/// Messages that may be on the way before the peer says that it has taken some.
+pub(crate) const MESSAGES: usize = 128;
+/// Of them, those too large for the buffer of a receive: each has a slot of the peer's.
+pub(crate) const SLOTS: usize = 16;
+/// Bytes of the buffer of a receive.
+pub(crate) const SMALL: usize = 2048;
+/// Receives that are posted: for the messages, for eight sends that only tell what was taken, and
+/// one more.
+pub(crate) const RECEIVES: usize = MESSAGES + 8 + 1;
+
+/// Send requests that a queue pair has at once, where the device can.
+const SENDS: u32 = 1024;
+const READS: u8 = 16;
+/// Set in the ids of receives.
+pub(crate) const IS_RECEIVE: u64 = 1 << 63;
+
+// Where in the staging memory what lies.
+const SMALL_AT: usize = RECEIVES * SMALL;
+const LARGE_AT: usize = SMALL_AT + MESSAGES * SMALL;
+const STAGING_BYTES: usize = LARGE_AT + SLOTS * MAX_MESSAGE;
+
+/// What all links of a fabric share.
+pub(crate) struct Shared {
+    pub(crate) rack: RackId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) key: Keyring,
+    pub(crate) exports: Vec<Arc<Registration>>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) port: Port,
+    pub(crate) limits: Limits,
+    /// Wakes the thread that polls the fabric.
+    pub(crate) wake: OwnedFd,
+}
+
+/// This side's end, before it has a peer. The queue pair comes first: it ends before its memory.
+pub(crate) struct Half {
+    pair: QueuePair,
+    queue: Arc<CompletionQueue>,
+    staging: Buffers,
+    slots: Buffers,
+    psn: u32,
+    sends: usize,
+}
+
+/// Both ends.
+pub(crate) struct Link {
+    half: Half,
+    pub(crate) peer: RackId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) offer: Offer,
+    /// How transfers become requests.
+    pub(crate) cut: Cut,
+    path: String,
+    probe_len: u32,
+    socket: Arc<OwnedFd>,
+}
+
+/// Memory of the peer that this side may access.
+pub(crate) struct Offer {
+    exports: Vec<Window>,
+    /// Where large messages go.
+    slots: Window,
+}
+
+/// A message that waits to be sent, or for its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Staged {
+    /// Number of its place among those of its size.
+    pub(crate) place: usize,
+    pub(crate) len: usize,
+}
+
+impl Staged {
+    pub(crate) const fn is_large(self) -> bool {
+        self.len > SMALL
+    }
+
+    const fn offset(self) -> usize {
+        if self.is_large() {
+            LARGE_AT + self.place * MAX_MESSAGE
+        } else {
+            SMALL_AT + self.place * SMALL
+        }
+    }
+}
+
+impl Half {
+    /// A queue pair that has its receives posted.
+    pub(crate) fn new(shared: &Shared) -> Result<Self, FabricError> {
+        let receives = u32::try_from(RECEIVES).unwrap_or(u32::MAX);
+        let sends = SENDS.min(shared.limits.queue).min(shared.limits.completions - receives);
+        let depth = Depth { send: sends, receive: receives };
+        let make = || -> io::Result<Self> {
+            let staging = Buffers::new(&shared.domain, STAGING_BYTES, false)?;
+            let slots = Buffers::new(&shared.domain, SLOTS * MAX_MESSAGE, true)?;
+            let queue = Arc::new(CompletionQueue::new(&shared.channel, sends + receives)?);
+            let pair = QueuePair::new(&shared.domain, &queue, depth)?;
+            pair.initialize(shared.port.number)?;
+            let sends = usize::try_from(sends).unwrap_or(usize::MAX);
+            let psn = random::<4>()?;
+            let psn = u32::from_le_bytes(psn) & 0xff_ffff;
+            let mut half = Self { pair, queue, staging, slots, psn, sends };
+            half.receive_again(0..RECEIVES)?;
+            Ok(half)
+        };
+        let bytes = (STAGING_BYTES + SLOTS * MAX_MESSAGE) as u64;
+        make().map_err(|error| local("make a queue pair", explain_memory(&error, bytes)))
+    }
+
+    /// What the peer has to know.
+    pub(crate) fn describe(&self, shared: &Shared) -> Pair {
+        let window = |address, len, key| Window { address, len, key };
+        let export = |region: &Arc<Registration>| {
+            window(region.address(), region.len(), region.remote_key())
+        };
+        let slots = (SLOTS * MAX_MESSAGE) as u64;
+        Pair {
+            number: self.pair.number(),
+            psn: self.psn,
+            lid: shared.port.state.lid,
+            mtu: shared.port.state.mtu,
+            reads_answered: shared.limits.reads_answered.clamp(1, READS),
+            gid: shared.port.gid.gid,
+            slots: window(self.slots.address(), slots, self.slots.remote_key()),
+            exports: shared.exports.iter().map(export).collect(),
+        }
+    }
+
+    /// Connects the pair to the peer's.
+    pub(crate) fn join(
+        self,
+        shared: &Shared,
+        (peer, incarnation): (RackId, Incarnation),
+        theirs: Pair,
+        socket: Arc<OwnedFd>,
+    ) -> Result<Link, FabricError> {
+        let slots = (SLOTS * MAX_MESSAGE) as u64;
+        if theirs.slots.len != slots {
+            return Err(misbehaved(format!("it has slots of {} B", theirs.slots.len)));
+        }
+        let port = &shared.port;
+        let mtu = port.state.mtu.min(theirs.mtu);
+        let path = Path {
+            port: port.number,
+            gid_index: port.gid.index,
+            mtu,
+            own_psn: self.psn,
+            reads_answered: shared.limits.reads_answered.clamp(1, READS),
+            reads_asked: shared.limits.reads_asked.min(theirs.reads_answered).clamp(1, READS),
+            peer_pair: theirs.number,
+            peer_psn: theirs.psn,
+            peer_gid: theirs.gid,
+            peer_lid: theirs.lid,
+        };
+        let text = format!(
+            "RDMA from {port} to GID {} (its MTU is {} B), in packets of {} B",
+            text_of(&theirs.gid),
+            mtu_bytes(theirs.mtu),
+            mtu_bytes(mtu)
+        );
+        self.pair
+            .connect(&path)
+            .map_err(|error| local("connect a queue pair", format!("{error}; {text}")))?;
+        Ok(Link {
+            half: self,
+            peer,
+            incarnation,
+            offer: Offer { exports: theirs.exports, slots: theirs.slots },
+            cut: Cut { max: port.state.max_message.max(1), at_words: port.is_software },
+            path: text,
+            probe_len: mtu_bytes(mtu),
+            socket,
+        })
+    }
+
+    fn receive_again(&mut self, buffers: impl Iterator<Item = usize>) -> io::Result<()> {
+        let Self { pair, staging, .. } = self;
+        let len = u32::try_from(SMALL).unwrap_or(0);
+        pair.receive(buffers.filter_map(|buffer| {
+            let slice = staging.slice((buffer * SMALL) as u64, len)?;
+            Some((IS_RECEIVE | buffer as u64, slice))
+        }))
+    }
+}
+
+impl Link {
+    pub(crate) const fn pair(&self) -> &QueuePair {
+        &self.half.pair
+    }
+
+    pub(crate) fn queue(&self) -> &CompletionQueue {
+        &self.half.queue
+    }
+
+    /// The queue pair, where the bytes of staged messages are, and where they go.
+    pub(crate) const fn posting(&mut self) -> (&mut QueuePair, &Buffers, &Offer) {
+        (&mut self.half.pair, &self.half.staging, &self.offer)
+    }
+
+    /// Send requests that can be posted at once.
+    pub(crate) const fn sends(&self) -> usize {
+        self.half.sends
+    }
+
+    /// Puts the bytes of a message where the device finds them.
+    pub(crate) fn stage(&self, staged: Staged, message: &[u8]) {
+        self.half.staging.put(staged.offset(), message);
+    }
+
+    /// What came into the buffer of a receive.
+    pub(crate) fn small(&self, buffer: usize, len: usize) -> Vec<u8> {
+        self.half.staging.take(buffer * SMALL, len.min(SMALL))
+    }
+
+    /// What was written into a slot.
+    pub(crate) fn large(&self, slot: usize, len: usize) -> Vec<u8> {
+        self.half.slots.take(slot * MAX_MESSAGE, len.min(MAX_MESSAGE))
+    }
+
+    /// Posts receives whose buffers were emptied.
+    pub(crate) fn receive_again(&mut self, buffers: &[usize]) -> io::Result<()> {
+        self.half.receive_again(buffers.iter().copied())
+    }
+
+    /// Writes a whole packet to the peer and reads it back.
+    pub(crate) fn probe(&mut self) -> Result<(), FabricError> {
+        let there = self.offer.slot(Staged { place: 0, len: MAX_MESSAGE });
+        let len = self.probe_len;
+        let Half { pair, staging, .. } = &mut self.half;
+        let local_bytes = staging.slice(LARGE_AT as u64, len);
+        let mut batch = pair.batch();
+        for action in [Action::Write { to: there, after_reads: false }, Action::Read(there)] {
+            batch.push(Request { id: 0, action, local: local_bytes, signaled: false });
+        }
+        batch.post().map_err(|error| local("post to a send queue", error))
+    }
+
+    /// Whether the probe has come back; the error says what it went along.
+    pub(crate) fn is_probed(&self) -> Result<bool, String> {
+        let mut ended = Vec::new();
+        match self.half.queue.poll(&mut ended) {
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        match ended.first().map(|completion| completion.status) {
+            None => Ok(false),
+            Some(Status::Done) => Ok(true),
+            Some(Status::NoAnswer) => Err(self.no_answer()),
+            Some(status) => Err(format!("{status:?} over {}", self.path)),
+        }
+    }
+
+    /// Why the probe may not have come back.
+    pub(crate) fn no_answer(&self) -> String {
+        format!(
+            "no answer over {}. Look at the addresses (another GID: --gid-index), at the MTU of all \
+             interfaces and switches on the way, and at firewalls (UDP port 4791)",
+            self.path
+        )
+    }
+
+    /// Tells the peer that this side ends the connection.
+    pub(crate) fn say_goodbye(&self) {
+        // A peer that is gone needs none.
+        let _ = socket::send(&self.socket, &Packet::Goodbye);
+    }
+}
+
+impl Offer {
+    /// The slot that a large message goes to.
+    pub(crate) const fn slot(&self, staged: Staged) -> Remote {
+        let address = self.slots.address + (staged.place * MAX_MESSAGE) as u64;
+        Remote { address, key: self.slots.key }
+    }
+
+    /// Where the peer's bytes of a transfer begin.
+    pub(crate) fn at(&self, transfer: &Transfer) -> Result<Remote, FabricError> {
+        let Some(window) = self.exports.get(usize::from(transfer.remote.0)) else {
+            return Err(FabricError::UnknownRemoteRegion { region: transfer.remote.0 });
+        };
+        let (offset, len) = (transfer.remote_offset, u64::from(transfer.len));
+        if offset.checked_add(len).is_none_or(|end| end > window.len) {
+            let region_len = window.len;
+            return Err(FabricError::OutOfRange { side: "remote", offset, len, region_len });
+        }
+        Ok(Remote { address: window.address + offset, key: window.key })
+    }
+}
+
+impl Staged {
+    /// Its bytes, to be posted.
+    pub(crate) fn slice(self, staging: &Buffers) -> Option<Slice<'_>> {
+        staging.slice(self.offset() as u64, u32::try_from(self.len).ok()?)
+    }
+}
+
+/// Random bytes of the system.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if count == N { Ok(bytes) } else { Err(io::ErrorKind::WouldBlock.into()) }
+}

@@ -1,0 +1,277 @@
+//! Which device, port and GID serve a fabric.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::error::StartError;
+use crate::verbs::{GidEntry, PortState};
+
+/// What the GID of an IPv4 address begins with.
+const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// A port of a device and its GIDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Position of the device.
+    pub(crate) device: usize,
+    pub(crate) device_name: String,
+    pub(crate) number: u8,
+    pub(crate) state: PortState,
+    pub(crate) gids: Vec<GidEntry>,
+}
+
+/// What the user insists on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Forced<'a> {
+    pub(crate) device: Option<&'a str>,
+    pub(crate) gid_index: Option<u8>,
+}
+
+/// The port that serves a fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Port {
+    pub(crate) device: usize,
+    pub(crate) device_name: String,
+    pub(crate) number: u8,
+    pub(crate) state: PortState,
+    pub(crate) gid: GidEntry,
+    /// Whether the kernel does the work of the device.
+    pub(crate) is_software: bool,
+}
+
+/// Chooses the port with the RoCE v2 GID of the address; without one, the only InfiniBand port.
+/// For a loopback address, at which all racks are on this host, the first port will do.
+pub(crate) fn choose(
+    candidates: &[Candidate],
+    address: IpAddr,
+    forced: Forced<'_>,
+) -> Result<Port, StartError> {
+    let wanted = |port: &&Candidate| forced.device.is_none_or(|name| name == port.device_name);
+    let ports: Vec<_> = candidates.iter().filter(wanted).collect();
+    let active: Vec<_> = ports.iter().copied().filter(|port| port.state.active).collect();
+    let of_address = gid_of(address);
+    let exact = |gid: &&GidEntry| gid.roce_v2 && gid.gid == of_address;
+    let infiniband: Vec<_> = active.iter().filter(|port| port.state.infiniband).collect();
+    let fits = |port: &&&Candidate| port.gids.iter().any(|gid| exact(&gid));
+    let chosen = match forced.gid_index {
+        // The address can still tell which of several ports is meant.
+        Some(index) => {
+            let has = |port: &&&Candidate| port.gids.iter().any(|gid| gid.index == index);
+            let having: Vec<_> = active.iter().filter(has).collect();
+            let port = match having[..] {
+                [only] => Some(only),
+                _ => having.iter().copied().find(fits),
+            };
+            port.and_then(|port| Some((port, port.gids.iter().find(|gid| gid.index == index)?)))
+        }
+        None if address.to_canonical().is_loopback() => active.iter().find_map(|port| {
+            // A link-local GID serves too, but not all devices reach themselves by it.
+            let is_ipv4 = |gid: &&GidEntry| gid.roce_v2 && gid.gid[..12] == IPV4_MAPPED;
+            let ethernet = port.gids.iter().find(is_ipv4);
+            let any = || port.gids.iter().find(|gid| gid.roce_v2 || port.state.infiniband);
+            Some((port, ethernet.or_else(any)?))
+        }),
+        None => match active.iter().find(fits) {
+            Some(port) => port.gids.iter().find(exact).map(|gid| (port, gid)),
+            None => match infiniband[..] {
+                [only] => only.gids.first().map(|gid| (only, gid)),
+                _ => None,
+            },
+        },
+    };
+    match chosen {
+        Some((port, gid)) => Ok(Port {
+            device: port.device,
+            device_name: port.device_name.clone(),
+            number: port.number,
+            state: port.state,
+            gid: *gid,
+            is_software: false,
+        }),
+        None => Err(StartError::NoPort(explain(candidates, address, forced))),
+    }
+}
+
+fn explain(candidates: &[Candidate], address: IpAddr, forced: Forced<'_>) -> String {
+    let known = |name| candidates.iter().any(|port| port.device_name == name);
+    let mut text = match forced {
+        Forced { device: Some(name), .. } if !known(name) => {
+            format!("there is no RDMA device {name}")
+        }
+        Forced { device: Some(name), gid_index: Some(index) } => {
+            format!("no active port of RDMA device {name} has a GID {index} for {address}")
+        }
+        Forced { device: Some(name), gid_index: None } => {
+            format!("no active port of RDMA device {name} has a RoCE v2 GID of {address}")
+        }
+        Forced { device: None, gid_index: Some(index) } => {
+            format!("no single active RDMA port has a GID {index}, or the one of {address}")
+        }
+        Forced { device: None, gid_index: None } => {
+            format!("no active RDMA port has a RoCE v2 GID of {address}")
+        }
+    };
+    text.push_str(". There are:");
+    for port in candidates {
+        text.push_str(&format!("\n  {port}"));
+    }
+    text.push_str(
+        "\nListen on an address of one of them, give its network interface this address, or name \
+         the port with --rdma-device and --gid-index",
+    );
+    text
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.state.active { "active" } else { "down" };
+        write!(f, "{} port {} ({state}):", self.device_name, self.number)?;
+        for gid in &self.gids {
+            let kind = match (self.state.infiniband, gid.roce_v2) {
+                (true, _) => "InfiniBand",
+                (_, true) => "RoCE v2",
+                (_, false) => "RoCE v1",
+            };
+            write!(f, " GID {} = {} ({kind})", gid.index, text_of(&gid.gid))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gid = text_of(&self.gid.gid);
+        let mtu = mtu_bytes(self.state.mtu);
+        let (device, port, index) = (&self.device_name, self.number, self.gid.index);
+        write!(f, "{device} port {port}, GID {index} = {gid}, MTU {mtu} B")
+    }
+}
+
+/// The GID of an IP address, as RoCE v2 has it.
+fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// A GID for people: the IP address that it is.
+pub(crate) fn text_of(gid: &[u8; 16]) -> String {
+    Ipv6Addr::from(*gid).to_canonical().to_string()
+}
+
+/// Bytes of an MTU as the ABI numbers them; 0 when there is no such number.
+pub(crate) const fn mtu_bytes(mtu: u8) -> u32 {
+    match mtu {
+        1..=5 => 128 << mtu,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(port: u8, index: u8, address: &str, roce_v2: bool) -> GidEntry {
+        GidEntry { port, index, gid: gid_of(address.parse().unwrap()), roce_v2 }
+    }
+
+    fn port(device: usize, name: &str, infiniband: bool, gids: Vec<GidEntry>) -> Candidate {
+        let state = PortState { active: true, infiniband, mtu: 5, lid: 0, max_message: 1 << 30 };
+        Candidate { device, device_name: name.into(), number: 1, state, gids }
+    }
+
+    /// Two Ethernet ports as they are found: link-local, then an IP address, each in both versions.
+    fn ethernet() -> Vec<Candidate> {
+        let gids = |address: &str| {
+            ["fe80::1", address]
+                .iter()
+                .flat_map(|text| [(text, false), (text, true)])
+                .zip(0..)
+                .map(|((text, v2), index)| gid(1, index, text, v2))
+                .collect()
+        };
+        vec![port(0, "mlx5_0", false, gids("10.0.0.1")), port(1, "mlx5_1", false, gids("10.0.1.1"))]
+    }
+
+    fn chosen(candidates: &[Candidate], address: &str, forced: Forced<'_>) -> Option<(usize, u8)> {
+        let port = choose(candidates, address.parse().unwrap(), forced).ok()?;
+        Some((port.device, port.gid.index))
+    }
+
+    #[test]
+    fn the_gid_is_the_roce_v2_one_of_the_address() {
+        let none = Forced::default();
+        assert_eq!(chosen(&ethernet(), "10.0.0.1", none), Some((0, 3)));
+        assert_eq!(chosen(&ethernet(), "10.0.1.1", none), Some((1, 3)));
+        assert_eq!(chosen(&ethernet(), "::ffff:10.0.1.1", none), Some((1, 3)));
+        assert_eq!(chosen(&ethernet(), "10.0.2.1", none), None);
+    }
+
+    #[test]
+    fn device_and_gid_can_be_forced() {
+        let second = Forced { device: Some("mlx5_1"), gid_index: None };
+        assert_eq!(chosen(&ethernet(), "10.0.1.1", second), Some((1, 3)));
+        assert_eq!(chosen(&ethernet(), "10.0.0.1", second), None, "not another's address");
+        let both = Forced { device: Some("mlx5_1"), gid_index: Some(1) };
+        assert_eq!(chosen(&ethernet(), "10.9.9.9", both), Some((1, 1)));
+        let index = Forced { device: None, gid_index: Some(2) };
+        assert_eq!(chosen(&ethernet(), "10.0.1.1", index), Some((1, 2)), "the address decides");
+        assert_eq!(chosen(&ethernet(), "10.9.9.9", index), None, "two ports have it");
+        let unknown = Forced { device: Some("mlx5_9"), gid_index: None };
+        assert_eq!(chosen(&ethernet(), "10.0.0.1", unknown), None);
+    }
+
+    #[test]
+    fn on_a_loopback_address_the_first_port_will_do() {
+        for address in ["127.0.0.1", "::1"] {
+            assert_eq!(chosen(&ethernet(), address, Forced::default()), Some((0, 3)));
+            let second = Forced { device: Some("mlx5_1"), gid_index: None };
+            assert_eq!(chosen(&ethernet(), address, second), Some((1, 3)));
+            let infiniband = [port(0, "ib", true, vec![gid(1, 0, "fe80::2", false)])];
+            assert_eq!(chosen(&infiniband, address, Forced::default()), Some((0, 0)));
+            let only_v1 = [port(0, "old", false, vec![gid(1, 0, "10.0.0.1", false)])];
+            assert_eq!(chosen(&only_v1, address, Forced::default()), None);
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_down_is_not_taken() {
+        let mut ports = ethernet();
+        ports[0].state.active = false;
+        assert_eq!(chosen(&ports, "10.0.0.1", Forced::default()), None);
+    }
+
+    #[test]
+    fn the_only_infiniband_port_needs_no_address() {
+        let infiniband = |device| port(device, "ib", true, vec![gid(1, 0, "fe80::2", false)]);
+        let mut ports = ethernet();
+        ports.push(infiniband(2));
+        assert_eq!(chosen(&ports, "192.168.0.1", Forced::default()), Some((2, 0)));
+        ports.push(infiniband(3));
+        assert_eq!(chosen(&ports, "192.168.0.1", Forced::default()), None);
+    }
+
+    #[test]
+    fn the_error_lists_what_there_is_and_what_to_do() {
+        let error = choose(&ethernet(), "10.0.2.1".parse().unwrap(), Forced::default());
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("no active RDMA port has a RoCE v2 GID of 10.0.2.1"), "{text}");
+        assert!(text.contains("mlx5_1 port 1 (active):"), "{text}");
+        assert!(text.contains("GID 3 = 10.0.1.1 (RoCE v2)"), "{text}");
+        assert!(text.contains("--rdma-device and --gid-index"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_device_is_named() {
+        let forced = Forced { device: Some("mlx5_9"), gid_index: None };
+        let error = choose(&ethernet(), "10.0.0.1".parse().unwrap(), forced);
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("there is no RDMA device mlx5_9. There are:\n  mlx5_0"), "{text}");
+    }
+
+    #[test]
+    fn mtus_have_their_bytes() {
+        assert_eq!([0, 1, 3, 5, 6].map(mtu_bytes), [0, 256, 1024, 4096, 0]);
+    }
+}

@@ -1,0 +1,209 @@
+mod fabric;
+mod news;
+mod start;
+
+pub use start::check_port;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use rackpool_fabric::{DeviceFigures, EndpointId, Event, FabricError};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use crate::connector::{Command, Connector, Outcome};
+use crate::endpoint::Endpoint;
+use crate::error::{explain_memory, local};
+use crate::link::{Link, Shared};
+use crate::port::Forced;
+use crate::regions::{Regions, register};
+use crate::verbs::{Channel, Domain, Registration};
+use crate::{StartError, VerbsOptions, socket};
+
+/// Polls between two looks at what the connector says: connections come and go rarely, completions
+/// do not.
+const NEWS_EVERY: u32 = 16;
+const SCHEME: &str = "verbs:";
+
+/// A fabric between racks with RDMA (see the [crate](crate)).
+///
+/// Dropping it ends its endpoints as a killed process would: the peers see `PeerGone`.
+pub struct VerbsFabric {
+    address: SocketAddr,
+    description: String,
+    shared: Arc<Shared>,
+    regions: Regions,
+    next_endpoint: u64,
+    connecting: BTreeMap<EndpointId, Wanted>,
+    endpoints: BTreeMap<EndpointId, Open>,
+    /// What was asked of the device for endpoints that are gone.
+    past: DeviceFigures,
+    /// Events that happened outside of `poll`.
+    stash: Vec<Event>,
+    polls: u32,
+    /// An outcome that `arm` found.
+    found: Option<Outcome>,
+    outcomes: Receiver<Outcome>,
+    commands: Sender<Command>,
+    /// Wakes the connector.
+    control: Arc<OwnedFd>,
+    /// Readable when the channel or the connector has something.
+    wake: OwnedFd,
+    connector: Option<JoinHandle<()>>,
+}
+
+struct Open {
+    endpoint: Endpoint,
+    watch: u64,
+}
+
+/// Whether the owner still wants a connection that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Yes,
+    GivenUp,
+}
+
+impl VerbsFabric {
+    /// Loads libibverbs, chooses the port, registers the exports and starts to listen. Nothing is
+    /// accepted before the first `poll` reports it.
+    pub fn new(options: VerbsOptions) -> Result<Self, StartError> {
+        start::check(&options)?;
+        let forced = Forced { device: options.device.as_deref(), gid_index: options.gid_index };
+        let (context, port, limits) = start::open_port(options.listen.ip(), forced)?;
+        let device = |step, cause: String| StartError::Device {
+            step,
+            device: port.device_name.clone(),
+            cause,
+        };
+        let failed = |step| move |error: std::io::Error| device(step, explain_memory(&error, 0));
+        let domain = Domain::new(&context).map_err(failed("make a protection domain"))?;
+        let channel = Channel::new(&context).map_err(failed("make a completion channel"))?;
+        let (domain, completions) = (Arc::new(domain), Arc::new(channel));
+        let exports = options.exports.into_iter().map(|region| {
+            register(&domain, region, limits.registration, true)
+                .map(Arc::new)
+                .map_err(|cause| device("register the rack's memory", cause))
+        });
+        let exports: Vec<Arc<Registration>> = exports.collect::<Result<_, _>>()?;
+        let system =
+            |step| move |source| StartError::System { step, address: options.listen, source };
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake_up = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
+        let control = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
+        let control = Arc::new(control);
+        let both = || -> rustix::io::Result<OwnedFd> {
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&both, &wake_up, data, epoll::EventFlags::IN)?;
+            epoll::add(&both, &*completions, data, epoll::EventFlags::IN)?;
+            Ok(both)
+        };
+        let wake = both().map_err(|errno| system("create an epoll")(errno.into()))?;
+        let (listener, address) = socket::listen(&options.listen).map_err(system("listen"))?;
+        let shared = Arc::new(Shared {
+            rack: options.rack,
+            incarnation: options.incarnation,
+            key: options.key,
+            exports,
+            domain: Arc::clone(&domain),
+            channel: completions,
+            limits,
+            wake: wake_up,
+            port,
+        });
+        let (commands, commands_out) = mpsc::channel();
+        let (outcomes_in, outcomes) = mpsc::channel();
+        let (share, wakes) = (Arc::clone(&shared), Arc::clone(&control));
+        let connector = Connector::new(share, listener, wakes, commands_out, outcomes_in);
+        let connector = std::thread::Builder::new()
+            .name("fabric-connector".into())
+            .spawn(|| connector.run())
+            .map_err(system("start a thread"))?;
+        Ok(Self {
+            address,
+            description: format!("verbs: RDMA through {}", shared.port),
+            regions: Regions::new(domain, limits.registration, shared.exports.clone()),
+            shared,
+            next_endpoint: 0,
+            connecting: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            past: DeviceFigures::default(),
+            stash: Vec::new(),
+            polls: 0,
+            found: None,
+            outcomes,
+            commands,
+            control,
+            wake,
+            connector: Some(connector),
+        })
+    }
+
+    fn command(&self, command: Command) -> Result<(), FabricError> {
+        let sent = self.commands.send(command);
+        signal(&self.control);
+        sent.map_err(|_| local("reach the connector", "its thread has ended"))
+    }
+
+    fn new_endpoint(&mut self) -> EndpointId {
+        let id = EndpointId(self.next_endpoint);
+        self.next_endpoint += 1;
+        id
+    }
+
+    /// The error for an endpoint that is not there.
+    fn missing(&self, endpoint: EndpointId) -> FabricError {
+        match self.connecting.get(&endpoint) {
+            Some(Wanted::Yes) => FabricError::NotConnected,
+            Some(Wanted::GivenUp) => FabricError::Closed,
+            None if endpoint.0 < self.next_endpoint => FabricError::Closed,
+            None => FabricError::UnknownEndpoint,
+        }
+    }
+
+    /// Gives a link whose queue pair has failed to the connector, which destroys it.
+    fn bury(&self, endpoint: EndpointId, watch: u64, link: Link) {
+        // A connector that has ended drops the link at once, which destroys it as well.
+        let _ = self.command(Command::Bury { endpoint, watch, link: Box::new(link) });
+    }
+}
+
+impl Drop for VerbsFabric {
+    fn drop(&mut self) {
+        self.endpoints.clear();
+        // Fails only when the connector has ended already.
+        let _ = self.command(Command::Stop);
+        if let Some(connector) = self.connector.take() {
+            // A panic of the connector has been printed; there is nothing left to save here.
+            let _ = connector.join();
+        }
+    }
+}
+
+impl fmt::Debug for VerbsFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsFabric").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Makes an eventfd readable.
+pub(crate) fn signal(fd: impl AsFd) {
+    // The only possible error, a full counter, means that it is readable.
+    let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
+}
+
+/// Empties an eventfd.
+pub(crate) fn drain(fd: impl AsFd) {
+    // It is empty already when there is nothing to read.
+    let _ = rustix::io::read(fd, &mut [0; 8]);
+}
+
+/// Whether only this host can be at the address.
+fn is_this_host(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

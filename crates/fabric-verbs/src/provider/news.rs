@@ -1,0 +1,104 @@
+use std::sync::mpsc::TryRecvError;
+
+use rackpool_fabric::{DisconnectReason, EndpointId, Event};
+
+use super::{Open, VerbsFabric, Wanted};
+use crate::connector::Outcome;
+use crate::endpoint::Endpoint;
+use crate::error::{local, misbehaved};
+use crate::link::Link;
+
+/// What the connector has found out.
+impl VerbsFabric {
+    pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
+        if let Some(outcome) = self.found.take() {
+            return Some(outcome);
+        }
+        match self.outcomes.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                // The connector has ended, which only a bug of its own can bring about.
+                let endpoint = *self.connecting.keys().next()?;
+                let error = local("reach the connector", "its thread has ended");
+                Some(Outcome::Failed { endpoint, error })
+            }
+        }
+    }
+
+    pub(super) fn learn(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
+        match outcome {
+            Outcome::Ready { endpoint, watch, link } => self.open(endpoint, watch, *link, events),
+            Outcome::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
+                Some(Wanted::Yes) => events.push(Event::ConnectFailed { endpoint, error }),
+                Some(Wanted::GivenUp) => given_up(endpoint, events),
+                None => {}
+            },
+            Outcome::Abandoned { endpoint } => {
+                if self.connecting.remove(&endpoint).is_some() {
+                    given_up(endpoint, events);
+                }
+            }
+            Outcome::Gone { watch, said_goodbye } => {
+                let reason =
+                    if said_goodbye { DisconnectReason::Peer } else { DisconnectReason::PeerGone };
+                self.end(watch, reason, events);
+            }
+            Outcome::Broken { watch } => {
+                let error = misbehaved("it wrote to the socket of the connection");
+                self.end(watch, DisconnectReason::Failed(error), events);
+            }
+            Outcome::Buried { endpoint, said_goodbye } => {
+                if let Some(open) = self.endpoints.remove(&endpoint) {
+                    self.past += open.endpoint.figures();
+                    open.endpoint.destroyed(said_goodbye, &mut self.regions, events);
+                } else if self.connecting.remove(&endpoint).is_some() {
+                    given_up(endpoint, events);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, watch: u64, reason: DisconnectReason, events: &mut Vec<Event>) {
+        let mut opens = self.endpoints.iter_mut();
+        let Some((&endpoint, open)) = opens.find(|(_, open)| open.watch == watch) else { return };
+        if let Some(link) = open.endpoint.end(reason, &mut self.regions, events) {
+            self.bury(endpoint, watch, link);
+        }
+    }
+
+    fn open(
+        &mut self,
+        connecting: Option<EndpointId>,
+        watch: u64,
+        link: Link,
+        events: &mut Vec<Event>,
+    ) {
+        let (peer, incarnation) = (link.peer, link.incarnation);
+        let endpoint = match connecting {
+            Some(endpoint) => match self.connecting.get(&endpoint) {
+                Some(Wanted::Yes) => {
+                    self.connecting.remove(&endpoint);
+                    events.push(Event::Connected { endpoint, peer, incarnation });
+                    endpoint
+                }
+                // Its end is reported when the queue pair is destroyed.
+                Some(Wanted::GivenUp) | None => {
+                    link.say_goodbye();
+                    self.bury(endpoint, watch, link);
+                    return;
+                }
+            },
+            None => {
+                let endpoint = self.new_endpoint();
+                events.push(Event::Accepted { endpoint, peer, incarnation });
+                endpoint
+            }
+        };
+        self.endpoints.insert(endpoint, Open { endpoint: Endpoint::new(endpoint, link), watch });
+    }
+}
+
+fn given_up(endpoint: EndpointId, events: &mut Vec<Event>) {
+    events.push(Event::Disconnected { endpoint, reason: DisconnectReason::Local });
+}

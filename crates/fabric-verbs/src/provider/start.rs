@@ -1,0 +1,215 @@
+//! What a fabric needs before it is one.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rackpool_model::KernelCopy;
+
+use super::is_this_host;
+use crate::link::RECEIVES;
+use crate::packet::MAX_EXPORTS;
+use crate::port::{Candidate, Forced, Port, choose};
+use crate::verbs::{Context, Devices, Limits, open_devices};
+use crate::{StartError, VerbsOptions};
+
+/// Refuses what makes no sense or is not safe.
+pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
+    if options.exports.is_empty() || options.exports.len() > MAX_EXPORTS {
+        return Err(StartError::Option {
+            option: "exports",
+            value: format!("{} regions", options.exports.len()),
+            expected: "1 to 16 regions",
+        });
+    }
+    if options.listen.ip().is_unspecified() {
+        return Err(StartError::Option {
+            option: "listen",
+            value: options.listen.to_string(),
+            expected: "an address that peers can connect to",
+        });
+    }
+    if !options.key.is_used() && !is_this_host(&options.listen) {
+        return Err(StartError::KeyNeeded(options.listen));
+    }
+    Ok(())
+}
+
+/// Whether a fabric that listens on the address would find a port here, and one that keeps words
+/// whole, before anything is made for it.
+///
+/// # Errors
+/// Those of [`VerbsFabric::new`](crate::VerbsFabric::new) that are about the library, the devices and
+/// the ports.
+pub fn check_port(
+    address: IpAddr,
+    device: Option<&str>,
+    gid_index: Option<u8>,
+) -> Result<(), StartError> {
+    open_port(address, Forced { device, gid_index }).map(drop)
+}
+
+/// Opens the device of the port that fits the address and the options.
+pub(super) fn open_port(
+    address: IpAddr,
+    forced: Forced<'_>,
+) -> Result<(Arc<Context>, Port, Limits), StartError> {
+    let Devices { opened: mut devices, closed } = open_devices()?;
+    if devices.is_empty() {
+        return Err(StartError::NoDevice(why_no_device(&closed)));
+    }
+    let mut candidates = Vec::new();
+    for (position, device) in devices.iter().enumerate() {
+        let look = || -> std::io::Result<Vec<Candidate>> {
+            let gids = device.gids()?;
+            let port = |number| {
+                Ok(Candidate {
+                    device: position,
+                    device_name: device.name().to_owned(),
+                    number,
+                    state: device.port(number)?,
+                    gids: gids.iter().copied().filter(|gid| gid.port == number).collect(),
+                })
+            };
+            (1..=device.limits()?.ports).map(port).collect()
+        };
+        candidates.extend(look().map_err(|error| StartError::Device {
+            step: "look at the ports",
+            device: device.name().to_owned(),
+            cause: error.to_string(),
+        })?);
+    }
+    let mut port = choose(&candidates, address, forced)?;
+    port.is_software = is_software(&Path::new("/sys/class/infiniband").join(&port.device_name));
+    if port.is_software {
+        check_copies(&port.device_name)?;
+    }
+    let device = devices.swap_remove(port.device);
+    let limits = device.limits().map_err(|error| StartError::Device {
+        step: "ask for the limits",
+        device: port.device_name.clone(),
+        cause: error.to_string(),
+    })?;
+    let needed = u32::try_from(2 * RECEIVES).unwrap_or(u32::MAX);
+    if limits.queue < needed || limits.completions < needed {
+        return Err(StartError::Device {
+            step: "have queues that are long enough",
+            device: port.device_name,
+            cause: format!(
+                "{} work requests, {} completions, and {needed} are needed",
+                limits.queue, limits.completions
+            ),
+        });
+    }
+    Ok((Arc::new(device), port, limits))
+}
+
+/// Refuses a device whose payloads the kernel moves byte by byte.
+fn check_copies(device: &str) -> Result<(), StartError> {
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let copy = KernelCopy::of(&text("/proc/sys/kernel/osrelease"), &text("/proc/cpuinfo"));
+    if copy.keeps_words_whole() {
+        return Ok(());
+    }
+    Err(StartError::TornWords { device: device.into(), copy })
+}
+
+/// Whether the kernel does the work of the device whose folder in sysfs this is: soft-RoCE names the
+/// network interface that it is made of, and no other software has a device below it.
+fn is_software(folder: &Path) -> bool {
+    folder.exists() && (folder.join("parent").exists() || !folder.join("device").exists())
+}
+
+/// What to do about it, as far as can be seen.
+fn why_no_device(closed: &[(String, std::io::Error)]) -> String {
+    if let Some((name, error)) = closed.first() {
+        return format!(
+            "{name} can't be opened: {error}. May this user open /dev/infiniband/uverbs*?"
+        );
+    }
+    let some_in =
+        |folder: &str| std::fs::read_dir(folder).is_ok_and(|mut found| found.next().is_some());
+    explain_no_device(some_in("/sys/class/infiniband"), some_in("/sys/class/infiniband_verbs"))
+}
+
+fn explain_no_device(in_kernel: bool, has_verbs: bool) -> String {
+    match (in_kernel, has_verbs) {
+        (false, _) => {
+            "the kernel has none. With a card, load its module (mlx5_ib, irdma, bnxt_re, ...); \
+             without, use soft-RoCE: modprobe rdma_rxe, then rdma link add rxe0 type rxe netdev ETH"
+        }
+        (true, false) => "the kernel has one, but no verbs: modprobe ib_uverbs",
+        (true, true) => {
+            "the kernel has one, but libibverbs has no driver for it: apt-get install \
+             ibverbs-providers (Debian, Ubuntu), dnf install libibverbs (Fedora, RHEL)"
+        }
+    }
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_fabric::Keyring;
+    use rackpool_fabric::conformance::memory::FileMemory;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_device_is_explained_by_what_is_there() {
+        for (in_kernel, has_verbs, expected) in [
+            (false, false, "modprobe rdma_rxe"),
+            (true, false, "modprobe ib_uverbs"),
+            (true, true, "ibverbs-providers"),
+        ] {
+            let text = explain_no_device(in_kernel, has_verbs);
+            assert!(text.contains(expected) && !text.contains("  "), "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_made_of_software_are_told_from_cards() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let device = |name: &str, files: &[&str]| {
+            let folder = sysfs.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            for file in files {
+                std::fs::write(folder.join(file), "").unwrap();
+            }
+            is_software(&folder)
+        };
+        assert!(device("rxe0", &["parent"]) && device("rxe1", &["parent", "device"]));
+        assert!(device("siw0", &["node_desc"]));
+        assert!(!device("mlx5_0", &["device", "node_desc"]));
+        assert!(!is_software(&sysfs.path().join("gone")));
+    }
+
+    #[test]
+    fn the_refusal_of_a_device_says_what_to_do() {
+        let error =
+            StartError::TornWords { device: "rxe0".into(), copy: KernelCopy::Bytes("erms") };
+        let text = error.to_string();
+        for part in ["rxe0 is soft-RoCE", "with erms", "clearcpuid=erms,fsrm", "--fabric tcp"] {
+            assert!(text.contains(part), "'{part}' is not in: {text}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_connected_to_or_need_a_key_are_refused() {
+        let options = |listen: &str| VerbsOptions {
+            rack: rackpool_model::RackId(1),
+            incarnation: rackpool_model::Incarnation(1),
+            listen: listen.parse().unwrap(),
+            exports: vec![Arc::new(FileMemory::anonymous(4096))],
+            device: None,
+            gid_index: None,
+            key: Keyring::unused(),
+        };
+        assert!(matches!(check(&options("0.0.0.0:1")), Err(StartError::Option { .. })));
+        assert!(matches!(check(&options("10.0.0.1:1")), Err(StartError::KeyNeeded(_))));
+        assert!(check(&options("127.0.0.1:1")).is_ok());
+        let with_key = VerbsOptions { key: Keyring::awaited(), ..options("10.0.0.1:1") };
+        assert!(check(&with_key).is_ok());
+        let nothing = VerbsOptions { exports: Vec::new(), ..options("127.0.0.1:1") };
+        assert!(matches!(check(&nothing), Err(StartError::Option { .. })));
+    }
+}

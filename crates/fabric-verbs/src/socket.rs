@@ -1,0 +1,101 @@
+//! The TCP connections that queue pairs are agreed on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rackpool_fabric::FabricError;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::error::local;
+use crate::packet::Packet;
+
+const BACKLOG: i32 = 256;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+/// An idle peer is asked every second whether it is there, and given up after three.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+const ASK_TIMES: u32 = 3;
+/// How much is read at once.
+const CHUNK: usize = 1024;
+
+/// What a socket had.
+pub(crate) enum Received {
+    /// More bytes, appended.
+    Bytes,
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
+fn new_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
+}
+
+/// Listens at an address; says which it is, with the port.
+pub(crate) fn listen(address: &SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = new_socket(address)?;
+    // A daemon that starts again gets its port back although its old connections linger.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+    Ok((socket, bound))
+}
+
+/// Begins to connect; the socket becomes writable when that has succeeded or failed.
+pub(crate) fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = new_socket(address)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => prepare(&socket).map(|()| socket),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// How connecting went, once the socket is writable.
+pub(crate) fn connected(socket: &OwnedFd) -> rustix::io::Result<()> {
+    sockopt::socket_error(socket)?
+}
+
+/// Takes the next connection.
+pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::accept_with(listener, FLAGS)?;
+    prepare(&socket)?;
+    Ok(socket)
+}
+
+fn prepare(socket: &OwnedFd) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, ASK_EVERY)?;
+    sockopt::set_tcp_keepintvl(socket, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(socket, ASK_TIMES)
+}
+
+/// Sends a packet. The few that a connection ever gets fit into its buffer.
+pub(crate) fn send(socket: &OwnedFd, packet: &Packet) -> Result<(), FabricError> {
+    let bytes = packet.encode();
+    match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        Ok(_) => Err(local("talk to the peer", "its connection is full")),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(FabricError::PeerGone),
+        Err(errno) => Err(local("talk to the peer", errno)),
+    }
+}
+
+/// Takes what the peer has sent.
+pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Received {
+    let mut chunk = [0; CHUNK];
+    match rustix::net::recv(socket, &mut chunk, RecvFlags::empty()) {
+        Ok((0, _)) => Received::End,
+        Ok((count, _)) => {
+            into.extend(&chunk[..count]);
+            Received::Bytes
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+        Err(_) => Received::End,
+    }
+}

@@ -1,0 +1,215 @@
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rackpool_fabric::MemoryRegion;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use super::abi;
+use super::device::Domain;
+use super::last_error;
+
+/// Memory that the device may read and write.
+pub(crate) struct Registration {
+    raw: Raw,
+    _memory: Arc<dyn MemoryRegion>,
+}
+
+/// Registered memory of this process for messages. Shared, so that a fork does not copy it away
+/// from under the device.
+pub(crate) struct Buffers {
+    raw: Raw,
+    memory: Anonymous,
+}
+
+/// A part of registered memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Slice<'a> {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    pub(super) key: u32,
+    /// Inline data is read while a request is posted: the memory has to be there until then.
+    memory: PhantomData<&'a Raw>,
+}
+
+/// What the library made. The device has no access to the memory any more after it is dropped.
+struct Raw {
+    mr: NonNull<abi::Mr>,
+    address: u64,
+    len: u64,
+    local_key: u32,
+    remote_key: u32,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Raw {}
+// SAFETY: as for the context.
+unsafe impl Sync for Raw {}
+
+impl Registration {
+    /// Registers a whole region; `remote`: peers may read and write it too.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        memory: Arc<dyn MemoryRegion>,
+        remote: bool,
+    ) -> io::Result<Self> {
+        let Some(base) = memory.base() else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not mapped"));
+        };
+        // SAFETY: a memory region promises that all its bytes are mapped at its base until it is
+        // dropped, and it is held until after the registration has ended.
+        let raw = unsafe { Raw::new(domain, base, memory.len(), remote) }?;
+        Ok(Self { raw, _memory: memory })
+    }
+
+    /// Whether this is a registration of the same bytes: it keeps its own mapped, so that another
+    /// region at the same place is another name for them.
+    pub(crate) fn covers(&self, region: &dyn MemoryRegion) -> bool {
+        let base = region.base().map(|base| base.addr().get() as u64);
+        base == Some(self.raw.address) && region.len() == self.raw.len
+    }
+
+    /// Some of its bytes; `None` outside of it.
+    pub(crate) fn slice(&self, offset: u64, len: u32) -> Option<Slice<'_>> {
+        self.raw.slice(offset, len)
+    }
+
+    /// Where peers find it.
+    pub(crate) fn address(&self) -> u64 {
+        self.raw.address
+    }
+
+    /// What peers name it by.
+    pub(crate) fn remote_key(&self) -> u32 {
+        self.raw.remote_key
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.raw.len
+    }
+}
+
+impl Buffers {
+    /// Zeroed memory; `remote`: the peer may read and write it.
+    pub(crate) fn new(domain: &Arc<Domain>, len: usize, remote: bool) -> io::Result<Self> {
+        let memory = Anonymous::new(len)?;
+        // SAFETY: just mapped, and unmapped only after the registration has ended.
+        let raw = unsafe { Raw::new(domain, memory.base, len as u64, remote) }?;
+        Ok(Self { raw, memory })
+    }
+
+    /// Some of its bytes; `None` outside of it.
+    pub(crate) fn slice(&self, offset: u64, len: u32) -> Option<Slice<'_>> {
+        self.raw.slice(offset, len)
+    }
+
+    /// Where the peer finds it.
+    pub(crate) fn address(&self) -> u64 {
+        self.raw.address
+    }
+
+    /// What the peer names it by.
+    pub(crate) fn remote_key(&self) -> u32 {
+        self.raw.remote_key
+    }
+
+    /// Copies bytes in; nothing outside of it.
+    pub(crate) fn put(&self, offset: usize, from: &[u8]) {
+        if let Some(at) = self.memory.at(offset, from.len()) {
+            // SAFETY: inside the mapping (checked); a slice of Rust's own never overlaps it.
+            unsafe { at.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
+        }
+    }
+
+    /// Copies `len` bytes out; none when they are outside of it.
+    pub(crate) fn take(&self, offset: usize, len: usize) -> Vec<u8> {
+        let Some(at) = self.memory.at(offset, len) else { return Vec::new() };
+        let mut bytes = vec![0; len];
+        // SAFETY: inside the mapping (checked); what the device writes meanwhile is only bytes.
+        unsafe { at.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), len) };
+        bytes
+    }
+}
+
+impl Raw {
+    /// # Safety
+    /// `len` bytes at `base` stay mapped until the result is dropped, and are memory that others
+    /// may write at any time.
+    unsafe fn new(
+        domain: &Arc<Domain>,
+        base: NonNull<u8>,
+        len: u64,
+        remote: bool,
+    ) -> io::Result<Self> {
+        let mut access = abi::ACCESS_LOCAL_WRITE;
+        if remote {
+            access |= abi::ACCESS_REMOTE_READ | abi::ACCESS_REMOTE_WRITE;
+        }
+        let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let reg_mr = domain.context.library.reg_mr;
+        // SAFETY: mapped memory, as the caller promises.
+        let mr = unsafe { reg_mr(domain.raw.as_ptr(), base.as_ptr().cast(), bytes, access) };
+        let mr = NonNull::new(mr).ok_or_else(last_error)?;
+        // SAFETY: the library filled it in and nobody writes it.
+        let found = unsafe { mr.as_ref() };
+        let (local_key, remote_key) = (found.lkey, found.rkey);
+        let address = base.as_ptr().expose_provenance() as u64;
+        Ok(Self { mr, address, len, local_key, remote_key, domain: Arc::clone(domain) })
+    }
+
+    fn slice(&self, offset: u64, len: u32) -> Option<Slice<'_>> {
+        let end = offset.checked_add(len.into())?;
+        (end <= self.len).then(|| Slice {
+            address: self.address + offset,
+            len,
+            key: self.local_key,
+            memory: PhantomData,
+        })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: made by reg_mr and not yet taken back. It can't fail: no memory windows are used.
+        unsafe { (self.domain.context.library.dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+/// Memory that belongs to no file.
+struct Anonymous {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory, accessed by raw copies only.
+unsafe impl Send for Anonymous {}
+// SAFETY: as for `Send`; copies at the same time only mix bytes.
+unsafe impl Sync for Anonymous {}
+
+impl Anonymous {
+    fn new(len: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::SHARED) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len })
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: inside the mapping (checked).
+        Some(unsafe { self.base.add(offset) })
+    }
+}
+
+impl Drop for Anonymous {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped; `Buffers` drops its registration before.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,468 @@
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use super::device::{Context, Domain};
+use super::memory::Slice;
+use super::{abi, check, last_error};
+
+/// Completions taken at once.
+const AT_ONCE: usize = 32;
+/// Inline bytes to ask for; devices without any get none.
+const INLINE_WANTED: u32 = 220;
+/// How long a sender waits for an answer before it sends again: 4.096 us times 2 to this.
+const ACK_TIMEOUT: u8 = 16;
+/// How often it does.
+const RETRIES: u8 = 7;
+/// How often a peer is asked again that has no receive posted; our flow control lets that never be.
+const RECEIVER_RETRIES: u8 = 3;
+/// 0.64 ms.
+const RECEIVER_TIMER: u8 = 12;
+const HOP_LIMIT: u8 = 64;
+
+/// Where completion queues say that they have news.
+pub(crate) struct Channel {
+    raw: NonNull<abi::CompChannel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Channel {}
+// SAFETY: as for the context.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    /// A channel whose descriptor does not block.
+    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
+        // SAFETY: an open context.
+        let raw = unsafe { (context.library.create_comp_channel)(context.raw.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(last_error)?;
+        let channel = Self { raw, context: Arc::clone(context) };
+        let flags = rustix::fs::fcntl_getfl(&channel)?;
+        rustix::fs::fcntl_setfl(&channel, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(channel)
+    }
+
+    /// Takes the notifications that are there.
+    pub(crate) fn drain(&self) {
+        let library = self.context.library;
+        loop {
+            let (mut queue, mut user) = (null_mut(), null_mut());
+            let into = &raw mut queue;
+            // SAFETY: a channel, and space for the answer.
+            if unsafe { (library.get_cq_event)(self.raw.as_ptr(), into, &raw mut user) } != 0 {
+                return;
+            }
+            // SAFETY: the queue exists: destroying it takes its events out of the channel, and waits
+            // for the acknowledgement of those that were taken.
+            unsafe { (library.ack_cq_events)(queue, 1) };
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the library filled it in and nobody writes the descriptor.
+        let fd = unsafe { self.raw.as_ref() }.fd;
+        // SAFETY: open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: its queues hold on to it, so none is left.
+        unsafe { (self.context.library.destroy_comp_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Done,
+    /// The queue pair failed before its turn came.
+    Flushed,
+    /// The peer did not answer.
+    NoAnswer,
+    /// Any other error, as a number of `ibv_wc_status`.
+    Failed(u32),
+}
+
+/// The end of a work request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completion {
+    /// The id of the request.
+    pub(crate) id: u64,
+    pub(crate) status: Status,
+    /// Of a receive: bytes received.
+    pub(crate) len: u32,
+    /// Of a receive: the number that came with it.
+    pub(crate) immediate: Option<u32>,
+    /// Of a receive: the peer wrote to memory of its choice, not to the buffer of the receive.
+    pub(crate) written: bool,
+}
+
+/// Where work requests end.
+pub(crate) struct CompletionQueue {
+    raw: NonNull<abi::Cq>,
+    channel: Arc<Channel>,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as for the context.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(crate) fn new(channel: &Arc<Channel>, entries: u32) -> io::Result<Self> {
+        let context = &channel.context;
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        let (create, at) = (context.library.create_cq, context.raw.as_ptr());
+        // SAFETY: an open context and one of its channels.
+        let raw = unsafe { create(at, entries, null_mut(), channel.raw.as_ptr(), 0) };
+        let raw = NonNull::new(raw).ok_or_else(last_error)?;
+        Ok(Self { raw, channel: Arc::clone(channel) })
+    }
+
+    /// Takes some completions; fewer than it has when it has many. No system call.
+    pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<usize> {
+        let mut found = [const { MaybeUninit::<abi::Wc>::uninit() }; AT_ONCE];
+        let Some(poll) = self.ops().poll_cq else { return Err(unsupported()) };
+        let space = found.as_mut_ptr().cast();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is 32")]
+        let at_once = AT_ONCE as i32;
+        // SAFETY: space for as many completions as it says.
+        let count = unsafe { poll(self.raw.as_ptr(), at_once, space) };
+        let count = usize::try_from(count).map_err(|_| last_error())?;
+        for one in found.iter().take(count) {
+            // SAFETY: the first `count` were filled in.
+            into.push(Completion::new(unsafe { one.assume_init_ref() }));
+        }
+        Ok(count)
+    }
+
+    /// Asks for a notification of the next completion.
+    pub(crate) fn notify(&self) -> io::Result<()> {
+        let Some(notify) = self.ops().req_notify_cq else { return Err(unsupported()) };
+        // SAFETY: a queue of this context.
+        check(unsafe { notify(self.raw.as_ptr(), 0) })
+    }
+
+    fn ops(&self) -> &abi::ContextOps {
+        self.channel.context.ops()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: its queue pairs hold on to it, so none is left.
+        unsafe { (self.channel.context.library.destroy_cq)(self.raw.as_ptr()) };
+    }
+}
+
+impl Context {
+    fn ops(&self) -> &abi::ContextOps {
+        // SAFETY: filled in when the device was opened and not changed afterwards.
+        unsafe { &(*self.raw.as_ptr()).ops }
+    }
+}
+
+impl Completion {
+    fn new(wc: &abi::Wc) -> Self {
+        let with_immediate = wc.wc_flags & abi::WC_WITH_IMM != 0;
+        Self {
+            id: wc.wr_id,
+            status: match wc.status {
+                abi::WC_SUCCESS => Status::Done,
+                abi::WC_WR_FLUSH_ERR => Status::Flushed,
+                abi::WC_RETRY_EXC_ERR | abi::WC_RNR_RETRY_EXC_ERR => Status::NoAnswer,
+                other => Status::Failed(other),
+            },
+            len: wc.byte_len,
+            immediate: with_immediate.then(|| u32::from_be(wc.imm_data)),
+            written: wc.opcode == abi::WC_RECV_RDMA_WITH_IMM,
+        }
+    }
+}
+
+fn unsupported() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
+
+/// Work requests that a queue pair can have at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depth {
+    pub(crate) send: u32,
+    pub(crate) receive: u32,
+}
+
+/// How a queue pair reaches its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    /// As in the ABI: 1 to 5 are 256 to 4096 B.
+    pub(crate) mtu: u8,
+    pub(crate) own_psn: u32,
+    pub(crate) reads_answered: u8,
+    pub(crate) reads_asked: u8,
+    pub(crate) peer_pair: u32,
+    pub(crate) peer_psn: u32,
+    pub(crate) peer_gid: [u8; 16],
+    pub(crate) peer_lid: u16,
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) address: u64,
+    pub(crate) key: u32,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Fetches the peer's bytes.
+    Read(Remote),
+    /// Puts bytes there; `after_reads`: not before the reads posted earlier are done.
+    Write { to: Remote, after_reads: bool },
+    /// Puts bytes there and completes a receive of the peer, which gets the number.
+    WriteWithImmediate { to: Remote, immediate: u32 },
+    /// Puts bytes, if any, into the buffer of the peer's next receive, which gets the number.
+    SendWithImmediate(u32),
+}
+
+/// A work request of the send queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) id: u64,
+    pub(crate) action: Action,
+    pub(crate) local: Option<Slice<'a>>,
+    /// Whether it completes when it succeeds. The last of a list always does.
+    pub(crate) signaled: bool,
+}
+
+/// A reliable connection.
+pub(crate) struct QueuePair {
+    raw: NonNull<abi::Qp>,
+    inline: u32,
+    sends: Vec<(abi::SendWr, abi::Sge)>,
+    receives: Vec<(abi::RecvWr, abi::Sge)>,
+    domain: Arc<Domain>,
+    _queue: Arc<CompletionQueue>,
+}
+
+// SAFETY: as for the context; the pointers in the lists are set and used within one call.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// A pair whose sends and receives both end in `queue`.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        queue: &Arc<CompletionQueue>,
+        depth: Depth,
+    ) -> io::Result<Self> {
+        let create = |inline: u32| {
+            let mut init = abi::QpInitAttr {
+                qp_context: null_mut(),
+                send_cq: queue.raw.as_ptr(),
+                recv_cq: queue.raw.as_ptr(),
+                srq: null_mut(),
+                cap: abi::QpCap {
+                    max_send_wr: depth.send,
+                    max_recv_wr: depth.receive,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: inline,
+                },
+                qp_type: abi::QPT_RC,
+                sq_sig_all: 0,
+            };
+            let create = domain.context.library.create_qp;
+            // SAFETY: a domain and a completion queue of the same context.
+            let raw = unsafe { create(domain.raw.as_ptr(), &raw mut init) };
+            Some((NonNull::new(raw)?, init.cap.max_inline_data.min(inline)))
+        };
+        // What a device has is known only by asking for it.
+        let (raw, inline) = create(INLINE_WANTED).or_else(|| create(0)).ok_or_else(last_error)?;
+        let (domain, queue) = (Arc::clone(domain), Arc::clone(queue));
+        let (sends, receives) = (Vec::new(), Vec::new());
+        Ok(Self { raw, inline, sends, receives, domain, _queue: queue })
+    }
+
+    /// What the peer has to know it by.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the library filled it in and nobody writes the number.
+        unsafe { self.raw.as_ref() }.qp_num
+    }
+
+    /// To INIT: receives can be posted.
+    pub(crate) fn initialize(&self, port: u8) -> io::Result<()> {
+        let mut attr = abi::QpAttr::to(abi::QPS_INIT);
+        attr.port_num = port;
+        attr.qp_access_flags = (abi::ACCESS_REMOTE_READ | abi::ACCESS_REMOTE_WRITE).cast_unsigned();
+        let mask = abi::QP_STATE | abi::QP_PKEY_INDEX | abi::QP_PORT | abi::QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask)
+    }
+
+    /// From INIT to RTS: connected.
+    pub(crate) fn connect(&self, path: &Path) -> io::Result<()> {
+        let mut attr = abi::QpAttr::to(abi::QPS_RTR);
+        attr.path_mtu = path.mtu.into();
+        attr.dest_qp_num = path.peer_pair;
+        attr.rq_psn = path.peer_psn;
+        attr.max_dest_rd_atomic = path.reads_answered;
+        attr.min_rnr_timer = RECEIVER_TIMER;
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.port_num = path.port;
+        attr.ah_attr.dlid = path.peer_lid;
+        attr.ah_attr.grh.dgid = abi::Gid(path.peer_gid);
+        attr.ah_attr.grh.sgid_index = path.gid_index;
+        attr.ah_attr.grh.hop_limit = HOP_LIMIT;
+        let mask = abi::QP_STATE
+            | abi::QP_AV
+            | abi::QP_PATH_MTU
+            | abi::QP_DEST_QPN
+            | abi::QP_RQ_PSN
+            | abi::QP_MAX_DEST_RD_ATOMIC
+            | abi::QP_MIN_RNR_TIMER;
+        self.modify(&mut attr, mask)?;
+        let mut attr = abi::QpAttr::to(abi::QPS_RTS);
+        attr.sq_psn = path.own_psn;
+        attr.timeout = ACK_TIMEOUT;
+        attr.retry_cnt = RETRIES;
+        attr.rnr_retry = RECEIVER_RETRIES;
+        attr.max_rd_atomic = path.reads_asked;
+        let mask = abi::QP_STATE
+            | abi::QP_TIMEOUT
+            | abi::QP_RETRY_CNT
+            | abi::QP_RNR_RETRY
+            | abi::QP_SQ_PSN
+            | abi::QP_MAX_QP_RD_ATOMIC;
+        self.modify(&mut attr, mask)
+    }
+
+    /// To ERROR: nothing more comes in or goes out, and all requests end.
+    pub(crate) fn fail(&self) -> io::Result<()> {
+        let mut attr = abi::QpAttr::to(abi::QPS_ERR);
+        self.modify(&mut attr, abi::QP_STATE)
+    }
+
+    fn modify(&self, attr: &mut abi::QpAttr, mask: i32) -> io::Result<()> {
+        // SAFETY: a queue pair, and attributes of which it reads those in the mask.
+        check(unsafe { (self.domain.context.library.modify_qp)(self.raw.as_ptr(), attr, mask) })
+    }
+
+    /// Starts a list of work requests.
+    pub(crate) fn batch(&mut self) -> Batch<'_, '_> {
+        self.sends.clear();
+        Batch { pair: self, memory: PhantomData }
+    }
+
+    /// Posts receives: an id and a buffer each.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        buffers: impl IntoIterator<Item = (u64, Slice<'a>)>,
+    ) -> io::Result<()> {
+        self.receives.clear();
+        self.receives.extend(buffers.into_iter().map(|(id, buffer)| {
+            let sg_list = null_mut();
+            let wr = abi::RecvWr { wr_id: id, next: null_mut(), sg_list, num_sge: 1 };
+            (wr, sge(buffer))
+        }));
+        let mut next = null_mut();
+        for (wr, sge) in self.receives.iter_mut().rev() {
+            wr.next = next;
+            wr.sg_list = sge;
+            next = wr;
+        }
+        if next.is_null() {
+            return Ok(());
+        }
+        let Some(post) = self.domain.context.ops().post_recv else { return Err(unsupported()) };
+        let mut refused = null_mut();
+        // SAFETY: a list whose pointers were just set; the library copies it before it returns.
+        check(unsafe { post(self.raw.as_ptr(), next, &raw mut refused) })
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by create_qp and not yet taken back.
+        unsafe { (self.domain.context.library.destroy_qp)(self.raw.as_ptr()) };
+    }
+}
+
+/// A list of work requests that is being made.
+pub(crate) struct Batch<'pair, 'memory> {
+    pair: &'pair mut QueuePair,
+    memory: PhantomData<Slice<'memory>>,
+}
+
+impl<'memory> Batch<'_, 'memory> {
+    /// Appends a request.
+    pub(crate) fn push(&mut self, request: Request<'memory>) {
+        let (opcode, remote, imm_data, mut send_flags) = match request.action {
+            Action::Read(from) => (abi::WR_RDMA_READ, Some(from), 0, 0),
+            Action::Write { to, after_reads } => {
+                let fence = if after_reads { abi::SEND_FENCE } else { 0 };
+                (abi::WR_RDMA_WRITE, Some(to), 0, fence)
+            }
+            Action::WriteWithImmediate { to, immediate } => {
+                (abi::WR_RDMA_WRITE_WITH_IMM, Some(to), immediate, 0)
+            }
+            Action::SendWithImmediate(immediate) => (abi::WR_SEND_WITH_IMM, None, immediate, 0),
+        };
+        let len = request.local.map_or(0, |local| local.len);
+        if len <= self.pair.inline && len > 0 && opcode != abi::WR_RDMA_READ {
+            send_flags |= abi::SEND_INLINE;
+        }
+        if request.signaled {
+            send_flags |= abi::SEND_SIGNALED;
+        }
+        let remote = remote.unwrap_or(Remote { address: 0, key: 0 });
+        let wr = abi::SendWr {
+            wr_id: request.id,
+            next: null_mut(),
+            sg_list: null_mut(),
+            num_sge: request.local.is_some().into(),
+            opcode,
+            send_flags,
+            imm_data: imm_data.to_be(),
+            remote_addr: remote.address,
+            rkey: remote.key,
+            unused: [0; 19],
+        };
+        let nothing = abi::Sge { addr: 0, length: 0, lkey: 0 };
+        self.pair.sends.push((wr, request.local.map_or(nothing, sge)));
+    }
+
+    /// Posts the list with one doorbell. After an error the queue pair has to be given up.
+    pub(crate) fn post(self) -> io::Result<()> {
+        let pair = self.pair;
+        if let Some((last, _)) = pair.sends.last_mut() {
+            last.send_flags |= abi::SEND_SIGNALED;
+        }
+        let mut next = null_mut();
+        for (wr, sge) in pair.sends.iter_mut().rev() {
+            wr.next = next;
+            wr.sg_list = sge;
+            next = wr;
+        }
+        if next.is_null() {
+            return Ok(());
+        }
+        let Some(post) = pair.domain.context.ops().post_send else { return Err(unsupported()) };
+        let mut refused = null_mut();
+        // SAFETY: a list whose pointers were just set; the library copies it, and inline data, which
+        // is still mapped, before it returns.
+        check(unsafe { post(pair.raw.as_ptr(), next, &raw mut refused) })
+    }
+}
+
+fn sge(slice: Slice<'_>) -> abi::Sge {
+    abi::Sge { addr: slice.address, length: slice.len, lkey: slice.key }
+}

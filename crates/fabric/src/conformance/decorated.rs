@@ -1,0 +1,60 @@
+//! Factories of decorated fabrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackpool_model::RackId;
+
+use super::{Factory, Hardware, Node};
+use crate::MemoryRegion;
+use crate::fault::{FaultFabric, Faults};
+use crate::throttle::{Budget, ThrottleFabric};
+
+/// Fabrics of another factory that are late and out of order.
+pub struct Late<F>(pub F);
+
+impl<F: Factory> Factory for Late<F> {
+    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+        let Node { fabric, frames } = self.0.start(rack, frames_len, hardware);
+        let longest_delay = Duration::from_micros(300);
+        let faults = Faults { seed: u64::from(rack.0), longest_delay, lose_at: None };
+        Node { fabric: Box::new(FaultFabric::new(fabric, faults)), frames }
+    }
+
+    fn memory(&self, len: u64) -> Arc<dyn MemoryRegion> {
+        self.0.memory(len)
+    }
+
+    fn nowhere(&self) -> String {
+        self.0.nowhere()
+    }
+
+    fn models_time(&self) -> bool {
+        self.0.models_time()
+    }
+}
+
+/// Fabrics of another factory that are as slow as the hardware to be modelled.
+pub struct Slow<F>(pub F);
+
+impl<F: Factory> Factory for Slow<F> {
+    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+        // The decorated fabric is as fast as it can be.
+        let Node { fabric, frames } = self.0.start(rack, frames_len, Hardware::FAST);
+        let Hardware { latency, bandwidth_gbps } = hardware;
+        let budget = Budget { latency, bandwidth_gbps };
+        Node { fabric: Box::new(ThrottleFabric::new(fabric, budget)), frames }
+    }
+
+    fn memory(&self, len: u64) -> Arc<dyn MemoryRegion> {
+        self.0.memory(len)
+    }
+
+    fn nowhere(&self) -> String {
+        self.0.nowhere()
+    }
+
+    fn models_time(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,163 @@
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+/// Bytes of a buffer: large enough that a system call moves much, small enough to stay in a cache.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Bytes on their way between a socket and memory.
+pub(super) struct Buffer {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// What a socket did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Some bytes.
+    Some,
+    /// The socket is empty, or full.
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+impl Buffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// What is in it.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The first `len` bytes are done with.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start = self.start.saturating_add(len).min(self.end);
+        if self.is_empty() {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// The first bytes, if there are so many.
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let bytes = *self.data().first_chunk()?;
+        self.consume(N);
+        Some(bytes)
+    }
+
+    /// Room behind the data, all of the buffer when it is empty. Data never moves to make more: what
+    /// waits for a socket that is full goes first.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.end..]
+    }
+
+    /// Moves data that waits for the rest of it, where little room is left behind it.
+    pub(super) fn make_room(&mut self) {
+        if self.start > 0 && self.bytes.len() - self.end < self.bytes.len() / 2 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+    }
+
+    /// The first `len` bytes of the room are data now.
+    pub(super) fn filled(&mut self, len: usize) {
+        self.end = (self.end + len).min(self.bytes.len());
+    }
+
+    /// Appends bytes for which there is room.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.room()[..bytes.len()].copy_from_slice(bytes);
+        self.filled(bytes.len());
+    }
+
+    /// Receives what there is room for.
+    pub(super) fn receive(&mut self, mut socket: &TcpStream) -> io::Result<Moved> {
+        self.make_room();
+        match socket.read(self.room()) {
+            Ok(0) => Ok(Moved::End),
+            Ok(read) => {
+                self.end += read;
+                Ok(Moved::Some)
+            }
+            Err(error) => nothing(error),
+        }
+    }
+
+    /// Sends what the socket takes.
+    pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<Moved> {
+        match socket.write(self.data()) {
+            Ok(sent) => {
+                self.consume(sent);
+                Ok(Moved::Some)
+            }
+            Err(error) => nothing(error),
+        }
+    }
+}
+
+fn nothing(error: io::Error) -> io::Result<Moved> {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Moved::Nothing),
+        _ => Err(error),
+    }
+}
+
+/// How many of `available` bytes of an operation may be moved now, `left` being left of it: a piece
+/// ends where a word of the region at `at` ends, or the operation.
+pub(super) fn piece(at: u64, left: u32, available: usize) -> u32 {
+    let available = u32::try_from(available).unwrap_or(u32::MAX);
+    if left <= available {
+        return left;
+    }
+    let beyond = u32::try_from(at.wrapping_add(u64::from(available)) % 8).unwrap_or(0);
+    available.saturating_sub(beyond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_with_a_word_or_with_the_operation() {
+        assert_eq!(piece(3, 100, 100), 100);
+        assert_eq!(piece(3, 100, 99), 93);
+        assert_eq!(piece(0, 100, 7), 0);
+        assert_eq!(piece(5, 100, 3), 3);
+        assert_eq!(piece(5, 100, 2), 0);
+        assert_eq!(piece(5, 2, 2), 2);
+    }
+
+    #[test]
+    fn bytes_go_through_in_order_and_the_room_comes_back() {
+        let mut buffer = Buffer::new();
+        let room = buffer.room().len();
+        buffer.put(b"one two");
+        assert_eq!(buffer.take::<4>(), Some(*b"one "));
+        assert_eq!(buffer.take::<4>(), None);
+        assert_eq!(buffer.data(), b"two");
+        buffer.consume(3);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.room().len(), room);
+    }
+
+    #[test]
+    fn what_waits_stays_where_it_is_until_more_is_received_behind_it() {
+        let mut buffer = Buffer::new();
+        let most = buffer.room().len();
+        buffer.put(&vec![1; most - 10]);
+        buffer.put(b"the rest");
+        buffer.consume(most - 10);
+        let waits = buffer.data().as_ptr();
+        assert_eq!(buffer.room().len(), 2);
+        assert_eq!(buffer.data().as_ptr(), waits);
+        buffer.make_room();
+        assert_eq!(buffer.data(), b"the rest");
+        assert_eq!(buffer.room().len(), most - 8);
+    }
+}

@@ -1,0 +1,165 @@
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use super::greeting::{Greeting, Received};
+use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, MAX_STRANGERS, RETRY_AFTER};
+use crate::tcp::handshake::{Acceptor, Step, random};
+use crate::tcp::hello::{Hello, LaneNumber, Packet};
+use crate::tcp::inbox::Ready;
+use crate::tcp::server::Command;
+use crate::tcp::socket;
+use crate::{EndpointId, FabricError};
+
+/// Connections that are accepted in one go.
+const BATCH: usize = 64;
+
+/// Somebody who has connected and has proved nothing yet.
+pub(super) struct Stranger {
+    pub(super) greeting: Greeting,
+    from: Option<SocketAddr>,
+    acceptor: Acceptor,
+    pub(super) give_up_at: Instant,
+}
+
+/// One lane of an endpoint whose other lane is still to come.
+pub(super) struct Half {
+    hello: Hello,
+    greeting: Greeting,
+    from: Option<SocketAddr>,
+    pub(super) give_up_at: Instant,
+}
+
+/// Connections of peers.
+impl Connector {
+    pub(super) fn accept(&mut self) {
+        for _ in 0..BATCH {
+            match socket::accept(&self.listener) {
+                Ok((socket, from)) => self.meet(socket, from),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    // Out of descriptors, most likely: strangers have to go first.
+                    let error = FabricError::local("accept a connection", errno);
+                    self.refusals.note(None, &error, Instant::now());
+                    self.give_up_oldest();
+                    self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn meet(&mut self, socket: TcpStream, from: Option<SocketAddr>) {
+        let prepared = socket::prepare(&socket, self.dead_after)
+            .map_err(|errno| FabricError::local("set up a socket", errno))
+            .and_then(|()| random());
+        let now = Instant::now();
+        match prepared {
+            Ok(nonce) => {
+                if self.strangers.len() + self.halves.len() >= MAX_STRANGERS {
+                    self.give_up_oldest();
+                }
+                self.strangers.push(Stranger {
+                    greeting: Greeting::new(socket),
+                    from,
+                    acceptor: Acceptor::new(nonce),
+                    give_up_at: now + HANDSHAKE_TIMEOUT,
+                });
+            }
+            Err(error) => self.refusals.note(from, &error, now),
+        }
+    }
+
+    /// Makes room for another one.
+    fn give_up_oldest(&mut self) {
+        let error = FabricError::misbehaved("it said nothing while many others connected");
+        if !self.strangers.is_empty() {
+            let one = self.strangers.remove(0);
+            self.refusals.note(one.from, &error, Instant::now());
+        } else if !self.halves.is_empty() {
+            let one = self.halves.remove(0);
+            self.refusals.note(one.from, &error, Instant::now());
+        }
+    }
+
+    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
+    /// nobody but itself.
+    pub(super) fn go_on_accepting(&mut self, flags: PollFlags, mut one: Stranger) {
+        let now = Instant::now();
+        let result = if flags.is_empty() { Ok(None) } else { self.listen_to(&mut one) };
+        match result {
+            Ok(Some(hello)) => self.lane_proven(hello, one),
+            Ok(None) if now < one.give_up_at => self.strangers.push(one),
+            Ok(None) => {
+                let silent = format!("it did not finish its handshake within {HANDSHAKE_MS} ms");
+                self.refusals.note(one.from, &FabricError::misbehaved(silent), now);
+            }
+            Err(error) => {
+                self.refusals.note(one.from, &error, now);
+                // It may have gone.
+                let _ = one.greeting.send(&Packet::Refusal(error.to_string()).encode());
+            }
+        }
+    }
+
+    fn listen_to(&mut self, one: &mut Stranger) -> Result<Option<Hello>, FabricError> {
+        loop {
+            let packet = match one.greeting.receive()? {
+                Received::Packet(packet) => packet,
+                Received::Nothing => return Ok(None),
+                Received::End => return Err(FabricError::misbehaved("it hung up")),
+            };
+            match one.acceptor.receive(&self.identity, &packet)? {
+                Step::Answer(answer) => {
+                    one.greeting
+                        .send(&answer)
+                        .map_err(|error| FabricError::local("greet the peer", error))?;
+                }
+                Step::Proven(hello) => return Ok(Some(hello)),
+            }
+        }
+    }
+
+    /// Puts the two lanes of an endpoint together.
+    fn lane_proven(&mut self, hello: Hello, one: Stranger) {
+        let Stranger { greeting, from, give_up_at, .. } = one;
+        let new = Half { hello, greeting, from, give_up_at };
+        let Some(at) = self.halves.iter().position(|half| half.fits(&new)) else {
+            self.halves.push(new);
+            return;
+        };
+        let other = self.halves.remove(at);
+        let (mut first, mut second) = match new.hello.lane {
+            LaneNumber::First => (new, other),
+            LaneNumber::Second => (other, new),
+        };
+        let welcome = Packet::Welcome.encode();
+        if first.greeting.send(&welcome).is_err() || second.greeting.send(&welcome).is_err() {
+            // It has gone; it did not connect, so there is nobody to tell.
+            return;
+        }
+        let endpoint = EndpointId(self.next_accepted);
+        self.next_accepted += 2;
+        let Hello { rack, incarnation, regions, .. } = first.hello;
+        let posting = second.greeting.socket;
+        let ready = Ready { endpoint, accepted: true, peer: rack, incarnation, regions, posting };
+        self.ready(Command::Serve { socket: first.greeting.socket, ready: Box::new(ready) });
+    }
+}
+
+impl Half {
+    /// Whether these are the two lanes of one endpoint.
+    fn fits(&self, other: &Self) -> bool {
+        let alike =
+            |hello: &Hello| (hello.session, hello.rack, hello.incarnation, hello.regions.clone());
+        self.hello.lane != other.hello.lane && alike(&self.hello) == alike(&other.hello)
+    }
+
+    /// For the log: why it goes.
+    pub(super) const fn from(&self) -> Option<SocketAddr> {
+        self.from
+    }
+}

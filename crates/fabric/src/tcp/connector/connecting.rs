@@ -1,0 +1,140 @@
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use super::greeting::{Greeting, Received};
+use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT};
+use crate::tcp::handshake::{Identity, Initiator, Step, random};
+use crate::tcp::hello::{Hello, LaneNumber};
+use crate::tcp::inbox::{News, Ready};
+use crate::tcp::server::Command;
+use crate::tcp::socket;
+use crate::{EndpointId, FabricError};
+
+/// An endpoint that this side connects.
+pub(super) struct Outgoing {
+    pub(super) endpoint: EndpointId,
+    address: SocketAddr,
+    /// In the order of their numbers.
+    pub(super) lanes: Vec<Lane>,
+    pub(super) give_up_at: Instant,
+}
+
+/// One of its connections.
+pub(super) struct Lane {
+    pub(super) greeting: Greeting,
+    initiator: Initiator,
+    /// Whether the connection is there and the hello sent.
+    pub(super) greeted: bool,
+    welcomed: Option<Hello>,
+}
+
+/// Connections to peers.
+impl Connector {
+    pub(super) fn connect(&mut self, endpoint: EndpointId, address: SocketAddr) {
+        match self.begin(endpoint, address) {
+            Ok(one) => self.outgoing.push(one),
+            Err(error) => self.inbox.tell(News::Failed { endpoint, error }),
+        }
+    }
+
+    fn begin(&self, endpoint: EndpointId, address: SocketAddr) -> Result<Outgoing, FabricError> {
+        let session = random()?;
+        let mut lanes = Vec::with_capacity(LaneNumber::BOTH.len());
+        for number in LaneNumber::BOTH {
+            let initiator = Initiator::new(&self.identity, number, session, random()?);
+            let socket = socket::connect(&address).map_err(|errno| unreachable(address, errno))?;
+            socket::prepare(&socket, self.dead_after)
+                .map_err(|errno| FabricError::local("set up a socket", errno))?;
+            let greeting = Greeting::new(socket);
+            lanes.push(Lane { greeting, initiator, greeted: false, welcomed: None });
+        }
+        Ok(Outgoing { endpoint, address, lanes, give_up_at: Instant::now() + HANDSHAKE_TIMEOUT })
+    }
+
+    pub(super) fn go_on_connecting(&mut self, flags: &[PollFlags], mut one: Outgoing) {
+        let endpoint = one.endpoint;
+        for (lane, flags) in one.lanes.iter_mut().zip(flags) {
+            if flags.is_empty() {
+                continue;
+            }
+            if let Err(error) = lane.go_on(&self.identity, one.address) {
+                self.inbox.tell(News::Failed { endpoint, error });
+                return;
+            }
+        }
+        if one.lanes.iter().all(|lane| lane.welcomed.is_some()) {
+            self.connected(one);
+        } else if Instant::now() < one.give_up_at {
+            self.outgoing.push(one);
+        } else {
+            let address = one.address.to_string();
+            let error = FabricError::Silent { address, timeout_ms: HANDSHAKE_MS };
+            self.inbox.tell(News::Failed { endpoint, error });
+        }
+    }
+
+    fn connected(&mut self, one: Outgoing) {
+        let endpoint = one.endpoint;
+        let mut lanes = one.lanes.into_iter();
+        let (Some(first), Some(second)) = (lanes.next(), lanes.next()) else { return };
+        let (Some(hello), Some(same)) = (first.welcomed, second.welcomed) else { return };
+        if (hello.rack, hello.incarnation, &hello.regions)
+            != (same.rack, same.incarnation, &same.regions)
+        {
+            let error = FabricError::misbehaved("two racks answer at its address");
+            self.inbox.tell(News::Failed { endpoint, error });
+            return;
+        }
+        let Hello { rack, incarnation, regions, .. } = hello;
+        let posting = first.greeting.socket;
+        let ready = Ready { endpoint, accepted: false, peer: rack, incarnation, regions, posting };
+        self.ready(Command::Serve { socket: second.greeting.socket, ready: Box::new(ready) });
+    }
+}
+
+impl Lane {
+    fn go_on(&mut self, identity: &Identity, address: SocketAddr) -> Result<(), FabricError> {
+        if !self.greeted {
+            if let Ok(Some(error)) = self.greeting.socket.take_error() {
+                return Err(unreachable(address, error));
+            }
+            self.greeting
+                .send(self.initiator.greeting())
+                .map_err(|error| unreachable(address, error))?;
+            self.greeted = true;
+            return Ok(());
+        }
+        while self.welcomed.is_none() {
+            let packet = match self.greeting.receive()? {
+                Received::Packet(packet) => packet,
+                Received::Nothing => break,
+                Received::End => {
+                    return Err(unreachable(address, "it closed the connection without an answer"));
+                }
+            };
+            match self.initiator.receive(identity, &packet)? {
+                None => {}
+                Some(Step::Answer(answer)) => {
+                    self.greeting.send(&answer).map_err(|error| unreachable(address, error))?;
+                }
+                Some(Step::Proven(hello)) => self.welcomed = Some(hello),
+            }
+        }
+        Ok(())
+    }
+
+    /// What to wait for.
+    pub(super) const fn interest(&self) -> PollFlags {
+        match (self.greeted, &self.welcomed) {
+            (false, _) => PollFlags::OUT,
+            (true, None) => PollFlags::IN,
+            (true, Some(_)) => PollFlags::empty(),
+        }
+    }
+}
+
+fn unreachable(address: SocketAddr, cause: impl ToString) -> FabricError {
+    FabricError::Unreachable { address: address.to_string(), cause: cause.to_string() }
+}

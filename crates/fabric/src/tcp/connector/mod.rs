@@ -1,0 +1,208 @@
+mod accepting;
+mod connecting;
+mod greeting;
+mod refusals;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::accepting::{Half, Stranger};
+use self::connecting::Outgoing;
+use self::refusals::Refusals;
+use super::handshake::Identity;
+use super::inbox::{Inbox, News, drain};
+use super::server::{self, ServerHandle};
+use crate::{EndpointId, FabricError};
+
+/// How long a peer may take for a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
+const HANDSHAKE_MS: u64 = 5000;
+/// How soon to look again at something that can't be waited for.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// Strangers that may be in the middle of a handshake.
+const MAX_STRANGERS: usize = 256;
+/// The first endpoint that a peer connects; the owner's own are even.
+pub(super) const FIRST_ACCEPTED: u64 = 1;
+
+/// What the fabric wants from its connector.
+pub(super) enum Command {
+    /// Connect to a peer.
+    Connect { endpoint: EndpointId, address: SocketAddr },
+    /// Nobody waits for the endpoint any more.
+    Abandon { endpoint: EndpointId },
+    /// End.
+    Stop,
+}
+
+/// The thread that listens and connects, so that neither the owner nor the server has to wait for
+/// strangers.
+pub(super) struct Connector {
+    identity: Identity,
+    dead_after: Duration,
+    listener: TcpListener,
+    control: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    inbox: Arc<Inbox>,
+    server: ServerHandle,
+    outgoing: Vec<Outgoing>,
+    /// The oldest first.
+    strangers: Vec<Stranger>,
+    /// The oldest first.
+    halves: Vec<Half>,
+    refusals: Refusals,
+    next_accepted: u64,
+    /// Set when the process ran out of descriptors: accept no more until then.
+    accept_again_at: Option<Instant>,
+}
+
+/// What a connector works with.
+pub(super) struct Parts {
+    pub(super) identity: Identity,
+    pub(super) dead_after: Duration,
+    pub(super) listener: TcpListener,
+    pub(super) control: Arc<OwnedFd>,
+    pub(super) commands: Receiver<Command>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) server: ServerHandle,
+}
+
+impl Connector {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { identity, dead_after, listener, control, commands, inbox, server } = parts;
+        Self {
+            identity,
+            dead_after,
+            listener,
+            control,
+            commands,
+            inbox,
+            server,
+            outgoing: Vec::new(),
+            strangers: Vec::new(),
+            halves: Vec::new(),
+            refusals: Refusals::default(),
+            next_accepted: FIRST_ACCEPTED,
+            accept_again_at: None,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            let mut ready = self.wait().into_iter();
+            let mut next = || ready.next().unwrap_or(PollFlags::empty());
+            let (control, listener) = (next(), next());
+            let outgoing = std::mem::take(&mut self.outgoing);
+            let outgoing: Vec<_> = outgoing
+                .into_iter()
+                .map(|one| (one.lanes.iter().map(|_| next()).collect::<Vec<_>>(), one))
+                .collect();
+            let strangers = std::mem::take(&mut self.strangers);
+            let strangers: Vec<_> = strangers.into_iter().map(|one| (next(), one)).collect();
+
+            outgoing.into_iter().for_each(|(flags, one)| self.go_on_connecting(&flags, one));
+            strangers.into_iter().for_each(|(flags, one)| self.go_on_accepting(flags, one));
+            self.give_up_halves();
+            if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
+                self.accept_again_at = None;
+            }
+            if !listener.is_empty() {
+                self.accept();
+            }
+            if !control.is_empty() {
+                drain(&*self.control);
+            }
+            if !self.obey() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    fn wait(&self) -> Vec<PollFlags> {
+        let accepting = self.accept_again_at.is_none();
+        let mut fds = vec![
+            watch(self.control.as_fd(), PollFlags::IN),
+            // Without flags it would still report errors.
+            match accepting {
+                true => watch(self.listener.as_fd(), PollFlags::IN),
+                false => watch(self.control.as_fd(), PollFlags::empty()),
+            },
+        ];
+        for lane in self.outgoing.iter().flat_map(|one| &one.lanes) {
+            let interest = lane.interest();
+            // One that waits for its sibling would report a hang-up all the time.
+            let fd = if interest.is_empty() {
+                self.control.as_fd()
+            } else {
+                lane.greeting.socket.as_fd()
+            };
+            fds.push(watch(fd, interest));
+        }
+        let strangers = self.strangers.iter();
+        fds.extend(strangers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)));
+        let timeout = self.next_deadline().map(|at| {
+            // Rounded up, so that the deadline has passed afterwards.
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => fds.iter().map(PollFd::revents).collect(),
+            // Interrupted, or short of memory: nothing is known, look again.
+            Err(_) => vec![PollFlags::empty(); fds.len()],
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let outgoing = self.outgoing.iter().map(|one| one.give_up_at);
+        let strangers = self.strangers.iter().map(|one| one.give_up_at);
+        let halves = self.halves.iter().map(|half| half.give_up_at);
+        outgoing.chain(strangers).chain(halves).chain(self.accept_again_at).min()
+    }
+
+    fn give_up_halves(&mut self) {
+        let now = Instant::now();
+        let Self { halves, refusals, .. } = self;
+        halves.retain(|half| {
+            let waits = now < half.give_up_at;
+            if !waits {
+                let error = FabricError::misbehaved("it opened one lane of two");
+                refusals.note(half.from(), &error, now);
+            }
+            waits
+        });
+    }
+
+    /// Executes the commands; false when it is time to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Connect { endpoint, address }) => self.connect(endpoint, address),
+                Ok(Command::Abandon { endpoint }) => {
+                    let before = self.outgoing.len();
+                    self.outgoing.retain(|one| one.endpoint != endpoint);
+                    if self.outgoing.len() < before {
+                        self.inbox.tell(News::Abandoned { endpoint });
+                    }
+                }
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// A peer is there: the server takes over, and tells the owner.
+    fn ready(&self, command: server::Command) {
+        // The fabric is being dropped when the server has ended; Stop is on its way.
+        let _ = self.server.tell(command);
+    }
+}
+
+fn watch(fd: BorrowedFd<'_>, flags: PollFlags) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, flags)
+}

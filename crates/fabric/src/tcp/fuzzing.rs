@@ -1,0 +1,116 @@
+//! The parsers of what a peer sends, without sockets, for `rackpool-fuzz`.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustix::net::{AddressFamily, SocketType};
+
+use super::hello::Packet;
+use super::inbox::{Ending, Inbox, News};
+use super::poster::Poster;
+use super::server::Lane;
+use crate::regions::Regions;
+use crate::{EndpointId, Event, FabricError, MemoryRegion, RegionId, WorkRequest};
+
+const PEER: EndpointId = EndpointId(1);
+
+/// Reads a handshake packet and writes it again; an error says what is wrong with it.
+pub fn reencode_packet(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
+    Ok(Packet::decode(packet)?.encode())
+}
+
+/// How many bytes a packet has that begins like this, as far as one can tell; more of it must be
+/// read when that is more than there are.
+pub fn packet_len(start: &[u8]) -> Result<usize, FabricError> {
+    Packet::len(start)
+}
+
+/// How a lane ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The peer said goodbye.
+    Bye,
+    /// The peer broke the protocol.
+    Failed(FabricError),
+}
+
+/// The serving end of a lane.
+pub struct Serving {
+    lane: Lane,
+    inbox: Arc<Inbox>,
+}
+
+/// What a serving lane told its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A message came.
+    Message(Vec<u8>),
+    /// So much room has been taken.
+    Room(u64),
+}
+
+/// The posting end of a lane.
+pub struct Posting {
+    poster: Poster,
+    regions: Regions,
+}
+
+/// A socket that is connected to nobody.
+fn nobody() -> rustix::io::Result<TcpStream> {
+    Ok(rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?.into())
+}
+
+fn end(ending: Ending) -> End {
+    match ending {
+        Ending::Bye => End::Bye,
+        Ending::Gone => End::Failed(FabricError::PeerGone),
+        Ending::Failed(error) => End::Failed(error),
+    }
+}
+
+impl Serving {
+    /// A lane that serves this memory as its only region.
+    pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
+        let inbox = Arc::new(Inbox::new()?);
+        let lane = Lane::new(PEER, nobody()?, [memory].into(), Arc::clone(&inbox));
+        Ok(Self { lane, inbox })
+    }
+
+    /// Takes some KiB in; what is answered goes to `answers`.
+    pub fn feed(&mut self, bytes: &[u8], answers: &mut Vec<u8>) -> Result<(), End> {
+        self.lane.feed(bytes, answers).map_err(end)
+    }
+
+    /// What the owner has heard since the last call.
+    pub fn told(&self) -> Vec<Told> {
+        let told = self.inbox.take().into_iter().filter_map(|news| match news {
+            News::Message { bytes, .. } => Some(Told::Message(bytes)),
+            News::Room { taken, .. } => Some(Told::Room(taken)),
+            _ => None,
+        });
+        told.collect()
+    }
+}
+
+impl Posting {
+    /// A lane whose peer exports one region of so many bytes.
+    pub fn new(
+        memory: Arc<dyn MemoryRegion>,
+        remote_len: u64,
+    ) -> rustix::io::Result<(Self, RegionId)> {
+        let mut regions = Regions::default();
+        let own = regions.register(memory);
+        let poster = Poster::new(PEER, nobody()?, vec![remote_len]);
+        Ok((Self { poster, regions }, own))
+    }
+
+    /// Posts a list; what goes to the peer.
+    pub fn post(&mut self, list: &[WorkRequest]) -> Result<Vec<u8>, FabricError> {
+        self.poster.post_dry(list, &mut self.regions)
+    }
+
+    /// Takes some KiB of answers in.
+    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), End> {
+        self.poster.feed(bytes, &mut self.regions, events).map_err(end)
+    }
+}

@@ -1,0 +1,84 @@
+use std::time::{Duration, Instant};
+
+/// About what it costs to wake a thread: longer looks cost more than they can save.
+const LONGEST: Duration = Duration::from_micros(100);
+const SHORTEST: Duration = Duration::from_micros(4);
+/// Every so many waits in vain, one looks for the longest time: what comes to a sleeper tells
+/// nothing about how soon it came.
+const RETRY: u32 = 32;
+
+/// How long to look before sleeping: about twice as long as what was waited for took lately, and
+/// hardly at all when it mostly came too late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    since: Option<Instant>,
+    budget: Duration,
+    in_vain: u32,
+}
+
+impl Patience {
+    pub(super) const fn new() -> Self {
+        Self { since: None, budget: LONGEST, in_vain: 0 }
+    }
+
+    /// Nothing has come yet; whether to look again instead of sleeping.
+    pub(super) fn looks_again(&mut self, now: Instant) -> bool {
+        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if waited < self.budget {
+            return true;
+        }
+        self.in_vain += 1;
+        self.budget = if self.in_vain.is_multiple_of(RETRY) {
+            LONGEST
+        } else {
+            (self.budget - self.budget / 8).max(SHORTEST)
+        };
+        self.since = None;
+        false
+    }
+
+    /// Something has come.
+    pub(super) fn came(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            let took = now.saturating_duration_since(since);
+            let wanted = (took * 2).clamp(SHORTEST, LONGEST);
+            // Up at once, down by eighths: looking too long costs little, sleeping too early a lot.
+            self.budget = wanted.max(self.budget - self.budget / 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_in_vain_gets_short_and_is_tried_again() {
+        let mut patience = Patience::new();
+        let mut now = Instant::now();
+        let mut wait = || {
+            let start = now;
+            while patience.looks_again(now) {
+                now += Duration::from_micros(1);
+            }
+            now - start
+        };
+        assert_eq!(wait(), LONGEST);
+        let waits: Vec<Duration> = (0..64).map(|_| wait()).collect();
+        assert!(waits.contains(&SHORTEST), "{waits:?}");
+        assert!(waits.iter().filter(|wait| **wait == LONGEST).count() >= 2, "{waits:?}");
+    }
+
+    #[test]
+    fn what_comes_soon_is_looked_for_twice_as_long() {
+        let mut patience = Patience::new();
+        let start = Instant::now();
+        for _ in 0..100 {
+            assert!(patience.looks_again(start));
+            patience.came(start + Duration::from_micros(10));
+        }
+        assert!(patience.looks_again(start));
+        assert!(patience.looks_again(start + Duration::from_micros(19)));
+        assert!(!patience.looks_again(start + Duration::from_micros(20)));
+    }
+}

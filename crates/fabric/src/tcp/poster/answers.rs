@@ -1,0 +1,90 @@
+use super::Poster;
+use crate::region::store_read;
+use crate::regions::Regions;
+use crate::tcp::buffer::{Moved, piece};
+use crate::tcp::frame::{RESPONSE_BYTES, Response};
+use crate::tcp::inbox::Ending;
+use crate::{Event, FabricError, Operation};
+
+/// Buffers that one poll may take in.
+const TURN: u32 = 8;
+
+impl Poster {
+    /// Receives what has come and completes what it answers.
+    pub(super) fn receive(
+        &mut self,
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Ending> {
+        for _ in 0..TURN {
+            match self.input.receive(&self.socket)? {
+                Moved::Some => self.understand(regions, events)?,
+                Moved::Nothing => return Ok(()),
+                Moved::End => return Err(Ending::Gone),
+            }
+            if self.unanswered.is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn understand(
+        &mut self,
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Ending> {
+        loop {
+            if self.data_left > 0 {
+                if !self.store(regions)? {
+                    return Ok(());
+                }
+                if self.data_left == 0 {
+                    self.complete(regions, events);
+                }
+                continue;
+            }
+            let Some(bytes) = self.input.take::<RESPONSE_BYTES>() else { return Ok(()) };
+            match Response::decode(bytes)? {
+                Response::Data { len } => self.data_left = self.expect_read(len)?,
+                Response::Done { count } => {
+                    for _ in 0..count {
+                        self.expect_write()?;
+                        self.complete(regions, events);
+                    }
+                }
+                Response::Bye => return Err(Ending::Bye),
+            }
+        }
+    }
+
+    /// Copies what has come of a read; false when that is nothing, or only a part of a word.
+    fn store(&mut self, regions: &Regions) -> Result<bool, FabricError> {
+        let Some(request) = self.unanswered.front() else { return Ok(false) };
+        let transfer = request.operation.transfer();
+        let at = transfer.local_offset + u64::from(transfer.len - self.data_left);
+        let data = self.input.data();
+        let len = piece(at, self.data_left, data.len());
+        let memory = regions.memory(transfer.local)?;
+        store_read(transfer, memory, at, &data[..len as usize]).map_err(FabricError::own_memory)?;
+        self.input.consume(len as usize);
+        self.data_left -= len;
+        Ok(len > 0)
+    }
+
+    /// The oldest request has to be a read of so many bytes that the peer has got.
+    fn expect_read(&self, len: u32) -> Result<u32, FabricError> {
+        match self.unanswered.front().map(|request| request.operation) {
+            Some(Operation::Read(transfer)) if self.asked > 0 && transfer.len == len => Ok(len),
+            _ => Err(FabricError::misbehaved(format!("it answered with {len} B that nobody read"))),
+        }
+    }
+
+    /// The oldest request has to be a write that the peer has got.
+    fn expect_write(&self) -> Result<(), FabricError> {
+        match self.unanswered.front().map(|request| request.operation) {
+            Some(Operation::Write(_)) if self.asked > 0 => Ok(()),
+            _ => Err(FabricError::misbehaved("it answered a write that was not sent")),
+        }
+    }
+}

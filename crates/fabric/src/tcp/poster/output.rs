@@ -1,0 +1,139 @@
+use std::net::Shutdown;
+
+use super::Poster;
+use crate::regions::Regions;
+use crate::tcp::buffer::{Moved, piece};
+use crate::tcp::frame::{Place, REQUEST_BYTES, Request};
+use crate::tcp::inbox::Ending;
+use crate::{FabricError, Operation, WorkRequest};
+
+/// Room in the output without which nothing is begun: a header and a word.
+const LEAST_ROOM: usize = REQUEST_BYTES + 8;
+
+/// Something that is to be sent.
+pub(super) enum Outgoing {
+    /// A request; `written` is how much of its content has been put into the output, `None` before
+    /// its header.
+    Request {
+        request: WorkRequest,
+        written: Option<u32>,
+    },
+    Message(Vec<u8>),
+    Room {
+        taken: u64,
+    },
+}
+
+impl Poster {
+    /// Sends what the socket takes.
+    pub(super) fn flush(&mut self, regions: &Regions) -> Result<(), Ending> {
+        loop {
+            self.fill(regions)?;
+            if self.output.is_empty() || self.output.send(&self.socket)? == Moved::Nothing {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The same where there is nobody to hear of an error: the next poll reports it.
+    pub(super) fn try_flush(&mut self, regions: &Regions) {
+        if self.broken.is_none() {
+            self.broken = self.flush(regions).err();
+        }
+    }
+
+    /// Says goodbye, unless a frame is half sent, and sends no more.
+    pub(in crate::tcp) fn say_bye(&mut self) {
+        let half = matches!(self.waiting.front(), Some(Outgoing::Request { written: Some(_), .. }));
+        if !half && self.output.is_empty() {
+            self.output.put(&Request::Bye.encode());
+            // Without it the peer sees only that the connection has ended.
+            let _ = self.output.send(&self.socket);
+        }
+        // Fails when the connection has ended.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Moves what waits into the output, as far as there is room.
+    pub(super) fn fill(&mut self, regions: &Regions) -> Result<(), FabricError> {
+        while self.output.room().len() >= LEAST_ROOM
+            && let Some(next) = self.waiting.pop_front()
+        {
+            let rest = match next {
+                Outgoing::Request { request, written: None } => {
+                    self.output.put(&header(&request).encode());
+                    match request.operation {
+                        Operation::Read(_) => {
+                            self.asked += 1;
+                            None
+                        }
+                        Operation::Write(_) => {
+                            Some(Outgoing::Request { request, written: Some(0) })
+                        }
+                    }
+                }
+                Outgoing::Request { request, written: Some(written) } => {
+                    self.fill_content(request, written, regions)?
+                }
+                Outgoing::Room { taken } => {
+                    self.output.put(&Request::Room { taken }.encode());
+                    None
+                }
+                Outgoing::Message(bytes) => {
+                    if !self.put_message(&bytes) {
+                        self.waiting.push_front(Outgoing::Message(bytes));
+                        return Ok(());
+                    }
+                    None
+                }
+            };
+            if let Some(rest) = rest {
+                self.waiting.push_front(rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a message into the output; false when there is no room for all of it.
+    pub(super) fn put_message(&mut self, message: &[u8]) -> bool {
+        let has_room = self.output.room().len() >= REQUEST_BYTES + message.len();
+        if has_room {
+            let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+            self.output.put(&Request::Message { len }.encode());
+            self.output.put(message);
+        }
+        has_room
+    }
+
+    /// Copies a piece of a write; what is left of it.
+    fn fill_content(
+        &mut self,
+        request: WorkRequest,
+        written: u32,
+        regions: &Regions,
+    ) -> Result<Option<Outgoing>, FabricError> {
+        let transfer = request.operation.transfer();
+        let at = transfer.local_offset + u64::from(written);
+        let room = self.output.room();
+        let len = piece(at, transfer.len - written, room.len());
+        let into = &mut room[..len as usize];
+        regions.memory(transfer.local)?.read(at, into).map_err(FabricError::own_memory)?;
+        self.output.filled(len as usize);
+        let written = written + len;
+        if written == transfer.len {
+            self.asked += 1;
+            return Ok(None);
+        }
+        Ok(Some(Outgoing::Request { request, written: Some(written) }))
+    }
+}
+
+fn header(request: &WorkRequest) -> Request {
+    let transfer = request.operation.transfer();
+    let place =
+        Place { region: transfer.remote.0, offset: transfer.remote_offset, len: transfer.len };
+    match request.operation {
+        Operation::Read(_) => Request::Read(place),
+        Operation::Write(_) => Request::Write(place),
+    }
+}

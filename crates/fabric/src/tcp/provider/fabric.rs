@@ -1,0 +1,101 @@
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{State, TcpFabric};
+use crate::tcp::address::{is_this_host, parse};
+use crate::tcp::connector::Command;
+use crate::tcp::poster::QUEUE_DEPTH;
+use crate::{
+    DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, WorkRequest,
+};
+
+impl Fabric for TcpFabric {
+    fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId {
+        self.regions.register(region)
+    }
+
+    fn unregister(&mut self, region: RegionId) {
+        self.regions.unregister(region, &mut self.stash);
+    }
+
+    fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError> {
+        let address = parse(address)?;
+        if !self.has_key && !is_this_host(&address) {
+            return Err(FabricError::KeyNeeded { address: address.to_string() });
+        }
+        self.connect_to(address)
+    }
+
+    fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError> {
+        match self.endpoints.get_mut(&endpoint).map(|open| &mut open.state) {
+            Some(State::Open(poster)) => poster.post(list, &mut self.regions),
+            Some(State::Asking(_) | State::Ending(_)) => Err(FabricError::Closed),
+            None => Err(self.missing(endpoint)),
+        }
+    }
+
+    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+        self.look_for_room(endpoint, message.len());
+        match self.endpoints.get_mut(&endpoint).map(|open| &mut open.state) {
+            Some(State::Open(poster)) => poster.send(message, &self.regions),
+            Some(State::Asking(_) | State::Ending(_)) => Err(FabricError::Closed),
+            None => Err(self.missing(endpoint)),
+        }
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.stash);
+        self.poll_lanes(events);
+        self.take_news(events);
+    }
+
+    fn disconnect(&mut self, endpoint: EndpointId) {
+        if let Some(wanted) = self.connecting.get_mut(&endpoint) {
+            if std::mem::take(wanted) {
+                // Whatever becomes of it is news.
+                let _ = self.command(Command::Abandon { endpoint });
+            }
+            return;
+        }
+        let mut events = std::mem::take(&mut self.stash);
+        self.end(endpoint, DisconnectReason::Local, &mut events);
+        self.stash = events;
+    }
+
+    fn arm(&mut self) -> bool {
+        self.armed = true;
+        self.watch_full_sockets(true);
+        let quiet = self.stash.is_empty() && !self.has_stirred();
+        self.inbox.arm() && quiet
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.inbox.disarm();
+            self.find_stirred();
+            self.watch_full_sockets(false);
+        }
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Never: responses wake.
+    fn next_completion(&self) -> Option<Duration> {
+        None
+    }
+
+    fn queue_depth(&self) -> usize {
+        QUEUE_DEPTH
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn description(&self) -> String {
+        self.description.clone()
+    }
+}

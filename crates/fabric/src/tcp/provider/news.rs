@@ -1,0 +1,151 @@
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use super::start::INBOX;
+use super::{Endpoint, State, TcpFabric};
+use crate::tcp::inbox::{News, Ready, WINDOW, room_of};
+use crate::tcp::poster::Poster;
+use crate::{DisconnectReason, EndpointId, Event};
+
+/// What the other threads and the posting lanes have brought.
+impl TcpFabric {
+    pub(super) fn take_news(&mut self, events: &mut Vec<Event>) {
+        for news in self.inbox.take() {
+            self.learn(news, events);
+        }
+    }
+
+    /// Takes the news out of turn when they may bring room for a message.
+    pub(super) fn look_for_room(&mut self, endpoint: EndpointId, len: usize) {
+        let state = self.endpoints.get(&endpoint).map(|open| &open.state);
+        if matches!(state, Some(State::Open(poster)) if !poster.has_room(len)) {
+            let mut events = std::mem::take(&mut self.stash);
+            self.take_news(&mut events);
+            self.stash = events;
+        }
+    }
+
+    fn learn(&mut self, news: News, events: &mut Vec<Event>) {
+        match news {
+            News::Ready(ready) => self.open(*ready, events),
+            News::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
+                Some(true) => events.push(Event::ConnectFailed { endpoint, error }),
+                Some(false) => events.push(given_up(endpoint)),
+                None => {}
+            },
+            News::Abandoned { endpoint } => {
+                if self.connecting.remove(&endpoint).is_some() {
+                    events.push(given_up(endpoint));
+                }
+            }
+            News::Message { endpoint, bytes } => self.message(endpoint, bytes, events),
+            News::Room { endpoint, taken } => {
+                let state = self.endpoints.get_mut(&endpoint).map(|open| &mut open.state);
+                if let Some(State::Open(poster)) = state
+                    && let Err(error) = poster.peer_took(taken)
+                {
+                    self.end(endpoint, DisconnectReason::Failed(error), events);
+                }
+            }
+            News::LaneEnded { endpoint, ending } => self.lane_ended(endpoint, ending, events),
+            News::Ended { endpoint } => self.ended(endpoint, events),
+        }
+    }
+
+    fn open(&mut self, ready: Ready, events: &mut Vec<Event>) {
+        let Ready { endpoint, accepted, peer, incarnation, regions, posting } = ready;
+        let wanted = if accepted {
+            self.next_accepted = endpoint.0 + 2;
+            true
+        } else {
+            self.connecting.remove(&endpoint).unwrap_or(false)
+        };
+        let data = epoll::EventData::new_u64(endpoint.0);
+        // A lane that is not watched still ends with the other lane, which the server watches.
+        let _ = epoll::add(&self.epoll, posting.as_fd(), data, epoll::EventFlags::IN);
+        let state = State::Open(Poster::new(endpoint, posting, regions));
+        self.endpoints.insert(endpoint, Endpoint { state, taken: 0, told: 0 });
+        if !wanted {
+            self.end(endpoint, DisconnectReason::Local, events);
+        } else if accepted {
+            events.push(Event::Accepted { endpoint, peer, incarnation });
+        } else {
+            events.push(Event::Connected { endpoint, peer, incarnation });
+        }
+    }
+
+    fn message(&mut self, endpoint: EndpointId, bytes: Vec<u8>, events: &mut Vec<Event>) {
+        let Some(open) = self.endpoints.get_mut(&endpoint) else { return };
+        if let State::Open(poster) = &mut open.state {
+            open.taken += room_of(bytes.len());
+            if open.taken - open.told >= WINDOW / 4 {
+                open.told = open.taken;
+                poster.tell_room(open.taken, &self.regions);
+            }
+            events.push(Event::Message { endpoint, bytes });
+        }
+    }
+
+    pub(super) fn poll_lanes(&mut self, events: &mut Vec<Event>) {
+        let Self { endpoints, regions, .. } = self;
+        let mut over = Vec::new();
+        for (endpoint, open) in endpoints {
+            if let State::Open(poster) = &mut open.state
+                && let Err(ending) = poster.poll(regions, events)
+            {
+                over.push((*endpoint, ending));
+            }
+        }
+        for (endpoint, ending) in over {
+            self.posting_ended(endpoint, ending, events);
+        }
+    }
+
+    /// Whether a lane has something that no event of the epoll will tell.
+    pub(super) fn has_stirred(&self) -> bool {
+        self.posters().any(Poster::has_news)
+    }
+
+    /// Finds out which posting lanes have something to say.
+    pub(super) fn find_stirred(&mut self) {
+        let mut found = Vec::with_capacity(64);
+        let now = Timespec::try_from(Duration::ZERO).ok();
+        // Interrupted: a lane with an answer is looked at anyway, the others next time.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), now.as_ref());
+        for event in found {
+            let tag = event.data.u64();
+            let open = self.endpoints.get_mut(&EndpointId(tag)).filter(|_| tag != INBOX);
+            if let Some(State::Open(poster)) = open.map(|open| &mut open.state) {
+                poster.stirred = true;
+            }
+        }
+    }
+
+    /// While it sleeps, room in a socket wakes the owner if something waits for it.
+    pub(super) fn watch_full_sockets(&self, asleep: bool) {
+        for (endpoint, open) in &self.endpoints {
+            if let State::Open(poster) = &open.state
+                && poster.has_output()
+            {
+                let out = if asleep { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+                let data = epoll::EventData::new_u64(endpoint.0);
+                let flags = epoll::EventFlags::IN | out;
+                // One that is not watched was reported when it was added.
+                let _ = epoll::modify(&self.epoll, poster.socket.as_fd(), data, flags);
+            }
+        }
+    }
+
+    fn posters(&self) -> impl Iterator<Item = &Poster> {
+        self.endpoints.values().filter_map(|open| match &open.state {
+            State::Open(poster) => Some(poster),
+            State::Asking(_) | State::Ending(_) => None,
+        })
+    }
+}
+
+const fn given_up(endpoint: EndpointId) -> Event {
+    Event::Disconnected { endpoint, reason: DisconnectReason::Local }
+}

@@ -1,0 +1,148 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+use super::TcpFabric;
+use crate::StartError;
+use crate::regions::Regions;
+use crate::tcp::Options;
+use crate::tcp::address::{SCHEME, is_this_host};
+use crate::tcp::connector::{self, Connector, FIRST_ACCEPTED};
+use crate::tcp::handshake::Identity;
+use crate::tcp::hello::MAX_EXPORTS;
+use crate::tcp::inbox::Inbox;
+use crate::tcp::server::{Server, ServerHandle};
+use crate::tcp::socket;
+
+/// Tag of the inbox in the owner's epoll; others are endpoints.
+pub(super) const INBOX: u64 = u64::MAX;
+const SHORTEST_DEAD_AFTER: Duration = Duration::from_secs(1);
+const LONGEST_DEAD_AFTER: Duration = Duration::from_secs(600);
+
+impl TcpFabric {
+    /// Starts to listen. Peers are served from now on; the first `poll` reports them.
+    pub fn new(options: Options) -> Result<Self, StartError> {
+        check(&options)?;
+        let Options { rack, incarnation, listen, key, dead_after, exports } = options;
+        let failed = |step| {
+            move |source: std::io::Error| StartError::System {
+                step,
+                path: format!("{SCHEME}{listen}"),
+                source,
+            }
+        };
+        let listener = socket::listen(&listen).map_err(failed("listen"))?;
+        let bound = listener.local_addr().map_err(failed("find the port"))?;
+        let make_eventfd = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map(Arc::new)
+                .map_err(|errno| failed("create an eventfd")(errno.into()))
+        };
+        let inbox = Inbox::new().map_err(|errno| failed("create an eventfd")(errno.into()))?;
+        let inbox = Arc::new(inbox);
+        let watch = || {
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let data = epoll::EventData::new_u64(INBOX);
+            epoll::add(&epoll, inbox.wake_fd(), data, epoll::EventFlags::IN)?;
+            Ok(epoll)
+        };
+        let epoll = watch().map_err(failed("create an epoll"))?;
+        let (control, server_control) = (make_eventfd()?, make_eventfd()?);
+        let (server_commands, server_receiver) = channel();
+        let regions = exports.iter().map(|export| export.len()).collect();
+        let has_key = key.is_used();
+        let server = Server::new(
+            exports.into(),
+            Arc::clone(&inbox),
+            server_receiver,
+            Arc::clone(&server_control),
+            dead_after,
+        )
+        .map_err(|errno| failed("create an epoll")(errno.into()))?;
+        let handle = ServerHandle::new(server_commands, server_control);
+        let (commands, receiver) = channel();
+        let connector = Connector::new(connector::Parts {
+            identity: Identity { rack, incarnation, regions, key },
+            dead_after,
+            listener,
+            control: Arc::clone(&control),
+            commands: receiver,
+            inbox: Arc::clone(&inbox),
+            server: handle.clone(),
+        });
+        let mut fabric = Self {
+            address: format!("{SCHEME}{bound}"),
+            description: describe(&bound, has_key),
+            has_key,
+            regions: Regions::default(),
+            next_endpoint: 0,
+            next_accepted: FIRST_ACCEPTED,
+            connecting: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            stash: Vec::new(),
+            inbox,
+            epoll,
+            armed: false,
+            server: handle,
+            commands,
+            control,
+            threads: Vec::new(),
+        };
+        // When the second can't be started the first is stopped by the drop.
+        fabric.spawn("fabric-server", || server.run()).map_err(failed("start a thread"))?;
+        fabric.spawn("fabric-connector", || connector.run()).map_err(failed("start a thread"))?;
+        Ok(fabric)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), std::io::Error> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+fn check(options: &Options) -> Result<(), StartError> {
+    let Options { listen, key, dead_after, exports, .. } = options;
+    if listen.ip().is_unspecified() {
+        return Err(StartError::Option {
+            option: "listen",
+            value: listen.to_string(),
+            expected: "the address at which the other racks reach this one",
+        });
+    }
+    if !key.is_used() && !is_this_host(listen) {
+        return Err(StartError::KeyNeeded { listen: listen.to_string() });
+    }
+    if !(SHORTEST_DEAD_AFTER..=LONGEST_DEAD_AFTER).contains(dead_after) {
+        return Err(StartError::Option {
+            option: "dead_after",
+            value: format!("{dead_after:?}"),
+            expected: "1 s to 10 min",
+        });
+    }
+    if exports.is_empty() || exports.len() > MAX_EXPORTS {
+        return Err(StartError::Option {
+            option: "exports",
+            value: format!("{} regions", exports.len()),
+            expected: "1 to 16 regions",
+        });
+    }
+    Ok(())
+}
+
+fn describe(bound: &SocketAddr, has_key: bool) -> String {
+    let who = if has_key {
+        "racks that prove that they have the pool's key"
+    } else {
+        "racks on this host, without a key"
+    };
+    format!("tcp: {bound}, {who}")
+}

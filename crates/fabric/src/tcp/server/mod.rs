@@ -1,0 +1,223 @@
+mod ending;
+mod lane;
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use self::ending::{Asked, Draining};
+use self::lane::Turn;
+use super::inbox::{Ending, Inbox, News, Ready, drain, signal};
+use super::patience::Patience;
+use crate::{EndpointId, FabricError};
+
+pub(super) use self::lane::{Exports, Lane};
+
+/// Tag of the descriptor that wakes the server; others are endpoints.
+const CONTROL: u64 = u64::MAX;
+/// Looks at one lane between two looks at all of them.
+const ALL_EVERY: u32 = 8;
+
+/// What the server is told.
+pub(super) enum Command {
+    /// Serve a peer, and tell the owner that it is ready.
+    Serve { socket: TcpStream, ready: Box<Ready> },
+    /// Serve the endpoint no more, then watch the posting lane until the peer has closed it.
+    End { endpoint: EndpointId, bye: bool, posting: Option<TcpStream> },
+    /// The posting lane has ended: tell soon how the other one does.
+    Ask { endpoint: EndpointId },
+    /// End.
+    Stop,
+}
+
+/// How to reach the server.
+#[derive(Clone)]
+pub(super) struct ServerHandle {
+    commands: Sender<Command>,
+    control: Arc<OwnedFd>,
+}
+
+impl ServerHandle {
+    pub(super) const fn new(commands: Sender<Command>, control: Arc<OwnedFd>) -> Self {
+        Self { commands, control }
+    }
+
+    pub(super) fn tell(&self, command: Command) -> Result<(), FabricError> {
+        let sent = self.commands.send(command);
+        signal(&*self.control);
+        sent.map_err(|_| {
+            FabricError::local("reach the server of the fabric", "its thread has ended")
+        })
+    }
+}
+
+/// The thread that executes what peers ask of this side's memory, whatever its owner does.
+pub(super) struct Server {
+    exports: Exports,
+    inbox: Arc<Inbox>,
+    commands: Receiver<Command>,
+    control: Arc<OwnedFd>,
+    epoll: OwnedFd,
+    dead_after: Duration,
+    lanes: BTreeMap<EndpointId, Lane>,
+    /// Lanes that have more to do than one turn.
+    unfinished: Vec<EndpointId>,
+    /// The lane that had something to do last.
+    last: Option<EndpointId>,
+    asked: Vec<Asked>,
+    draining: Vec<Draining>,
+}
+
+impl Server {
+    pub(super) fn new(
+        exports: Exports,
+        inbox: Arc<Inbox>,
+        commands: Receiver<Command>,
+        control: Arc<OwnedFd>,
+        dead_after: Duration,
+    ) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(CONTROL);
+        epoll::add(&epoll, &*control, data, epoll::EventFlags::IN)?;
+        Ok(Self {
+            exports,
+            inbox,
+            commands,
+            control,
+            epoll,
+            dead_after,
+            lanes: BTreeMap::new(),
+            unfinished: Vec::new(),
+            last: None,
+            asked: Vec::new(),
+            draining: Vec::new(),
+        })
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        let mut patience = Patience::new();
+        let mut round = 0_u32;
+        let mut now = Instant::now();
+        loop {
+            let before = now;
+            let mut ready = std::mem::take(&mut self.unfinished);
+            let sleeps = ready.is_empty() && !patience.looks_again(now);
+            match self.last {
+                Some(last) if ready.is_empty() && !sleeps && !round.is_multiple_of(ALL_EVERY) => {
+                    ready.push(last);
+                }
+                _ => ready.extend(self.wait(sleeps)),
+            }
+            round = round.wrapping_add(1);
+            now = Instant::now();
+            if now.saturating_duration_since(before) > self.dead_after / 2 {
+                self.was_stopped();
+            }
+            let mut busy = false;
+            for endpoint in ready {
+                busy |= self.serve(endpoint);
+            }
+            match self.obey() {
+                None => return,
+                Some(any) => busy |= any,
+            }
+            self.finish_endings();
+            if busy {
+                patience.came(now);
+            }
+        }
+    }
+
+    /// Peers may have given this side up meanwhile and written elsewhere what they wrote here: what
+    /// waits in the lanes must not land any more.
+    fn was_stopped(&mut self) {
+        if !self.lanes.is_empty() {
+            tracing::warn!(
+                "the fabric's server did not run for more than {:?}: it hangs up on all peers",
+                self.dead_after / 2
+            );
+        }
+        for (endpoint, _) in std::mem::take(&mut self.lanes) {
+            self.inbox.tell(News::LaneEnded { endpoint, ending: Ending::Gone });
+        }
+    }
+
+    /// The lanes at which something has happened.
+    fn wait(&mut self, sleeps: bool) -> Vec<EndpointId> {
+        let timeout = if sleeps { self.longest_sleep() } else { Some(Duration::ZERO) };
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut events = Vec::with_capacity(64);
+        // Interrupted, or short of memory: nothing is known, look again.
+        let _ =
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        let tags = events.iter().map(|event| event.data.u64());
+        let ready = tags.filter(|tag| *tag != CONTROL).map(EndpointId).collect();
+        if events.iter().any(|event| event.data.u64() == CONTROL) {
+            drain(&*self.control);
+        }
+        ready
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        let regular = (!self.lanes.is_empty()).then_some(self.dead_after / 4);
+        self.next_ending().into_iter().chain(regular).min()
+    }
+
+    /// Gives a lane its turn; whether there was anything to do.
+    fn serve(&mut self, endpoint: EndpointId) -> bool {
+        let Some(lane) = self.lanes.get_mut(&endpoint) else { return false };
+        match lane.turn() {
+            Ok(Turn::Idle) => return false,
+            Ok(Turn::Served) => self.last = Some(endpoint),
+            Ok(Turn::Unfinished) => {
+                self.last = Some(endpoint);
+                self.unfinished.push(endpoint);
+            }
+            Err(ending) => {
+                self.lanes.remove(&endpoint);
+                self.inbox.tell(News::LaneEnded { endpoint, ending });
+            }
+        }
+        true
+    }
+
+    /// Executes the commands; whether there were any, `None` when it is time to stop.
+    fn obey(&mut self) -> Option<bool> {
+        let mut any = false;
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Serve { socket, ready }) => self.begin(socket, ready),
+                Ok(Command::End { endpoint, bye, posting }) => self.end(endpoint, bye, posting),
+                Ok(Command::Ask { endpoint }) => self.ask(endpoint),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => return Some(any),
+            }
+            any = true;
+        }
+    }
+
+    fn begin(&mut self, socket: TcpStream, ready: Box<Ready>) {
+        let endpoint = ready.endpoint;
+        self.inbox.tell(News::Ready(ready));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(endpoint.0);
+        match epoll::add(&self.epoll, socket.as_fd(), data, flags) {
+            Ok(()) => {
+                let (exports, inbox) = (Arc::clone(&self.exports), Arc::clone(&self.inbox));
+                self.lanes.insert(endpoint, Lane::new(endpoint, socket, exports, inbox));
+                // What came before it was watched.
+                self.unfinished.push(endpoint);
+            }
+            Err(errno) => {
+                let ending = Ending::Failed(FabricError::local("watch a socket", errno));
+                self.inbox.tell(News::LaneEnded { endpoint, ending });
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Strangers at the port of a TCP fabric: nonsense, silence, and peers that break the protocol.
+#![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Tcp;
+use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
+use rackpool_fabric::conformance::{Factory, Hardware};
+use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
+use rackpool_model::{FabricKey, RackId};
+
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// What a busy machine may add.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// A process that is no rack daemon, at the other end of a socket.
+struct Stranger {
+    socket: TcpStream,
+}
+
+impl Stranger {
+    fn connect(end: &End) -> Self {
+        let address = end.node.fabric.address();
+        let socket = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+        socket.set_read_timeout(Some(HANDSHAKE + BUSY)).unwrap();
+        Self { socket }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        // It may have been shown the door already.
+        let _ = self.socket.write_all(bytes);
+    }
+
+    fn receive(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.socket.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Everything until the other side hangs up.
+    fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Err(error) = self.socket.read_to_end(&mut bytes) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "nobody hangs up");
+        }
+        bytes
+    }
+
+    fn refused(&mut self) -> String {
+        let answer = self.rest();
+        assert_eq!(answer[..12], *b"racktcp\0\x02\0\0\0", "it was not refused");
+        String::from_utf8(answer[18..].to_vec()).unwrap()
+    }
+}
+
+/// A hello of rack 66 that exports one page.
+fn hello(version: u32, lane: u8, session: u8) -> Vec<u8> {
+    let mut packet = b"racktcp\0\x01\0\0\0".to_vec();
+    packet.extend(version.to_le_bytes());
+    packet.extend([66, 0, 1, 0, lane, 0, 0, 0]);
+    packet.extend(5_u64.to_le_bytes());
+    packet.extend([session; 16]);
+    packet.extend([9; 32]);
+    packet.extend(4096_u64.to_le_bytes());
+    packet
+}
+
+fn proof() -> Vec<u8> {
+    [&b"racktcp\0\x03\0\0\0\x01\0\0\0"[..], &[0; 32]].concat()
+}
+
+/// The two lanes of an endpoint, made by hand.
+fn shake_hands(end: &mut End, session: u8) -> [Stranger; 2] {
+    let mut lanes = [Stranger::connect(end), Stranger::connect(end)];
+    for (number, lane) in (1..).zip(&mut lanes) {
+        lane.send(&hello(1, number, session));
+        let answer = lane.receive(88 + 48);
+        assert_eq!((answer[8], answer[20], answer[88 + 8]), (1, number, 3));
+        lane.send(&proof());
+    }
+    for lane in &mut lanes {
+        assert_eq!(lane.receive(16), b"racktcp\0\x04\0\0\0\x01\0\0\0");
+    }
+    let accepted = |event: &Event| matches!(event, Event::Accepted { peer: RackId(66), .. });
+    let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
+    end.endpoint = endpoint;
+    lanes
+}
+
+fn rack(test: &Tcp) -> End {
+    End::alone(test.start(RackId(1), 4096, Hardware::FAST))
+}
+
+fn keyed(byte: u8) -> Tcp {
+    Tcp { key: Some(FabricKey::new([byte; 32])) }
+}
+
+/// The rack still serves: another one can connect to it and read.
+fn still_serves(test: &Tcp, end: &mut End) {
+    let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
+    other.endpoint = ok(other.node.fabric.connect(&end.node.fabric.address()));
+    other.wait("a connection", |event| matches!(event, Event::Connected { .. }));
+    end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
+    let region = other.register(&memory_of(test, &[0; 64]));
+    ok(other.post(&[read(1, transfer(region, 0, 0, 64))]));
+    ok(other.completed(1));
+    drop(other);
+    end.wait("its end", |event| matches!(event, Event::Disconnected { .. }));
+}
+
+fn failed(end: &mut End) -> String {
+    let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+    let Event::Disconnected { reason: DisconnectReason::Failed(error), .. } = ended else {
+        panic!("{ended:?}")
+    };
+    assert_eq!(error.class(), ErrorClass::Fatal);
+    error.to_string()
+}
+
+#[test]
+fn nonsense_is_refused_and_forgotten() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let changed = |at: usize, value: u8| {
+        let mut packet = hello(1, 1, 1);
+        packet[at] = value;
+        packet
+    };
+    let cases = [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "another protocol"),
+        (vec![0; 700], "another protocol"),
+        (vec![255; 1 << 20], "another protocol"),
+        (changed(8, 77), "unknown kind 77"),
+        (changed(18, 17), "exports 17 regions"),
+        (changed(19, 255), "exports 65281 regions"),
+        (changed(18, 0), "exports 0 regions"),
+        (changed(20, 3), "unknown lane 3"),
+        (changed(22, 1), "unknown flags"),
+        (proof(), "out of order"),
+        (b"racktcp\0\x02\0\0\0\x01\0\0\0\xff\xff".to_vec(), "too long"),
+    ];
+    for (bytes, expected) in cases {
+        let mut stranger = Stranger::connect(&end);
+        stranger.send(&bytes);
+        let reason = stranger.refused();
+        assert!(reason.contains(expected), "{reason} instead of {expected}");
+    }
+    end.poll();
+    assert_eq!(end.events, []);
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let mut stranger = Stranger::connect(&end);
+    stranger.send(&hello(99, 1, 1)[..16]);
+    let reason = stranger.refused();
+    assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn whoever_has_not_the_key_does_not_get_in() {
+    let test = keyed(1);
+    let mut end = rack(&test);
+    for other in [keyed(2), Tcp::default()] {
+        let mut stranger = rack(&other);
+        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
+        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+        let failed = stranger.wait("the failure", is_failure);
+        let Event::ConnectFailed { error, .. } = failed else { panic!() };
+        assert_eq!(error.class(), ErrorClass::Fatal);
+        assert!(error.to_string().contains("pool key"), "{error}");
+    }
+    // One that says that it has a key and proves nothing.
+    let mut stranger = Stranger::connect(&end);
+    let mut greeting = hello(1, 1, 1);
+    greeting[21] = 1;
+    stranger.send(&greeting);
+    let answer = stranger.receive(88 + 48);
+    assert_ne!(answer[88 + 16..], [0; 32], "a keyed rack proves itself");
+    stranger.send(&proof());
+    let reason = stranger.refused();
+    assert!(reason.contains("pool key"), "{reason}");
+    end.poll();
+    assert_eq!(end.events, []);
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn truncated_handshakes_and_half_endpoints_are_hung_up_on() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let mut half = Stranger::connect(&end);
+    half.send(&hello(1, 1, 1));
+    half.receive(88 + 48);
+    half.send(&proof());
+    let mut silent: Vec<Stranger> = [0, 1, 15, 16, 79, 80, 87]
+        .iter()
+        .map(|len| {
+            let mut stranger = Stranger::connect(&end);
+            stranger.send(&hello(1, 2, 2)[..*len]);
+            stranger
+        })
+        .collect();
+    let began = Instant::now();
+    still_serves(&test, &mut end);
+    assert!(began.elapsed() < HANDSHAKE, "an honest rack had to wait");
+    assert!(half.rest().is_empty());
+    silent.iter_mut().for_each(|stranger| assert!(stranger.rest().is_empty()));
+    assert!(began.elapsed() < HANDSHAKE + BUSY);
+    // The same session again is a new one: nothing of the old half is left.
+    shake_hands(&mut end, 1);
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn ten_thousand_silent_connections_keep_nobody_out() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    const MANY: usize = 10_000;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let (threads_before, memory_before) = (threads(), resident_kib());
+    let mut silent = Vec::new();
+    for batch in 0..10 {
+        silent.extend((0..MANY / 10).map(|_| Stranger::connect(&end)));
+        let began = Instant::now();
+        still_serves(&test, &mut end);
+        let took = began.elapsed();
+        assert!(took < HANDSHAKE, "after {batch} thousand a rack needs {took:?} to connect");
+    }
+    // Tests of this program run beside each other: a few threads are theirs.
+    assert!(threads() < threads_before + 40, "{} threads", threads());
+    // Mostly the 10,000 sockets of this test itself, and what other tests use.
+    assert!(resident_kib() < memory_before + (64 << 10), "{} KiB", resident_kib());
+    let open = |stranger: &Stranger| {
+        stranger.socket.set_nonblocking(true).unwrap();
+        stranger.socket.peek(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let kept = silent.iter().filter(|stranger| open(stranger)).count();
+    assert!(kept <= 256, "{kept} silent connections are kept");
+    let began = Instant::now();
+    while silent.iter().any(open) {
+        assert!(began.elapsed() < HANDSHAKE + BUSY, "silence is borne for ever");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn broken_requests_end_their_endpoint_only() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let request = |kind: u8, region: u8, len: u32, last: u64| {
+        let len = len.to_le_bytes();
+        [&[kind, 0, region, 0][..], &len, &last.to_le_bytes()].concat()
+    };
+    let mut flagged = request(1, 0, 8, 0);
+    flagged[1] = 1;
+    let cases = [
+        (request(0, 0, 0, 0), "unknown kind 0"),
+        (request(9, 0, 0, 0), "unknown kind 9"),
+        (request(1, 0, 0, 0), "for 0 B"),
+        (request(2, 0, 0, 0), "for 0 B"),
+        (request(3, 0, 0, 0), "for 0 B"),
+        (request(3, 0, 65_537, 0), "for 65537 B"),
+        (request(1, 1, 8, 0), "region 1"),
+        (request(1, 0, 8, 4089), "8 B at 0xff9"),
+        (request(2, 0, u32::MAX, 0), "4294967295 B at 0x0"),
+        (request(2, 0, 8, u64::MAX - 3), "8 B at"),
+        (flagged, "unknown flags"),
+        (request(4, 0, 0, 1), "took more messages than were sent"),
+    ];
+    for (session, (bytes, expected)) in (1..).zip(cases) {
+        let [mut first, mut second] = shake_hands(&mut end, session);
+        first.send(&bytes);
+        let error = failed(&mut end);
+        assert!(error.contains(expected), "{error} instead of {expected}");
+        assert_eq!(end.events, []);
+        first.rest();
+        second.rest();
+    }
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn answers_to_nothing_end_the_endpoint() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let region = end.register(&memory_of(&test, &[0; 64]));
+    let answer = |kind: u8, number: u32| [&[kind, 0, 0, 0][..], &number.to_le_bytes()].concat();
+    for (session, (bytes, expected)) in (1..).zip([
+        (answer(1, 63), "nobody read"),
+        (answer(1, 0), "kind 1 with number 0"),
+        (answer(2, 1), "write that was not sent"),
+        (answer(2, u32::MAX), "write that was not sent"),
+        (answer(7, 0), "kind 7"),
+        ([answer(1, 64), vec![5; 64], answer(1, 64)].concat(), "nobody read"),
+    ]) {
+        let [first, mut second] = shake_hands(&mut end, session);
+        ok(end.post(&[read(1, transfer(region, 0, 0, 64))]));
+        second.send(&bytes);
+        let error = failed(&mut end);
+        assert!(error.contains(expected), "{error} instead of {expected}");
+        assert_eq!(end.events.len(), 1, "{:?}", end.events);
+        end.events.clear();
+        drop((first, second));
+    }
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn a_flood_of_messages_that_nobody_takes_is_stopped() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let [mut first, _second] = shake_hands(&mut end, 1);
+    let mut message = vec![3, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    message.resize(16 + (1 << 16), 1);
+    for _ in 0..40 {
+        first.send(&message);
+    }
+    first.rest();
+    let error = failed(&mut end);
+    assert!(error.contains("more messages than this side has room for"), "{error}");
+    assert_eq!(end.events.len(), 15, "those for which there was room");
+    end.events.clear();
+    still_serves(&test, &mut end);
+}
+
+#[test]
+fn a_frame_that_is_cut_off_is_the_end_of_the_peer() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let write = [&[2, 0, 0, 0, 16, 0, 0, 0][..], &[0; 8], &[7; 11]].concat();
+    for (session, len) in (1..).zip([1, 15, 16, 23, 27]) {
+        let [mut first, second] = shake_hands(&mut end, session);
+        first.send(&write[..len]);
+        drop((first, second));
+        let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+        let Event::Disconnected { reason, .. } = ended else { panic!() };
+        assert_eq!(reason, DisconnectReason::PeerGone);
+    }
+    still_serves(&test, &mut end);
+}
+
+/// Connects to a listener that does `answer` and nothing else.
+fn connect_to(answer: impl Fn(&mut Stranger)) -> FabricError {
+    let test = Tcp::default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut end = rack(&test);
+    ok(end.fabric().connect(&format!("tcp:{}", listener.local_addr().unwrap())));
+    let mut strangers = [listener.accept().unwrap(), listener.accept().unwrap()]
+        .map(|(socket, _)| Stranger { socket });
+    strangers.iter_mut().for_each(answer);
+    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
+    let Event::ConnectFailed { error, .. } = failed else { panic!() };
+    error
+}
+
+#[test]
+fn bad_listeners_are_errors_of_connect() {
+    let error = connect_to(|stranger| {
+        assert_eq!(stranger.receive(88)[..8], *b"racktcp\0");
+        stranger.send(&hello(99, 1, 1));
+    });
+    assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
+
+    let error = connect_to(|stranger| {
+        stranger.send(b"racktcp\0\x02\0\0\0\x01\0\0\0\x04\0full");
+    });
+    assert_eq!(error, FabricError::Refused { reason: "full".into() });
+
+    for nonsense in [&b"What?"[..], &hello(1, 1, 1), &proof()] {
+        let error = connect_to(|stranger| stranger.send(nonsense));
+        assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
+    }
+
+    let error = connect_to(|stranger| stranger.socket.shutdown(std::net::Shutdown::Both).unwrap());
+    assert!(matches!(error, FabricError::Unreachable { .. }), "{error}");
+
+    let error = connect_to(|_| ());
+    assert!(matches!(error, FabricError::Silent { .. }), "{error}");
+    assert_eq!(error.class(), ErrorClass::PeerGone);
+}

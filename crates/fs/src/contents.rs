@@ -1,0 +1,359 @@
+//! Reading and writing files.
+
+use std::sync::atomic::Ordering;
+
+use rackpool_client::{GlobalAddr, WriteRequest};
+use rackpool_kv::ReadRequest;
+
+use crate::attr::{Ino, Time};
+use crate::error::FsError;
+use crate::file::OpenFile;
+use crate::inode::Inode;
+use crate::medium::Medium;
+use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, Word, WordKind, plus};
+use crate::volume::{Volume, lock};
+
+/// The largest length of a file in bytes.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
+/// `relatime`: an access time this old is renewed by the next read.
+const ATIME_SECONDS: i64 = 24 * 60 * 60;
+
+/// A part of a file within one unit of memory.
+struct Part {
+    offset: u64,
+    len: usize,
+}
+
+/// Cuts `len` bytes at an offset at multiples of `unit`.
+fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let left = len.checked_sub(at).filter(|left| *left > 0)?;
+        let offset = offset + at as u64;
+        let room = usize::try_from(unit - offset % unit).unwrap_or(left);
+        let len = left.min(room);
+        at += len;
+        Some(Part { offset, len })
+    })
+}
+
+/// How far a write got, and why not further.
+struct Written<'a> {
+    /// What is left to store.
+    writes: Vec<WriteRequest<'a>>,
+    bytes: usize,
+    allocated: u64,
+    error: Option<FsError>,
+}
+
+/// Where a write begins.
+#[derive(Clone, Copy)]
+enum Start {
+    At(u64),
+    /// Behind what is there.
+    End,
+}
+
+/// How to write.
+#[derive(Clone, Copy)]
+struct How {
+    start: Start,
+    keeps_capability: bool,
+}
+
+/// The attribute with the capabilities that a file lends to who executes it.
+const CAPABILITY: &[u8] = b"security.capability";
+
+fn has_capability(inode: &Inode) -> bool {
+    inode.xattrs.iter().any(|(name, _)| name == CAPABILITY)
+}
+
+impl<M: Medium> Volume<M> {
+    /// Reads from `offset` on, and says how many bytes: fewer than asked for only at the end of the
+    /// file.
+    pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
+        let entered = self.enter(ino)?;
+        let file = &*entered.file;
+        let _shared = file.share();
+        let inode = self.contents_inode(ino)?;
+        inode.expect_file()?;
+        let len = inode.size.saturating_sub(offset).min(into.len() as u64);
+        let into = &mut into[..usize::try_from(len).unwrap_or(0)];
+        if into.is_empty() {
+            return Ok(0);
+        }
+        self.note_read(file, &inode);
+        let len = into.len();
+        let mut requests = Vec::with_capacity(len / 4096 + 2);
+        let mut rest = into;
+        for part in parts(offset, len, CLUSTER_BYTES) {
+            let (bytes, next) = rest.split_at_mut(part.len);
+            rest = next;
+            self.read_cluster(file, GlobalAddr::from_raw(inode.head), &part, bytes, &mut requests)?;
+        }
+        self.medium.read_batch(&mut requests).map_err(FsError::of_memory::<M>)?;
+        Ok(len)
+    }
+
+    /// Notes what is to be read of a cluster, and fills in holes.
+    fn read_cluster<'a>(
+        &self,
+        file: &OpenFile,
+        head: GlobalAddr,
+        part: &Part,
+        into: &'a mut [u8],
+        requests: &mut Vec<ReadRequest<'a>>,
+    ) -> Result<(), FsError> {
+        let word = match head.is_null() {
+            true => Word(0),
+            false => self.cluster(file, head, part.offset / CLUSTER_BYTES)?,
+        };
+        match word.kind() {
+            Some(WordKind::Run) => {
+                let addr = plus(word.addr(), part.offset % CLUSTER_BYTES);
+                requests.push(ReadRequest { addr, into });
+            }
+            Some(_) => {
+                let mut rest = into;
+                for part in parts(part.offset, part.len, BLOCK_BYTES) {
+                    let (into, next) = rest.split_at_mut(part.len);
+                    rest = next;
+                    let block = self.block(file, word, part.offset / BLOCK_BYTES)?;
+                    if block.is_hole() {
+                        into.fill(0);
+                        continue;
+                    }
+                    let addr = plus(block.addr(), part.offset % BLOCK_BYTES);
+                    requests.push(ReadRequest { addr, into });
+                }
+            }
+            None => into.fill(0),
+        }
+        Ok(())
+    }
+
+    fn note_read(&self, file: &OpenFile, inode: &Inode) {
+        let mut lazy = lock(&file.lazy);
+        let atime = lazy.atime.unwrap_or(inode.atime);
+        let mtime = lazy.mtime().unwrap_or(inode.mtime);
+        let now = Time::now();
+        let age = now.seconds.saturating_sub(atime.seconds);
+        if atime <= mtime || atime <= inode.ctime || age > ATIME_SECONDS {
+            lazy.atime = Some(now);
+        }
+    }
+
+    /// Writes at `offset`, and says how many bytes: fewer than given only when no more memory is
+    /// left. The file becomes longer if need be. Other mounts see it when this returns.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if nothing could be written. After [`FsError::Io`] any part of the bytes
+    /// may be there, and the file longer.
+    pub fn write(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
+        let how = How { start: Start::At(offset), keeps_capability: false };
+        self.write_from(ino, how, from).map(|(_, bytes)| bytes)
+    }
+
+    /// The same for bytes that were written before and kept somewhere: it takes no rights away,
+    /// which [`write`](Self::write) does, from a file with a `security.capability`.
+    pub fn write_back(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
+        let how = How { start: Start::At(offset), keeps_capability: true };
+        self.write_from(ino, how, from).map(|(_, bytes)| bytes)
+    }
+
+    /// Writes behind the end of the file, which nobody else writes to in this way, in any mount.
+    /// Gives the offset, and how many bytes were written as [`write`](Self::write) does.
+    pub fn append(&self, ino: Ino, from: &[u8]) -> Result<(u64, usize), FsError> {
+        self.write_from(ino, How { start: Start::End, keeps_capability: false }, from)
+    }
+
+    fn write_from(&self, ino: Ino, how: How, from: &[u8]) -> Result<(u64, usize), FsError> {
+        let entered = self.enter(ino)?;
+        let file = &*entered.file;
+        if from.is_empty() {
+            let inode = self.contents_inode(ino)?;
+            inode.expect_file()?;
+            return Ok((inode.size, 0));
+        }
+        let reserved = self.waiting(|| {
+            let shared = file.share();
+            let writes = file.writes.load(Ordering::Relaxed);
+            match self.reserve(file, how, from.len() as u64) {
+                Ok(reserved) => Ok((reserved, writes, shared)),
+                Err(FsError::Busy) => {
+                    drop(shared);
+                    self.mend(ino)?;
+                    Err(FsError::Busy)
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let ((offset, before, inode), mut writes, shared) = reserved?;
+        let written = self.place(file, &inode, offset, from);
+        {
+            let mut lazy = lock(&file.lazy);
+            lazy.allocated = lazy.allocated.saturating_add_unsigned(written.allocated);
+            // Now that the bytes are there: who read before they were must see a change.
+            if written.bytes > 0 {
+                lazy.note_write(&inode, Time::now());
+                file.writes.fetch_add(1, Ordering::Relaxed);
+                writes += 1;
+            }
+        }
+        drop(shared);
+        if matches!(written.error, Some(FsError::NoSpace)) && before < inode.size {
+            let end = if written.bytes > 0 { offset + written.bytes as u64 } else { 0 };
+            // Should this fail the file stays as long as it is, as after a kill.
+            let _ = self.cut_back(file, &inode, (before.max(end), writes));
+        }
+        match written.error {
+            Some(error) if written.bytes == 0 => Err(error),
+            _ => Ok((offset, written.bytes)),
+        }
+    }
+
+    /// Makes the file long enough for a write, before anything is written: so what is behind the
+    /// end is always zeros. Gives the offset, the length before, and the inode then.
+    fn reserve(
+        &self,
+        file: &OpenFile,
+        How { start, keeps_capability }: How,
+        len: u64,
+    ) -> Result<(u64, u64, Inode), FsError> {
+        let inode = self.contents_inode(file.ino)?;
+        inode.expect_file()?;
+        let place = |inode: &Inode| {
+            let offset = match start {
+                Start::At(offset) => offset,
+                Start::End => inode.size,
+            };
+            let end = offset.checked_add(len).filter(|end| *end <= MAX_SIZE);
+            end.map(|end| (offset, end)).ok_or(FsError::TooLarge)
+        };
+        let (offset, end) = place(&inode)?;
+        let drops = |inode: &Inode| !keeps_capability && has_capability(inode);
+        let in_place = matches!(start, Start::At(_)) && end <= inode.size && inode.head != 0;
+        if in_place && !drops(&inode) {
+            return Ok((offset, inode.size, inode));
+        }
+        let head = match inode.head {
+            0 => self.new_head(file.ino)?.raw(),
+            head => head,
+        };
+        let now = Time::now();
+        let updated = self.update_with_lazy(file, |inode| {
+            if inode.claim.is_some() {
+                // Who makes it shorter clears what is behind the new end first.
+                return Err(FsError::Busy);
+            }
+            let before = inode.size;
+            let (offset, end) = place(inode)?;
+            inode.size = before.max(end);
+            inode.touch(now);
+            if drops(inode) {
+                inode.xattrs.retain(|(name, _)| name != CAPABILITY);
+            }
+            if inode.head == 0 {
+                inode.head = head;
+            }
+            Ok((offset, before))
+        });
+        if inode.head == 0 {
+            self.give_back_head(head, file.ino, &updated);
+        }
+        let ((offset, before), inode) = updated?;
+        Ok((offset, before, inode))
+    }
+
+    /// Stores bytes in a file that is long enough.
+    fn place<'a>(
+        &self,
+        file: &OpenFile,
+        inode: &Inode,
+        offset: u64,
+        from: &'a [u8],
+    ) -> Written<'a> {
+        let head = GlobalAddr::from_raw(inode.head);
+        let writes = Vec::with_capacity(from.len() / 4096 + 2);
+        let mut written = Written { writes, bytes: 0, allocated: 0, error: None };
+        for part in parts(offset, from.len(), CLUSTER_BYTES) {
+            let bytes = &from[written.bytes..written.bytes + part.len];
+            if let Err(error) = self.place_in_cluster(file, head, &part, bytes, &mut written) {
+                written.error = Some(error);
+                break;
+            }
+        }
+        if let Err(error) = self.medium.write_batch(&written.writes) {
+            written.bytes = 0;
+            written.error = Some(FsError::of_memory::<M>(error));
+        }
+        written
+    }
+
+    /// Notes what is to be written to a cluster; what is missing of it is made, with its bytes.
+    fn place_in_cluster<'a>(
+        &self,
+        file: &OpenFile,
+        head: GlobalAddr,
+        part: &Part,
+        from: &'a [u8],
+        written: &mut Written<'a>,
+    ) -> Result<(), FsError> {
+        let cluster = part.offset / CLUSTER_BYTES;
+        let mut word = self.cluster(file, head, cluster)?;
+        if word.is_hole() {
+            let at = self.cluster_word(file, head, cluster, true)?;
+            let at = at.ok_or(FsError::Damaged("the words of a file"))?;
+            match self.make_cluster(at, part, from)? {
+                Made::New(run) if run.kind() == Some(WordKind::Run) => {
+                    written.allocated += CLUSTER_BYTES;
+                    written.bytes += part.len;
+                    return self.see_cluster(file, cluster, run).map(drop);
+                }
+                made => word = self.see_cluster(file, cluster, made.word())?,
+            }
+        }
+        if word.kind() == Some(WordKind::Run) {
+            let addr = plus(word.addr(), part.offset % CLUSTER_BYTES);
+            written.writes.push(WriteRequest { addr, from });
+            written.bytes += part.len;
+            return Ok(());
+        }
+        let mut rest = from;
+        for part in parts(part.offset, part.len, BLOCK_BYTES) {
+            let (from, next) = rest.split_at(part.len);
+            rest = next;
+            let (number, within) = (part.offset / BLOCK_BYTES, part.offset % BLOCK_BYTES);
+            let mut block = self.block(file, word, number)?;
+            if block.is_hole() {
+                let fill = Fill::Bytes(within, from);
+                let made = self.hook(Self::block_word(word, number), WordKind::Block, fill)?;
+                block = self.see_block(file, number, made.word())?;
+                if matches!(made, Made::New(_)) {
+                    written.allocated += BLOCK_BYTES;
+                    written.bytes += part.len;
+                    continue;
+                }
+            }
+            written.writes.push(WriteRequest { addr: plus(block.addr(), within), from });
+            written.bytes += part.len;
+        }
+        Ok(())
+    }
+
+    /// Makes a cluster: a run with its bytes where most of it is going to be written, else one of
+    /// blocks, without any.
+    fn make_cluster(&self, at: GlobalAddr, part: &Part, from: &[u8]) -> Result<Made, FsError> {
+        let within = part.offset % CLUSTER_BYTES;
+        // A file that is longer than a cluster and is written from the beginning of the next.
+        let goes_on = within == 0 && part.offset > 0;
+        if part.len as u64 * 2 >= CLUSTER_BYTES || goes_on {
+            match self.hook(at, WordKind::Run, Fill::Bytes(within, from)) {
+                // A smaller piece may be left.
+                Err(FsError::NoSpace) => {}
+                made => return made,
+            }
+        }
+        self.hook(at, WordKind::Split, Fill::Zeros)
+    }
+}

@@ -1,0 +1,300 @@
+//! Directories: a trie of nodes over the hashes of names.
+//!
+//! ```text
+//! node   0 0: a leaf, its entries sorted | 1: split into 16 by the next digit of the hash
+//! entry  0 position u64 | 8 inode u64 | 16 kind u8 | 17 length u8 | name
+//! position  61 hash (50) 12 | 11 count of equal hashes 0
+//! ```
+//!
+//! A node that is not there is an empty leaf. A split node stays one as long as its directory lives.
+
+use rackpool_kv::KeyChange;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::attr::{Ino, Kind};
+use crate::codec::{Reader, put_short};
+use crate::error::FsError;
+use crate::inode::{kind_from_byte, kind_to_byte};
+use crate::keys;
+use crate::medium::Medium;
+use crate::store::Work;
+use crate::volume::Volume;
+
+pub(crate) const HASH_BITS: u32 = 50;
+const COUNT_BITS: u32 = 12;
+const DIGIT_BITS: u32 = 4;
+/// Leaves of this depth are not split.
+pub(crate) const MAX_DEPTH: u8 = 12;
+/// A leaf of more bytes is split; with its lock it still is read at once.
+const LEAF_BYTES: usize = 880;
+/// So many nodes are known to be split at most.
+const MAX_SPLITS: usize = 1 << 17;
+const LEAF: u8 = 0;
+const SPLIT: u8 = 1;
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DirEntry {
+    pub(crate) position: u64,
+    pub(crate) ino: Ino,
+    pub(crate) kind: Kind,
+    pub(crate) name: Vec<u8>,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Leaf(Vec<DirEntry>),
+    Split,
+}
+
+impl Node {
+    pub(crate) fn decode(bytes: Option<&[u8]>) -> Result<Self, FsError> {
+        let Some(bytes) = bytes else { return Ok(Self::Leaf(Vec::new())) };
+        let mut from = Reader::new(bytes, "a directory");
+        match from.u8()? {
+            LEAF => {}
+            SPLIT => return Ok(Self::Split),
+            _ => return Err(from.damaged()),
+        }
+        let mut entries = Vec::new();
+        while !from.is_empty() {
+            let (position, ino) = (from.u64()?, Ino(from.u64()?));
+            let kind = kind_from_byte(from.u8()?).ok_or(from.damaged())?;
+            entries.push(DirEntry { position, ino, kind, name: from.short()?.to_vec() });
+        }
+        Ok(Self::Leaf(entries))
+    }
+}
+
+/// A leaf as the table has it; an empty one is not there.
+pub(crate) fn encode_leaf(entries: &[DirEntry]) -> Option<Vec<u8>> {
+    if entries.is_empty() {
+        return None;
+    }
+    let mut bytes = vec![LEAF];
+    for entry in entries {
+        bytes.extend_from_slice(&entry.position.to_le_bytes());
+        bytes.extend_from_slice(&entry.ino.0.to_le_bytes());
+        bytes.push(kind_to_byte(entry.kind));
+        put_short(&mut bytes, &entry.name);
+    }
+    Some(bytes)
+}
+
+/// The digits of a hash above `depth`.
+pub(crate) const fn prefix(hash: u64, depth: u8) -> u64 {
+    hash >> (HASH_BITS - DIGIT_BITS * depth as u32)
+}
+
+/// A node on the way to a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) depth: u8,
+    pub(crate) prefix: u64,
+}
+
+impl Place {
+    /// The first hash behind those of the node.
+    pub(crate) const fn end(self) -> u64 {
+        (self.prefix + 1) << (HASH_BITS - DIGIT_BITS * self.depth as u32)
+    }
+}
+
+impl<M: Medium> Volume<M> {
+    /// The hash of a name in this volume.
+    pub(crate) fn hash(&self, name: &[u8]) -> u64 {
+        xxh3_64_with_seed(name, self.seed) >> (64 - HASH_BITS)
+    }
+
+    /// The leaf for a hash, as `read` finds it.
+    pub(crate) fn find_leaf(
+        &self,
+        directory: Ino,
+        hash: u64,
+        mut read: impl FnMut(&[u8]) -> Result<(Option<Vec<u8>>, bool), FsError>,
+    ) -> Result<(Place, Option<Vec<u8>>), FsError> {
+        for depth in 0..=MAX_DEPTH {
+            let place = Place { depth, prefix: prefix(hash, depth) };
+            let name = (directory, depth, place.prefix);
+            if self.splits.read().is_ok_and(|splits| splits.contains(&name)) {
+                continue;
+            }
+            let (value, committed) = read(&keys::node(directory, depth, place.prefix))?;
+            if value.as_ref().is_none_or(|value| value.first() != Some(&SPLIT)) {
+                return Ok((place, value));
+            }
+            if let Ok(mut splits) = self.splits.write()
+                && committed
+            {
+                if splits.len() >= MAX_SPLITS {
+                    splits.clear();
+                }
+                splits.insert(name);
+            }
+        }
+        Err(FsError::Damaged("a directory"))
+    }
+
+    /// The entry of a name.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is none, [`FsError::NotDirectory`] if `directory` can't have
+    /// any.
+    pub(crate) fn find_entry(&self, directory: Ino, name: &[u8]) -> Result<DirEntry, FsError> {
+        let hash = self.hash(name);
+        let (place, value) = self.find_leaf(directory, hash, |key| Ok((self.value(key)?, true)))?;
+        if let Node::Leaf(entries) = Node::decode(value.as_deref())?
+            && let Some(entry) = entries.into_iter().find(|entry| entry.name == name)
+        {
+            return Ok(entry);
+        }
+        // Only directories have nodes.
+        if value.is_none() && place.depth == 0 {
+            self.inode(directory)?.expect_directory()?;
+        }
+        Err(FsError::NotFound)
+    }
+
+    /// Deletes all nodes of a directory that is empty and has no name any more.
+    pub(crate) fn free_nodes(&self, directory: Ino, place: Place) -> Result<(), FsError> {
+        let key = keys::node(directory, place.depth, place.prefix);
+        let Some(value) = self.value(&key)? else { return Ok(()) };
+        if Node::decode(Some(&value))? == Node::Split && place.depth < MAX_DEPTH {
+            for digit in 0..1 << DIGIT_BITS {
+                let prefix = place.prefix << DIGIT_BITS | digit;
+                self.free_nodes(directory, Place { depth: place.depth + 1, prefix })?;
+            }
+        }
+        let gone = KeyChange { key: &key, expected: Some(&value), new: None };
+        self.with_access(|access| access.commit(&[gone]).map_err(FsError::of_table::<M>))?;
+        if let Ok(mut splits) = self.splits.write() {
+            splits.remove(&(directory, place.depth, place.prefix));
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> Work<'_, M> {
+    /// The leaf of a name, which must not change until the commit.
+    fn leaf(&mut self, directory: Ino, hash: u64) -> Result<(Place, Vec<DirEntry>), FsError> {
+        let volume = self.volume;
+        let (place, value) =
+            volume.find_leaf(directory, hash, |key| Ok((self.peek(key)?, !self.is_set(key))))?;
+        self.depend(&keys::node(directory, place.depth, place.prefix), value.as_deref());
+        match Node::decode(value.as_deref())? {
+            Node::Leaf(entries) => Ok((place, entries)),
+            Node::Split => Err(FsError::Damaged("a directory")),
+        }
+    }
+
+    /// The entry of a name.
+    pub(crate) fn entry(
+        &mut self,
+        directory: Ino,
+        name: &[u8],
+    ) -> Result<Option<DirEntry>, FsError> {
+        let (_, entries) = self.leaf(directory, self.volume.hash(name))?;
+        Ok(entries.into_iter().find(|entry| entry.name == name))
+    }
+
+    /// Adds an entry, or makes the name that is there name something else.
+    pub(crate) fn set_entry(
+        &mut self,
+        directory: Ino,
+        name: &[u8],
+        ino: Ino,
+        kind: Kind,
+    ) -> Result<(), FsError> {
+        let hash = self.volume.hash(name);
+        let (place, mut entries) = self.leaf(directory, hash)?;
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.name == name) {
+            (entry.ino, entry.kind) = (ino, kind);
+        } else {
+            let first = hash << COUNT_BITS;
+            let taken =
+                |position| entries.iter().any(|entry: &DirEntry| entry.position == position);
+            let position = (first..first + (1 << COUNT_BITS)).find(|position| !taken(*position));
+            let position = position.ok_or(FsError::NoSpace)?;
+            let at = entries.partition_point(|entry| entry.position < position);
+            entries.insert(at, DirEntry { position, ino, kind, name: name.to_vec() });
+        }
+        self.set_leaf(directory, place, &entries);
+        Ok(())
+    }
+
+    /// Takes an entry away.
+    pub(crate) fn remove_entry(&mut self, directory: Ino, name: &[u8]) -> Result<(), FsError> {
+        let (place, mut entries) = self.leaf(directory, self.volume.hash(name))?;
+        entries.retain(|entry| entry.name != name);
+        self.set_leaf(directory, place, &entries);
+        Ok(())
+    }
+
+    /// Stores the entries of a node, split if they are too many.
+    fn set_leaf(&mut self, directory: Ino, place: Place, entries: &[DirEntry]) {
+        let Place { depth, prefix: node } = place;
+        let key = keys::node(directory, depth, node);
+        let value = encode_leaf(entries);
+        let is_large = value.as_ref().is_some_and(|value| value.len() > LEAF_BYTES);
+        if !is_large || depth == MAX_DEPTH {
+            self.set(&key, value);
+            return;
+        }
+        self.set(&key, Some(vec![SPLIT]));
+        for part in entries.chunk_by(|a, b| digits(a, depth + 1) == digits(b, depth + 1)) {
+            let Some(first) = part.first() else { continue };
+            let child = Place { depth: depth + 1, prefix: digits(first, depth + 1) };
+            self.set_leaf(directory, child, part);
+        }
+    }
+}
+
+/// The digits of an entry's hash above `depth`.
+fn digits(entry: &DirEntry, depth: u8) -> u64 {
+    prefix(entry.position >> COUNT_BITS, depth)
+}
+
+/// The hash in a position.
+pub(crate) const fn hash_at(position: u64) -> u64 {
+    position >> COUNT_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_come_back_as_they_went_and_damage_is_noticed() {
+        let entry = DirEntry { position: 7, ino: Ino(9), kind: Kind::Fifo, name: vec![b'x'; 255] };
+        let bytes = encode_leaf(std::slice::from_ref(&entry)).unwrap();
+        assert_eq!(Node::decode(Some(&bytes)).unwrap(), Node::Leaf(vec![entry]));
+        assert_eq!(Node::decode(None).unwrap(), Node::Leaf(Vec::new()));
+        for len in (0..bytes.len()).filter(|len| *len != 1) {
+            assert!(matches!(Node::decode(Some(&bytes[..len])), Err(FsError::Damaged(_))));
+        }
+    }
+
+    #[test]
+    fn the_nodes_of_one_depth_follow_each_other() {
+        let hash = 0x3_ffff_0000_1234;
+        let place = Place { depth: 3, prefix: prefix(hash, 3) };
+        assert!(place.end() > hash && prefix(place.end(), 3) == place.prefix + 1);
+        assert_eq!(Place { depth: 0, prefix: 0 }.end(), 1 << HASH_BITS);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_bytes_are_a_node_or_refused(
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
+        ) {
+            let _ = Node::decode(Some(&bytes));
+            let _ = Node::decode(Some(&[&[LEAF][..], &bytes].concat()));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What mounts read of what other mounts wrote, for `rackpool-fuzz`.
+
+use crate::directory::{Node, encode_leaf};
+use crate::inode::Inode;
+use crate::locks::Locks;
+use crate::remove::{encode_orphans, orphans_in};
+use crate::session::Session;
+use crate::superblock::Superblock;
+
+/// A record, of the kind that its first byte says: it is refused, or says what is written back.
+///
+/// # Panics
+/// When a record that was read is another one when it is written and read again.
+pub fn record(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    match kind % 6 {
+        0 => inode(bytes),
+        1 => node(bytes),
+        2 => superblock(bytes),
+        3 => sessions(bytes),
+        4 => orphans(bytes),
+        _ => locks(bytes),
+    }
+}
+
+fn inode(bytes: &[u8]) {
+    let Ok(mut inode) = Inode::decode(bytes) else { return };
+    // What is written has no other bits.
+    inode.mode &= 0o7777;
+    assert_eq!(Inode::decode(&inode.encode()).ok().as_ref(), Some(&inode));
+    let mut contents = Inode::decode_contents(bytes).expect("a part of what can be read");
+    contents.mode &= 0o7777;
+    contents.opens.clone_from(&inode.opens);
+    assert_eq!(contents, inode);
+}
+
+fn node(bytes: &[u8]) {
+    let Ok(Node::Leaf(entries)) = Node::decode(Some(bytes)) else { return };
+    let again = encode_leaf(&entries);
+    assert_eq!(again.as_deref().unwrap_or(&[0]), bytes);
+}
+
+fn superblock(bytes: &[u8]) {
+    let Some(fixed) = bytes.first_chunk::<{ Superblock::FIXED }>() else { return };
+    let Ok(superblock) = Superblock::decode(fixed) else { return };
+    let again = superblock.encode(superblock.table);
+    assert_eq!(&again[..Superblock::FIXED], fixed);
+}
+
+fn sessions(bytes: &[u8]) {
+    let Ok(sessions) = Session::decode_all(bytes) else { return };
+    let mut again = Vec::new();
+    sessions.into_iter().for_each(|session| session.encode(&mut again));
+    assert_eq!(again, bytes);
+}
+
+fn orphans(bytes: &[u8]) {
+    let orphans = orphans_in(Some(bytes));
+    let again = encode_orphans(&orphans).unwrap_or_default();
+    assert_eq!(again, bytes[..bytes.len() / 8 * 8]);
+}
+
+fn locks(bytes: &[u8]) {
+    let Ok(locks) = Locks::decode(Some(bytes)) else { return };
+    // What is too much is not written.
+    let Ok(Some(again)) = locks.encode() else { return };
+    assert_eq!(Locks::decode(Some(&again)).ok(), Some(locks));
+}

@@ -1,0 +1,268 @@
+//! The record of an inode.
+//!
+//! ```text
+//!  0 version u8 | 1 kind u8 | 2 mode u16 | 4 nlink u32 | 8 uid u32 | 12 gid u32 | 16 rdev u32
+//! 20 size u64 | 28 allocated u64 | 36 atime, mtime, ctime: i64 s, u32 ns each | 72 change u64
+//! 80 parent u64 | 88 entries u64 | 96 head u64 | 104 claim: seat u16, token u64 | 114 opens u16
+//! 116 each: seat u16, token u64 | target: length u32, bytes | xattrs: length u8, name, length u32, value
+//! ```
+
+use crate::attr::{Attr, Caller, Ino, Kind, Time};
+use crate::codec::{Reader, put_long, put_short};
+use crate::error::FsError;
+use crate::session::Session;
+
+/// An inode as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inode {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) nlink: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u32,
+    /// Of a file: its length in bytes.
+    pub(crate) size: u64,
+    /// Bytes allocated for its contents.
+    pub(crate) allocated: u64,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) change: u64,
+    /// Of a directory: where it is.
+    pub(crate) parent: Ino,
+    /// Of a directory: how many entries it has. Of a file: 1 until it has its first name.
+    pub(crate) entries: u64,
+    /// Of a file: where the words of its contents are; 0 while it has none.
+    pub(crate) head: u64,
+    /// The mount that makes the file shorter, or frees it.
+    pub(crate) claim: Option<Session>,
+    /// The mounts that have it open.
+    pub(crate) opens: Vec<Session>,
+    /// Of a symbolic link.
+    pub(crate) target: Vec<u8>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+const VERSION: u8 = 1;
+/// Bytes of a file's record without sessions and extended attributes.
+const FIXED_LEN: usize = 120;
+const SESSION_LEN: usize = 10;
+/// What a directory says its length is, beside its entries.
+const DIRECTORY_BYTES: u64 = 4096;
+
+/// As a byte, in inodes and entries.
+pub(crate) const fn kind_to_byte(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 1,
+        Kind::Directory => 2,
+        Kind::Symlink => 3,
+        Kind::Fifo => 4,
+        Kind::Socket => 5,
+        Kind::CharDevice => 6,
+        Kind::BlockDevice => 7,
+    }
+}
+
+pub(crate) const fn kind_from_byte(byte: u8) -> Option<Kind> {
+    Some(match byte {
+        1 => Kind::File,
+        2 => Kind::Directory,
+        3 => Kind::Symlink,
+        4 => Kind::Fifo,
+        5 => Kind::Socket,
+        6 => Kind::CharDevice,
+        7 => Kind::BlockDevice,
+        _ => return None,
+    })
+}
+
+impl Inode {
+    /// A new one, without a name yet.
+    pub(crate) fn new(kind: Kind, mode: u32, caller: Caller, now: Time) -> Self {
+        Self {
+            kind,
+            mode: mode & 0o7777,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev: 0,
+            size: 0,
+            allocated: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            change: 1,
+            parent: Ino(0),
+            entries: 0,
+            head: 0,
+            claim: None,
+            opens: Vec::new(),
+            target: Vec::new(),
+            xattrs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(128 + self.target.len());
+        bytes.extend_from_slice(&[VERSION, kind_to_byte(self.kind)]);
+        bytes.extend_from_slice(&u16::try_from(self.mode & 0o7777).unwrap_or(0).to_le_bytes());
+        for word in [self.nlink, self.uid, self.gid, self.rdev] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.size.to_le_bytes());
+        bytes.extend_from_slice(&self.allocated.to_le_bytes());
+        for time in [self.atime, self.mtime, self.ctime] {
+            bytes.extend_from_slice(&time.seconds.to_le_bytes());
+            bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
+        }
+        for word in [self.change, self.parent.0, self.entries, self.head] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        self.claim.unwrap_or(Session::NONE).encode(&mut bytes);
+        let opens = u16::try_from(self.opens.len()).unwrap_or(u16::MAX);
+        bytes.extend_from_slice(&opens.to_le_bytes());
+        self.opens.iter().take(opens.into()).for_each(|session| session.encode(&mut bytes));
+        put_long(&mut bytes, &self.target);
+        for (name, value) in &self.xattrs {
+            put_short(&mut bytes, name);
+            put_long(&mut bytes, value);
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FsError> {
+        let mut from = Reader::new(bytes, "an inode");
+        let mut inode = Self::decode_fixed(&mut from)?;
+        for _ in 0..from.u16()? {
+            inode.opens.push(Session::decode(&mut from)?);
+        }
+        inode.target = from.long()?.to_vec();
+        while !from.is_empty() {
+            inode.xattrs.push((from.short()?.to_vec(), from.long()?.to_vec()));
+        }
+        Ok(inode)
+    }
+
+    /// The same without the sessions that have it open, for which memory would be needed.
+    pub(crate) fn decode_contents(bytes: &[u8]) -> Result<Self, FsError> {
+        let mut from = Reader::new(bytes, "an inode");
+        let inode = Self::decode_fixed(&mut from)?;
+        // Behind them a file has only extended attributes, which few have.
+        let opens = usize::from(from.u16()?);
+        if bytes.len() > FIXED_LEN + opens * SESSION_LEN { Self::decode(bytes) } else { Ok(inode) }
+    }
+
+    fn decode_fixed(from: &mut Reader<'_>) -> Result<Self, FsError> {
+        if from.u8()? != VERSION {
+            return Err(from.damaged());
+        }
+        let kind = kind_from_byte(from.u8()?).ok_or(from.damaged())?;
+        let mut inode = Self::new(kind, 0, Caller { uid: 0, gid: 0 }, Time::default());
+        inode.mode = from.u16()?.into();
+        for word in [&mut inode.nlink, &mut inode.uid, &mut inode.gid, &mut inode.rdev] {
+            *word = from.u32()?;
+        }
+        inode.size = from.u64()?;
+        inode.allocated = from.u64()?;
+        for time in [&mut inode.atime, &mut inode.mtime, &mut inode.ctime] {
+            *time = Time { seconds: from.i64()?, nanoseconds: from.u32()? };
+        }
+        inode.change = from.u64()?;
+        inode.parent = Ino(from.u64()?);
+        inode.entries = from.u64()?;
+        inode.head = from.u64()?;
+        inode.claim = Some(Session::decode(from)?).filter(|claim| *claim != Session::NONE);
+        Ok(inode)
+    }
+
+    /// What others are told of it.
+    pub(crate) fn attr(&self, ino: Ino) -> Attr {
+        let (size, allocated) = match self.kind {
+            Kind::File => (self.size, self.allocated),
+            Kind::Directory => {
+                (DIRECTORY_BYTES.saturating_add(self.entries.saturating_mul(64)), DIRECTORY_BYTES)
+            }
+            Kind::Symlink => (self.target.len() as u64, 0),
+            _ => (0, 0),
+        };
+        Attr {
+            ino,
+            kind: self.kind,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size,
+            blocks: allocated.div_ceil(512),
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            change: self.change,
+        }
+    }
+
+    /// Notes a change of the contents.
+    pub(crate) fn touch(&mut self, now: Time) {
+        (self.mtime, self.ctime) = (now, now);
+    }
+
+    /// Fails for what is no directory that can be used.
+    pub(crate) fn expect_directory(&self) -> Result<(), FsError> {
+        match self.kind {
+            Kind::Directory if self.nlink == 0 => Err(FsError::NotFound),
+            Kind::Directory => Ok(()),
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// Fails for what has no contents.
+    pub(crate) fn expect_file(&self) -> Result<(), FsError> {
+        match self.kind {
+            Kind::File => Ok(()),
+            Kind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::InvalidArgument),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_it_went_and_is_damaged_when_cut() {
+        let now = Time { seconds: -5, nanoseconds: 999_999_999 };
+        let mut inode = Inode::new(Kind::Symlink, 0o7755, Caller { uid: 1, gid: 2 }, now);
+        inode.target = b"../target".to_vec();
+        inode.opens = vec![Session { seat: 3, token: 1 << 60 }; 2];
+        inode.claim = Some(Session { seat: 9, token: 1 << 50 });
+        inode.xattrs = vec![(b"user.a".to_vec(), vec![7; 300]), (b"user.b".to_vec(), Vec::new())];
+        let bytes = inode.encode();
+        assert_eq!(Inode::decode(&bytes).unwrap(), inode);
+        // What can end after any attribute is told by the table's own check.
+        for len in 0..116 + 2 * 10 + 4 + inode.target.len() {
+            assert!(matches!(Inode::decode(&bytes[..len]), Err(FsError::Damaged(_))), "{len}");
+        }
+        let mut other = bytes;
+        other[1] = 77;
+        assert!(matches!(Inode::decode(&other), Err(FsError::Damaged(_))));
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_bytes_are_an_inode_or_refused(
+            first in 0..9_u8,
+            rest in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
+        ) {
+            let _ = Inode::decode(&[&[VERSION, first][..], &rest].concat());
+            let _ = Session::decode_all(&rest);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A file system that lives in the pool: names, inodes and contents. Any number of mounts in any
+//! rack use a volume at once; there is no server, and each mount may be killed at any step.
+//!
+//! [`Volume`] has the operations of a kernel's file system, by inode number. The layout, and why
+//! kills do no harm, is in `docs/design/fs.md`.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod attributes;
+mod codec;
+mod contents;
+mod directory;
+mod error;
+mod file;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod heads;
+mod inode;
+mod keys;
+mod locks;
+mod medium;
+mod names;
+mod numbered;
+mod read_dir;
+mod remove;
+mod rename;
+mod session;
+mod size;
+mod store;
+mod superblock;
+mod sweep;
+mod tree;
+mod volume;
+
+pub use attr::{
+    AllocateMode, Attr, Caller, Entry, Ino, Kind, NewNode, NewTime, RenameMode, SetAttr, StatFs,
+    Time, XattrMode,
+};
+pub use error::{FsError, OpenError};
+pub use locks::{
+    LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
+};
+pub use medium::{Capacity, Medium, PoolSeat};
+pub use volume::Volume;

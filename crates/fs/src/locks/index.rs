@@ -1,0 +1,67 @@
+//! Of which files a mount has locks: who clears away what it leaves need not look at all files.
+
+use crate::attr::Ino;
+use crate::error::FsError;
+use crate::keys::{self, LOCK_LISTS};
+use crate::medium::Medium;
+use crate::session::Session;
+use crate::store::Work;
+use crate::volume::Volume;
+
+/// Files in one of a mount's lists.
+const MAX_FILES: usize = 1024;
+
+fn decode(value: Option<&[u8]>) -> Vec<Ino> {
+    let numbers = value.unwrap_or_default().as_chunks().0.iter();
+    numbers.map(|number| Ino(u64::from_le_bytes(*number))).collect()
+}
+
+/// As the table has it; an empty one is not there.
+fn encode(files: &[Ino]) -> Option<Vec<u8>> {
+    let bytes: Vec<u8> = files.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
+    Some(bytes).filter(|bytes| !bytes.is_empty())
+}
+
+impl<M: Medium> Work<'_, M> {
+    /// Notes that a mount has locks of a file.
+    pub(super) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
+        let key = keys::locked_by(session, ino);
+        let mut files = decode(self.get(&key)?.as_deref());
+        if files.contains(&ino) {
+            return Ok(());
+        }
+        if files.len() >= MAX_FILES {
+            return Err(FsError::NoLocks);
+        }
+        files.push(ino);
+        self.set(&key, encode(&files));
+        Ok(())
+    }
+}
+
+impl<M: Medium> Volume<M> {
+    /// Takes a mount's locks of a file, and the file from its list, in one transaction.
+    pub(super) fn expel(&self, session: Session, ino: Ino) -> Result<(), FsError> {
+        self.transact(|work| {
+            let mut locks = work.locks(ino)?;
+            locks.expel(session);
+            work.set_locks(ino, &locks)?;
+            let key = keys::locked_by(session, ino);
+            let mut files = decode(work.get(&key)?.as_deref());
+            files.retain(|file| *file != ino);
+            work.set(&key, encode(&files));
+            Ok(())
+        })
+    }
+
+    /// Takes all locks of a mount that ends, or is gone.
+    pub(crate) fn expel_everywhere(&self, session: Session) -> Result<(), FsError> {
+        for list in 0..LOCK_LISTS {
+            let files = decode(self.value(&keys::lock_list(session, list))?.as_deref());
+            for ino in files {
+                self.expel(session, ino)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! Finding and making names.
+
+use std::sync::Arc;
+
+use crate::attr::{Attr, Caller, Ino, Kind, NewNode, Time};
+use crate::error::FsError;
+use crate::file::OpenFile;
+use crate::inode::Inode;
+use crate::keys;
+use crate::medium::Medium;
+use crate::store::Work;
+use crate::volume::{Volume, lock};
+
+const MAX_NAME: usize = 255;
+const MAX_TARGET: usize = 4095;
+const MAX_LINKS: u32 = 1 << 31;
+/// A mount takes so many inode numbers at once.
+const INO_RANGE: u64 = 1024;
+/// What a file that never had a name has in place of a directory's count of entries.
+const UNNAMED: u64 = 1;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Whether bytes can be the name of an entry.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
+    match name {
+        b"" => Err(FsError::NotFound),
+        b"." | b".." => Err(FsError::InvalidArgument),
+        _ if name.len() > MAX_NAME => Err(FsError::NameTooLong),
+        _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => Err(FsError::InvalidArgument),
+        _ => Ok(()),
+    }
+}
+
+impl NewNode<'_> {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::File => Kind::File,
+            Self::Directory => Kind::Directory,
+            Self::Symlink(_) => Kind::Symlink,
+            Self::Fifo => Kind::Fifo,
+            Self::Socket => Kind::Socket,
+            Self::CharDevice(_) => Kind::CharDevice,
+            Self::BlockDevice(_) => Kind::BlockDevice,
+        }
+    }
+}
+
+/// The inode of what is created in a directory.
+fn new_inode(parent: &Inode, node: NewNode<'_>, mode: u32, caller: Caller, now: Time) -> Inode {
+    let kind = node.kind();
+    let mut inode = Inode::new(kind, mode, caller, now);
+    if parent.mode & SET_GROUP_ID != 0 {
+        inode.gid = parent.gid;
+        if kind == Kind::Directory {
+            inode.mode |= SET_GROUP_ID;
+        }
+    }
+    match node {
+        NewNode::Symlink(target) => {
+            inode.target = target.to_vec();
+            inode.mode = 0o777;
+        }
+        NewNode::CharDevice(device) | NewNode::BlockDevice(device) => inode.rdev = device,
+        _ => {}
+    }
+    inode
+}
+
+impl<M: Medium> Volume<M> {
+    /// What `name` names in the directory `parent`; `.` and `..` are names, too.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        match name {
+            b"." => return self.attr(parent),
+            b".." => return self.attr(self.inode(parent)?.parent),
+            _ => check_name(name)?,
+        }
+        loop {
+            let entry = self.find_entry(parent, name)?;
+            match self.attr(entry.ino) {
+                // Removed since, or the volume is damaged.
+                Err(FsError::NotFound) if self.find_entry(parent, name)? == entry => {
+                    match self.attr(entry.ino) {
+                        Err(FsError::NotFound) => {
+                            return Err(FsError::Damaged("an entry names no inode"));
+                        }
+                        found => return found,
+                    }
+                }
+                Err(FsError::NotFound) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// A number that no inode has had.
+    fn new_ino(&self) -> Result<Ino, FsError> {
+        let mut inos = lock(&self.inos);
+        if let Some(ino) = inos.next() {
+            return Ok(Ino(ino));
+        }
+        let first = self.transact_growing(|work| {
+            let value = work.get(keys::INOS)?;
+            let next = value.as_deref().and_then(<[u8]>::first_chunk);
+            let next = u64::from_le_bytes(*next.ok_or(FsError::Damaged("the inode counter"))?);
+            let after = next.checked_add(INO_RANGE).filter(|after| after >> 56 == 0);
+            let after = after.ok_or(FsError::NoSpace)?;
+            work.set(keys::INOS, Some(after.to_le_bytes().to_vec()));
+            Ok(next)
+        })?;
+        *inos = first + 1..first + INO_RANGE;
+        Ok(Ino(first))
+    }
+
+    /// Creates something called `name` in the directory `parent`. The mode of what is created is
+    /// `mode` (the umask applied already); it belongs to the caller, and in a set-group-id directory
+    /// to that one's group.
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        node: NewNode<'_>,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Attr, FsError> {
+        check_new_name(name)?;
+        if let NewNode::Symlink(target) = node {
+            match target.len() {
+                0 => return Err(FsError::NotFound),
+                len if len > MAX_TARGET => return Err(FsError::NameTooLong),
+                _ => {}
+            }
+        }
+        let ino = self.new_ino()?;
+        let make = |directory: &Inode, now| {
+            let mut inode = new_inode(directory, node, mode, caller, now);
+            inode.parent = if inode.kind == Kind::Directory { parent } else { Ino(0) };
+            inode
+        };
+        Ok(self.create_inode(parent, name, ino, make)?.attr(ino))
+    }
+
+    /// Creates a file as [`create`](Self::create) does and [`open`](Self::open)s it, in one
+    /// transaction. It is ended by one [`release`](Self::release).
+    pub fn create_open(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Attr, FsError> {
+        check_new_name(name)?;
+        let ino = self.new_ino()?;
+        let make = |directory: &Inode, now| {
+            let mut inode = new_inode(directory, NewNode::File, mode, caller, now);
+            inode.opens.push(self.session);
+            inode
+        };
+        // Locked until it is there: who opens and releases it in between would end this, too.
+        let mut files = lock(self.files_of(ino));
+        let created = self.create_inode(parent, name, ino, make);
+        // It may be there, and open, after a failure too: a sweep sees to that.
+        if matches!(created, Ok(_) | Err(FsError::Io(_))) {
+            files.insert(ino, Arc::new(OpenFile::new(ino, created.is_ok().into())));
+        }
+        Ok(created?.attr(ino))
+    }
+
+    /// Creates a file without a name as it would be in the directory `parent`, and opens it.
+    /// [`link`](Self::link) can give it one; else it goes with the last [`release`](Self::release).
+    pub fn create_unnamed(&self, parent: Ino, mode: u32, caller: Caller) -> Result<Attr, FsError> {
+        let (ino, now) = (self.new_ino()?, Time::now());
+        // As when it is created with a name.
+        let mut files = lock(self.files_of(ino));
+        let created = self.transact_growing(|work| {
+            let directory = work.inode(parent)?;
+            directory.expect_directory()?;
+            let mut inode = new_inode(&directory, NewNode::File, mode, caller, now);
+            inode.opens.push(self.session);
+            (inode.nlink, inode.entries) = (0, UNNAMED);
+            work.set_inode(ino, &mut inode);
+            work.add_orphan(ino)?;
+            Ok(inode)
+        });
+        if matches!(created, Ok(_) | Err(FsError::Io(_))) {
+            files.insert(ino, Arc::new(OpenFile::new(ino, created.is_ok().into())));
+        }
+        Ok(created?.attr(ino))
+    }
+
+    /// Gives what `make` makes a name that is not there yet.
+    fn create_inode(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+        make: impl Fn(&Inode, Time) -> Inode,
+    ) -> Result<Inode, FsError> {
+        let now = Time::now();
+        self.transact_growing(|work| {
+            let mut directory = work.inode(parent)?;
+            directory.expect_directory()?;
+            if work.entry(parent, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let mut inode = make(&directory, now);
+            work.add_name(parent, &mut directory, name, (ino, inode.kind), now)?;
+            work.set_inode(ino, &mut inode);
+            Ok(inode)
+        })
+    }
+
+    /// Gives an inode that is no directory another name. Gives its attributes then.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        check_new_name(name)?;
+        let now = Time::now();
+        let inode = self.transact_growing(|work| {
+            let mut directory = work.inode(parent)?;
+            directory.expect_directory()?;
+            if work.entry(parent, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let mut inode = work.inode(ino)?;
+            match inode.nlink {
+                _ if inode.kind == Kind::Directory => return Err(FsError::Permission),
+                0 if inode.entries == UNNAMED => {
+                    (inode.nlink, inode.entries) = (1, 0);
+                    work.drop_orphan(ino)?;
+                }
+                // What has no name any more never gets one again.
+                0 => return Err(FsError::NotFound),
+                MAX_LINKS.. => return Err(FsError::TooManyLinks),
+                _ => inode.nlink += 1,
+            }
+            inode.ctime = now;
+            work.add_name(parent, &mut directory, name, (ino, inode.kind), now)?;
+            work.set_inode(ino, &mut inode);
+            Ok(inode)
+        })?;
+        Ok(self.with_lazy(ino, inode).attr(ino))
+    }
+
+    /// The target of a symbolic link.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        let inode = self.inode(ino)?;
+        if inode.kind != Kind::Symlink {
+            return Err(FsError::InvalidArgument);
+        }
+        Ok(inode.target)
+    }
+}
+
+/// Whether a name can be made: `.` and `..` are there.
+fn check_new_name(name: &[u8]) -> Result<(), FsError> {
+    if matches!(name, b"." | b"..") { Err(FsError::Exists) } else { check_name(name) }
+}
+
+impl<M: Medium> Work<'_, M> {
+    /// Adds an entry that is not there yet, and counts it in its directory.
+    pub(crate) fn add_name(
+        &mut self,
+        parent: Ino,
+        directory: &mut Inode,
+        name: &[u8],
+        (ino, kind): (Ino, Kind),
+        now: Time,
+    ) -> Result<(), FsError> {
+        self.set_entry(parent, name, ino, kind)?;
+        directory.entries = directory.entries.saturating_add(1);
+        if kind == Kind::Directory {
+            directory.nlink = directory.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
+        }
+        directory.touch(now);
+        self.set_inode(parent, directory);
+        Ok(())
+    }
+
+    /// Takes an entry away, and from the count of its directory.
+    pub(crate) fn take_name(
+        &mut self,
+        parent: Ino,
+        directory: &mut Inode,
+        name: &[u8],
+        kind: Kind,
+        now: Time,
+    ) -> Result<(), FsError> {
+        self.remove_entry(parent, name)?;
+        directory.entries = directory.entries.saturating_sub(1);
+        if kind == Kind::Directory {
+            directory.nlink = directory.nlink.saturating_sub(1).max(2);
+        }
+        directory.touch(now);
+        self.set_inode(parent, directory);
+        Ok(())
+    }
+}

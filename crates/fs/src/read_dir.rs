@@ -1,0 +1,55 @@
+//! Reading directories.
+
+use crate::attr::{Entry, Ino, Kind};
+use crate::directory::{HASH_BITS, Node, hash_at};
+use crate::error::FsError;
+use crate::medium::Medium;
+use crate::volume::Volume;
+
+const SELF: u64 = 1;
+const PARENT: u64 = 2;
+/// What an entry's cookie is beside its position.
+const FIRST: u64 = 3;
+
+impl<M: Medium> Volume<M> {
+    /// Visits the entries of a directory behind the one with this cookie (0: from the beginning),
+    /// `.` and `..` first, until `visit` says false. An entry that is there all the while is visited
+    /// once, whatever else comes or goes; the order is that of hashes.
+    pub fn read_dir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        visit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<(), FsError> {
+        let inode = self.inode(ino)?;
+        if inode.kind != Kind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        let dots = [(SELF, &b"."[..], ino), (PARENT, b"..", inode.parent)];
+        for (number, name, ino) in dots.into_iter().filter(|(number, ..)| *number > cookie) {
+            if !visit(Entry { name, ino, kind: Kind::Directory, cookie: number }) {
+                return Ok(());
+            }
+        }
+        if inode.entries == 0 {
+            return Ok(());
+        }
+        // The first position that was not visited yet.
+        let next = cookie.saturating_add(1).saturating_sub(FIRST);
+        let mut hash = hash_at(next);
+        while hash < 1 << HASH_BITS {
+            let (place, value) = self.find_leaf(ino, hash, |key| Ok((self.value(key)?, true)))?;
+            let Node::Leaf(entries) = Node::decode(value.as_deref())? else {
+                return Err(FsError::Damaged("a directory"));
+            };
+            for entry in entries.iter().filter(|entry| entry.position >= next) {
+                let cookie = entry.position.saturating_add(FIRST);
+                if !visit(Entry { name: &entry.name, ino: entry.ino, kind: entry.kind, cookie }) {
+                    return Ok(());
+                }
+            }
+            hash = place.end();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Taking names away, and freeing what has none.
+
+use crate::attr::{Ino, Kind, Time};
+use crate::error::FsError;
+use crate::inode::Inode;
+use crate::keys;
+use crate::medium::Medium;
+use crate::names::check_name;
+use crate::store::Work;
+use crate::volume::Volume;
+
+/// What became of an inode that lost a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing has to be done about it.
+    Done,
+    /// It stands among the orphans and is to be freed.
+    Orphan(Ino),
+}
+
+/// The inodes in a list of orphans.
+pub(crate) fn orphans_in(value: Option<&[u8]>) -> Vec<Ino> {
+    let numbers = value.unwrap_or_default().as_chunks().0.iter();
+    numbers.map(|number| Ino(u64::from_le_bytes(*number))).collect()
+}
+
+/// A list of orphans as the table has it; an empty one is not there.
+pub(crate) fn encode_orphans(orphans: &[Ino]) -> Option<Vec<u8>> {
+    let bytes: Vec<u8> = orphans.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
+    Some(bytes).filter(|bytes| !bytes.is_empty())
+}
+
+impl<M: Medium> Volume<M> {
+    /// Takes the name of something that is no directory away. What has no other name is freed when
+    /// no mount has it open any more.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
+        check_name(name)?;
+        let now = Time::now();
+        let left = self.transact(|work| {
+            let mut directory = work.inode(parent)?;
+            directory.expect_directory()?;
+            let entry = work.entry(parent, name)?.ok_or(FsError::NotFound)?;
+            let mut inode = work.named(entry.ino)?;
+            if inode.kind == Kind::Directory {
+                return Err(FsError::IsDirectory);
+            }
+            work.take_name(parent, &mut directory, name, inode.kind, now)?;
+            work.unname(entry.ino, &mut inode, now)
+        })?;
+        self.finish_removal(left);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
+        match name {
+            b"." => return Err(FsError::InvalidArgument),
+            b".." => return Err(FsError::NotEmpty),
+            _ => check_name(name)?,
+        }
+        let now = Time::now();
+        let left = self.transact(|work| {
+            let mut directory = work.inode(parent)?;
+            directory.expect_directory()?;
+            let entry = work.entry(parent, name)?.ok_or(FsError::NotFound)?;
+            let mut inode = work.named(entry.ino)?;
+            inode.expect_directory()?;
+            if inode.entries != 0 {
+                return Err(FsError::NotEmpty);
+            }
+            work.take_name(parent, &mut directory, name, Kind::Directory, now)?;
+            work.unname(entry.ino, &mut inode, now)
+        })?;
+        self.finish_removal(left);
+        Ok(())
+    }
+
+    /// Frees what a removal has left, if it can be done now; else a later sweep does.
+    pub(crate) fn finish_removal(&self, left: Left) {
+        if let Left::Orphan(ino) = left {
+            let _ = self.purge(ino);
+        }
+    }
+}
+
+impl<M: Medium> Work<'_, M> {
+    /// Takes a name from an inode that was read; from a directory, all.
+    pub(crate) fn unname(
+        &mut self,
+        ino: Ino,
+        inode: &mut Inode,
+        now: Time,
+    ) -> Result<Left, FsError> {
+        inode.nlink = match inode.kind {
+            Kind::Directory => 0,
+            _ => inode.nlink.saturating_sub(1),
+        };
+        inode.ctime = now;
+        if inode.nlink > 0 {
+            self.set_inode(ino, inode);
+            return Ok(Left::Done);
+        }
+        let has_nodes =
+            inode.kind == Kind::Directory && self.peek(&keys::node(ino, 0, 0))?.is_some();
+        if inode.opens.is_empty() && inode.head == 0 && !has_nodes && inode.claim.is_none() {
+            self.set(&keys::inode(ino), None);
+            return Ok(Left::Done);
+        }
+        self.set_inode(ino, inode);
+        self.add_orphan(ino)?;
+        Ok(Left::Orphan(ino))
+    }
+
+    /// Notes that an inode has no name.
+    pub(crate) fn add_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
+        let list = keys::orphans_of(ino);
+        let mut orphans = orphans_in(self.get(&list)?.as_deref());
+        orphans.push(ino);
+        self.set(&list, encode_orphans(&orphans));
+        Ok(())
+    }
+
+    /// Deletes the inode of an orphan, and takes it from its list.
+    pub(crate) fn remove_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
+        self.set(&keys::inode(ino), None);
+        self.drop_orphan(ino)
+    }
+
+    /// Takes a number from the orphans' lists.
+    pub(crate) fn drop_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
+        let list = keys::orphans_of(ino);
+        let mut orphans = orphans_in(self.get(&list)?.as_deref());
+        orphans.retain(|orphan| *orphan != ino);
+        self.set(&list, encode_orphans(&orphans));
+        Ok(())
+    }
+}

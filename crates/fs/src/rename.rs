@@ -1,0 +1,172 @@
+//! Renaming.
+
+use crate::attr::{Ino, Kind, RenameMode, Time};
+use crate::directory::DirEntry;
+use crate::error::FsError;
+use crate::keys;
+use crate::medium::Medium;
+use crate::names::check_name;
+use crate::remove::Left;
+use crate::store::Work;
+use crate::volume::Volume;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    parent: Ino,
+    name: &'a [u8],
+}
+
+/// A path has no more directories than this; one that seems to is a circle.
+const MAX_DEPTH: u32 = 1 << 20;
+
+impl<M: Medium> Volume<M> {
+    /// Gives what is called `name` in `parent` the name `new_name` in `new_parent`, at one moment.
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        for name in [name, new_name] {
+            if matches!(name, b"." | b"..") {
+                return Err(FsError::InvalidArgument);
+            }
+            check_name(name)?;
+        }
+        let (from, to) = (Name { parent, name }, Name { parent: new_parent, name: new_name });
+        let now = Time::now();
+        let left = self.transact(|work| work.rename(from, to, mode, now))?;
+        self.finish_removal(left);
+        Ok(())
+    }
+}
+
+impl<M: Medium> Work<'_, M> {
+    fn rename(
+        &mut self,
+        from: Name<'_>,
+        to: Name<'_>,
+        mode: RenameMode,
+        now: Time,
+    ) -> Result<Left, FsError> {
+        self.inode(from.parent)?.expect_directory()?;
+        self.inode(to.parent)?.expect_directory()?;
+        let source = self.entry(from.parent, from.name)?.ok_or(FsError::NotFound)?;
+        let target = self.entry(to.parent, to.name)?;
+        match (mode, &target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
+            (RenameMode::Exchange, None) => return Err(FsError::NotFound),
+            (_, Some(target)) if target.ino == source.ino => return Ok(Left::Done),
+            _ => {}
+        }
+        self.check_moves(from.parent, to.parent, &source)?;
+        match target {
+            Some(target) if mode == RenameMode::Exchange => {
+                self.check_moves(to.parent, from.parent, &target)?;
+                self.place(from, &target, to.parent, now)?;
+                self.place(to, &source, from.parent, now)?;
+                Ok(Left::Done)
+            }
+            target => {
+                let left = match target {
+                    Some(target) => self.replace(&source, to, &target, now)?,
+                    None => Left::Done,
+                };
+                let mut directory = self.inode(from.parent)?;
+                self.take_name(from.parent, &mut directory, from.name, source.kind, now)?;
+                let mut directory = self.inode(to.parent)?;
+                let named = (source.ino, source.kind);
+                self.add_name(to.parent, &mut directory, to.name, named, now)?;
+                self.set_parent(&source, to.parent, now)?;
+                Ok(left)
+            }
+        }
+    }
+
+    /// Takes away what the new name names.
+    fn replace(
+        &mut self,
+        source: &DirEntry,
+        to: Name<'_>,
+        target: &DirEntry,
+        now: Time,
+    ) -> Result<Left, FsError> {
+        let mut inode = self.named(target.ino)?;
+        match (source.kind, inode.kind) {
+            (Kind::Directory, Kind::Directory) if inode.entries > 0 => {
+                return Err(FsError::NotEmpty);
+            }
+            (Kind::Directory, Kind::Directory) => {}
+            (Kind::Directory, _) => return Err(FsError::NotDirectory),
+            (_, Kind::Directory) => return Err(FsError::IsDirectory),
+            _ => {}
+        }
+        let mut directory = self.inode(to.parent)?;
+        self.take_name(to.parent, &mut directory, to.name, inode.kind, now)?;
+        self.unname(target.ino, &mut inode, now)
+    }
+
+    /// Makes an existing name name something that was somewhere else, in an exchange.
+    fn place(
+        &mut self,
+        at: Name<'_>,
+        entry: &DirEntry,
+        before: Ino,
+        now: Time,
+    ) -> Result<(), FsError> {
+        self.set_entry(at.parent, at.name, entry.ino, entry.kind)?;
+        let mut directory = self.inode(at.parent)?;
+        if entry.kind == Kind::Directory && at.parent != before {
+            directory.nlink = directory.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
+        }
+        directory.touch(now);
+        self.set_inode(at.parent, &mut directory);
+        if entry.kind == Kind::Directory && at.parent != before {
+            let mut directory = self.inode(before)?;
+            directory.nlink = directory.nlink.saturating_sub(1).max(2);
+            self.set_inode(before, &mut directory);
+        }
+        self.set_parent(entry, at.parent, now)
+    }
+
+    /// Notes in an inode that it was renamed.
+    fn set_parent(&mut self, entry: &DirEntry, parent: Ino, now: Time) -> Result<(), FsError> {
+        let mut inode = self.named(entry.ino)?;
+        inode.ctime = now;
+        if inode.kind == Kind::Directory {
+            inode.parent = parent;
+        }
+        self.set_inode(entry.ino, &mut inode);
+        Ok(())
+    }
+
+    /// Refuses to move a directory into itself or below. All such moves change one key, so that no
+    /// two of them make a circle together.
+    fn check_moves(&mut self, from: Ino, to: Ino, entry: &DirEntry) -> Result<(), FsError> {
+        if entry.kind != Kind::Directory || from == to {
+            return Ok(());
+        }
+        let moves = self.get(keys::MOVES)?;
+        let count = moves
+            .as_deref()
+            .and_then(<[u8]>::first_chunk)
+            .map_or(0, |count| u64::from_le_bytes(*count));
+        self.set(keys::MOVES, Some(count.wrapping_add(1).to_le_bytes().to_vec()));
+        let mut at = to;
+        for _ in 0..MAX_DEPTH {
+            if at == entry.ino {
+                return Err(FsError::InvalidArgument);
+            }
+            if at == Ino::ROOT {
+                return Ok(());
+            }
+            let value = self.peek(&keys::inode(at))?;
+            let Some(value) = value else { return Err(self.torn("a directory has no parent")) };
+            at = crate::inode::Inode::decode(&value)?.parent;
+        }
+        Err(FsError::Damaged("directories in a circle"))
+    }
+}

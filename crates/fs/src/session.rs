@@ -1,0 +1,91 @@
+//! Who mounts a volume: a seat, and the token that stands there as long as the mount does.
+
+use rackpool_client::GlobalAddr;
+use rackpool_kv::ReadRequest;
+
+use crate::codec::Reader;
+use crate::error::{FsError, OpenError};
+use crate::medium::Medium;
+use crate::superblock::Superblock;
+use crate::volume::Volume;
+
+/// A mount, for ever: no other one has its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) seat: u16,
+    pub(crate) token: u64,
+}
+
+impl Session {
+    /// Nobody.
+    pub(crate) const NONE: Self = Self { seat: 0, token: 0 };
+
+    pub(crate) fn encode(self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.seat.to_le_bytes());
+        into.extend_from_slice(&self.token.to_le_bytes());
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, FsError> {
+        Ok(Self { seat: from.u16()?, token: from.u64()? })
+    }
+
+    /// The sessions in a list of them.
+    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, FsError> {
+        let mut from = Reader::new(bytes, "the list of mounts");
+        let mut sessions = Vec::new();
+        while !from.is_empty() {
+            sessions.push(Self::decode(&mut from)?);
+        }
+        Ok(sessions)
+    }
+}
+
+/// Takes a free seat.
+pub(crate) fn take_seat<M: Medium>(
+    medium: &M,
+    superblock: GlobalAddr,
+) -> Result<(Session, M::Seat), OpenError> {
+    let failed = |error| OpenError::Fs(FsError::of_memory::<M>(error));
+    for seat in 0..Superblock::SEATS {
+        let addr = Superblock::seat_addr(superblock, seat);
+        let mut word = [0; 8];
+        medium.read(addr, &mut word).map_err(failed)?;
+        if u64::from_le_bytes(word) != superblock.raw() {
+            continue;
+        }
+        if let Some((token, held)) = medium.sit(addr, superblock).map_err(failed)? {
+            return Ok((Session { seat, token }, held));
+        }
+    }
+    Err(OpenError::TooManyMounts(Superblock::SEATS))
+}
+
+impl<M: Medium> Volume<M> {
+    /// Whether a mount is still there. One of which nobody knows counts as there.
+    pub(crate) fn is_alive(&self, session: Session) -> bool {
+        if session == self.session {
+            return true;
+        }
+        if session.seat >= Superblock::SEATS {
+            return false;
+        }
+        let mut word = [0; 8];
+        let addr = Superblock::seat_addr(self.superblock, session.seat);
+        let read = self.medium.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
+        read.is_err() || u64::from_le_bytes(word) == session.token
+    }
+
+    /// Whether no other mount has the file open; those that are gone are taken from `opens`.
+    pub(crate) fn is_ours_alone(&self, opens: &mut Vec<Session>) -> bool {
+        opens.retain(|session| self.is_alive(*session));
+        opens.iter().all(|session| *session == self.session)
+    }
+
+    /// Fails with [`FsError::Busy`] if another mount has a claim, and is there.
+    pub(crate) fn check_claim(&self, claim: Option<Session>) -> Result<(), FsError> {
+        match claim {
+            Some(other) if other != self.session && self.is_alive(other) => Err(FsError::Busy),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where a volume begins.
+//!
+//! ```text
+//!  0 magic "rackp-fs" | 8 version u32 | 12 zero | 16 table u64 | 24 seed of hashes u64
+//! 32 XXH3-64 of bytes 0..32 | 40 first page of heads u64 | 48 zero
+//! 64 504 seats u64: the address of the superblock, or the token of who sits there
+//! ```
+
+use rackpool_client::GlobalAddr;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What does not change of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) table: GlobalAddr,
+    pub(crate) seed: u64,
+}
+
+/// What the bytes of no superblock of this version are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    NotAVolume,
+    Version(u32),
+}
+
+impl Superblock {
+    pub(crate) const BYTES: usize = 4096;
+    pub(crate) const FIXED: usize = 40;
+    pub(crate) const VERSION: u32 = 1;
+    /// How many mounts a volume may have at a time.
+    pub(crate) const SEATS: u16 = 504;
+    const MAGIC: [u8; 8] = *b"rackp-fs";
+
+    /// The whole superblock of a new volume at `addr`.
+    pub(crate) fn encode(self, addr: GlobalAddr) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.extend_from_slice(&Self::MAGIC);
+        bytes.extend_from_slice(&u64::from(Self::VERSION).to_le_bytes());
+        bytes.extend_from_slice(&self.table.raw().to_le_bytes());
+        bytes.extend_from_slice(&self.seed.to_le_bytes());
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        bytes.resize(64, 0);
+        (0..Self::SEATS).for_each(|_| bytes.extend_from_slice(&addr.raw().to_le_bytes()));
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; Self::FIXED]) -> Result<Self, Foreign> {
+        let word = |at: usize| {
+            bytes[at..].first_chunk().map_or(0, |word: &[u8; 8]| u64::from_le_bytes(*word))
+        };
+        if bytes[..8] != Self::MAGIC {
+            return Err(Foreign::NotAVolume);
+        }
+        match u32::try_from(word(8)) {
+            Ok(Self::VERSION) => {}
+            Ok(found) => return Err(Foreign::Version(found)),
+            Err(_) => return Err(Foreign::NotAVolume),
+        }
+        if word(32) != xxh3_64(&bytes[..32]) {
+            return Err(Foreign::NotAVolume);
+        }
+        Ok(Self { table: GlobalAddr::from_raw(word(16)), seed: word(24) })
+    }
+
+    /// The word that leads to the heads of files.
+    pub(crate) const fn heads_addr(superblock: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(superblock.raw() + 40)
+    }
+
+    /// The word of a seat.
+    pub(crate) const fn seat_addr(superblock: GlobalAddr, seat: u16) -> GlobalAddr {
+        GlobalAddr::from_raw(superblock.raw() + 64 + 8 * seat as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_it_went_and_any_other_byte_is_noticed() {
+        let superblock = Superblock { table: GlobalAddr::from_raw(1 << 30), seed: 7 };
+        let bytes = superblock.encode(GlobalAddr::from_raw(4096));
+        assert_eq!(bytes.len(), Superblock::BYTES);
+        let mut fixed = *bytes.first_chunk().unwrap();
+        assert_eq!(Superblock::decode(&fixed), Ok(superblock));
+        fixed[20] ^= 1;
+        assert_eq!(Superblock::decode(&fixed), Err(Foreign::NotAVolume));
+        fixed[8] = 9;
+        assert_eq!(Superblock::decode(&fixed), Err(Foreign::Version(9)));
+    }
+}

@@ -1,0 +1,124 @@
+//! Housekeeping: what mounts that are gone have left behind, and what has no name any more.
+
+use crate::attr::{Ino, Kind};
+use crate::directory::Place;
+use crate::error::FsError;
+use crate::keys::{self, ORPHAN_LISTS};
+use crate::medium::Medium;
+use crate::remove::orphans_in;
+use crate::session::Session;
+use crate::volume::{MAX_SLOTS, Volume, lock};
+
+impl<M: Medium> Volume<M> {
+    /// Writes down times that were kept back, clears away what mounts that are gone have left, and
+    /// frees what has no name and is not open any more. To be called about each second by one
+    /// thread; it waits for nobody.
+    ///
+    /// # Errors
+    /// The first one met; the rest was done nevertheless, and the next call does it again.
+    pub fn sweep(&self) -> Result<(), FsError> {
+        let flushed = self.settle_marks().and(self.flush_all());
+        let recovered = self.recover_mounts();
+        let mut purged = Ok(());
+        for list in 0..ORPHAN_LISTS {
+            let value = self.value(&keys::orphan_list(list))?;
+            for ino in orphans_in(value.as_deref()) {
+                match self.purge(ino) {
+                    // In the hands of another mount.
+                    Ok(()) | Err(FsError::Busy) => {}
+                    Err(error) => purged = purged.and(Err(error)),
+                }
+            }
+        }
+        self.keep_reserve();
+        flushed.and(recovered).and(purged).and(self.scrub_heads())
+    }
+
+    /// Clears away the transactions of mounts that are gone.
+    fn recover_mounts(&self) -> Result<(), FsError> {
+        let value = self.value(keys::MOUNTS)?.unwrap_or_default();
+        let mounts = Session::decode_all(&value)?;
+        for gone in mounts.into_iter().filter(|session| !self.is_alive(*session)) {
+            self.with_access(|access| {
+                access.recover(gone.token, MAX_SLOTS).map_err(FsError::of_table::<M>)
+            })?;
+            self.expel_everywhere(gone)?;
+            self.change_mounts(|mounts| mounts.retain(|session| *session != gone))?;
+        }
+        Ok(())
+    }
+
+    fn change_mounts(&self, change: impl Fn(&mut Vec<Session>)) -> Result<(), FsError> {
+        self.transact(|work| {
+            let value = work.get(keys::MOUNTS)?.unwrap_or_default();
+            let mut mounts = Session::decode_all(&value)?;
+            change(&mut mounts);
+            let mut bytes = Vec::new();
+            mounts.iter().for_each(|session| session.encode(&mut bytes));
+            work.set(keys::MOUNTS, Some(bytes));
+            Ok(())
+        })
+    }
+
+    /// Notes this mount, so that others clear away what it leaves.
+    pub(crate) fn register_mount(&self) -> Result<(), FsError> {
+        self.change_mounts(|mounts| mounts.push(self.session))
+    }
+
+    /// Takes the mount from the list; before that, what its transactions needed, and its locks.
+    pub(crate) fn unregister_mount(&self) -> Result<(), FsError> {
+        self.expel_everywhere(self.session)?;
+        self.with_access(|access| {
+            access.recover(self.session.token, MAX_SLOTS).map_err(FsError::of_table::<M>)
+        })?;
+        self.change_mounts(|mounts| mounts.retain(|session| *session != self.session))
+    }
+
+    /// Frees an inode that has no name, unless some mount has it open.
+    pub(crate) fn purge(&self, ino: Ino) -> Result<(), FsError> {
+        if !lock(&self.purging).insert(ino) {
+            return Ok(());
+        }
+        let result = self.purge_alone(ino);
+        lock(&self.purging).remove(&ino);
+        result
+    }
+
+    fn purge_alone(&self, ino: Ino) -> Result<(), FsError> {
+        // Nobody of this mount opens it meanwhile.
+        let files = lock(self.files_of(ino));
+        let is_open_here = files.get(&ino).is_some_and(|file| file.is_open());
+        let has_it_open = |session: &Session| match *session == self.session {
+            true => is_open_here,
+            false => self.is_alive(*session),
+        };
+        let claimed = self.update(ino, |inode| {
+            if inode.nlink > 0 || inode.opens.iter().any(has_it_open) {
+                return Ok(false);
+            }
+            self.check_claim(inode.claim)?;
+            inode.opens.clear();
+            inode.claim = Some(self.session);
+            Ok(true)
+        });
+        drop(files);
+        let inode = match claimed {
+            Ok((true, inode)) => inode,
+            Ok((false, _)) => return Ok(()),
+            // Another mount was quicker.
+            Err(FsError::NotFound) => return self.transact(|work| work.drop_orphan(ino)),
+            Err(error) => return Err(error),
+        };
+        match inode.kind {
+            Kind::Directory => self.free_nodes(ino, Place { depth: 0, prefix: 0 })?,
+            Kind::File => self.free_contents(ino, &inode)?,
+            _ => {}
+        }
+        self.transact(|work| {
+            // It stays claimed, so nobody else has changed it.
+            work.inode(ino)?;
+            work.remove_orphan(ino)
+        })?;
+        self.free_head(inode.head, ino)
+    }
+}

@@ -1,0 +1,174 @@
+//! Taking contents away: what is whole is freed, what is not becomes zeros.
+
+use std::collections::HashSet;
+
+use rackpool_client::{GlobalAddr, WriteRequest};
+
+use super::hook::ZEROS;
+use super::{
+    BLOCK_BYTES, BLOCK_LEN, Branch, CLUSTER_BYTES, CLUSTER_LEN, LEVELS, NODE_BITS, NODE_LEN, Word,
+    WordKind, plus,
+};
+use crate::attr::Ino;
+use crate::error::FsError;
+use crate::inode::Inode;
+use crate::medium::Medium;
+use crate::volume::Volume;
+
+/// Which bytes of a file to clear; ends may be past 2^64.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u128,
+    end: u128,
+    /// Nobody else has the file open: memory may be freed.
+    alone: bool,
+}
+
+impl Span {
+    const fn covers(self, unit: Unit) -> bool {
+        self.alone && self.start <= unit.start && unit.start + unit.bytes() <= self.end
+    }
+
+    const fn touches(self, unit: Unit) -> bool {
+        self.start < unit.start + unit.bytes() && unit.start < self.end
+    }
+}
+
+/// What hangs at a word.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    at: GlobalAddr,
+    start: u128,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// A tree of so many levels of nodes; 0: a cluster.
+    Tree(u32),
+    Block,
+}
+
+impl Unit {
+    const fn bytes(self) -> u128 {
+        match self.shape {
+            Shape::Tree(level) => (CLUSTER_BYTES as u128) << (NODE_BITS * level),
+            Shape::Block => BLOCK_BYTES as u128,
+        }
+    }
+
+    /// The units that hang at the words there, of which `bytes` are those read; without holes.
+    fn parts(self, at: GlobalAddr, bytes: &[u8], shape: Shape) -> impl Iterator<Item = Self> {
+        let words = bytes.as_chunks::<8>().0.iter().enumerate();
+        words.filter(|(_, word)| **word != [0; 8]).map(move |(number, _)| {
+            let number = number as u64;
+            let mut part = Self { at: plus(at, 8 * number), start: self.start, shape };
+            part.start += u128::from(number) * part.bytes();
+            part
+        })
+    }
+}
+
+/// What was met on the way.
+#[derive(Debug, Default)]
+struct Met {
+    /// Bytes that were freed.
+    freed: u64,
+    /// Nodes: no two words lead to one.
+    nodes: HashSet<u64>,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Makes the bytes of a file from `start` to before `end` zeros. What is whole is freed if nobody
+    /// else has the file open: `alone`. Gives how many bytes were freed.
+    pub(crate) fn clear(
+        &self,
+        ino: Ino,
+        head: GlobalAddr,
+        (start, end): (u64, Option<u64>),
+        alone: bool,
+    ) -> Result<u64, FsError> {
+        let mut met = Met::default();
+        if head.is_null() {
+            return Ok(met.freed);
+        }
+        if !self.is_head_of(head, ino)? {
+            return Err(FsError::Damaged("a head"));
+        }
+        let span = Span { start: start.into(), end: end.map_or(u128::MAX, u128::from), alone };
+        for level in 0..=LEVELS {
+            let first = u128::from(Branch::first_cluster(level));
+            let at = Branch { level, index: 0 }.word_addr(head);
+            let start = first * u128::from(CLUSTER_BYTES);
+            self.clear_unit(Unit { at, start, shape: Shape::Tree(level) }, span, &mut met)?;
+        }
+        Ok(met.freed)
+    }
+
+    /// Frees all contents of an inode that nobody has open.
+    pub(crate) fn free_contents(&self, ino: Ino, inode: &Inode) -> Result<(), FsError> {
+        let head = GlobalAddr::from_raw(inode.head);
+        // What another file has is not freed; without it this one can go.
+        if head.is_null() || !self.is_head_of(head, ino)? {
+            return Ok(());
+        }
+        self.clear(ino, head, (0, None), true).map(drop)
+    }
+
+    fn clear_unit(&self, unit: Unit, span: Span, met: &mut Met) -> Result<(), FsError> {
+        if !span.touches(unit) {
+            return Ok(());
+        }
+        let word = self.word(unit.at)?;
+        if word.is_hole() {
+            return Ok(());
+        }
+        let parts = match (word.kind(), unit.shape) {
+            // A kill has left that to its daemon.
+            (None, _) => return Err(FsError::Busy),
+            (Some(WordKind::Node), Shape::Tree(level @ 1..)) => {
+                if !met.nodes.insert(word.addr().raw()) {
+                    return Err(FsError::Damaged("the words of a file"));
+                }
+                Some((NODE_LEN / 8, Shape::Tree(level - 1)))
+            }
+            (Some(WordKind::Split), Shape::Tree(0)) => {
+                Some((CLUSTER_LEN / BLOCK_LEN, Shape::Block))
+            }
+            (Some(WordKind::Run), Shape::Tree(0) | Shape::Block) => None,
+            _ => return Err(FsError::Damaged("the words of a file")),
+        };
+        match parts {
+            Some((count, shape)) => {
+                let mut bytes = vec![0; 8 * count];
+                let read = self.medium.read(word.addr(), &mut bytes);
+                read.map_err(FsError::of_memory::<M>)?;
+                for part in unit.parts(word.addr(), &bytes, shape) {
+                    self.clear_unit(part, span, met)?;
+                }
+            }
+            None if !span.covers(unit) => return self.zero(word, unit, span),
+            None => {}
+        }
+        if span.covers(unit) {
+            self.unhook(unit.at, word)?;
+            if parts.is_none() {
+                met.freed = met.freed.saturating_add(u64::try_from(unit.bytes()).unwrap_or(0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros over what a unit and a span have in common.
+    fn zero(&self, word: Word, unit: Unit, span: Span) -> Result<(), FsError> {
+        let from = span.start.max(unit.start) - unit.start;
+        let to = span.end.min(unit.start + unit.bytes()) - unit.start;
+        let from = usize::try_from(from).unwrap_or(0);
+        let len = usize::try_from(to).unwrap_or(0).saturating_sub(from).min(ZEROS.len());
+        if len == 0 {
+            return Ok(());
+        }
+        let write = WriteRequest { addr: plus(word.addr(), from as u64), from: &ZEROS[..len] };
+        self.medium.write_batch(&[write]).map_err(FsError::of_memory::<M>)
+    }
+}

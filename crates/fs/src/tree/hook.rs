@@ -1,0 +1,267 @@
+//! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
+
+use rackpool_client::{GlobalAddr, Link, Terms, WriteRequest};
+use rackpool_kv::{CasError, Draft, ReadRequest};
+
+use super::{CLUSTER_LEN, Word, WordKind, plus};
+use crate::error::FsError;
+use crate::medium::Medium;
+use crate::volume::{Volume, lock};
+
+/// What a new piece of memory is to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fill<'a> {
+    Zeros,
+    /// These bytes from there on, and zeros around them.
+    Bytes(u64, &'a [u8]),
+}
+
+/// What came of hooking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// The new one is there.
+    New(Word),
+    /// Somebody else's is.
+    Found(Word),
+}
+
+impl Made {
+    pub(crate) const fn word(self) -> Word {
+        match self {
+            Self::New(word) | Self::Found(word) => word,
+        }
+    }
+}
+
+/// Zeros to write from: as many as the largest piece has.
+pub(super) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
+
+const TOKEN_BYTES: u64 = 8;
+
+fn zeros(len: u64) -> &'static [u8] {
+    &ZEROS[..usize::try_from(len).unwrap_or(0).min(ZEROS.len())]
+}
+
+impl<M: Medium> Volume<M> {
+    /// Swaps a word; says whether it was as expected. A swap that gave no answer counts as made
+    /// if the word is the new one.
+    pub(crate) fn swap(&self, addr: GlobalAddr, expected: u64, new: u64) -> Result<bool, FsError> {
+        match self.medium.compare_and_swap(addr, expected, new) {
+            Ok(found) => Ok(found == expected),
+            Err(CasError::Indeterminate) => Ok(self.raw_word(addr)? == new),
+            Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
+                Err(FsError::of_memory::<M>(error))
+            }
+        }
+    }
+
+    /// Swaps a word from a value that it never gets back, until it has another.
+    fn swap_away(&self, addr: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
+        while !self.swap(addr, from, to)? && self.raw_word(addr)? == from {}
+        Ok(())
+    }
+
+    pub(crate) fn raw_word(&self, addr: GlobalAddr) -> Result<u64, FsError> {
+        let mut word = [0; 8];
+        let read = self.medium.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
+        read.map_err(FsError::of_memory::<M>)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Reads a word; what it leads to holds no token afterwards.
+    pub(crate) fn word(&self, at: GlobalAddr) -> Result<Word, FsError> {
+        let word = Word(self.raw_word(at)?);
+        if word.is_fresh() { self.settle(at, word) } else { Ok(word) }
+    }
+
+    /// Clears the token from what a fresh word leads to, whoever hooked it.
+    fn settle(&self, at: GlobalAddr, fresh: Word) -> Result<Word, FsError> {
+        let token = self.raw_word(fresh.addr())?;
+        // Bytes of the file come there only when the word is not fresh any more.
+        if self.raw_word(at)? == fresh.0 {
+            if token != 0 {
+                self.swap_away(fresh.addr(), token, 0)?;
+            }
+            self.swap_away(at, fresh.0, fresh.settled().0)?;
+        }
+        Ok(Word(self.raw_word(at)?).settled())
+    }
+
+    /// Allocates a piece and makes the hole at `at` lead to it. Should this program be killed, the
+    /// piece is there, or not allocated.
+    pub(crate) fn hook(
+        &self,
+        at: GlobalAddr,
+        kind: WordKind,
+        fill: Fill<'_>,
+    ) -> Result<Made, FsError> {
+        loop {
+            if let Some(word) = self.try_hook(at, kind, fill)? {
+                return Ok(Made::New(word));
+            }
+            let word = self.word(at)?;
+            if !word.is_hole() {
+                return Ok(Made::Found(word));
+            }
+        }
+    }
+
+    /// The same if the hole is there; gives its new word.
+    fn try_hook(
+        &self,
+        at: GlobalAddr,
+        kind: WordKind,
+        fill: Fill<'_>,
+    ) -> Result<Option<Word>, FsError> {
+        self.expect_room()?;
+        let draft = self.medium.allocate_draft(kind.bytes());
+        let mut draft = draft.map_err(FsError::of_memory::<M>)?;
+        let hooked = self.hook_draft(&mut draft, at, kind, fill);
+        // Should this fail, a piece that was not hooked goes back when the program ends.
+        let _ = self.medium.finish(draft);
+        hooked
+    }
+
+    fn hook_draft(
+        &self,
+        draft: &mut M::Draft,
+        at: GlobalAddr,
+        kind: WordKind,
+        fill: Fill<'_>,
+    ) -> Result<Option<Word>, FsError> {
+        let (addr, token) = (draft.addr(), draft.token());
+        if addr.raw() & Word::TAGS != 0 {
+            return Err(FsError::Damaged("the pool gave memory that is not aligned"));
+        }
+        let settled = Word::new(addr, kind);
+        let (begin, first) = self.fill(addr, token, kind, fill)?;
+        if !self.publish_word(draft, at, settled)? {
+            return Ok(None);
+        }
+        // Whoever publishes clears the token, but is not told if that fails.
+        self.swap_away(addr, token, 0)?;
+        self.swap_away(at, settled.0 | Word::FRESH, settled.0)?;
+        if !first.is_empty() {
+            let write = WriteRequest { addr: begin, from: first };
+            self.medium.write_batch(&[write]).map_err(FsError::of_memory::<M>)?;
+        }
+        Ok(Some(settled))
+    }
+
+    /// Makes a hole the fresh word of a draft; says whether it was one.
+    fn publish_word(
+        &self,
+        draft: &mut M::Draft,
+        at: GlobalAddr,
+        settled: Word,
+    ) -> Result<bool, FsError> {
+        let link = Link {
+            addr: at,
+            expected: 0,
+            new: settled.0 | Word::FRESH,
+            mask: !Word::FRESH,
+            replaced: None,
+            terms: Terms::Plain,
+        };
+        match self.medium.publish(draft, &link) {
+            Ok(found) => Ok(found == 0),
+            Err(CasError::Indeterminate) => {
+                let done = Word(self.raw_word(at)?).settled() == settled;
+                self.medium.decide(draft, done);
+                Ok(done)
+            }
+            Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
+                Err(FsError::of_memory::<M>(error))
+            }
+        }
+    }
+
+    /// Writes a new piece, its token in the first 8 bytes; gives what belongs there, and where.
+    fn fill<'a>(
+        &self,
+        addr: GlobalAddr,
+        token: u64,
+        kind: WordKind,
+        fill: Fill<'a>,
+    ) -> Result<(GlobalAddr, &'a [u8]), FsError> {
+        let token = token.to_le_bytes();
+        let (from, bytes) = match fill {
+            Fill::Zeros => (TOKEN_BYTES, &[][..]),
+            Fill::Bytes(from, bytes) => (from, bytes),
+        };
+        // What lies within the token's bytes is written when that is gone.
+        let early = usize::try_from(TOKEN_BYTES.saturating_sub(from)).unwrap_or(0);
+        let (first, rest) = bytes.split_at(early.min(bytes.len()));
+        let begin = from.max(TOKEN_BYTES);
+        let end = begin + rest.len() as u64;
+        let mut writes = vec![WriteRequest { addr, from: &token }];
+        let parts = [
+            (TOKEN_BYTES, zeros(begin - TOKEN_BYTES)),
+            (begin, rest),
+            (end, zeros(kind.bytes().saturating_sub(end))),
+        ];
+        let parts = parts.iter().filter(|(_, part)| !part.is_empty());
+        writes.extend(parts.map(|(at, from)| WriteRequest { addr: plus(addr, *at), from }));
+        self.medium.write_batch(&writes).map_err(FsError::of_memory::<M>)?;
+        Ok((plus(addr, from), first))
+    }
+
+    /// Makes a word a hole and frees what it led to, which leads to nothing itself. Nobody else may
+    /// use the file meanwhile.
+    pub(super) fn unhook(&self, at: GlobalAddr, word: Word) -> Result<(), FsError> {
+        while !self.try_unhook(at, word)? {
+            match Word(self.raw_word(at)?) {
+                now if now.is_hole() => return Ok(()),
+                now if now == word => {}
+                // In the hands of somebody who is gone.
+                _ => return Err(FsError::Busy),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same; says whether the word was as expected.
+    fn try_unhook(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
+        let mut draft = self.medium.tombstone().map_err(FsError::of_memory::<M>)?;
+        let mark = Word::mark(draft.token()).0;
+        let link = Link {
+            addr: at,
+            expected: word.0,
+            new: mark,
+            mask: u64::MAX,
+            replaced: Some(word.addr()),
+            terms: Terms::Settle(0),
+        };
+        let made = match self.medium.publish(&mut draft, &link) {
+            Ok(found) => Ok(found == word.0),
+            Err(CasError::Indeterminate) => {
+                let found = self.raw_word(at);
+                if let Ok(found) = found {
+                    self.medium.decide(&mut draft, found == mark);
+                }
+                found.map(|found| found == mark)
+            }
+            Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
+                Err(FsError::of_memory::<M>(error))
+            }
+        };
+        let finished = self.medium.finish(draft).map_err(FsError::of_memory::<M>);
+        if made.is_err() || finished.is_err() {
+            // The mark may be there. It is this mount's to take away; what the word led to goes
+            // back when the program ends.
+            lock(&self.marks).push((at, mark));
+            self.settle_marks()?;
+        }
+        made
+    }
+
+    /// Makes holes of words that this mount has marked and could not settle.
+    pub(crate) fn settle_marks(&self) -> Result<(), FsError> {
+        let mut marks = lock(&self.marks);
+        while let Some((at, mark)) = marks.last() {
+            self.swap_away(*at, *mark, 0)?;
+            marks.pop();
+        }
+        Ok(())
+    }
+}

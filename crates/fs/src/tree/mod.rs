@@ -1,0 +1,184 @@
+//! The words that lead to a file's contents.
+//!
+//! ```text
+//! word   63 address / 128 7 | 6 zero 3 | 2 kind 1 | 0 fresh       0: a hole
+//! kind   1: bytes (a run of 64 KiB, or a block of 4 KiB) | 2: a split cluster | 3: a node
+//! ```
+//!
+//! The contents are *clusters* of 64 KiB: a run, or 16 words of blocks. The first cluster hangs at
+//! the head; the next 512 at a node of 512 words; the next 512^2 at a node of nodes, to level 6. A
+//! word is set once, by a draft (publication.md), and changes again only when nobody else has the
+//! file open. *Fresh*: the first 8 bytes of what was hooked may still hold the draft's token.
+
+mod clear;
+mod hook;
+mod walk;
+
+use rackpool_client::GlobalAddr;
+
+use crate::error::FsError;
+
+pub(crate) use hook::{Fill, Made};
+
+pub(crate) const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
+const BLOCK_LEN: usize = 4 << 10;
+pub(crate) const CLUSTER_BYTES: u64 = CLUSTER_LEN as u64;
+/// The same, of what lies in this program's memory.
+pub(crate) const CLUSTER_LEN: usize = 64 << 10;
+pub(crate) const CLUSTER_BLOCKS: u64 = CLUSTER_BYTES / BLOCK_BYTES;
+pub(crate) const NODE_LEN: usize = 4 << 10;
+pub(crate) const HEAD_LEN: usize = 64;
+const NODE_BITS: u32 = 9;
+const NODE_WORDS: u64 = 1 << NODE_BITS;
+const LEVELS: u32 = 6;
+
+/// What a word leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WordKind {
+    /// Bytes of the file: of a cluster or a block, as the place says.
+    Run,
+    /// The same of a block.
+    Block,
+    /// The words of a cluster's blocks.
+    Split,
+    /// 512 words.
+    Node,
+}
+
+impl WordKind {
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Run => CLUSTER_BYTES,
+            Self::Block => BLOCK_BYTES,
+            Self::Split => CLUSTER_BLOCKS * 8,
+            Self::Node => NODE_LEN as u64,
+        }
+    }
+
+    const fn bits(self) -> u64 {
+        match self {
+            Self::Run | Self::Block => 1 << 1,
+            Self::Split => 2 << 1,
+            Self::Node => 3 << 1,
+        }
+    }
+}
+
+/// A word of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(pub(crate) u64);
+
+impl Word {
+    const FRESH: u64 = 1;
+    const TAGS: u64 = 0x7f;
+
+    const fn new(addr: GlobalAddr, kind: WordKind) -> Self {
+        Self(addr.raw() | kind.bits())
+    }
+
+    pub(crate) const fn is_hole(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn is_fresh(self) -> bool {
+        self.0 & Self::FRESH != 0
+    }
+
+    const fn settled(self) -> Self {
+        Self(self.0 & !Self::FRESH)
+    }
+
+    /// `None`: a hole, or the mark of who frees what was there.
+    pub(crate) const fn kind(self) -> Option<WordKind> {
+        match self.0 & Self::TAGS & !Self::FRESH {
+            2 => Some(WordKind::Run),
+            4 => Some(WordKind::Split),
+            6 => Some(WordKind::Node),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn addr(self) -> GlobalAddr {
+        GlobalAddr::from_raw(self.0 & !Self::TAGS)
+    }
+
+    /// The mark of who frees what a word led to.
+    const fn mark(token: u64) -> Self {
+        Self((token & !Self::TAGS) | 0x40)
+    }
+}
+
+/// An address so many bytes further on; what is past the end is found out by the access.
+pub(crate) const fn plus(addr: GlobalAddr, bytes: u64) -> GlobalAddr {
+    GlobalAddr::from_raw(addr.raw().wrapping_add(bytes))
+}
+
+/// Where the word of a cluster hangs: at which word of the head, and which leaf of that tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Branch {
+    level: u32,
+    index: u64,
+}
+
+impl Branch {
+    fn of(cluster: u64) -> Result<Self, FsError> {
+        if cluster == 0 {
+            return Ok(Self { level: 0, index: 0 });
+        }
+        let mut index = cluster - 1;
+        for level in 1..=LEVELS {
+            let span = 1_u64 << (NODE_BITS * level);
+            if index < span {
+                return Ok(Self { level, index });
+            }
+            index -= span;
+        }
+        Err(FsError::TooLarge)
+    }
+
+    /// The word of the head.
+    const fn word_addr(self, head: GlobalAddr) -> GlobalAddr {
+        plus(head, 8 * (self.level as u64 + 1))
+    }
+
+    /// The first cluster of the tree of a level.
+    const fn first_cluster(level: u32) -> u64 {
+        let (mut first, mut at) = (0, 0);
+        while at < level {
+            first += 1 << (NODE_BITS * at);
+            at += 1;
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_hang_at_the_tree_that_has_room_for_them() {
+        let of = |cluster| Branch::of(cluster).unwrap();
+        assert_eq!(of(0), Branch { level: 0, index: 0 });
+        assert_eq!(of(1), Branch { level: 1, index: 0 });
+        assert_eq!(of(512), Branch { level: 1, index: 511 });
+        assert_eq!(of(513), Branch { level: 2, index: 0 });
+        let last = (i64::MAX as u64) / CLUSTER_BYTES;
+        assert!(of(last).level <= LEVELS);
+        for level in 0..=LEVELS {
+            assert_eq!(of(Branch::first_cluster(level)), Branch { level, index: 0 });
+        }
+    }
+
+    #[test]
+    fn words_keep_their_parts() {
+        let addr = GlobalAddr::from_raw(0x1234_5680);
+        for kind in [WordKind::Run, WordKind::Split, WordKind::Node] {
+            let word = Word::new(addr, kind);
+            assert_eq!((word.kind(), word.addr(), word.is_fresh()), (Some(kind), addr, false));
+            assert_eq!(Word(word.0 | Word::FRESH).settled(), word);
+        }
+        assert_eq!(Word::mark(u64::MAX >> 1).kind(), None);
+        assert_eq!(Word(0).kind(), None);
+    }
+}

@@ -1,0 +1,272 @@
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use rackpool_client::{GlobalAddr, Pool};
+use rackpool_kv::{KeyChange, Options, Table, Transactor};
+
+use crate::attr::{Caller, Ino, Kind, StatFs, Time};
+use crate::error::{FsError, OpenError};
+use crate::file::OpenFile;
+use crate::heads::Heads;
+use crate::inode::Inode;
+use crate::keys;
+use crate::medium::Medium;
+use crate::numbered::Numbered;
+use crate::session::{Session, take_seat};
+use crate::superblock::{Foreign, Superblock};
+
+/// A file system in the pool, as one mount uses it. Usable from many threads at once.
+///
+/// Several mounts, in any rack, use the same file system; each change of names is made at one
+/// moment for all of them. What one has written to a file others see at once if they ask the pool,
+/// not if they kept it in a cache: see `docs/SEMANTICS.md`.
+///
+/// Files are read and written while they are [`open`](Self::open); otherwise each call opens and
+/// releases the file itself. Dropping a volume leaves it like [`close`](Self::close) does, but for
+/// times that were not written down yet.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use rackpool_client::{ClientOptions, Pool, RackId};
+/// use rackpool_fs::{Caller, Ino, NewNode, Volume};
+///
+/// let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+/// let volume = Volume::open_or_create(Arc::new(pool), "home")?;
+/// let root = Caller { uid: 0, gid: 0 };
+/// let file = volume.create(Ino::ROOT, b"greeting", NewNode::File, 0o644, root)?.ino;
+/// volume.write(file, 0, b"hello, racks")?;
+/// assert_eq!(volume.lookup(Ino::ROOT, b"greeting")?.size, 12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Volume<M: Medium = Arc<Pool>> {
+    pub(crate) medium: M,
+    table: Table<M>,
+    pub(crate) superblock: GlobalAddr,
+    /// What names are hashed with.
+    pub(crate) seed: u64,
+    pub(crate) session: Session,
+    seat: Mutex<Option<M::Seat>>,
+    /// Whether there is memory in reserve for removing files.
+    has_reserve: AtomicBool,
+    /// Transactors that no thread uses at the moment.
+    pub(crate) idle: Mutex<Vec<Transactor<M>>>,
+    slots: AtomicU16,
+    /// Numbers for new inodes.
+    pub(crate) inos: Mutex<Range<u64>>,
+    pub(crate) files: [Mutex<Numbered<Ino, Arc<OpenFile>>>; FILE_SHARDS],
+    /// Nodes of directories of which it is known that they were split.
+    pub(crate) splits: RwLock<HashSet<(Ino, u8, u64)>>,
+    pub(crate) heads: Mutex<Heads>,
+    /// Words that this mount has marked as being freed and could not settle, with their marks.
+    pub(crate) marks: Mutex<Vec<(GlobalAddr, u64)>>,
+    /// Inodes that a thread of this mount is freeing.
+    pub(crate) purging: Mutex<HashSet<Ino>>,
+    pub(crate) patience: Duration,
+}
+
+/// Open files are kept in so many maps, so that threads rarely wait for each other.
+pub(crate) const FILE_SHARDS: usize = 16;
+/// How many threads of a mount may be in an operation at a time.
+pub(crate) const MAX_SLOTS: u16 = 128;
+/// How long another mount is waited for that works on a file.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_NAME: usize = 200;
+const MIN_PAGE: u64 = 64 << 10;
+
+/// Locks a mutex; what a thread that panicked left is whole, as no guard is held across a call
+/// that can fail half-way.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Medium> Volume<M> {
+    /// Opens the file system called `name` (1 to 200 bytes), which is made if there is none. Its
+    /// root directory belongs to root then.
+    ///
+    /// A program that is killed while it makes one may leave its memory behind; the file system is
+    /// whole or not there.
+    pub fn open_or_create(medium: M, name: &str) -> Result<Self, OpenError> {
+        Self::open_or_create_for(medium, name, Caller { uid: 0, gid: 0 })
+    }
+
+    /// The same; if the file system is made, its root directory belongs to `owner`.
+    pub fn open_or_create_for(medium: M, name: &str, owner: Caller) -> Result<Self, OpenError> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(OpenError::Name);
+        }
+        if medium.page_bytes() < MIN_PAGE {
+            return Err(OpenError::PageSize(medium.page_bytes()));
+        }
+        let root = format!("fs:{name}");
+        let addr = match medium.root(&root)? {
+            Some(addr) => addr,
+            None => Self::create_volume(&medium, &root, owner)?,
+        };
+        let mut fixed = [0; Superblock::FIXED];
+        medium.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
+        let superblock = Superblock::decode(&fixed).map_err(|foreign| match foreign {
+            Foreign::NotAVolume => OpenError::NotAVolume { name: name.into() },
+            Foreign::Version(found) => {
+                let supported = Superblock::VERSION;
+                OpenError::Version { name: name.into(), found, supported }
+            }
+        })?;
+        let table =
+            Table::open(medium.clone(), superblock.table).map_err(FsError::of_table::<M>)?;
+        let (session, seat) = take_seat(&medium, addr)?;
+        let volume = Self::new(medium, table, addr, superblock.seed, session, seat);
+        volume.register_mount()?;
+        volume.keep_reserve();
+        Ok(volume)
+    }
+
+    fn new(
+        medium: M,
+        table: Table<M>,
+        superblock: GlobalAddr,
+        seed: u64,
+        session: Session,
+        seat: M::Seat,
+    ) -> Self {
+        Self {
+            medium,
+            table,
+            superblock,
+            seed,
+            session,
+            seat: Mutex::new(Some(seat)),
+            has_reserve: AtomicBool::new(false),
+            idle: Mutex::default(),
+            slots: AtomicU16::new(0),
+            inos: Mutex::new(0..0),
+            files: std::array::from_fn(|_| Mutex::default()),
+            splits: RwLock::default(),
+            heads: Mutex::default(),
+            marks: Mutex::default(),
+            purging: Mutex::default(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// Makes an empty volume, unless somebody else does so first; gives where it is.
+    fn create_volume(medium: &M, root: &str, owner: Caller) -> Result<GlobalAddr, OpenError> {
+        let failed = FsError::of_memory::<M>;
+        let page = medium.page_bytes();
+        let depth = u8::try_from((page / 8).ilog2()).unwrap_or(16).min(16);
+        let options = Options { max_depth: depth, segment_bytes: (32 << 10).min(page) };
+        let table = Table::create(medium.clone(), &options).map_err(FsError::of_table::<M>)?;
+        let mut directory = Inode::new(Kind::Directory, 0o755, owner, Time::now());
+        directory.parent = Ino::ROOT;
+        let first = (Ino::ROOT.0 + 1).to_le_bytes();
+        for (key, value) in [
+            (&keys::inode(Ino::ROOT)[..], &directory.encode()[..]),
+            (keys::INOS, &first),
+            (keys::MOUNTS, &[]),
+            (keys::MOVES, &[0; 8]),
+        ] {
+            let change = KeyChange { key, expected: None, new: Some(value) };
+            // A change of one key needs no owner.
+            let mut access = Transactor::new(&table, 0, 0);
+            access.commit(&[change]).map_err(FsError::of_table::<M>)?;
+        }
+        let addr = medium.allocate(Superblock::BYTES as u64).map_err(failed)?;
+        // The keys of its hash maps are the standard library's only source of randomness.
+        let seed = RandomState::new().build_hasher().finish();
+        let superblock = Superblock { table: table.addr(), seed };
+        medium.write(addr, &superblock.encode(addr)).map_err(failed)?;
+        match medium.set_root(root, addr)? {
+            Some(now) if now == addr => Ok(addr),
+            Some(other) => {
+                table.destroy().map_err(FsError::of_table::<M>)?;
+                medium.free(addr).map_err(failed)?;
+                Ok(other)
+            }
+            None => Err(OpenError::NotAVolume { name: root.into() }),
+        }
+    }
+
+    /// How long operations wait for a mount that works on a file and does not go on, before they
+    /// fail with [`FsError::Busy`]; 5 s unless set.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        lock(&self.idle).clear();
+        self
+    }
+
+    /// The memory it lives in.
+    pub const fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    /// A transactor for one more thread.
+    pub(crate) fn new_access(&self) -> Result<Transactor<M>, FsError> {
+        let slot = self.slots.fetch_add(1, Ordering::Relaxed);
+        if slot >= MAX_SLOTS {
+            self.slots.fetch_sub(1, Ordering::Relaxed);
+            return Err(FsError::Busy);
+        }
+        let access = Transactor::new(&self.table, self.session.token, slot);
+        Ok(if self.patience.is_zero() { access.with_patience(Duration::ZERO) } else { access })
+    }
+
+    /// Has memory in reserve again, if there is any; says whether it has.
+    pub(crate) fn keep_reserve(&self) -> bool {
+        if self.has_reserve.load(Ordering::Relaxed) {
+            return true;
+        }
+        let seat = lock(&self.seat);
+        let kept = seat.as_ref().is_some_and(|seat| self.medium.keep_reserve(seat));
+        self.has_reserve.store(kept, Ordering::Relaxed);
+        kept
+    }
+
+    /// Fails if what is left of the pool is needed for removing files.
+    pub(crate) fn expect_room(&self) -> Result<(), FsError> {
+        if self.keep_reserve() { Ok(()) } else { Err(FsError::NoSpace) }
+    }
+
+    /// Gives the reserve away; says whether there was one.
+    pub(crate) fn release_reserve(&self) -> bool {
+        let seat = lock(&self.seat);
+        self.has_reserve.store(false, Ordering::Relaxed);
+        seat.as_ref().is_some_and(|seat| self.medium.release_reserve(seat))
+    }
+
+    /// The figures of the pool's memory.
+    pub fn stat_fs(&self) -> Result<StatFs, FsError> {
+        const BLOCK: u32 = 4096;
+        let capacity = self.medium.capacity().map_err(FsError::of_memory::<M>)?;
+        Ok(StatFs {
+            block_bytes: BLOCK,
+            blocks: capacity.total / u64::from(BLOCK),
+            free_blocks: capacity.free / u64::from(BLOCK),
+            max_name_bytes: 255,
+        })
+    }
+
+    /// Ends the mount: releases what is still open, and writes down what is not written down yet.
+    ///
+    /// # Errors
+    /// What could not be written down is lost, and what could not be released is by other mounts'
+    /// [`sweep`](Self::sweep).
+    pub fn close(self) -> Result<(), FsError> {
+        let released = self.release_all();
+        let left = self.unregister_mount();
+        drop(self);
+        released.and(left)
+    }
+}
+
+impl<M: Medium> Drop for Volume<M> {
+    fn drop(&mut self) {
+        if let Some(seat) = lock(&self.seat).take() {
+            self.medium.leave(seat);
+        }
+    }
+}

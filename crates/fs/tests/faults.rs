@@ -1,0 +1,250 @@
+//! One memory operation fails, or a few on end: each in turn, made or not made. The operation may
+//! fail with it; the volume is whole all the same, and when the memory answers again nothing of the
+//! failure is left.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod support;
+
+use rackpool_fs::{AllocateMode, FsError, Ino, SetAttr, Volume};
+use support::table::scheduler::Fault;
+use support::{ROOT, TestMedium, check, directory, emptied, file};
+
+type Mount = Volume<TestMedium>;
+
+/// What a mount does while the memory fails, and what may come of it.
+struct Case {
+    name: &'static str,
+    act: fn(&Mount, &Tree) -> Result<(), FsError>,
+    /// Panics unless this is what the operation may leave, which said that it succeeded or not.
+    expect: fn(&Mount, &Tree, bool),
+}
+
+struct Tree {
+    x: Ino,
+    /// `x/f`, 70,000 bytes of 7: a run, and a split cluster.
+    f: Ino,
+    /// `x/g`, empty.
+    g: Ino,
+}
+
+const LEN: usize = 70_000;
+
+fn plant(medium: &TestMedium) -> Tree {
+    let volume = medium.mount();
+    let x = directory(&volume, Ino::ROOT, b"x");
+    let (f, g) = (file(&volume, x, b"f"), file(&volume, x, b"g"));
+    volume.write(f, 0, &[7; 5_000]).unwrap();
+    volume.write(f, 0, &[7; LEN]).unwrap();
+    volume.close().unwrap();
+    Tree { x, f, g }
+}
+
+fn bytes(volume: &Mount, ino: Ino) -> Vec<u8> {
+    let mut bytes = vec![0xee; volume.attr(ino).unwrap().size as usize];
+    assert_eq!(volume.read(ino, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+fn size(size: u64) -> SetAttr {
+    SetAttr { size: Some(size), ..SetAttr::default() }
+}
+
+/// The file as a failed write leaves it: each byte of the write is there or zero.
+fn written(seen: &[u8], before: &[u8], offset: usize, byte: u8, done: bool) {
+    let kept = offset.min(before.len());
+    assert_eq!(seen[..kept], before[..kept]);
+    let (gap, rest) = seen[kept..].split_at(offset.min(seen.len()) - kept);
+    assert!(gap.iter().all(|byte| *byte == 0));
+    let other = rest.iter().position(|seen| *seen != byte && (done || *seen != 0));
+    assert_eq!(other.map(|at| &rest[at..rest.len().min(at + 9)]), None, "{other:?}");
+}
+
+/// Writes all, or fails.
+fn write(volume: &Mount, ino: Ino, offset: u64, from: &[u8]) -> Result<(), FsError> {
+    match volume.write(ino, offset, from)? {
+        bytes if bytes == from.len() => Ok(()),
+        _ => Err(FsError::NoSpace),
+    }
+}
+
+fn never_named() -> Case {
+    Case {
+        name: "a file that never gets a name",
+        act: |volume, tree| {
+            let ino = volume.create_unnamed(tree.x, 0o600, ROOT)?.ino;
+            let written = write(volume, ino, 0, &[5; 5000]);
+            volume.release(ino).and(written)
+        },
+        expect: |volume, tree, _| assert_eq!(bytes(volume, tree.f), [7; LEN]),
+    }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "the first bytes of a file",
+            act: |volume, tree| write(volume, tree.g, 60_000, &[9; 9_000]),
+            expect: |volume, tree, done| {
+                let seen = bytes(volume, tree.g);
+                assert!(seen.is_empty() || (60_000..=69_000).contains(&seen.len()));
+                assert!(!done || seen.len() == 69_000);
+                written(&seen, &[], 60_000, 9, done);
+            },
+        },
+        Case {
+            name: "more bytes",
+            act: |volume, tree| write(volume, tree.f, LEN as u64, &[9; 140_000]),
+            expect: |volume, tree, done| {
+                let seen = bytes(volume, tree.f);
+                assert!((LEN..=LEN + 140_000).contains(&seen.len()));
+                assert!(!done || seen.len() == LEN + 140_000);
+                written(&seen, &[7; LEN], LEN, 9, done);
+            },
+        },
+        Case {
+            name: "a shorter file",
+            act: |volume, tree| volume.set_attr(tree.f, &size(10), ROOT).map(drop),
+            expect: |volume, tree, done| {
+                let seen = bytes(volume, tree.f);
+                assert!(seen.len() == 10 || (!done && seen.len() == LEN));
+                assert!(seen.iter().all(|byte| *byte == 7));
+            },
+        },
+        Case {
+            name: "a hole",
+            act: |volume, tree| volume.allocate(tree.f, AllocateMode::PunchHole, 5, 69_000),
+            expect: |volume, tree, done| {
+                let seen = bytes(volume, tree.f);
+                assert!(seen[..5].iter().chain(&seen[69_005..]).all(|byte| *byte == 7));
+                let inside = &seen[5..69_005];
+                assert!(inside.iter().all(|byte| *byte == 0 || (!done && *byte == 7)));
+            },
+        },
+        Case {
+            name: "memory in advance",
+            act: |volume, tree| volume.allocate(tree.g, AllocateMode::Allocate, 5, 90_000),
+            expect: |volume, tree, done| {
+                let seen = bytes(volume, tree.g);
+                assert!(seen.iter().all(|byte| *byte == 0));
+                assert!(seen.len() == 90_005 || (!done && seen.is_empty()));
+            },
+        },
+        Case {
+            name: "an open file without a name",
+            act: |volume, tree| {
+                volume.open(tree.f)?;
+                let written = volume.write(tree.f, 9, &[7; 20]).map(drop);
+                let unlinked = volume.unlink(tree.x, b"f");
+                volume.release(tree.f).and(written).and(unlinked)
+            },
+            expect: |volume, tree, done| match volume.lookup(tree.x, b"f") {
+                Ok(_) => {
+                    assert!(!done);
+                    assert_eq!(bytes(volume, tree.f), [7; LEN]);
+                }
+                Err(FsError::NotFound) => {
+                    let left = volume.attr(tree.f);
+                    assert!(matches!(left, Err(FsError::NotFound)), "{left:?}");
+                }
+                Err(error) => panic!("{error}"),
+            },
+        },
+    ]
+}
+
+/// What may befall an operation: whether a fault was met.
+fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> bool {
+    let medium = TestMedium::new(6 << 20);
+    let tree = plant(&medium);
+    let label = format!("{}: {fault:?} at {at}, {count} times", case.name);
+    let volume = medium.mount();
+    medium.heap.troubles.fail(at, count, fault);
+    let done = (case.act)(&volume, &tree);
+    let met = medium.heap.troubles.heal();
+    match &done {
+        Ok(()) | Err(FsError::Io(_) | FsError::NoSpace | FsError::Busy) => {}
+        Err(error) => panic!("{label}: {error}"),
+    }
+    volume.sweep().unwrap_or_else(|error| panic!("{label}: a sweep: {error}"));
+    let other = medium.mount();
+    // No claim and no mark of what was being freed hinders anybody.
+    for (mount, who) in [(&other, "the other"), (&volume, "the same")] {
+        for ino in [tree.f, tree.g] {
+            match mount.open(ino).and_then(|_| mount.release(ino)) {
+                Ok(()) | Err(FsError::NotFound) => {}
+                Err(error) => panic!("{label}: {who} opens: {error}"),
+            }
+        }
+        (case.expect)(mount, &tree, done.is_ok());
+    }
+    // No two files have the same memory.
+    let next = file(&volume, tree.x, b"next");
+    volume.write(next, 0, &[3; 5_000]).unwrap();
+    (case.expect)(&other, &tree, done.is_ok());
+    assert_eq!(bytes(&other, next), [3; 5_000], "{label}");
+    // What is behind the end is zeros.
+    for ino in [tree.f, tree.g] {
+        let Ok(attr) = other.attr(ino) else { continue };
+        other.set_attr(ino, &size(attr.size + 300_000), ROOT).unwrap();
+        let seen = bytes(&other, ino);
+        assert!(seen[attr.size as usize..].iter().all(|byte| *byte == 0), "{label}: behind");
+    }
+    check(&other, &label);
+    // All can be removed while the mount that it befell is still there.
+    other.close().unwrap();
+    emptied(&medium);
+    volume.sweep().unwrap();
+    volume.close().unwrap_or_else(|error| panic!("{label}: closing: {error}"));
+    assert_eq!(medium.heap.unfinished(), 0, "{label}: drafts");
+    medium.heap.resolve(|_| true, || {});
+    assert_eq!(emptied(&medium), expected, "{label}: left");
+    met
+}
+
+fn everywhere(count: u64, fault: Fault) {
+    let medium = TestMedium::new(6 << 20);
+    plant(&medium);
+    let expected = emptied(&medium);
+    for case in cases().into_iter().chain([never_named()]) {
+        let mut at = 1;
+        while run(&case, (at, count, fault), &expected) {
+            at += 1;
+        }
+        assert!(at > 5, "{}: {at}", case.name);
+    }
+}
+
+#[test]
+fn a_swap_without_an_answer_that_was_made_does_no_harm() {
+    everywhere(1, Fault::Applied);
+}
+
+#[test]
+fn a_swap_without_an_answer_that_was_not_made_does_no_harm() {
+    everywhere(1, Fault::Unapplied);
+}
+
+#[test]
+fn an_operation_that_fails_does_no_harm() {
+    everywhere(1, Fault::Refused);
+}
+
+#[test]
+fn an_operation_that_fails_though_it_was_made_does_no_harm() {
+    everywhere(1, Fault::Done);
+}
+
+#[test]
+fn an_outage_of_many_operations_does_no_harm() {
+    everywhere(25, Fault::Refused);
+}
+
+#[test]
+fn an_allocation_that_fails_leaves_no_trace() {
+    everywhere(1, Fault::Full);
+    everywhere(1_000, Fault::Full);
+}

@@ -1,0 +1,187 @@
+//! What names do, one mount after the other; and that nothing is left of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use rackpool_fs::{Caller, FsError, Ino, Kind, NewNode, RenameMode, SetAttr, Volume};
+use support::{ROOT, TestMedium, directory, file, names};
+
+macro_rules! refused {
+    ($result:expr, $error:pat) => {{
+        let result = $result;
+        assert!(matches!(result, Err($error)), "{result:?}");
+    }};
+}
+
+#[test]
+fn what_one_mount_makes_the_other_finds() {
+    let medium = TestMedium::new(64 << 20);
+    let (a, b) = (medium.mount(), medium.mount());
+    let home = directory(&a, Ino::ROOT, b"home");
+    let ino = file(&b, home, b"notes");
+    assert_eq!(a.lookup(home, b"notes").unwrap().ino, ino);
+    assert_eq!(a.lookup(home, b"..").unwrap().ino, Ino::ROOT);
+    assert_eq!(b.attr(Ino::ROOT).unwrap().nlink, 3);
+    refused!(a.lookup(home, b"other"), FsError::NotFound);
+    refused!(a.lookup(ino, b"other"), FsError::NotDirectory);
+    refused!(b.create(home, b"notes", NewNode::File, 0, ROOT), FsError::Exists);
+    refused!(b.create(home, &[b'n'; 256], NewNode::File, 0, ROOT), FsError::NameTooLong);
+    refused!(b.create(ino, b"x", NewNode::File, 0, ROOT), FsError::NotDirectory);
+    refused!(a.rmdir(Ino::ROOT, b"home"), FsError::NotEmpty);
+    refused!(a.unlink(Ino::ROOT, b"home"), FsError::IsDirectory);
+    refused!(a.rmdir(home, b"notes"), FsError::NotDirectory);
+    let target = a.create(home, b"to", NewNode::Symlink(b"../x"), 0, ROOT).unwrap();
+    assert_eq!((target.kind, target.size), (Kind::Symlink, 4));
+    assert_eq!(b.readlink(target.ino).unwrap(), b"../x");
+    assert_eq!(b.link(ino, Ino::ROOT, b"again").unwrap().nlink, 2);
+    a.unlink(home, b"notes").unwrap();
+    assert_eq!(b.attr(ino).unwrap().nlink, 1);
+    b.unlink(Ino::ROOT, b"again").unwrap();
+    refused!(a.attr(ino), FsError::NotFound);
+    a.unlink(home, b"to").unwrap();
+    a.rmdir(Ino::ROOT, b"home").unwrap();
+    assert_eq!(b.attr(Ino::ROOT).unwrap().nlink, 2);
+    refused!(a.create(home, b"late", NewNode::File, 0, ROOT), FsError::NotFound);
+}
+
+#[test]
+fn the_root_belongs_to_who_made_the_volume() {
+    let medium = TestMedium::new(64 << 20);
+    for uid in [1000, 1001] {
+        let owner = Caller { uid, gid: 100 };
+        let volume = Volume::open_or_create_for(medium.clone(), "theirs", owner).unwrap();
+        let root = volume.attr(Ino::ROOT).unwrap();
+        assert_eq!((root.uid, root.gid, root.mode), (1000, 100, 0o755));
+    }
+    let root = medium.mount().attr(Ino::ROOT).unwrap();
+    assert_eq!((root.uid, root.gid), (0, 0));
+}
+
+#[test]
+fn a_large_directory_is_read_in_parts_and_goes_without_a_trace() {
+    let medium = TestMedium::new(64 << 20);
+    let volume = medium.mount();
+    let home = directory(&volume, Ino::ROOT, b"home");
+    let name = |number: u32| format!("{number}{}", "-".repeat(number as usize % 200)).into_bytes();
+    let before = medium.used();
+    let mut expected: Vec<Vec<u8>> = (0..2000).map(name).collect();
+    for name in &expected {
+        file(&volume, home, name);
+    }
+    let (mut cookie, mut seen) = (0, Vec::new());
+    loop {
+        let mut count = 0;
+        volume
+            .read_dir(home, cookie, &mut |entry| {
+                count += 1;
+                cookie = entry.cookie;
+                seen.push(entry.name.to_vec());
+                count < 7
+            })
+            .unwrap();
+        if count == 0 {
+            break;
+        }
+        // What goes and comes meanwhile changes nothing about the others.
+        file(&volume, home, b"passing");
+        volume.unlink(home, b"passing").unwrap();
+    }
+    expected.extend([b".".to_vec(), b"..".to_vec()]);
+    seen.sort();
+    expected.sort();
+    assert_eq!(seen, expected);
+    assert_eq!(volume.attr(home).unwrap().size, 4096 + 2000 * 64);
+    for number in 0..2000 {
+        volume.unlink(home, &name(number)).unwrap();
+    }
+    volume.rmdir(Ino::ROOT, b"home").unwrap();
+    volume.sweep().unwrap();
+    // The segments of the table stay, what was in them does not.
+    let segments = medium.heap.live().iter().filter(|size| **size == 32 << 10).count() as u64;
+    assert!(medium.used() - segments * (32 << 10) <= before, "{:?}", medium.heap.live());
+}
+
+#[test]
+fn renames_follow_the_rules() {
+    let medium = TestMedium::new(64 << 20);
+    let (a, b) = (medium.mount(), medium.mount());
+    let (x, y) = (directory(&a, Ino::ROOT, b"x"), directory(&b, Ino::ROOT, b"y"));
+    let (f, g) = (file(&a, x, b"f"), file(&b, y, b"g"));
+    let rename = |volume: &rackpool_fs::Volume<TestMedium>, from, name: &[u8], to, new: &[u8]| {
+        volume.rename(from, name, to, new, RenameMode::Replace)
+    };
+    refused!(a.rename(x, b"f", y, b"g", RenameMode::NoReplace), FsError::Exists);
+    refused!(a.rename(x, b"f", y, b"h", RenameMode::Exchange), FsError::NotFound);
+    refused!(rename(&a, x, b"none", y, b"g"), FsError::NotFound);
+    a.rename(x, b"f", y, b"g", RenameMode::Exchange).unwrap();
+    assert_eq!((b.lookup(x, b"f").unwrap().ino, b.lookup(y, b"g").unwrap().ino), (g, f));
+    rename(&b, x, b"f", y, b"g").unwrap();
+    assert_eq!((names(&a, x).unwrap().len(), a.lookup(y, b"g").unwrap().ino), (0, g));
+    refused!(a.attr(f), FsError::NotFound);
+    refused!(rename(&a, Ino::ROOT, b"x", y, b"g"), FsError::NotDirectory);
+    refused!(rename(&a, y, b"g", Ino::ROOT, b"x"), FsError::IsDirectory);
+    refused!(rename(&a, Ino::ROOT, b"x", Ino::ROOT, b"y"), FsError::NotEmpty);
+    let inner = directory(&a, x, b"inner");
+    refused!(rename(&b, Ino::ROOT, b"x", inner, b"x"), FsError::InvalidArgument);
+    refused!(rename(&b, Ino::ROOT, b"x", x, b"x"), FsError::InvalidArgument);
+    rename(&b, x, b"inner", y, b"moved").unwrap();
+    assert_eq!(a.lookup(inner, b"..").unwrap().ino, y);
+    assert_eq!((a.attr(x).unwrap().nlink, a.attr(y).unwrap().nlink), (2, 3));
+    // A directory takes the place of an empty one, and what that was is gone.
+    rename(&a, Ino::ROOT, b"x", y, b"moved").unwrap();
+    refused!(b.attr(inner), FsError::NotFound);
+    assert_eq!((b.attr(y).unwrap().nlink, b.attr(Ino::ROOT).unwrap().nlink), (3, 3));
+    // Two names of one file stay.
+    a.link(g, y, b"g2").unwrap();
+    rename(&a, y, b"g", y, b"g2").unwrap();
+    assert_eq!(names(&b, y).unwrap(), [b"g".to_vec(), b"g2".to_vec(), b"moved".to_vec()]);
+    rename(&a, y, b"g", y, b"a-new-name").unwrap();
+    assert_eq!(names(&b, y).unwrap().len(), 3);
+}
+
+#[test]
+fn groups_are_inherited_and_a_new_owner_drops_privileges() {
+    let medium = TestMedium::new(64 << 20);
+    let volume = medium.mount();
+    let home = directory(&volume, Ino::ROOT, b"home");
+    let change = SetAttr { gid: Some(7), ..SetAttr::default() };
+    volume.set_attr(home, &change, ROOT).unwrap();
+    volume.set_attr(home, &SetAttr { mode: Some(0o2775), ..SetAttr::default() }, ROOT).unwrap();
+    let user = Caller { uid: 5, gid: 6 };
+    let inner = volume.create(home, b"d", NewNode::Directory, 0o755, user).unwrap();
+    assert_eq!((inner.uid, inner.gid, inner.mode), (5, 7, 0o2755));
+    let ino = volume.create(home, b"f", NewNode::File, 0o6755, user).unwrap().ino;
+    let owned =
+        volume.set_attr(ino, &SetAttr { uid: Some(9), ..SetAttr::default() }, ROOT).unwrap();
+    assert_eq!((owned.uid, owned.gid, owned.mode), (9, 7, 0o755));
+    assert!(owned.ctime >= owned.mtime && owned.change > 1);
+}
+
+#[test]
+fn a_file_without_a_name_can_get_one_once() {
+    let medium = TestMedium::new(16 << 20);
+    let (a, b) = (medium.mount(), medium.mount());
+    let before = medium.used();
+    let made = a.create_unnamed(Ino::ROOT, 0o600, ROOT).unwrap();
+    assert_eq!((made.nlink, made.kind, made.mode), (0, Kind::File, 0o600));
+    a.write(made.ino, 0, b"nobody sees it yet").unwrap();
+    b.sweep().unwrap();
+    assert_eq!(names(&b, Ino::ROOT).unwrap().len(), 0);
+    assert_eq!(a.link(made.ino, Ino::ROOT, b"name").unwrap().nlink, 1);
+    a.release(made.ino).unwrap();
+    let mut read = [0; 6];
+    b.read(b.lookup(Ino::ROOT, b"name").unwrap().ino, 0, &mut read).unwrap();
+    assert_eq!(&read, b"nobody");
+    b.open(made.ino).unwrap();
+    b.unlink(Ino::ROOT, b"name").unwrap();
+    refused!(b.link(made.ino, Ino::ROOT, b"again"), FsError::NotFound);
+    b.release(made.ino).unwrap();
+    refused!(a.attr(made.ino), FsError::NotFound);
+    // One that never gets a name goes with who has it open.
+    let other = a.create_unnamed(Ino::ROOT, 0o600, ROOT).unwrap();
+    a.write(other.ino, 0, &[1; 200_000]).unwrap();
+    a.release(other.ino).unwrap();
+    refused!(b.attr(other.ino), FsError::NotFound);
+    refused!(a.create_unnamed(other.ino, 0, ROOT), FsError::NotFound);
+    assert!(medium.used() <= before + 4096 * 2, "{} B of {before} B", medium.used());
+}

@@ -1,0 +1,111 @@
+//! The kernel's end of a mount: its requests, as bytes, and the answers to them.
+//!
+//! `fuser` mounts and comes to terms with the kernel; its own loop knows neither interruptions nor
+//! whether a lock is one of `fcntl` or of `flock`, so requests are read here.
+
+mod fields;
+mod lookout;
+pub(crate) mod opcode;
+mod reply;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nix::libc;
+
+pub(crate) use fields::{Fields, Header};
+pub(crate) use reply::{Directory, Reply};
+
+use lookout::Lookout;
+
+use crate::session::MAX_REQUEST;
+
+/// Beside what is written, a request is a header, and names.
+const REQUEST_BYTES: usize = MAX_REQUEST as usize + (16 << 10);
+
+/// The descriptor that requests are read from, by any number of threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Device(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    file: File,
+    lookout: Lookout,
+}
+
+impl Device {
+    /// The device of a mount.
+    pub(crate) fn of(mount: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self::new(File::from(mount.try_clone_to_owned()?)))
+    }
+
+    fn new(file: File) -> Self {
+        Self(Arc::new(Shared { file, lookout: Lookout::default() }))
+    }
+
+    /// Reads requests and has them answered until the kernel has let go of the mount.
+    pub(crate) fn serve(
+        &self,
+        mut answer: impl FnMut(&Header, Fields<'_>, Reply),
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; REQUEST_BYTES];
+        loop {
+            let len = match (&self.0.file).read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) => match error.raw_os_error() {
+                    // Interrupted before it was read; nothing there after all.
+                    Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
+                    Some(libc::ENODEV) => return Ok(()),
+                    _ => return Err(error),
+                },
+            };
+            let mut fields = Fields::new(buffer.get(..len).unwrap_or_default());
+            let Ok(header) = fields.header() else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a request without a header",
+                ));
+            };
+            let reply = Reply::new(self, header.unique);
+            if header.opcode == opcode::DESTROY {
+                reply.done();
+                return Ok(());
+            }
+            answer(&header, fields, reply);
+            self.0.lookout.answered(header.opcode, &self.0.file);
+        }
+    }
+}
+
+/// Stands for the kernel in tests: it hears the answers.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    device: Device,
+    heard: File,
+}
+
+#[cfg(test)]
+impl Kernel {
+    pub(crate) fn new() -> Self {
+        use std::os::fd::OwnedFd;
+        use std::os::unix::net::UnixStream;
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        let device = Device::new(File::from(OwnedFd::from(theirs)));
+        Self { device, heard: File::from(OwnedFd::from(ours)) }
+    }
+
+    pub(crate) fn reply(&self, unique: u64) -> Reply {
+        Reply::new(&self.device, unique)
+    }
+
+    /// What was answered next: to which request, and which error.
+    pub(crate) fn answer(&self) -> (u64, i32) {
+        let mut header = [0; 16];
+        (&self.heard).read_exact(&mut header).expect("an answer");
+        let [_, _, _, _, a, b, c, d, unique @ ..] = header;
+        (u64::from_le_bytes(unique), -i32::from_le_bytes([a, b, c, d]))
+    }
+}

@@ -1,0 +1,244 @@
+//! Answers to requests.
+
+use std::ffi::OsStr;
+use std::io::{IoSlice, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{Errno, FopenFlags};
+use nix::libc;
+use rackpool_fs::{Attr, Ino, Kind, StatFs, Time};
+
+use super::Device;
+
+/// Bytes that programs are told to read and write at once.
+const BLOCK_BYTES: u32 = 4096;
+const HEADER_BYTES: usize = 16;
+const NAME_ALIGN: usize = 8;
+
+/// Answers one request, once; one that is forgotten, by a thread that panicked, is answered `EIO`.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    device: Option<Device>,
+    unique: u64,
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.send(Errno::EIO.code(), &[]);
+    }
+}
+
+impl Reply {
+    pub(super) fn new(device: &Device, unique: u64) -> Self {
+        Self { device: Some(device.clone()), unique }
+    }
+
+    /// What the request is known by.
+    pub(crate) const fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    fn send(&mut self, error: i32, body: &[u8]) {
+        let Some(device) = self.device.take() else { return };
+        let mut header = [0; HEADER_BYTES];
+        let len = u32::try_from(HEADER_BYTES + body.len()).unwrap_or(u32::MAX);
+        header[..4].copy_from_slice(&len.to_le_bytes());
+        header[4..8].copy_from_slice(&(-error).to_le_bytes());
+        header[8..].copy_from_slice(&self.unique.to_le_bytes());
+        let sent = (&device.0.file).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
+        match sent.map_err(|error| (error.raw_os_error(), error)) {
+            // Whoever asked is gone, or all of the mount.
+            Ok(_) | Err((Some(libc::ENOENT | libc::ENODEV), _)) => {}
+            Err((_, error)) => tracing::error!("the kernel takes no answer: {error}"),
+        }
+    }
+
+    /// The request needs no answer.
+    pub(crate) fn none(mut self) {
+        self.device = None;
+    }
+
+    pub(crate) fn error(mut self, error: Errno) {
+        self.send(error.code(), &[]);
+    }
+
+    pub(crate) fn done(mut self) {
+        self.send(0, &[]);
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) {
+        self.send(0, bytes);
+    }
+
+    /// What a name names. The kernel keeps neither the name nor the attributes.
+    pub(crate) fn entry(self, attr: &Attr) {
+        self.bytes(&entry(attr));
+    }
+
+    /// The same, and the handle of a file that is open.
+    pub(crate) fn created(self, attr: &Attr, opened: (u64, FopenFlags)) {
+        self.bytes(&[&entry(attr)[..], &opening(opened)].concat());
+    }
+
+    pub(crate) fn opened(self, opened: (u64, FopenFlags)) {
+        self.bytes(&opening(opened));
+    }
+
+    pub(crate) fn attr(self, attr: &Attr) {
+        // Valid for no time: seconds u64, nanoseconds u32, zero u32.
+        let mut bytes = vec![0; 16];
+        put_attr(&mut bytes, attr);
+        self.bytes(&bytes);
+    }
+
+    /// Two words, of which the second one means nothing.
+    pub(crate) fn count(self, count: u32) {
+        self.bytes(&u64::from(count).to_le_bytes());
+    }
+
+    pub(crate) fn offset(self, offset: i64) {
+        self.bytes(&offset.to_le_bytes());
+    }
+
+    pub(crate) fn figures(self, figures: &StatFs) {
+        let free = figures.free_blocks;
+        let mut bytes = Vec::with_capacity(80);
+        for word in [figures.blocks, free, free, 0, 0] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for word in [figures.block_bytes, figures.max_name_bytes, figures.block_bytes] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.resize(80, 0);
+        self.bytes(&bytes);
+    }
+}
+
+/// node u64 | generation u64 | valid: seconds u64 twice, nanoseconds u32 twice | attributes
+fn entry(attr: &Attr) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    bytes.extend_from_slice(&attr.ino.0.to_le_bytes());
+    // Numbers of inodes are never used again: they are all of one generation. Valid for no time.
+    bytes.resize(40, 0);
+    put_attr(&mut bytes, attr);
+    bytes
+}
+
+fn opening((handle, flags): (u64, FopenFlags)) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&handle.to_le_bytes());
+    bytes[8..12].copy_from_slice(&flags.bits().to_le_bytes());
+    bytes
+}
+
+fn put_attr(into: &mut Vec<u8>, attr: &Attr) {
+    let seconds = |time: Time| time.seconds.cast_unsigned();
+    let (atime, mtime, ctime) = (attr.atime, attr.mtime, attr.ctime);
+    for word in [attr.ino.0, attr.size, attr.blocks, seconds(atime), seconds(mtime), seconds(ctime)]
+    {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    let mode = (kind_bits(attr.kind) << 12) | (attr.mode & 0o7777);
+    for word in [
+        atime.nanoseconds,
+        mtime.nanoseconds,
+        ctime.nanoseconds,
+        mode,
+        attr.nlink,
+        attr.uid,
+        attr.gid,
+        attr.rdev,
+        BLOCK_BYTES,
+        0,
+    ] {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// The kind as it stands in a mode, and in an entry of a folder.
+const fn kind_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::Fifo => 1,
+        Kind::CharDevice => 2,
+        Kind::Directory => 4,
+        Kind::BlockDevice => 6,
+        Kind::File => 8,
+        Kind::Symlink => 10,
+        Kind::Socket => 12,
+    }
+}
+
+/// Entries of a folder, as many as the kernel has room for.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Directory {
+    pub(crate) fn new(room: u32) -> Self {
+        Self { bytes: Vec::new(), room: usize::try_from(room).unwrap_or(usize::MAX) }
+    }
+
+    /// Whether there was room for another entry.
+    pub(crate) fn add(&mut self, ino: Ino, cookie: u64, kind: Kind, name: &OsStr) -> bool {
+        let len = (24 + name.len()).next_multiple_of(NAME_ALIGN);
+        if self.bytes.len() + len > self.room {
+            return false;
+        }
+        let end = self.bytes.len() + len;
+        self.bytes.extend_from_slice(&ino.0.to_le_bytes());
+        self.bytes.extend_from_slice(&cookie.to_le_bytes());
+        let name_len = u32::try_from(name.len()).unwrap_or(0);
+        self.bytes.extend_from_slice(&name_len.to_le_bytes());
+        self.bytes.extend_from_slice(&kind_bits(kind).to_le_bytes());
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.resize(end, 0);
+        true
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_filled_as_far_as_there_is_room() {
+        let mut folder = Directory::new(64);
+        assert!(folder.add(Ino(1), 7, Kind::Directory, OsStr::new("12345678")));
+        assert!(folder.add(Ino(2), 8, Kind::File, OsStr::new("1")));
+        assert!(!folder.add(Ino(3), 9, Kind::File, OsStr::new("1")));
+        assert_eq!(folder.bytes().len(), 64);
+        assert_eq!(&folder.bytes()[24..32], b"12345678");
+        assert_eq!(folder.bytes()[32 + 20], 8);
+    }
+
+    #[test]
+    fn attributes_have_their_places() {
+        let time = Time { seconds: -2, nanoseconds: 5 };
+        let attr = Attr {
+            ino: Ino(3),
+            kind: Kind::File,
+            mode: 0o644,
+            nlink: 1,
+            uid: 2,
+            gid: 3,
+            rdev: 0,
+            size: 9,
+            blocks: 8,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            change: 1,
+        };
+        let bytes = entry(&attr);
+        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes[..8], bytes[40..48]);
+        assert_eq!(bytes[40 + 24..40 + 32], (-2_i64).to_le_bytes());
+        assert_eq!(bytes[40 + 60..40 + 64], 0o100_644_u32.to_le_bytes());
+    }
+}

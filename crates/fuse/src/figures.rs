@@ -1,0 +1,75 @@
+//! The figures of a mount, for Prometheus.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rackpool_metrics::{Page, Source, Unit};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+use crate::device::opcode;
+
+/// Requests that are told apart; all others are the last one.
+const KINDS: [(&str, &[u32]); 8] = [
+    ("read", &[opcode::READ]),
+    ("write", &[opcode::WRITE]),
+    ("lookup", &[opcode::LOOKUP]),
+    ("attributes", &[opcode::GETATTR, opcode::SETATTR]),
+    ("open", &[opcode::OPEN, opcode::CREATE, opcode::TMPFILE, opcode::OPENDIR]),
+    ("list", &[opcode::READDIR]),
+    ("sync", &[opcode::FSYNC, opcode::FSYNCDIR, opcode::FLUSH]),
+    ("other", &[]),
+];
+
+/// What has been counted since the mount was made.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    requests: [AtomicU64; KINDS.len()],
+    failed: AtomicU64,
+}
+
+impl Figures {
+    /// The kernel has asked for something.
+    pub(crate) fn asked(&self, opcode: u32) {
+        let kind = KINDS.iter().position(|(_, opcodes)| opcodes.contains(&opcode));
+        self.requests[kind.unwrap_or(KINDS.len() - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something could not be done that is not the asking program's own doing.
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is shown.
+pub(crate) struct MountFigures(pub(crate) Arc<Figures>);
+
+impl Source for MountFigures {
+    fn show(&self, page: &mut Page<'_>) -> fmt::Result {
+        let figures = &*self.0;
+        let requests: Vec<(&str, u64)> = KINDS
+            .iter()
+            .zip(&figures.requests)
+            .map(|((name, _), count)| (*name, count.load(Ordering::Relaxed)))
+            .collect();
+        let help = "Requests of the kernel.";
+        page.counters(("mount_requests", "kind"), help, Unit::None, &requests)?;
+        let failed = figures.failed.load(Ordering::Relaxed);
+        let help = "Requests that failed for no fault of the program that asked.";
+        page.counter("mount_failures", help, Unit::None, failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart_and_none_is_forgotten() {
+        let figures = Figures::default();
+        for opcode in [opcode::READ, opcode::READ, opcode::SETATTR, 9999] {
+            figures.asked(opcode);
+        }
+        let counts = figures.requests.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [2, 0, 0, 1, 0, 0, 0, 1]);
+    }
+}

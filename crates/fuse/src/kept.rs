@@ -1,0 +1,124 @@
+//! What the kernel may keep of a file's contents from open to open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rackpool_fs::{Attr, Ino, Time};
+
+/// Tells two states of a file's contents apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    modified: Time,
+    change: u64,
+}
+
+/// What is known of the kernel's pages of a file.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    stamp: Stamp,
+    /// The handle of the open that first found that stamp, and was told to drop the pages.
+    by: u64,
+    /// Whether the kernel has done so. Until then they may be older than the stamp.
+    dropped: bool,
+}
+
+/// The stamps of files that the kernel may have pages of.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pages: Mutex<HashMap<Ino, Pages>>,
+    handles: AtomicU64,
+}
+
+impl Kept {
+    /// A handle for an open that found these attributes, and whether the kernel's pages are what the
+    /// volume has. If not the kernel drops them, when it gets the answer.
+    pub(crate) fn at_open(&self, attr: &Attr) -> (u64, bool) {
+        let stamp = Stamp { size: attr.size, modified: attr.mtime, change: attr.change };
+        let by = self.handles.fetch_add(1, Ordering::Relaxed);
+        let mut pages = self.pages();
+        match pages.get(&attr.ino) {
+            Some(known) if known.stamp == stamp => (by, known.dropped),
+            _ => {
+                pages.insert(attr.ino, Pages { stamp, by, dropped: false });
+                (by, false)
+            }
+        }
+    }
+
+    /// A handle is closed: the kernel has had the answer to its open, and has dropped the pages if
+    /// that said so, as it does until one of those handles is closed.
+    pub(crate) fn at_close(&self, ino: Ino, handle: u64) {
+        if let Some(known) = self.pages().get_mut(&ino).filter(|known| known.by <= handle) {
+            known.dropped = true;
+        }
+    }
+
+    /// The kernel has forgotten the file, and its pages with it.
+    pub(crate) fn forget(&self, ino: Ino) {
+        self.pages().remove(&ino);
+    }
+
+    fn pages(&self) -> MutexGuard<'_, HashMap<Ino, Pages>> {
+        // A map is whole whoever panicked.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackpool_fs::Kind;
+
+    fn attr(size: u64, change: u64) -> Attr {
+        let time = Time { seconds: 1, nanoseconds: 2 };
+        Attr {
+            ino: Ino(5),
+            kind: Kind::File,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            change,
+        }
+    }
+
+    #[test]
+    fn pages_are_kept_while_nothing_changes() {
+        let kept = Kept::default();
+        let open_and_close = |change| {
+            let (handle, keeps) = kept.at_open(&attr(1, change));
+            kept.at_close(Ino(5), handle);
+            keeps
+        };
+        assert!(!open_and_close(1));
+        assert!(open_and_close(1));
+        assert!(!open_and_close(2));
+        assert!(open_and_close(2));
+        kept.forget(Ino(5));
+        assert!(!open_and_close(2));
+    }
+
+    #[test]
+    fn pages_that_the_kernel_is_yet_to_drop_are_not_kept_by_another_open() {
+        let kept = Kept::default();
+        let (old, _) = kept.at_open(&attr(1, 1));
+        kept.at_close(Ino(5), old);
+        let (first, keeps) = kept.at_open(&attr(1, 2));
+        assert!(!keeps);
+        // The answer to the first is on its way; a handle of before says nothing about it.
+        kept.at_close(Ino(5), old);
+        let (second, keeps) = kept.at_open(&attr(1, 2));
+        assert!(!keeps && first < second);
+        // Both were told to drop them.
+        kept.at_close(Ino(5), second);
+        assert!(kept.at_open(&attr(1, 2)).1);
+    }
+}

@@ -1,0 +1,31 @@
+//! Mounts a file system of the pool. What the kernel may keep, and what kills leave, is in
+//! `docs/design/mount.md`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `options` | the command line |
+//! | `run` | the life of a mount, from the command line to the unmount |
+//! | `mount_point` | the folder: what is mounted there, detaching it, reading ahead |
+//! | `watcher` | the process that detaches a mount whose process was killed |
+//! | `session` | how the kernel is asked to behave |
+//! | `device` | the kernel's requests, as bytes, and the answers |
+//! | `shell` | requests of the kernel, as calls of the volume |
+//! | `waiting` | requests for locks that wait |
+//! | `kept` | what the kernel may keep of a file's contents from open to open |
+//! | `reply` | attributes to set, and errors, in the kernel's terms |
+#![forbid(unsafe_code)]
+
+mod device;
+mod figures;
+mod kept;
+mod mount_point;
+mod options;
+mod reply;
+mod run;
+pub mod session;
+mod shell;
+mod waiting;
+mod watcher;
+
+pub use options::Options;
+pub use run::run;

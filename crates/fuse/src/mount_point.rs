@@ -1,0 +1,204 @@
+//! The folder that is mounted at: what is mounted there already, detaching it, reading ahead.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use nix::mount::{MntFlags, umount2};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Mounts of killed processes on one another, at most.
+const LAYERS: u32 = 16;
+/// How long the watcher of a killed mount may take to detach it.
+const WATCHER: Duration = Duration::from_secs(10);
+/// How long a dead mount is there before its watcher is taken to be gone as well.
+const OWN_WATCHER: Duration = Duration::from_secs(1);
+
+/// A folder that nobody else mounts at, as long as this or a duplicate of its file is open.
+#[derive(Debug)]
+pub(crate) struct MountPoint {
+    /// From the root on, without links.
+    pub(crate) path: PathBuf,
+    /// The folder beneath the mount; locked.
+    pub(crate) folder: File,
+}
+
+impl MountPoint {
+    /// Detaches mounts of killed processes, and takes the folder.
+    pub(crate) fn claim(path: &Path) -> anyhow::Result<Self> {
+        let path = std::path::absolute(path).context("the mount point has no absolute path")?;
+        let deadline = Instant::now() + WATCHER;
+        loop {
+            detach_abandoned(&path)?;
+            let resolved = path.canonicalize().with_context(|| {
+                format!("can't mount at {}: make the folder first", path.display())
+            })?;
+            ensure!(resolved.is_dir(), "can't mount at {}: it is no folder", path.display());
+            ensure!(
+                !mounted(&resolved).is_some_and(|source| source.starts_with(SOURCE)),
+                "{} is mounted already: unmount it first (umount {})",
+                path.display(),
+                path.display()
+            );
+            let folder = File::open(&resolved)
+                .with_context(|| format!("can't open {}", resolved.display()))?;
+            if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(Self { path: resolved, folder });
+            }
+            // The watcher of a mount that was killed holds it until that mount is detached.
+            ensure!(
+                Instant::now() < deadline,
+                "{} is being mounted by another process: end that one first",
+                path.display()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What our mounts are called in the kernel's table, before the volume's name.
+pub(crate) const SOURCE: &str = "rackpool:";
+
+/// Detaches what is mounted at a path by processes that are gone, for who has not taken the folder
+/// yet: the watcher of such a mount does so itself, and somebody else may mount there at once. So
+/// only what stays there for a while is detached, and only while it is the same mount.
+fn detach_abandoned(path: &Path) -> anyhow::Result<()> {
+    for _ in 0..LAYERS {
+        let (seen, began) = (dead_mount(path), Instant::now());
+        if seen.is_none() {
+            return Ok(());
+        }
+        while began.elapsed() < OWN_WATCHER && dead_mount(path) == seen {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if dead_mount(path) == seen {
+            detach(path)
+                .with_context(|| format!("can't detach the dead mount at {}", path.display()))?;
+        }
+    }
+    bail!("{} has more than {LAYERS} dead mounts on one another: unmount them", path.display())
+}
+
+/// What is mounted at a path, by the kernel's table, if its process is gone.
+fn dead_mount(path: &Path) -> Option<Option<Topmost>> {
+    // The folder itself can't be asked any more.
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let resolved = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name));
+    is_dead(path).then(|| topmost(resolved.as_deref().unwrap_or(path)))
+}
+
+/// Detaches what is mounted at a path by processes that are gone, for who has taken the folder.
+pub(crate) fn detach_dead(path: &Path) -> anyhow::Result<()> {
+    for _ in 0..LAYERS {
+        if !is_dead(path) {
+            return Ok(());
+        }
+        detach(path)
+            .with_context(|| format!("can't detach the dead mount at {}", path.display()))?;
+    }
+    bail!("{} has more than {LAYERS} dead mounts on one another: unmount them", path.display())
+}
+
+/// Whether the process of what is mounted at a path is gone.
+pub(crate) fn is_dead(path: &Path) -> bool {
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED];
+    matches!(rustix::fs::stat(path), Err(error) if gone.contains(&error))
+}
+
+/// Takes a mount away; programs that use files there keep them as long as its process lives.
+pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
+    match umount2(path, MntFlags::MNT_DETACH) {
+        // Somebody else was quicker.
+        Ok(()) | Err(nix::errno::Errno::EINVAL) => return Ok(()),
+        Err(nix::errno::Errno::EPERM) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut helper = Command::new("fusermount3");
+    let output = helper
+        .args(["-u", "-z", "--"])
+        .arg(path)
+        .output()
+        .context("fusermount3, which unmounts for users, can't be run: install fuse3")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "fusermount3 says: {}", said.trim());
+    Ok(())
+}
+
+/// The source of the topmost file system that is mounted at exactly this path.
+fn mounted(path: &Path) -> Option<String> {
+    topmost(path).map(|topmost| topmost.source)
+}
+
+/// A mount that hides all others at its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Topmost {
+    /// The kernel's number of the mount.
+    id: String,
+    source: String,
+}
+
+fn topmost(path: &Path) -> Option<Topmost> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let at = escaped(path);
+    table.lines().rev().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let (id, source) = (place.split(' ').next()?, kind.split(' ').nth(1)?);
+        let is_there = place.split(' ').nth(4)? == at;
+        is_there.then(|| Topmost { id: id.to_owned(), source: source.to_owned() })
+    })
+}
+
+/// As the kernel writes paths into its tables.
+fn escaped(path: &Path) -> String {
+    let mut text = path.to_string_lossy().replace('\\', "\\134");
+    for (character, octal) in [(' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")] {
+        text = text.replace(character, octal);
+    }
+    text
+}
+
+/// Lets the kernel read ahead so far; where that is not allowed it stays as it was.
+pub fn set_read_ahead(path: &Path, kib: u32) {
+    let Ok(root) = std::fs::metadata(path) else { return };
+    let (major, minor) = (rustix::fs::major(root.dev()), rustix::fs::minor(root.dev()));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&setting, kib.to_string()) {
+        tracing::info!("reading ahead stays as it was: {setting}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_claimed_by_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = MountPoint::claim(folder.path()).unwrap();
+        let again = File::open(folder.path()).unwrap();
+        assert!(flock(&again, FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(first);
+        MountPoint::claim(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_folder_is_refused_with_the_way_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = MountPoint::claim(file.path()).unwrap_err().to_string();
+        assert!(error.contains("no folder"), "{error}");
+        let missing = file.path().with_extension("missing");
+        let error = MountPoint::claim(&missing).unwrap_err().to_string();
+        assert!(error.contains("make the folder"), "{error}");
+    }
+
+    #[test]
+    fn mounts_are_found_by_their_path() {
+        assert!(mounted(Path::new("/proc")).is_some());
+        assert_eq!(mounted(Path::new("/proc/self")), None);
+        assert_eq!(escaped(Path::new("/a b\\c")), "/a\\040b\\134c");
+    }
+}

@@ -1,0 +1,96 @@
+//! What the kernel asks for and is told, in the volume's terms.
+
+use fuser::Errno;
+use rackpool_fs::{FsError, NewTime, SetAttr, Time};
+
+use crate::device::Fields;
+
+/// Which attributes are to be set, as bits.
+const MODE: u32 = 1;
+const UID: u32 = 1 << 1;
+const GID: u32 = 1 << 2;
+const SIZE: u32 = 1 << 3;
+const ATIME: u32 = 1 << 4;
+const MTIME: u32 = 1 << 5;
+const ATIME_NOW: u32 = 1 << 7;
+const MTIME_NOW: u32 = 1 << 8;
+const CTIME: u32 = 1 << 10;
+
+/// valid u32 | zero u32 | handle u64 | size u64 | owner u64 | atime, mtime, ctime: seconds i64 |
+/// nanoseconds u32 of the same | mode u32 | zero u32 | uid u32 | gid u32 | zero u32
+pub(crate) fn set_attr(fields: &mut Fields<'_>) -> Result<SetAttr, Errno> {
+    let valid = fields.u32()?;
+    fields.skip(12)?;
+    let size = fields.u64()?;
+    fields.skip(8)?;
+    let seconds = [fields.i64()?, fields.i64()?, fields.i64()?];
+    let nanoseconds = [fields.u32()?, fields.u32()?, fields.u32()?];
+    let mode = fields.u32()?;
+    fields.skip(4)?;
+    let (uid, gid) = (fields.u32()?, fields.u32()?);
+    let is_set = |bit: u32| valid & bit != 0;
+    let time = |at: usize| Time { seconds: seconds[at], nanoseconds: nanoseconds[at] };
+    let new_time = |bit, now, at| match (is_set(bit), is_set(now)) {
+        (false, _) => None,
+        (true, true) => Some(NewTime::Now),
+        (true, false) => Some(NewTime::At(time(at))),
+    };
+    Ok(SetAttr {
+        mode: is_set(MODE).then_some(mode & 0o7777),
+        uid: is_set(UID).then_some(uid),
+        gid: is_set(GID).then_some(gid),
+        size: is_set(SIZE).then_some(size),
+        atime: new_time(ATIME, ATIME_NOW, 0),
+        mtime: new_time(MTIME, MTIME_NOW, 1),
+        ctime: is_set(CTIME).then(|| time(2)),
+    })
+}
+
+/// The error number of a failure.
+pub(crate) const fn error_number(error: &FsError) -> Errno {
+    match error {
+        FsError::NotFound => Errno::ENOENT,
+        FsError::Exists => Errno::EEXIST,
+        FsError::NotDirectory => Errno::ENOTDIR,
+        FsError::IsDirectory => Errno::EISDIR,
+        FsError::NotEmpty => Errno::ENOTEMPTY,
+        FsError::NameTooLong => Errno::ENAMETOOLONG,
+        FsError::NoSpace => Errno::ENOSPC,
+        FsError::InvalidArgument => Errno::EINVAL,
+        FsError::TooLarge => Errno::EFBIG,
+        FsError::TooManyLinks => Errno::EMLINK,
+        FsError::Permission => Errno::EPERM,
+        FsError::NoAttribute => Errno::ENODATA,
+        FsError::NoSuchOffset => Errno::ENXIO,
+        FsError::AttributeTooLarge(_) => Errno::ENOSPC,
+        FsError::Busy => Errno::EBUSY,
+        FsError::NoLocks => Errno::ENOLCK,
+        // Damage, a pool that fails, and kinds that this release does not know.
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_valid_is_set_and_times_before_1970_are_what_the_program_said() {
+        let mut bytes = vec![0xff; 88];
+        bytes[..4].copy_from_slice(&(MODE | SIZE | MTIME | ATIME | ATIME_NOW).to_le_bytes());
+        bytes[16..24].copy_from_slice(&9_u64.to_le_bytes());
+        bytes[40..48].copy_from_slice(&(-2_i64).to_le_bytes());
+        bytes[60..64].copy_from_slice(&750_000_000_u32.to_le_bytes());
+        let change = set_attr(&mut Fields::new(&bytes)).unwrap();
+        let mtime = Time { seconds: -2, nanoseconds: 750_000_000 };
+        let expected = SetAttr {
+            mode: Some(0o7777),
+            size: Some(9),
+            atime: Some(NewTime::Now),
+            mtime: Some(NewTime::At(mtime)),
+            ..SetAttr::default()
+        };
+        assert_eq!(change, expected);
+        assert!(set_attr(&mut Fields::new(&bytes[..80])).is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! The life of a mount, from the command line to the unmount.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use fuser::{Notifier, Session};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Pid, getegid, geteuid};
+use rackpool_client::{ClientOptions, Pool};
+use rackpool_fs::{Caller, Volume};
+
+use crate::device::Device;
+use crate::figures::MountFigures;
+use crate::mount_point::{MountPoint, detach, set_read_ahead};
+use crate::session::Terms;
+use crate::shell::Shell;
+use crate::watcher::{Watcher, wait_for_end_of_input, watch};
+use crate::{Options, session};
+
+/// Threads of the pool beside those that serve: housekeeping, this one, and those that the volume
+/// and the client need for themselves.
+const OTHER_THREADS: u16 = 16;
+/// How often the volume's house is kept.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Mounts, and serves until the mount ends.
+///
+/// # Errors
+/// When the pool or the volume can't be opened, or the folder can't be mounted at.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    if options.watch {
+        return watch(options);
+    }
+    // For all threads that are started from here on.
+    let signals = ending_signals();
+    signals.thread_block()?;
+    let mount_point = MountPoint::claim(&options.mount_point)?;
+    let client = ClientOptions::new(&options.dir, options.rack)
+        .threads(options.threads.saturating_add(OTHER_THREADS));
+    let pool = Pool::open(client).context("the pool can't be opened")?;
+    // Who makes it must be able to use it: nobody else may be let in.
+    let owner = Caller { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+    let volume = Volume::open_or_create_for(Arc::new(pool), &options.volume, owner)
+        .context("the file system can't be opened")?;
+    let shell = Arc::new(Shell::new(volume));
+    if let Some(address) = options.metrics {
+        rackpool_metrics::start(address, Arc::new(MountFigures(Arc::clone(&shell.counts))))?;
+    }
+    let session =
+        Session::new(Terms, &mount_point.path, &session::config(options)).with_context(|| {
+            format!(
+                "can't mount at {}: is /dev/fuse there, and fuse3 installed?",
+                mount_point.path.display()
+            )
+        })?;
+    let watcher = Watcher::start(&mount_point)?;
+    serve(session, &shell, &mount_point, options)?;
+    drop(watcher);
+    // All threads that had a share of it have ended.
+    if let Some(shell) = Arc::into_inner(shell) {
+        shell.close()?;
+    }
+    Ok(())
+}
+
+fn ending_signals() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals
+}
+
+/// Serves until the kernel has let go of the mount.
+fn serve(
+    session: Session<Terms>,
+    shell: &Arc<Shell>,
+    mount_point: &MountPoint,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let ended = AtomicBool::new(false);
+    let device = Device::of(session.as_fd()).context("the mount has no descriptor")?;
+    let notifier = session.notifier();
+    let outcome = std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let outcome = serve_requests(&device, shell, options.threads);
+            // The kernel may not have let go of it, if a thread has failed.
+            drop(session);
+            shell.end_locks();
+            ended.store(true, Ordering::Release);
+            // Who waits for signals is told so.
+            let _ = kill(Pid::this(), Signal::SIGTERM);
+            outcome
+        });
+        scope.spawn(|| shell.keep_locks(&notifier));
+        let housekeeper = scope.spawn(|| keep_house(shell, &notifier, &ended));
+        if options.stop_with_stdin {
+            // It ends with the process, which it may outlive the mount in.
+            std::thread::spawn(stop_with_stdin);
+        }
+        // It asks the mount itself, which answers by now.
+        set_read_ahead(&mount_point.path, options.read_ahead);
+        say_ready(mount_point);
+        wait_for_end(&ended, mount_point);
+        housekeeper.thread().unpark();
+        serving.join()
+    });
+    let outcome = outcome.map_err(|_| anyhow::anyhow!("a thread of the mount panicked"))?;
+    outcome.context("the kernel's requests could not be read")
+}
+
+/// Serves requests with so many threads, until the last of them has ended.
+fn serve_requests(device: &Device, shell: &Shell, threads: u16) -> std::io::Result<()> {
+    let serve = || device.serve(|header, fields, reply| shell.answer(*header, fields, reply));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(serve)).collect();
+        let ends = threads.into_iter().map(|thread| {
+            let panicked = |_| Err(std::io::Error::other("a thread of the mount panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        ends.fold(Ok(()), Result::and)
+    })
+}
+
+/// Asks this process to end when nothing can come from its standard input any more.
+fn stop_with_stdin() {
+    wait_for_end_of_input();
+    let _ = kill(Pid::this(), Signal::SIGTERM);
+}
+
+fn say_ready(mount_point: &MountPoint) {
+    let mut out = std::io::stdout();
+    // Nobody may listen.
+    let _ = writeln!(out, "{} is mounted", mount_point.path.display());
+    let _ = out.flush();
+}
+
+/// Waits for a signal, and then for the kernel, which keeps the mount while programs have files
+/// open there. A second signal ends at once.
+fn wait_for_end(ended: &AtomicBool, mount_point: &MountPoint) {
+    let signals = ending_signals();
+    let mut is_first = true;
+    while !ended.load(Ordering::Acquire) {
+        // SYNC: pairs with the store in `serve`.
+        if signals.wait().is_err() || ended.load(Ordering::Acquire) {
+            continue;
+        }
+        if !is_first {
+            tracing::warn!("ended while programs have files open in the mount");
+            std::process::exit(1);
+        }
+        is_first = false;
+        if let Err(error) = detach(&mount_point.path) {
+            tracing::error!("can't unmount: {error:#}");
+        }
+    }
+}
+
+/// Keeps the volume's house until the mount has ended.
+fn keep_house(shell: &Shell, notifier: &Notifier, ended: &AtomicBool) {
+    // SYNC: pairs with the store in `serve`.
+    while !ended.load(Ordering::Acquire) {
+        std::thread::park_timeout(HOUSEKEEPING);
+        shell.keep_house(notifier);
+    }
+}

@@ -1,0 +1,63 @@
+//! Failures of the pool, written down without flooding the log.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rackpool_fs::FsError;
+
+use crate::figures::Figures;
+
+/// At most one line in this time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Failures {
+    figures: Arc<Figures>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Failures {
+    /// None yet.
+    pub(super) fn counted(figures: &Arc<Figures>) -> Self {
+        Self { figures: Arc::clone(figures), noted: Mutex::default() }
+    }
+
+    /// Writes a line, or counts what is not written.
+    pub(super) fn note(&self, what: &str, error: &FsError) {
+        self.figures.failed();
+        if let Some(unsaid) = self.due(Instant::now()) {
+            tracing::error!("{what} failed: {error} ({unsaid} more failures since the last line)");
+        }
+    }
+
+    /// How many have not been written since the last line, if one is due.
+    fn due(&self, now: Instant) -> Option<u64> {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.last.is_some_and(|last| now.duration_since(last) < PAUSE) {
+            noted.unsaid += 1;
+            return None;
+        }
+        noted.last = Some(now);
+        Some(std::mem::take(&mut noted.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_failures_is_counted() {
+        let (failures, start) = (Failures::counted(&Arc::default()), Instant::now());
+        assert_eq!(failures.due(start), Some(0));
+        assert_eq!(failures.due(start), None);
+        assert_eq!(failures.due(start), None);
+        assert_eq!(failures.due(start + PAUSE), Some(2));
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests of the kernel, as calls of the volume.
+
+mod attributes;
+mod contents;
+mod failures;
+mod locks;
+mod names;
+mod requests;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuser::{Errno, Notifier};
+use rackpool_client::Pool;
+use rackpool_fs::{FsError, Ino, Volume};
+
+use crate::figures::Figures;
+use crate::kept::Kept;
+use crate::waiting::Waiting;
+use failures::Failures;
+
+/// What a request comes to.
+type Answer<T> = Result<T, Errno>;
+
+/// What all threads of a mount share.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    volume: Volume<Arc<Pool>>,
+    kept: Kept,
+    failures: Failures,
+    /// What is counted.
+    pub(crate) counts: Arc<Figures>,
+    waiting: Waiting,
+    /// Files whose pages in the kernel are not what the volume has.
+    stale: Mutex<Receiver<Ino>>,
+    outdated: Sender<Ino>,
+}
+
+impl Shell {
+    pub(crate) fn new(volume: Volume<Arc<Pool>>) -> Self {
+        let (outdated, stale) = channel();
+        let counts = Arc::new(Figures::default());
+        let failures = Failures::counted(&counts);
+        let (kept, waiting, stale) = (Kept::default(), Waiting::default(), Mutex::new(stale));
+        Self { volume, kept, failures, counts, waiting, stale, outdated }
+    }
+
+    /// The volume's housekeeping, and pages that the kernel must drop.
+    pub(crate) fn keep_house(&self, notifier: &Notifier) {
+        if let Err(error) = self.volume.sweep() {
+            self.failures.note("housekeeping", &error);
+        }
+        let stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        for ino in stale.try_iter() {
+            if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino.0), 0, 0) {
+                tracing::warn!(
+                    "the kernel does not drop what it keeps of inode {}: {error}",
+                    ino.0
+                );
+            }
+        }
+    }
+
+    /// The kernel has forgotten a file.
+    fn forget(&self, ino: Ino) {
+        self.kept.forget(ino);
+    }
+
+    /// Leaves the volume.
+    pub(crate) fn close(self) -> Result<(), FsError> {
+        self.volume.close()
+    }
+
+    /// The error number of what failed, which is written down if it is not the program's own doing.
+    fn failed(&self, what: &'static str, error: &FsError) -> Errno {
+        let number = crate::reply::error_number(error);
+        if number == Errno::EIO || number == Errno::EBUSY {
+            self.failures.note(what, error);
+        }
+        number
+    }
+
+    /// The same for what goes by inode: one that is gone has the kernel look its path up again.
+    fn failed_inode(&self, what: &'static str, error: &FsError) -> Errno {
+        match error {
+            FsError::NotFound => Errno::ESTALE,
+            error => self.failed(what, error),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Collections: small ones in a value, large ones in an ordered map.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackpool_client::Pool;
+use rackpool_kv::ordered::{MapId, OrderedMaps};
+use rackpool_kv::{Change, Entry, Form, Kind};
+use rand::Rng;
+
+use crate::failure::{DAMAGED, Failure};
+use crate::store::Store;
+use crate::values::{self, Body, Family};
+
+/// What is to become of a small collection.
+#[derive(Debug)]
+pub enum Small<R> {
+    /// It stays as it is.
+    Keep(R),
+    /// It is what was written now; nothing: it is deleted.
+    Store(R),
+    /// It has to become a large one first.
+    Grow,
+}
+
+/// Puts the elements of a small collection into a new map.
+pub type Fill = fn(&mut OrderedMaps<Arc<Pool>>, MapId, &[u8]) -> Result<(), Failure>;
+
+/// How a type of collection is changed; the same change, for either of its forms.
+pub struct Edit<S, L> {
+    /// The type.
+    pub family: Family,
+    /// Makes the new elements of the old ones. It may be called again.
+    pub small: S,
+    /// Changes the map. It may be called again if the map was destroyed meanwhile.
+    pub large: L,
+    /// Puts elements into a new map.
+    pub fill: Fill,
+}
+
+/// What a look at the entry led to.
+enum Step<R> {
+    Done(R),
+    /// An expiry does not stay if the map is empty.
+    Large {
+        id: MapId,
+        may_stay: bool,
+    },
+    /// A large collection of another type, which counts only if it is not empty.
+    Other {
+        map: (Kind, MapId),
+        failure: Failure,
+    },
+    Grow,
+}
+
+impl Store {
+    /// What a key has of this type: `small` sees the elements, none if it is absent, or `large` their
+    /// map.
+    #[inline]
+    pub fn look<R>(
+        &mut self,
+        key: &[u8],
+        family: Family,
+        small: impl FnOnce(&[u8]) -> Result<R, Failure>,
+        mut large: impl FnMut(&mut OrderedMaps<Arc<Pool>>, MapId) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        loop {
+            let id = match self.keys.read(key)? {
+                None => return small(&[]),
+                Some(entry) => match family.body(entry.form.kind, entry.value) {
+                    Ok(Body::Small(elements)) => return small(elements),
+                    Ok(Body::Large(id)) => id,
+                    // One of another type that became empty is not there.
+                    Err(failure) => match values::large_map(entry) {
+                        Some((kind, id)) if self.is_empty(kind, id)? => return small(&[]),
+                        _ => return Err(failure),
+                    },
+                },
+            };
+            match large(&mut self.maps, id) {
+                // It is another one now, or none.
+                Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
+                result => return result,
+            }
+        }
+    }
+
+    /// Changes a collection, which is made if it is absent.
+    pub fn edit<R, S, L>(&mut self, key: &[u8], edit: &mut Edit<S, L>) -> Result<R, Failure>
+    where
+        S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
+        L: FnMut(&mut OrderedMaps<Arc<Pool>>, MapId) -> Result<R, Failure>,
+    {
+        let mut has_grown = false;
+        loop {
+            let family = edit.family;
+            let small = &mut edit.small;
+            let step = self.change_entry(key, |entry, made| step(entry, family, small, made))?;
+            match step {
+                Step::Done(result) => return Ok(result),
+                Step::Large { id, may_stay } if may_stay || !self.is_empty(family.large, id)? => {
+                    match (edit.large)(&mut self.maps, id) {
+                        Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
+                        Err(failure) => {
+                            if has_grown && self.is_empty(family.large, id)? {
+                                // What was refused leaves no key.
+                                self.drop_map(key, (family.large, id))?;
+                            }
+                            return Err(failure);
+                        }
+                        result => return result,
+                    }
+                }
+                Step::Large { id, .. } => self.drop_map(key, (family.large, id))?,
+                Step::Other { map, failure } => {
+                    if !self.is_empty(map.0, map.1)? {
+                        return Err(failure);
+                    }
+                    self.drop_map(key, map)?;
+                }
+                Step::Grow => {
+                    self.grow(key, family, edit.fill)?;
+                    has_grown = true;
+                }
+            }
+        }
+    }
+
+    /// A map is gone: the key must not name it any more.
+    fn expect_change(&mut self, key: &[u8], gone: MapId) -> Result<(), Failure> {
+        let names =
+            |entry: Entry<'_>| crate::values::map_of(entry.form.kind, entry.value) == Some(gone);
+        if self.keys.read(key)?.is_some_and(names) { Err(DAMAGED) } else { Ok(()) }
+    }
+
+    /// Puts the elements of a small collection into a map of their own, unless somebody changes it
+    /// meanwhile.
+    fn grow(&mut self, key: &[u8], family: Family, fill: Fill) -> Result<(), Failure> {
+        // The key names the map before there is one: so nobody takes it for nobody's.
+        let id = MapId::random();
+        let elements = self.change_entry(key, |entry, made| {
+            let (elements, expires_ms) = match entry {
+                None => (&[][..], 0),
+                Some(entry) => match family.body(entry.form.kind, entry.value)? {
+                    Body::Small(elements) => (elements, entry.form.expires_ms),
+                    Body::Large(_) => return Ok((Change::Keep, None)),
+                },
+            };
+            made.extend_from_slice(&id.to_bytes());
+            made.extend_from_slice(elements);
+            let form = Form { kind: family.growing, expires_ms };
+            Ok((Change::Put(form), Some(elements.to_vec())))
+        })?;
+        let Some(elements) = elements else { return Ok(()) };
+        let filled = self.maps.create(id, key).map_err(Failure::from);
+        let filled = filled.and_then(|_| fill(&mut self.maps, id, &elements));
+        let done = filled.and_then(|()| self.commit(key, family, id));
+        let is_unknown = |failure: &Failure| failure.is_unknown();
+        if !matches!(&done, Ok(true)) && !done.as_ref().is_err_and(is_unknown) {
+            // Its elements are where they were. If this fails, the sweep finds it.
+            let _ = self.maps.map(id).destroy();
+            // Whoever was faster is let finish.
+            let pause = rand::rng().random_range(0..500);
+            std::thread::sleep(Duration::from_micros(pause));
+        }
+        // If nobody knows whether the key names the map, that is left: the sweep looks at the name.
+        match done {
+            Err(failure) if !failure.is_gone() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on the elements are in the map, if nothing was changed since they were copied.
+    fn commit(&mut self, key: &[u8], family: Family, id: MapId) -> Result<bool, Failure> {
+        self.change_entry(key, |entry, made| {
+            let is_ours = |entry: &Entry<'_>| {
+                entry.form.kind == family.growing && entry.value.starts_with(&id.to_bytes())
+            };
+            let Some(entry) = entry.filter(is_ours) else { return Ok((Change::Keep, false)) };
+            made.extend_from_slice(&id.to_bytes());
+            let form = Form { kind: family.large, expires_ms: entry.form.expires_ms };
+            Ok((Change::Put(form), true))
+        })
+    }
+}
+
+fn step<R>(
+    entry: Option<Entry<'_>>,
+    family: Family,
+    small: &mut impl FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
+    made: &mut Vec<u8>,
+) -> Result<(Change, Step<R>), Failure> {
+    let (elements, expires_ms) = match entry {
+        None => (&[][..], 0),
+        Some(entry) => match family.body(entry.form.kind, entry.value) {
+            Ok(Body::Small(elements)) => (elements, entry.form.expires_ms),
+            Ok(Body::Large(id)) => {
+                let may_stay = entry.form.expires_ms == 0;
+                return Ok((Change::Keep, Step::Large { id, may_stay }));
+            }
+            Err(failure) => match values::large_map(entry) {
+                Some(map) => return Ok((Change::Keep, Step::Other { map, failure })),
+                None => return Err(failure),
+            },
+        },
+    };
+    Ok(match small(elements, made)? {
+        Small::Keep(result) => (Change::Keep, Step::Done(result)),
+        Small::Grow => (Change::Keep, Step::Grow),
+        Small::Store(result) if made.is_empty() => (Change::Delete, Step::Done(result)),
+        Small::Store(result) => {
+            (Change::Put(Form { kind: family.small, expires_ms }), Step::Done(result))
+        }
+    })
+}

@@ -1,0 +1,133 @@
+use rackpool_kv::now_ms;
+
+use rackpool_sync::atomic::Ordering;
+
+use super::Context;
+use super::options::is;
+use super::table::{Command, find, wrong_number};
+use crate::failure::{Failure, said, told};
+use crate::resp::{Args, Reply};
+use crate::session::Replies;
+
+/// A transaction takes at most so many bytes.
+const MAX_TRANSACTION: usize = 256 << 20;
+
+/// Does a request and writes its answer.
+pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) {
+    let begin = reply.len();
+    if is(args.at(0), "post") || is(args.at(0), "host:") {
+        // A web page has let a browser send this: nothing behind it is a command.
+        context.session.ends = true;
+        return;
+    }
+    if let Err(failure) = dispatch(context, args, reply) {
+        reply.truncate(begin);
+        if failure.is_forgotten() {
+            context.shared.end(&failure.to_string());
+        }
+        if failure.is_out_of_memory() {
+            context.shared.wants_memory.store(true, Ordering::Relaxed);
+        }
+        context.shared.stats(context.thread).errors.add(1);
+        reply.error(&failure.to_string());
+    }
+    if reply.is_too_long() {
+        reply.truncate(begin);
+        reply.error("ERR the answer is too long for any client: ask for less at once");
+        context.session.ends = true;
+    }
+    let silent = match context.session.replies {
+        Replies::On => false,
+        Replies::Off | Replies::Skip => true,
+        Replies::SkipNext => {
+            context.session.replies = Replies::Skip;
+            return reply.truncate(begin);
+        }
+    };
+    if silent {
+        reply.truncate(begin);
+        if context.session.replies == Replies::Skip {
+            context.session.replies = Replies::On;
+        }
+    }
+}
+
+fn dispatch(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Failure> {
+    let command = match admit(context, args) {
+        Ok(command) => command,
+        Err(failure) => return Err(refuse(context, args, failure)),
+    };
+    if let Some(transaction) = &mut context.session.transaction
+        && !command.runs_at_once
+    {
+        if transaction.bytes() > MAX_TRANSACTION {
+            transaction.is_broken = true;
+            return Err(said("ERR the transaction is too large: split it"));
+        }
+        transaction.push(args);
+        reply.simple("QUEUED");
+        return Ok(());
+    }
+    context.shared.stats(context.thread).commands.add(1);
+    (command.run)(context, args, reply)
+}
+
+/// What follows for a transaction if a command can't be done as it was written.
+fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failure {
+    if args.at(0).eq_ignore_ascii_case(b"exec") {
+        context.session.transaction = None;
+        context.session.forget_watched(&context.shared.watches);
+        let text = failure.to_string();
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        return told(format!("EXECABORT Transaction discarded because of: {text}"));
+    }
+    context.session.break_transaction();
+    failure
+}
+
+/// The command of a request, if it may be done as it was written.
+fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Failure> {
+    let Some(command) = find(args.at(0)) else { return Err(unknown(args)) };
+    if !command.takes(args.len()) {
+        return Err(wrong_number(command.name));
+    }
+    if !context.session.is_known && !command.needs_no_password {
+        return Err(said("NOAUTH Authentication required."));
+    }
+    Ok(command)
+}
+
+/// What Redis says of a command that it does not know.
+fn unknown(args: Args<'_>) -> Failure {
+    const SHOWN: usize = 128;
+    let show = |bytes: &[u8], most: usize| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+    };
+    let mut others = String::new();
+    for argument in args.from(1) {
+        if others.len() >= SHOWN {
+            break;
+        }
+        let room = SHOWN - others.len();
+        others.push_str(&format!("'{}' ", show(argument, room)));
+    }
+    let name = show(args.at(0), SHOWN);
+    told(format!("ERR unknown command '{name}', with args beginning with: {others}"))
+}
+
+/// When something that is said to be so many seconds or milliseconds away, or since 1970, is.
+pub(super) fn moment(
+    number: i64,
+    is_seconds: bool,
+    is_absolute: bool,
+    command: &str,
+) -> Result<i64, Failure> {
+    let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
+    let ms = if is_seconds { number.checked_mul(1000) } else { Some(number) };
+    let base = if is_absolute { 0 } else { i64::try_from(now_ms()).unwrap_or(i64::MAX) };
+    ms.and_then(|ms| ms.checked_add(base)).ok_or_else(invalid)
+}

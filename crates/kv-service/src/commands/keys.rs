@@ -1,0 +1,106 @@
+use rackpool_kv::{Change, Kind};
+
+use super::Context;
+use super::options::{is, lower};
+use crate::failure::{Failure, SYNTAX, told};
+use crate::number::parse_integer;
+use crate::resp::{Args, Reply};
+use crate::values;
+
+type Done = Result<(), Failure>;
+
+pub(super) fn del(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let mut count = 0;
+    for key in args.from(1) {
+        count += usize::from(context.store.delete(key)?);
+    }
+    reply.count(count);
+    Ok(())
+}
+
+pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let mut count = 0;
+    for key in args.from(1) {
+        count += usize::from(context.store.form(key)?.is_some());
+    }
+    reply.count(count);
+    Ok(())
+}
+
+pub(super) fn type_of(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let form = context.store.form(args.at(1))?;
+    reply.simple(form.map_or("none", |form| values::name(form.kind)));
+    Ok(())
+}
+
+pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let what = lower(args.at(1));
+    match (what.as_str(), args.len()) {
+        ("help", 2) => {
+            let lines = [
+                "OBJECT <subcommand> <key>. Subcommands are:",
+                "ENCODING",
+                "    Return how the value of the key is kept.",
+                "REFCOUNT",
+                "    Return 1: no two keys share a value.",
+            ];
+            reply.array(lines.len());
+            lines.iter().for_each(|line| reply.simple(line));
+        }
+        ("encoding", 3) if context.store.form(args.at(2))?.is_none() => reply.null(),
+        ("encoding", 3) => match context.store.keys.read(args.at(2))? {
+            Some(entry) => {
+                let text = match entry.form.kind {
+                    Kind::STRING if parse_integer(entry.value).is_some() => "int",
+                    Kind::STRING if entry.value.len() <= 44 => "embstr",
+                    Kind::STRING => "raw",
+                    other => values::encoding(other),
+                };
+                reply.text(text);
+            }
+            None => reply.null(),
+        },
+        ("refcount", 3) => match context.store.form(args.at(2))? {
+            Some(_) => reply.integer(1),
+            None => reply.null(),
+        },
+        ("freq", 3) => {
+            let text = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+                        Please note that when switching between policies at runtime LRU and LFU data \
+                        will take some time to adjust.";
+            return Err(told(text.to_owned()));
+        }
+        _ => return Err(super::table::unknown_subcommand("object", args)),
+    }
+    Ok(())
+}
+
+pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let keys = context.store.keyspace()?.keys;
+    reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    match args.len() {
+        1 => {}
+        2 if is(args.at(1), "sync") || is(args.at(1), "async") => {}
+        _ => return Err(SYNTAX),
+    }
+    context.alone(|context| context.store.clear())?;
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn persist(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let done = context.store.change(args.at(1), |entry, made| {
+        let Some(entry) = entry.filter(|entry| entry.form.expires_ms != 0) else {
+            return Ok((Change::Keep, false));
+        };
+        made.extend_from_slice(entry.value);
+        let form = rackpool_kv::Form { kind: entry.form.kind, expires_ms: 0 };
+        Ok((Change::Put(form), true))
+    })?;
+    reply.flag(done);
+    Ok(())
+}

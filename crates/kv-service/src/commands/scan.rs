@@ -1,0 +1,144 @@
+use std::collections::BTreeMap;
+
+use rackpool_kv::Kind;
+use rackpool_kv::ordered::MapId;
+
+use super::Context;
+use super::options::{integer, is, lower};
+use crate::failure::{Failure, SYNTAX, said};
+use crate::glob;
+use crate::resp::{Args, Reply};
+use crate::store::Store;
+use crate::values;
+
+type Done = Result<(), Failure>;
+
+/// How many entries a step of a whole walk looks at.
+const STRIDE: usize = 256;
+/// The most steps that one `SCAN` makes where few entries lie.
+const MAX_STEPS: usize = 1000;
+
+/// What a scan is asked for.
+struct Wanted<'a> {
+    pattern: Option<&'a [u8]>,
+    count: usize,
+    kind: Option<String>,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(args: Args<'a>, first: usize) -> Result<Self, Failure> {
+        let mut wanted = Self { pattern: None, count: 10, kind: None };
+        let mut words = args.from(first);
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(SYNTAX)?;
+            if is(word, "count") {
+                let count = integer(value)?;
+                wanted.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+            } else if is(word, "match") {
+                wanted.pattern = Some(value);
+            } else if is(word, "type") {
+                wanted.kind = Some(lower(value));
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn fits(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+    }
+}
+
+fn cursor(argument: &[u8]) -> Result<u64, Failure> {
+    let text = std::str::from_utf8(argument).unwrap_or_default();
+    // As C's `strtoul`: what is negative counts from the end of all numbers.
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) if !digits.starts_with('+') => (true, digits),
+        _ => (false, text),
+    };
+    let number: u64 = digits.parse().map_err(|_| said("ERR invalid cursor"))?;
+    Ok(if is_negative { number.wrapping_neg() } else { number })
+}
+
+pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let mut cursor = cursor(args.at(1))?;
+    let wanted = Wanted::parse(args, 2)?;
+    let (mut keys, mut seen) = (Vec::new(), 0);
+    for _ in 0..MAX_STEPS {
+        let more = wanted.count.saturating_sub(seen).max(1);
+        cursor = context.store.keys.scan(cursor, more, |key, entry| {
+            seen += 1;
+            let is_wanted = |kind: &String| values::name(entry.form.kind) == *kind;
+            if !entry.form.is_over()
+                && wanted.kind.as_ref().is_none_or(is_wanted)
+                && wanted.fits(key)
+            {
+                keys.push((key.to_vec(), values::large_map(entry)));
+            }
+        })?;
+        if cursor == 0 || seen >= wanted.count {
+            break;
+        }
+    }
+    let keys = present(context.store, keys.into_iter())?;
+    reply.array(2);
+    reply.text(&cursor.to_string());
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+/// The keys without those of large collections that have become empty: they count as absent.
+fn present(
+    store: &mut Store,
+    found: impl Iterator<Item = (Vec<u8>, Option<(Kind, MapId)>)>,
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut keys = Vec::new();
+    for (key, map) in found {
+        if !map.map_or(Ok(false), |(kind, map)| store.is_empty(kind, map))? {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
+
+pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let pattern = args.at(1);
+    let mut keys = BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        cursor = context.store.keys.scan(cursor, STRIDE, |key, entry| {
+            if !entry.form.is_over() && glob::matches(pattern, key) {
+                keys.insert(key.to_vec(), values::large_map(entry));
+            }
+        })?;
+        if cursor == 0 {
+            break;
+        }
+    }
+    let keys = present(context.store, keys.into_iter())?;
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+/// Answers a scan of a hash or a sorted set, which gives all of it at once.
+pub(super) fn scan_pairs(
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+    pairs: &[(Vec<u8>, Vec<u8>)],
+) -> Done {
+    cursor(args.at(2))?;
+    let wanted = Wanted::parse(args, 3)?;
+    if wanted.kind.is_some() {
+        return Err(SYNTAX);
+    }
+    let fitting = pairs.iter().filter(|(name, _)| wanted.fits(name));
+    let fitting: Vec<_> = fitting.flat_map(|(name, value)| [name, value]).collect();
+    reply.array(2);
+    reply.text("0");
+    reply.array(fitting.len());
+    fitting.iter().for_each(|bytes| reply.bulk(bytes));
+    Ok(())
+}

@@ -1,0 +1,303 @@
+use rackpool_kv::{Change, Form, Kind};
+
+use super::Context;
+use super::execute::moment;
+use super::options::{integer, is, slice};
+use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
+use crate::number::parse_integer;
+use crate::resp::{Args, Reply};
+use crate::store::value_of;
+
+type Done = Result<(), Failure>;
+
+/// Redis allows no longer string, whatever the pages of the pool are.
+const MAX_STRING: usize = 512 << 20;
+
+pub(super) fn get(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    context.store.with_value(args.at(1), Kind::STRING, |value| reply.bulk_or_null(value))
+}
+
+/// When `SET` stores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    Always,
+    IfAbsent,
+    IfPresent,
+}
+
+/// What happens to the expiry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    Never,
+    Keep,
+    At(u64),
+}
+
+struct SetOptions {
+    only: Only,
+    expiry: Expiry,
+    gives_old: bool,
+}
+
+/// A moment that must lie after 1970.
+fn positive(number: &[u8], seconds: bool, absolute: bool, command: &str) -> Result<u64, Failure> {
+    let number = integer(number)?;
+    let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
+    if number <= 0 {
+        return Err(invalid());
+    }
+    u64::try_from(moment(number, seconds, absolute, command)?).map_err(|_| invalid())
+}
+
+/// The expiry that an option gives: `EX`, `PX`, `EXAT` or `PXAT`, and a number.
+fn expiry_option(word: &[u8]) -> Option<(bool, bool)> {
+    [("ex", (true, false)), ("px", (false, false)), ("exat", (true, true)), ("pxat", (false, true))]
+        .into_iter()
+        .find_map(|(name, kind)| is(word, name).then_some(kind))
+}
+
+fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
+    let mut options = SetOptions { only: Only::Always, expiry: Expiry::Never, gives_old: false };
+    let mut time: Option<(&[u8], (bool, bool))> = None;
+    let mut words = args.from(3);
+    while let Some(word) = words.next() {
+        if is(word, "nx") && options.only != Only::IfPresent {
+            options.only = Only::IfAbsent;
+        } else if is(word, "xx") && options.only != Only::IfAbsent {
+            options.only = Only::IfPresent;
+        } else if is(word, "get") {
+            options.gives_old = true;
+        } else if is(word, "keepttl") && time.is_none() {
+            options.expiry = Expiry::Keep;
+        } else if let Some(kind) = expiry_option(word)
+            && options.expiry == Expiry::Never
+            && time.is_none_or(|(_, before)| before == kind)
+            && let Some(number) = words.next()
+        {
+            time = Some((number, kind));
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    if let Some((number, (seconds, absolute))) = time {
+        options.expiry = Expiry::At(positive(number, seconds, absolute, "set")?);
+    }
+    Ok(options)
+}
+
+pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let (key, value) = (args.at(1), args.at(2));
+    if args.len() == 3 {
+        context.store.put(key, Form::PLAIN, value)?;
+        reply.simple("OK");
+        return Ok(());
+    }
+    let options = set_options(args)?;
+    if let (Only::Always, false, Expiry::At(expires_ms)) =
+        (options.only, options.gives_old, options.expiry)
+    {
+        context.store.put(key, Form { kind: Kind::STRING, expires_ms }, value)?;
+        reply.simple("OK");
+        return Ok(());
+    }
+    let (old, done) = context.store.change(key, |entry, made| {
+        let old = if options.gives_old {
+            value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)
+        } else {
+            None
+        };
+        let wanted = match options.only {
+            Only::Always => true,
+            Only::IfAbsent => entry.is_none(),
+            Only::IfPresent => entry.is_some(),
+        };
+        if !wanted {
+            return Ok((Change::Keep, (old, false)));
+        }
+        made.extend_from_slice(value);
+        let expires_ms = match options.expiry {
+            Expiry::Never => 0,
+            Expiry::Keep => entry.map_or(0, |entry| entry.form.expires_ms),
+            Expiry::At(ms) => ms,
+        };
+        Ok((Change::Put(Form { kind: Kind::STRING, expires_ms }), (old, true)))
+    })?;
+    match (options.gives_old, done) {
+        (true, _) => reply.bulk_or_null(old.as_deref()),
+        (false, true) => reply.simple("OK"),
+        (false, false) => reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let done = context.store.change(args.at(1), |entry, made| {
+        if entry.is_some() {
+            return Ok((Change::Keep, false));
+        }
+        made.extend_from_slice(args.at(2));
+        Ok((Change::Put(Form::PLAIN), true))
+    })?;
+    reply.flag(done);
+    Ok(())
+}
+
+fn set_expiring(context: &mut Context<'_>, args: Args<'_>, seconds: bool, name: &str) -> Done {
+    let expires_ms = positive(args.at(2), seconds, false, name)?;
+    context.store.put(args.at(1), Form { kind: Kind::STRING, expires_ms }, args.at(3))
+}
+
+pub(super) fn setex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    set_expiring(context, args, true, "setex")?;
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn psetex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    set_expiring(context, args, false, "psetex")?;
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn getset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let old = context.store.change(args.at(1), |entry, made| {
+        let old = value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec);
+        made.extend_from_slice(args.at(2));
+        Ok((Change::Put(Form::PLAIN), old))
+    })?;
+    reply.bulk_or_null(old.as_deref());
+    Ok(())
+}
+
+pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let old = context.store.change(args.at(1), |entry, _| {
+        Ok((Change::Delete, value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)))
+    })?;
+    reply.bulk_or_null(old.as_deref());
+    Ok(())
+}
+
+pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let mut time: Option<(&[u8], (bool, bool))> = None;
+    let mut persists = false;
+    let mut words = args.from(2);
+    while let Some(word) = words.next() {
+        if is(word, "persist") && time.is_none() {
+            persists = true;
+        } else if let Some(kind) = expiry_option(word)
+            && !persists
+            && time.is_none_or(|(_, before)| before == kind)
+            && let Some(number) = words.next()
+        {
+            time = Some((number, kind));
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    // Whether there is a string at all comes before whether the time makes sense.
+    let is_there = context.store.with_value(args.at(1), Kind::STRING, |value| value.is_some())?;
+    let expiry = match time {
+        Some((number, (seconds, absolute))) if is_there => {
+            positive(number, seconds, absolute, "getex")?
+        }
+        None if persists && is_there => 0,
+        _ => return get(context, args, reply),
+    };
+    let value = context.store.change(args.at(1), |entry, made| {
+        let Some(entry) = entry else { return Ok((Change::Keep, None)) };
+        let value = value_of(Some(entry), Kind::STRING)?.unwrap_or_default();
+        if entry.form.expires_ms == expiry {
+            return Ok((Change::Keep, Some(value.to_vec())));
+        }
+        made.extend_from_slice(value);
+        let form = Form { kind: Kind::STRING, expires_ms: expiry };
+        Ok((Change::Put(form), Some(value.to_vec())))
+    })?;
+    reply.bulk_or_null(value.as_deref());
+    Ok(())
+}
+
+pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    reply.array(args.len() - 1);
+    for key in args.from(1) {
+        let entry = context.store.keys.read(key)?;
+        let value = entry.filter(|entry| entry.form.kind == Kind::STRING).map(|entry| entry.value);
+        reply.bulk_or_null(value);
+        if reply.is_too_long() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    if args.len().is_multiple_of(2) {
+        return Err(super::table::wrong_number("mset"));
+    }
+    context.alone(|context| {
+        (1..args.len())
+            .step_by(2)
+            .try_for_each(|at| context.store.put(args.at(at), Form::PLAIN, args.at(at + 1)))
+    })?;
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn append(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let len = context.store.change(args.at(1), |entry, made| {
+        made.extend_from_slice(value_of(entry, Kind::STRING)?.unwrap_or_default());
+        made.extend_from_slice(args.at(2));
+        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+    })?;
+    reply.count(len);
+    Ok(())
+}
+
+pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let len = |value: Option<&[u8]>| reply.count(value.map_or(0, <[u8]>::len));
+    context.store.with_value(args.at(1), Kind::STRING, len)
+}
+
+pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let (Some(start), Some(stop)) = (parse_integer(args.at(2)), parse_integer(args.at(3))) else {
+        return Err(NOT_AN_INTEGER);
+    };
+    context.store.with_value(args.at(1), Kind::STRING, |value| {
+        let value = value.unwrap_or_default();
+        // As Redis has it: a range that is empty because both count from the end stays so, and an end
+        // before the begin of the string is its first byte.
+        let count = i64::try_from(value.len()).unwrap_or(i64::MAX);
+        let range = if start < 0 && stop < 0 && start > stop {
+            0..0
+        } else {
+            let stop = if stop < 0 { stop.saturating_add(count).max(0) } else { stop };
+            slice(start, stop, value.len())
+        };
+        reply.bulk(&value[range]);
+    })
+}
+
+pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let offset = integer(args.at(2))?;
+    let offset = usize::try_from(offset).map_err(|_| said("ERR offset is out of range"))?;
+    let value = args.at(3);
+    let end = offset.saturating_add(value.len());
+    // Longer than any entry: nothing is to be allocated for it.
+    let longest = context.shared.longest_entry.min(MAX_STRING);
+    let len = context.store.change(args.at(1), |entry, made| {
+        let old = value_of(entry, Kind::STRING)?.unwrap_or_default();
+        if value.is_empty() {
+            return Ok((Change::Keep, old.len()));
+        }
+        if end > longest {
+            let text = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+            return Err(said(text));
+        }
+        made.extend_from_slice(old);
+        made.resize(made.len().max(end), 0);
+        made[offset..end].copy_from_slice(value);
+        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+    })?;
+    reply.count(len);
+    Ok(())
+}

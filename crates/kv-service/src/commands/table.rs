@@ -1,0 +1,342 @@
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::{
+    Handler, client, config, connection, expiry, hashes, info, introspection, keys, numbers, scan,
+    sorted_sets as zsets, strings, transactions,
+};
+use crate::failure::{Failure, told};
+use crate::resp::Args;
+
+/// A command, and what clients may ask about it.
+#[derive(Debug)]
+pub struct Command {
+    /// Its name, in small letters.
+    pub name: &'static str,
+    /// How many arguments it takes, its name counted; negative: at least so many.
+    pub arity: i64,
+    /// Which of them are keys.
+    pub keys: Keys,
+    /// What it belongs to.
+    pub group: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Whether it is done within `MULTI` too, not at `EXEC`.
+    pub runs_at_once: bool,
+    /// Whether who has not said the password may use it.
+    pub needs_no_password: bool,
+    /// The release of Redis that had it first.
+    pub since: &'static str,
+    access: Access,
+    /// Does it.
+    pub run: Handler,
+}
+
+/// What a command does to the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    None,
+    Reads,
+    Writes,
+    /// It writes, and a full pool refuses it.
+    Grows,
+}
+
+/// Which arguments are keys: from `first` to `last` (negative: from the end) in steps; 0: none.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    /// The first.
+    pub first: i64,
+    /// The last.
+    pub last: i64,
+    /// From one to the next.
+    pub step: i64,
+}
+
+impl Keys {
+    const NONE: Self = Self { first: 0, last: 0, step: 0 };
+    const ONE: Self = Self { first: 1, last: 1, step: 1 };
+    const ALL: Self = Self { first: 1, last: -1, step: 1 };
+    const PAIRS: Self = Self { first: 1, last: -1, step: 2 };
+
+    /// The places of the keys among so many arguments.
+    #[must_use]
+    pub fn places(self, args: usize) -> Vec<usize> {
+        let count = i64::try_from(args).unwrap_or(i64::MAX);
+        let last = if self.last < 0 { self.last.saturating_add(count) } else { self.last };
+        let Ok(step) = usize::try_from(self.step) else { return Vec::new() };
+        if self.first == 0 || step == 0 {
+            return Vec::new();
+        }
+        let places = (self.first..=last).step_by(step);
+        places.filter_map(|at| usize::try_from(at).ok()).collect()
+    }
+}
+
+impl Command {
+    /// Whether it may be called with so many arguments, its name counted.
+    #[must_use]
+    pub fn takes(&self, args: usize) -> bool {
+        let count = i64::try_from(args).unwrap_or(i64::MAX);
+        if self.arity < 0 { count >= -self.arity } else { count == self.arity }
+    }
+
+    /// What `COMMAND` says of it.
+    #[must_use]
+    pub fn flags(&self) -> Vec<&'static str> {
+        let mut flags = match self.access {
+            Access::None => Vec::new(),
+            Access::Reads => vec!["readonly"],
+            Access::Writes => vec!["write"],
+            Access::Grows => vec!["write", "denyoom"],
+        };
+        if self.needs_no_password {
+            flags.push("no_auth");
+        }
+        flags
+    }
+
+    /// The categories of access rights that Redis has it in, as far as they are of use: what it is
+    /// about, and whether it reads or writes.
+    #[must_use]
+    pub fn categories(&self) -> Vec<&'static str> {
+        let mut categories = match self.access {
+            Access::None => Vec::new(),
+            Access::Reads => vec!["@read"],
+            Access::Writes | Access::Grows => vec!["@write"],
+        };
+        categories.push(match self.group {
+            "string" => "@string",
+            "hash" => "@hash",
+            "sorted-set" => "@sortedset",
+            "transactions" => "@transaction",
+            "connection" => "@connection",
+            "generic" | "server" if self.access != Access::None => "@keyspace",
+            "generic" => "@connection",
+            _ => "@admin",
+        });
+        categories
+    }
+
+    const fn at_once(mut self) -> Self {
+        self.runs_at_once = true;
+        self
+    }
+
+    const fn for_all(mut self) -> Self {
+        self.needs_no_password = true;
+        self
+    }
+}
+
+const fn command(
+    name: &'static str,
+    since: &'static str,
+    arity: i64,
+    (group, access): Role,
+    keys: Keys,
+    run: Handler,
+    summary: &'static str,
+) -> Command {
+    let (runs_at_once, needs_no_password) = (false, false);
+    Command {
+        name,
+        arity,
+        keys,
+        group,
+        summary,
+        runs_at_once,
+        needs_no_password,
+        since,
+        access,
+        run,
+    }
+}
+
+/// The group of a command, and what it does to the data.
+type Role = (&'static str, Access);
+
+const STRING_READ: Role = ("string", Access::Reads);
+const STRING_WRITE: Role = ("string", Access::Writes);
+const STRING_GROWTH: Role = ("string", Access::Grows);
+const KEY_READ: Role = ("generic", Access::Reads);
+const KEY_WRITE: Role = ("generic", Access::Writes);
+const HASH_READ: Role = ("hash", Access::Reads);
+const HASH_WRITE: Role = ("hash", Access::Writes);
+const HASH_GROWTH: Role = ("hash", Access::Grows);
+const SET_READ: Role = ("sorted-set", Access::Reads);
+const SET_WRITE: Role = ("sorted-set", Access::Writes);
+const SET_GROWTH: Role = ("sorted-set", Access::Grows);
+const GENERIC: Role = ("generic", Access::None);
+const TRANSACTIONS: Role = ("transactions", Access::None);
+const CONNECTION: Role = ("connection", Access::None);
+const SERVER: Role = ("server", Access::None);
+const SERVER_READ: Role = ("server", Access::Reads);
+const SERVER_WRITE: Role = ("server", Access::Writes);
+
+/// All of them.
+#[rustfmt::skip]
+pub static COMMANDS: &[Command] = &[
+    command("get", "1.0.0", 2, STRING_READ, Keys::ONE, strings::get, "Gives the string of a key"),
+    command("set", "1.0.0", -3, STRING_GROWTH, Keys::ONE, strings::set, "Stores a string"),
+    command("setnx", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::setnx, "Stores a string if the key is absent"),
+    command("setex", "2.0.0", 4, STRING_GROWTH, Keys::ONE, strings::setex, "Stores a string for some seconds"),
+    command("psetex", "2.6.0", 4, STRING_GROWTH, Keys::ONE, strings::psetex, "Stores a string for some milliseconds"),
+    command("getset", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::getset, "Stores a string and gives the old one"),
+    command("getdel", "6.2.0", 2, STRING_WRITE, Keys::ONE, strings::getdel, "Deletes a key and gives its string"),
+    command("getex", "6.2.0", -2, STRING_WRITE, Keys::ONE, strings::getex, "Gives a string and sets its expiry"),
+    command("mget", "1.0.0", -2, STRING_READ, Keys::ALL, strings::mget, "Gives the strings of some keys"),
+    command("mset", "1.0.1", -3, STRING_GROWTH, Keys::PAIRS, strings::mset, "Stores some strings"),
+    command("append", "2.0.0", 3, STRING_GROWTH, Keys::ONE, strings::append, "Appends to a string"),
+    command("strlen", "2.2.0", 2, STRING_READ, Keys::ONE, strings::strlen, "Gives the length of a string"),
+    command("getrange", "2.4.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string"),
+    command("substr", "1.0.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string"),
+    command("setrange", "2.2.0", 4, STRING_GROWTH, Keys::ONE, strings::setrange, "Overwrites a part of a string"),
+    command("incr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::incr, "Adds 1 to a number"),
+    command("decr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::decr, "Takes 1 from a number"),
+    command("incrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrby, "Adds to a number"),
+    command("decrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::decrby, "Takes from a number"),
+    command("incrbyfloat", "2.6.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrbyfloat, "Adds to a floating-point number"),
+    command("del", "1.0.0", -2, KEY_WRITE, Keys::ALL, keys::del, "Deletes keys"),
+    command("unlink", "4.0.0", -2, KEY_WRITE, Keys::ALL, keys::del, "Deletes keys"),
+    command("exists", "1.0.0", -2, KEY_READ, Keys::ALL, keys::exists, "Counts which of some keys are there"),
+    command("touch", "3.2.1", -2, KEY_READ, Keys::ALL, keys::exists, "Counts which of some keys are there"),
+    command("type", "1.0.0", 2, KEY_READ, Keys::ONE, keys::type_of, "Gives the type of a value"),
+    command("object", "2.2.3", -2, KEY_READ, Keys { first: 2, last: 2, step: 1 }, keys::object, "Tells how a value is kept"),
+    command("persist", "2.2.0", 2, KEY_WRITE, Keys::ONE, keys::persist, "Takes the expiry of a key away"),
+    command("expire", "1.0.0", -3, KEY_WRITE, Keys::ONE, expiry::expire, "Lets a key expire in some seconds"),
+    command("pexpire", "2.6.0", -3, KEY_WRITE, Keys::ONE, expiry::pexpire, "Lets a key expire in some milliseconds"),
+    command("expireat", "1.2.0", -3, KEY_WRITE, Keys::ONE, expiry::expireat, "Lets a key expire at a second since 1970"),
+    command("pexpireat", "2.6.0", -3, KEY_WRITE, Keys::ONE, expiry::pexpireat, "Lets a key expire at a millisecond since 1970"),
+    command("ttl", "1.0.0", 2, KEY_READ, Keys::ONE, expiry::ttl, "Gives the seconds until a key expires"),
+    command("pttl", "2.6.0", 2, KEY_READ, Keys::ONE, expiry::pttl, "Gives the milliseconds until a key expires"),
+    command("expiretime", "7.0.0", 2, KEY_READ, Keys::ONE, expiry::expiretime, "Gives the second at which a key expires"),
+    command("pexpiretime", "7.0.0", 2, KEY_READ, Keys::ONE, expiry::pexpiretime, "Gives the millisecond at which a key expires"),
+    command("scan", "2.8.0", -2, KEY_READ, Keys::NONE, scan::scan, "Walks the keys in steps"),
+    command("keys", "1.0.0", 2, KEY_READ, Keys::NONE, scan::keys, "Gives all keys that fit a pattern"),
+    command("hset", "2.0.0", -4, HASH_GROWTH, Keys::ONE, hashes::hset, "Sets fields of a hash"),
+    command("hmset", "2.0.0", -4, HASH_GROWTH, Keys::ONE, hashes::hmset, "Sets fields of a hash"),
+    command("hsetnx", "2.0.0", 4, HASH_GROWTH, Keys::ONE, hashes::hsetnx, "Sets a field of a hash if it is absent"),
+    command("hget", "2.0.0", 3, HASH_READ, Keys::ONE, hashes::hget, "Gives a field of a hash"),
+    command("hmget", "2.0.0", -3, HASH_READ, Keys::ONE, hashes::hmget, "Gives fields of a hash"),
+    command("hgetall", "2.0.0", 2, HASH_READ, Keys::ONE, hashes::hgetall, "Gives all fields of a hash"),
+    command("hkeys", "2.0.0", 2, HASH_READ, Keys::ONE, hashes::hkeys, "Gives the names of a hash's fields"),
+    command("hvals", "2.0.0", 2, HASH_READ, Keys::ONE, hashes::hvals, "Gives the values of a hash's fields"),
+    command("hlen", "2.0.0", 2, HASH_READ, Keys::ONE, hashes::hlen, "Counts the fields of a hash"),
+    command("hexists", "2.0.0", 3, HASH_READ, Keys::ONE, hashes::hexists, "Tells whether a field is there"),
+    command("hstrlen", "3.2.0", 3, HASH_READ, Keys::ONE, hashes::hstrlen, "Gives the length of a field"),
+    command("hdel", "2.0.0", -3, HASH_WRITE, Keys::ONE, hashes::hdel, "Deletes fields of a hash"),
+    command("hincrby", "2.0.0", 4, HASH_GROWTH, Keys::ONE, hashes::hincrby, "Adds to a number in a hash"),
+    command("hincrbyfloat", "2.6.0", 4, HASH_GROWTH, Keys::ONE, hashes::hincrbyfloat, "Adds to a floating-point number in a hash"),
+    command("hscan", "2.8.0", -3, HASH_READ, Keys::ONE, hashes::hscan, "Gives the fields of a hash that fit a pattern"),
+    command("zadd", "1.2.0", -4, SET_GROWTH, Keys::ONE, zsets::zadd, "Gives members of a sorted set scores"),
+    command("zincrby", "1.2.0", 4, SET_GROWTH, Keys::ONE, zsets::zincrby, "Adds to the score of a member"),
+    command("zrem", "1.2.0", -3, SET_WRITE, Keys::ONE, zsets::zrem, "Removes members of a sorted set"),
+    command("zremrangebyscore", "1.2.0", 4, SET_WRITE, Keys::ONE, zsets::zremrangebyscore, "Removes members by their scores"),
+    command("zscore", "1.2.0", 3, SET_READ, Keys::ONE, zsets::zscore, "Gives the score of a member"),
+    command("zcard", "1.2.0", 2, SET_READ, Keys::ONE, zsets::zcard, "Counts the members of a sorted set"),
+    command("zcount", "2.0.0", 4, SET_READ, Keys::ONE, zsets::zcount, "Counts members by their scores"),
+    command("zrank", "2.0.0", 3, SET_READ, Keys::ONE, zsets::zrank, "Gives the position of a member"),
+    command("zrevrank", "2.0.0", 3, SET_READ, Keys::ONE, zsets::zrevrank, "Gives the position of a member from the end"),
+    command("zrange", "1.2.0", -4, SET_READ, Keys::ONE, zsets::zrange, "Gives members by position or score"),
+    command("zrevrange", "1.2.0", -4, SET_READ, Keys::ONE, zsets::zrevrange, "Gives members by position, the last first"),
+    command("zrangebyscore", "1.0.5", -4, SET_READ, Keys::ONE, zsets::zrangebyscore, "Gives members by score"),
+    command("zrevrangebyscore", "2.2.0", -4, SET_READ, Keys::ONE, zsets::zrevrangebyscore, "Gives members by score, the greatest first"),
+    command("zscan", "2.8.0", -3, SET_READ, Keys::ONE, zsets::zscan, "Gives the members that fit a pattern"),
+    command("multi", "1.2.0", 1, TRANSACTIONS, Keys::NONE, transactions::multi, "Begins a transaction").at_once(),
+    command("exec", "1.2.0", 1, TRANSACTIONS, Keys::NONE, transactions::exec, "Does a transaction").at_once(),
+    command("discard", "2.0.0", 1, TRANSACTIONS, Keys::NONE, transactions::discard, "Forgets a transaction").at_once(),
+    command("watch", "2.2.0", -2, TRANSACTIONS, Keys::ALL, transactions::watch, "Makes the next transaction depend on keys").at_once(),
+    command("unwatch", "2.2.0", 1, TRANSACTIONS, Keys::NONE, transactions::unwatch, "Forgets the watched keys"),
+    command("ping", "1.0.0", -1, CONNECTION, Keys::NONE, connection::ping, "Answers"),
+    command("echo", "1.0.0", 2, CONNECTION, Keys::NONE, connection::echo, "Gives its argument back"),
+    command("select", "1.0.0", 2, CONNECTION, Keys::NONE, connection::select, "Selects database 0, the only one"),
+    command("hello", "6.0.0", -1, CONNECTION, Keys::NONE, connection::hello, "Agrees on a version of the protocol").for_all(),
+    command("auth", "1.0.0", -2, CONNECTION, Keys::NONE, connection::auth, "Says the password").for_all(),
+    command("quit", "1.0.0", -1, CONNECTION, Keys::NONE, connection::quit, "Ends the connection").at_once().for_all(),
+    command("reset", "6.2.0", 1, CONNECTION, Keys::NONE, connection::reset, "Makes the connection a new one").at_once().for_all(),
+    command("client", "2.4.0", -2, CONNECTION, Keys::NONE, client::client, "Tells of connections"),
+    command("wait", "3.0.0", 3, GENERIC, Keys::NONE, connection::wait, "Gives the number of replicas: 0"),
+    command("time", "2.6.0", 1, SERVER, Keys::NONE, connection::time, "Gives the time"),
+    command("dbsize", "1.0.0", 1, SERVER_READ, Keys::NONE, keys::dbsize, "Counts the keys"),
+    command("flushdb", "1.0.0", -1, SERVER_WRITE, Keys::NONE, keys::flush, "Deletes all keys"),
+    command("flushall", "1.0.0", -1, SERVER_WRITE, Keys::NONE, keys::flush, "Deletes all keys"),
+    command("info", "1.0.0", -1, SERVER, Keys::NONE, info::info, "Tells of the service"),
+    command("config", "2.0.0", -2, SERVER, Keys::NONE, config::config, "Gives the configuration"),
+    command("command", "2.8.13", -1, SERVER, Keys::NONE, introspection::command, "Tells of the commands"),
+];
+
+static INDEX: LazyLock<HashMap<&'static [u8], &'static Command>> =
+    LazyLock::new(|| COMMANDS.iter().map(|command| (command.name.as_bytes(), command)).collect());
+
+/// The command of this name, in whatever case.
+#[inline]
+pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
+    const LONGEST: usize = 16;
+    let mut lower = [0; LONGEST];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    INDEX.get(&*lower).copied()
+}
+
+/// What Redis says of too few or too many arguments.
+pub(super) fn wrong_number(command: &str) -> Failure {
+    told(format!("ERR wrong number of arguments for '{command}' command"))
+}
+
+/// What Redis says of a subcommand that it does not know, or that has other arguments.
+pub(super) fn unknown_subcommand(command: &str, args: Args<'_>) -> Failure {
+    let name = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)]).into_owned();
+    let (command, lower) = (command.to_ascii_uppercase(), name.to_ascii_lowercase());
+    if SUBCOMMANDS.contains(&(command.as_str(), lower.as_str())) {
+        return wrong_number(&format!("{}|{lower}", command.to_ascii_lowercase()));
+    }
+    told(format!("ERR unknown subcommand '{name}'. Try {command} HELP."))
+}
+
+/// The subcommands that have a fixed number of arguments.
+const SUBCOMMANDS: &[(&str, &str)] = &[
+    ("CLIENT", "id"),
+    ("CLIENT", "getname"),
+    ("CLIENT", "setname"),
+    ("CLIENT", "setinfo"),
+    ("CLIENT", "info"),
+    ("CLIENT", "kill"),
+    ("CLIENT", "unblock"),
+    ("CLIENT", "no-evict"),
+    ("CLIENT", "no-touch"),
+    ("CLIENT", "reply"),
+    ("CONFIG", "get"),
+    ("CONFIG", "set"),
+    ("CONFIG", "rewrite"),
+    ("CONFIG", "resetstat"),
+    ("COMMAND", "count"),
+    ("COMMAND", "getkeys"),
+    ("OBJECT", "encoding"),
+    ("OBJECT", "refcount"),
+    ("OBJECT", "freq"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for command in COMMANDS {
+            let found = find(command.name.to_ascii_uppercase().as_bytes());
+            assert_eq!(found.map(|found| found.name), Some(command.name));
+        }
+        assert!(find(b"").is_none() && find(&[b'a'; 100]).is_none());
+    }
+
+    #[test]
+    fn keys_are_where_the_table_says() {
+        let places = |name: &[u8], args| find(name).unwrap().keys.places(args);
+        assert_eq!(places(b"mset", 5), [1, 3]);
+        assert_eq!(places(b"del", 3), [1, 2]);
+        assert_eq!(places(b"get", 2), [1]);
+        assert!(places(b"ping", 2).is_empty());
+    }
+}

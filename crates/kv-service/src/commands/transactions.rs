@@ -1,0 +1,99 @@
+use super::Context;
+use super::table::find;
+use crate::failure::{Failure, said};
+use crate::resp::{Args, Reply};
+use crate::session::Transaction;
+
+type Done = Result<(), Failure>;
+
+/// A connection's watched keys take at most so many bytes, and a key more.
+const MAX_WATCHED: usize = 1 << 20;
+
+pub(super) fn multi(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    if context.session.transaction.is_some() {
+        return Err(said("ERR MULTI calls can not be nested"));
+    }
+    context.session.transaction = Some(Transaction::default());
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn discard(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    if context.session.transaction.take().is_none() {
+        return Err(said("ERR DISCARD without MULTI"));
+    }
+    context.session.forget_watched(&context.shared.watches);
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn watch(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    if context.session.transaction.is_some() {
+        return Err(said("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in args.from(1) {
+        let bytes: usize = context.session.watched.iter().map(|(key, _)| key.len()).sum();
+        if bytes > MAX_WATCHED {
+            return Err(said("ERR the watched keys are too many: UNWATCH some"));
+        }
+        if context.session.watched.iter().all(|(watched, _)| watched != key) {
+            // First of all: nothing that comes from now on may be missed.
+            context.shared.watches.begin(key);
+            match context.store.seen(key) {
+                Ok(seen) => context.session.watched.push((key.to_vec(), seen)),
+                Err(failure) => {
+                    context.shared.watches.end(key);
+                    return Err(failure);
+                }
+            }
+        }
+    }
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn unwatch(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    context.session.forget_watched(&context.shared.watches);
+    reply.simple("OK");
+    Ok(())
+}
+
+pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    let Some(transaction) = context.session.transaction.take() else {
+        return Err(said("ERR EXEC without MULTI"));
+    };
+    let done = if transaction.is_broken {
+        Err(said("EXECABORT Transaction discarded because of previous errors."))
+    } else {
+        run(context, &transaction, reply)
+    };
+    context.session.forget_watched(&context.shared.watches);
+    done
+}
+
+fn run(context: &mut Context<'_>, transaction: &Transaction, reply: &mut Reply<'_>) -> Done {
+    context.alone(|context| {
+        for (key, seen) in &context.session.watched {
+            if context.store.seen(key)? != *seen {
+                reply.null_array();
+                return Ok(());
+            }
+        }
+        reply.array(transaction.len());
+        for args in transaction.commands() {
+            let begin = reply.len();
+            let result = match find(args.at(0)) {
+                Some(command) => (command.run)(context, args, reply),
+                None => Err(said("ERR unknown command")),
+            };
+            if let Err(failure) = result {
+                reply.truncate(begin);
+                reply.error(&failure.to_string());
+            }
+            if reply.is_too_long() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,119 @@
+//! Why a command was not done, in the words of Redis.
+
+use std::borrow::Cow;
+
+use rackpool_client::{AccessError, AllocError, DaemonError, FreeError};
+use rackpool_kv::ordered::OrderedError;
+use rackpool_kv::{KvError, PoolError};
+
+/// Why a command was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// What was asked can't be done; the text begins with the kind of error, as `ERR` or `WRONGTYPE`.
+    #[error("{0}")]
+    Refused(Cow<'static, str>),
+    /// The table or the pool failed.
+    #[error("{}", pool_text(.0))]
+    Pool(#[from] KvError<PoolError>),
+    /// The map of a large collection failed.
+    #[error("{}", map_text(.0))]
+    Map(#[source] OrderedError<PoolError>),
+}
+
+/// The key holds a value of another type.
+pub const WRONG_TYPE: Failure =
+    said("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// A number was expected.
+pub const NOT_AN_INTEGER: Failure = said("ERR value is not an integer or out of range");
+/// A floating-point number was expected.
+pub const NOT_A_FLOAT: Failure = said("ERR value is not a valid float");
+/// The arguments make no sense together.
+pub const SYNTAX: Failure = said("ERR syntax error");
+/// A value's bytes are not what this program writes.
+pub const DAMAGED: Failure =
+    said("ERR the value is damaged: some other program wrote it; delete or overwrite the key");
+
+/// A fixed text.
+#[must_use]
+pub const fn said(text: &'static str) -> Failure {
+    Failure::Refused(Cow::Borrowed(text))
+}
+
+/// A text made for the occasion.
+#[must_use]
+pub fn told(text: String) -> Failure {
+    Failure::Refused(Cow::Owned(text))
+}
+
+impl Failure {
+    /// Whether a map was destroyed before something was done with it.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        matches!(self, Self::Map(OrderedError::Gone { .. }))
+    }
+
+    /// Whether it is not known if a change was made.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Pool(KvError::OutcomeUnknown))
+    }
+
+    /// Whether the bytes of an entry are damaged.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Pool(KvError::Corrupt { .. }))
+    }
+
+    /// Whether the pool has no memory.
+    #[must_use]
+    pub const fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::Pool(KvError::Memory(PoolError::Alloc(AllocError::OutOfMemory { .. })))
+        )
+    }
+
+    /// Whether this program has to open the pool again before anything can be done.
+    #[must_use]
+    pub const fn is_forgotten(&self) -> bool {
+        let Self::Pool(KvError::Memory(error)) = self else { return false };
+        matches!(
+            error,
+            PoolError::Alloc(AllocError::Daemon(DaemonError::Forgotten))
+                | PoolError::Access(AccessError::Daemon(DaemonError::Forgotten))
+                | PoolError::Free(FreeError::Access(AccessError::Daemon(DaemonError::Forgotten)))
+        )
+    }
+}
+
+impl From<OrderedError<PoolError>> for Failure {
+    fn from(error: OrderedError<PoolError>) -> Self {
+        match error {
+            OrderedError::Table(error) => Self::Pool(error),
+            error => Self::Map(error),
+        }
+    }
+}
+
+fn map_text(error: &OrderedError<PoolError>) -> String {
+    match error {
+        OrderedError::TooLarge { .. } => {
+            format!("ERR string exceeds maximum allowed size (proto-max-bulk-len): {error}")
+        }
+        error => format!("ERR {error}"),
+    }
+}
+
+fn pool_text(error: &KvError<PoolError>) -> String {
+    match error {
+        KvError::Memory(PoolError::Alloc(AllocError::OutOfMemory { .. })) => {
+            format!("OOM command not allowed when the pool is full: {error}")
+        }
+        KvError::TableFull { .. } => format!("OOM command not allowed: {error}"),
+        KvError::TooLarge { .. } => {
+            format!("ERR string exceeds maximum allowed size (proto-max-bulk-len): {error}")
+        }
+        KvError::OtherKind { .. } => WRONG_TYPE.to_string(),
+        error => format!("ERR {error}"),
+    }
+}

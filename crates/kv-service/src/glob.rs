@@ -1,0 +1,114 @@
+//! Patterns of keys: `*`, `?`, `[a-z]`, `[^a]`, `\` before a character that means itself.
+
+/// Whether all of `text` fits the pattern. Takes at most the product of both lengths.
+#[must_use]
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    // The last star, and where the text behind it begins: tried with one more byte each time.
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        let rest = &pattern[at..];
+        if let [b'*', ..] = rest {
+            star = Some((at + 1, from));
+            at += 1;
+            continue;
+        }
+        let step = match text.get(from) {
+            None if rest.is_empty() => return true,
+            None => None,
+            Some(byte) => one(rest, *byte),
+        };
+        if let Some(used) = step {
+            at += used;
+            from += 1;
+        } else {
+            match &mut star {
+                Some((after, begin)) if *begin < text.len() => {
+                    *begin += 1;
+                    (at, from) = (*after, *begin);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// Whether the first element of a pattern fits a byte: how long the element is.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'[', class @ ..] => {
+            let (fits, len) = in_class(class, byte);
+            fits.then_some(len + 1)
+        }
+        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [other, ..] => (*other == byte).then_some(1),
+    }
+}
+
+/// Whether a byte is in the class behind a `[`, and how long that is, the `]` counted. A class that
+/// has no end ends with the pattern.
+fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
+    let negated = class.first() == Some(&b'^');
+    let mut at = usize::from(negated);
+    let mut fits = false;
+    loop {
+        at += match &class[at..] {
+            [] => break,
+            [b']', ..] => {
+                at += 1;
+                break;
+            }
+            [b'\\', escaped, ..] => {
+                fits |= *escaped == byte;
+                2
+            }
+            [low, b'-', high, ..] => {
+                fits |= (*low.min(high)..=*low.max(high)).contains(&byte);
+                3
+            }
+            [other, ..] => {
+                fits |= *other == byte;
+                1
+            }
+        };
+    }
+    (fits != negated, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_in_redis() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("h?llo", "hello", true),
+            ("h*llo", "heeeello", true),
+            ("h[ae]llo", "hillo", false),
+            ("h[^e]llo", "hallo", true),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            ("a\\*", "a*", true),
+            ("a\\*", "ab", false),
+            ("*a*b*c", "xxaxxbxxc", true),
+            ("*a*b*c", "xxaxxbxx", false),
+            ("[", "a", false),
+            ("[a", "a", true),
+            ("a**", "a", true),
+            ("?", "", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_exponential_time() {
+        let (pattern, text) = ("a*".repeat(200) + "b", "a".repeat(5000));
+        assert!(!matches(pattern.as_bytes(), text.as_bytes()));
+    }
+}

@@ -1,0 +1,66 @@
+//! A look at requests that are not parsed yet: which keys they will ask for.
+
+/// More arguments, or longer numbers, are not looked at.
+const MAX_ARGS: usize = 16;
+const MAX_DIGITS: usize = 7;
+
+/// The first argument behind the name of the command that `bytes` begins with, empty if there is none,
+/// and where the next request begins; `None` if it is not whole or not written as libraries do. What
+/// it says is only good for a guess: the [parser](super::RequestParser) decides what a request is.
+#[must_use]
+pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let (count, mut at) = number(bytes, 0, b'*')?;
+    let mut key = 0..0;
+    if count > MAX_ARGS {
+        return None;
+    }
+    for index in 0..count {
+        let (len, begin) = number(bytes, at, b'$')?;
+        at = begin + len + 2;
+        if index == 1 {
+            key = begin..begin + len;
+        }
+    }
+    (at <= bytes.len()).then(|| (&bytes[key], at))
+}
+
+/// The number in the line at `at`, which begins with `kind`, and where the next line begins.
+#[inline]
+fn number(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+    let line = bytes.get(at..)?;
+    let digits = line.strip_prefix(&[kind])?;
+    let mut value = 0;
+    for (index, byte) in digits.iter().take(MAX_DIGITS + 1).enumerate() {
+        match byte {
+            b'0'..=b'9' => value = value * 10 + usize::from(byte - b'0'),
+            b'\r' => return Some((value, at + index + 3)),
+            _ => return None,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_where_requests_are_whole() {
+        let bytes = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$1\r\nv\r\n*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\n";
+        assert_eq!(first_key(bytes), Some((&b"key"[..], 29)));
+        assert_eq!(first_key(&bytes[29..]), Some((&b""[..], 14)));
+        assert_eq!(first_key(&bytes[43..]), None);
+        for end in 0..29 {
+            assert_eq!(first_key(&bytes[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_usual_request_is_not_looked_at() {
+        let long = b"*2\r\n$3\r\nGET\r\n$99999999999999999999\r\nx\r\n";
+        for bytes in [&b"GET a\r\n"[..], b"*-1\r\n", b"*17\r\n", b"*2\r\n:1\r\n", long] {
+            assert_eq!(first_key(bytes), None);
+        }
+        assert_eq!(first_key(b"*0\r\n"), Some((&b""[..], 4)));
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests, parsed where they lie.
+
+use std::ops::Range;
+
+use super::inline;
+
+/// A request has at most so many arguments.
+const MAX_ARGS: i64 = 1024 * 1024;
+/// An argument has at most so many bytes; the length of a longer one is an error.
+const MAX_BULK: i64 = 512 << 20;
+/// A line that has no end after so many bytes is an error.
+const MAX_LINE: usize = 64 << 10;
+/// The same of who has not said its password.
+const STRANGERS_ARGS: i64 = 10;
+const STRANGERS_BULK: i64 = 16384;
+
+/// Why bytes are no request. The connection ends: nobody knows where the next one would begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Protocol error: {0}")]
+pub struct ProtocolError(String);
+
+/// What a connection may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longer arguments can be kept nowhere: their bytes are skipped as they come.
+    pub kept_bytes: usize,
+    /// It has not said its password.
+    pub is_stranger: bool,
+}
+
+/// What the bytes so far are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The begin of a request.
+    More,
+    /// The `len` bytes at `at` belong to an argument that is too long: take them away, and go on.
+    Skip {
+        /// Where they begin.
+        at: usize,
+        /// How many they are.
+        len: usize,
+    },
+    /// A request that ends there. It has no arguments if there is nothing to do.
+    Whole {
+        /// Where the next one begins.
+        end: usize,
+    },
+}
+
+/// Finds one request after the other in bytes that come in pieces. Nothing is allocated that is only
+/// announced.
+#[derive(Debug, Default)]
+pub struct RequestParser {
+    /// The arguments found, in the bytes, or in `unquoted`.
+    args: Vec<Range<usize>>,
+    /// How many arguments are to come.
+    missing: usize,
+    /// Where the next line or argument begins.
+    at: usize,
+    /// The length of the argument that begins there, if its line was read.
+    bulk: Option<usize>,
+    /// How much of an argument that is too long has still to come.
+    skipping: usize,
+    /// The longest argument that was skipped.
+    skipped: Option<usize>,
+    /// The arguments of a line without quotes and escapes.
+    unquoted: Option<Vec<u8>>,
+}
+
+/// The arguments of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Args<'a> {
+    bytes: &'a [u8],
+    ranges: &'a [Range<usize>],
+}
+
+impl RequestParser {
+    /// Goes on with the request that `bytes` begins with.
+    ///
+    /// # Errors
+    /// When it can't be one.
+    pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+        if self.missing == 0 {
+            match bytes.first() {
+                None => return Ok(Parsed::More),
+                Some(b'*') => {}
+                Some(_) => return self.parse_line(bytes),
+            }
+            let Some((count, next)) = number(bytes, 1, "mbulk count")? else {
+                return Ok(Parsed::More);
+            };
+            let count = count
+                .filter(|count| *count <= MAX_ARGS)
+                .ok_or_else(|| error("invalid multibulk length"))?;
+            if limits.is_stranger && count > STRANGERS_ARGS {
+                return Err(error("unauthenticated multibulk length"));
+            }
+            if count <= 0 {
+                return Ok(Parsed::Whole { end: next });
+            }
+            self.missing = usize::try_from(count).unwrap_or_default();
+            self.at = next;
+        }
+        while self.missing > 0 {
+            if let Some(parsed) = self.parse_argument(bytes, limits)? {
+                return Ok(parsed);
+            }
+        }
+        Ok(Parsed::Whole { end: self.at })
+    }
+
+    /// Takes in the next argument; `None` if all of it is there.
+    fn parse_argument(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+    ) -> Result<Option<Parsed>, ProtocolError> {
+        let len = match self.bulk {
+            Some(len) => len,
+            None => match bytes.get(self.at) {
+                None => return Ok(Some(Parsed::More)),
+                Some(b'$') => {
+                    let Some((len, next)) = number(bytes, self.at + 1, "bulk count")? else {
+                        return Ok(Some(Parsed::More));
+                    };
+                    let len = len
+                        .filter(|len| (0..=MAX_BULK).contains(len))
+                        .ok_or_else(|| error("invalid bulk length"))?;
+                    if limits.is_stranger && len > STRANGERS_BULK {
+                        return Err(error("unauthenticated bulk length"));
+                    }
+                    self.at = next;
+                    let len = usize::try_from(len).unwrap_or_default();
+                    if len > limits.kept_bytes {
+                        self.skipping = len;
+                        self.skipped = self.skipped.max(Some(len));
+                        self.bulk = Some(0);
+                        0
+                    } else {
+                        self.bulk = Some(len);
+                        len
+                    }
+                }
+                Some(other) => {
+                    let other = char::from(*other);
+                    return Err(error(&format!("expected '$', got '{}'", printable(other))));
+                }
+            },
+        };
+        if self.skipping > 0 {
+            let there = bytes.len().saturating_sub(self.at).min(self.skipping);
+            if there == 0 {
+                return Ok(Some(Parsed::More));
+            }
+            self.skipping -= there;
+            return Ok(Some(Parsed::Skip { at: self.at, len: there }));
+        }
+        let end = self.at + len;
+        if bytes.len() < end + 2 {
+            return Ok(Some(Parsed::More));
+        }
+        self.args.push(self.at..end);
+        self.bulk = None;
+        self.missing -= 1;
+        // The line's end is not looked at: Redis does not either.
+        self.at = end + 2;
+        Ok(None)
+    }
+
+    /// A request as a person types it.
+    fn parse_line(&mut self, bytes: &[u8]) -> Result<Parsed, ProtocolError> {
+        let Some(end) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
+            if bytes.len() >= MAX_LINE {
+                return Err(error("too big inline request"));
+            }
+            return Ok(Parsed::More);
+        };
+        let line = &bytes[..end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let unquoted = self.unquoted.insert(Vec::new());
+        if !inline::split(line, unquoted, &mut self.args) {
+            return Err(error("unbalanced quotes in request"));
+        }
+        Ok(Parsed::Whole { end: end + 1 })
+    }
+
+    /// The arguments of the request that is whole; `bytes` are those that it was found in.
+    #[must_use]
+    pub fn args<'a>(&'a self, bytes: &'a [u8]) -> Args<'a> {
+        let bytes = self.unquoted.as_deref().unwrap_or(bytes);
+        Args { bytes, ranges: &self.args }
+    }
+
+    /// The length of the longest argument of the request that was skipped.
+    #[must_use]
+    pub const fn skipped(&self) -> Option<usize> {
+        self.skipped
+    }
+
+    /// How many bytes of the argument that comes have been announced, and not come.
+    #[must_use]
+    pub fn awaited(&self, bytes: &[u8]) -> usize {
+        self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(bytes.len()))
+    }
+
+    /// Begins the next request.
+    pub fn reset(&mut self) {
+        self.args.clear();
+        self.missing = 0;
+        self.at = 0;
+        self.bulk = None;
+        self.skipping = 0;
+        self.skipped = None;
+        self.unquoted = None;
+    }
+}
+
+/// The number in the line that begins at `at`, if it is one, and where the next line begins. `None`
+/// when the line has no end yet.
+fn number(
+    bytes: &[u8],
+    at: usize,
+    what: &str,
+) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let Some(len) = rest.iter().take(MAX_LINE).position(|byte| *byte == b'\r') else {
+        if rest.len() >= MAX_LINE {
+            return Err(error(&format!("too big {what} string")));
+        }
+        return Ok(None);
+    };
+    if rest.len() < len + 2 {
+        return Ok(None);
+    }
+    Ok(Some((crate::number::parse_integer(&rest[..len]), at + len + 2)))
+}
+
+fn error(what: &str) -> ProtocolError {
+    ProtocolError(what.to_owned())
+}
+
+/// A character that does not break the line of an error.
+fn printable(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+impl<'a> Args<'a> {
+    /// Arguments at these places of `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
+        Self { bytes, ranges }
+    }
+
+    /// How many there are, the command's name counted.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// An argument; 0 is the command's name. Empty if there is none.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        let range = self.ranges.get(index).cloned().unwrap_or_default();
+        self.bytes.get(range).unwrap_or_default()
+    }
+
+    /// All from `first` on.
+    pub fn from(&self, first: usize) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
+        let (bytes, ranges) = (self.bytes, self.ranges.get(first..).unwrap_or_default());
+        ranges.iter().map(move |range| bytes.get(range.clone()).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { kept_bytes: 100, is_stranger: false };
+
+    fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut parser = RequestParser::default();
+        let parsed = parser.parse(bytes, LIMITS);
+        assert_eq!(parsed, Ok(Parsed::Whole { end: bytes.len() }));
+        parser.args(bytes).from(0).map(<[u8]>::to_vec).collect()
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        let parsed = RequestParser::default().parse(bytes, LIMITS);
+        parsed.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_request_comes_in_any_pieces() {
+        let bytes = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n";
+        let mut parser = RequestParser::default();
+        for end in 0..bytes.len() {
+            assert_eq!(parser.parse(&bytes[..end], LIMITS), Ok(Parsed::More), "{end}");
+        }
+        assert_eq!(parser.parse(bytes, LIMITS), Ok(Parsed::Whole { end: bytes.len() }));
+        let args: Vec<_> = parser.args(bytes).from(0).collect();
+        assert_eq!(args, [&b"SET"[..], b"k", b""]);
+    }
+
+    #[test]
+    fn a_line_is_a_request() {
+        assert_eq!(words(b"GET  a\r\n"), [&b"GET"[..], b"a"]);
+        assert_eq!(words(b"set k \"a b\\x41\\n\" 'c d'\n"), [&b"set"[..], b"k", b"a bA\n", b"c d"]);
+        assert!(words(b"\r\n").is_empty());
+        assert_eq!(refused(b"get \"a\n"), "Protocol error: unbalanced quotes in request");
+        assert_eq!(refused(&[b'a'; 70_000]), "Protocol error: too big inline request");
+    }
+
+    #[test]
+    fn what_is_only_announced_costs_nothing() {
+        let mut parser = RequestParser::default();
+        let bytes = b"*2\r\n$4\r\nECHO\r\n$536870912\r\nxyz";
+        assert_eq!(parser.parse(bytes, LIMITS), Ok(Parsed::Skip { at: 26, len: 3 }));
+        assert_eq!(parser.parse(&bytes[..26], LIMITS), Ok(Parsed::More));
+        assert_eq!(parser.skipped(), Some(536_870_912));
+        let announced = b"*1000000\r\n$3\r\nGET\r\n";
+        assert_eq!(RequestParser::default().parse(announced, LIMITS), Ok(Parsed::More));
+    }
+
+    #[test]
+    fn a_skipped_argument_leaves_its_request_whole() {
+        let mut parser = RequestParser::default();
+        let mut bytes = b"*3\r\n$3\r\nSET\r\n$101\r\n".to_vec();
+        bytes.extend([b'x'; 101]);
+        bytes.extend(b"\r\n$1\r\nv\r\n");
+        let Ok(Parsed::Skip { at, len }) = parser.parse(&bytes, LIMITS) else { panic!("no skip") };
+        bytes.drain(at..at + len);
+        assert_eq!(parser.parse(&bytes, LIMITS), Ok(Parsed::Whole { end: bytes.len() }));
+        assert_eq!((parser.skipped(), parser.args(&bytes).at(2)), (Some(101), &b"v"[..]));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for (bytes, text) in [
+            (&b"*x\r\n"[..], "invalid multibulk length"),
+            (b"*1048577\r\n", "invalid multibulk length"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+            (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        ] {
+            assert_eq!(refused(bytes), format!("Protocol error: {text}"));
+        }
+        let stranger = Limits { is_stranger: true, ..LIMITS };
+        let parse = |bytes| RequestParser::default().parse(bytes, stranger).unwrap_err();
+        assert_eq!(
+            parse(b"*11\r\n").to_string(),
+            "Protocol error: unauthenticated multibulk length"
+        );
+        let bulk = parse(b"*1\r\n$16385\r\n").to_string();
+        assert_eq!(bulk, "Protocol error: unauthenticated bulk length");
+    }
+
+    #[test]
+    fn nothing_to_do_is_a_request_without_arguments() {
+        assert!(words(b"*0\r\n").is_empty());
+        assert!(words(b"*-1\r\n").is_empty());
+    }
+}

@@ -1,0 +1,254 @@
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rackpool_client::Pool;
+use rackpool_kv::Table;
+use rackpool_kv::ordered::OrderedMaps;
+use rackpool_sync::atomic::{AtomicBool, Ordering};
+use rand::Rng;
+
+use crate::figures::ServiceFigures;
+use crate::gate::Gate;
+use crate::open;
+use crate::options::Options;
+use crate::server::{Listeners, Mailbox, Worker};
+use crate::shared::{Clients, Password, Shared, Stats};
+use crate::store::Store;
+use crate::sweep::sweep_maps;
+use crate::watches::Watches;
+
+/// Files that are open besides connections.
+const OTHER_FILES: u64 = 256;
+/// As Redis has it.
+const DEFAULT_CLIENTS: u32 = 10_000;
+const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
+/// An entry's key, header and condition need some of its page.
+const ENTRY_OVERHEAD: u64 = 64;
+
+/// Serves until it is told to end.
+///
+/// # Errors
+/// When the pool, the sockets or the limits of this process do not allow it, or the pool gave this
+/// program up.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let signals = catch_signals()?;
+    let listen = match (options.listen, &options.unix) {
+        (None, None) => Some(DEFAULT_LISTEN.parse()?),
+        (listen, _) => listen,
+    };
+    if let Some(address) = listen {
+        rackpool_access::require_loopback("--listen", address, None).context(
+            "clients' words would cross the network as they are: run an instance on each host, or \
+             let a TLS proxy listen there",
+        )?;
+    }
+    let password = password(options)?;
+    let max_clients = raise_file_limit(options.max_clients)?;
+    let threads = threads(options);
+    let listeners = Listeners::bind(listen, options.unix.as_deref())?;
+    let pool = open::pool(options, threads)?;
+    let table = open::table(&pool, &options.table)?;
+    let nodes = open::table(&pool, &format!("{}/nodes", options.table))?;
+    let shared = Arc::new(Shared {
+        longest_entry: usize::try_from(pool.page_bytes().saturating_sub(ENTRY_OVERHEAD))?,
+        pool,
+        table: options.table.clone(),
+        listen: listeners.address(),
+        unix: options.unix.clone(),
+        password,
+        max_clients: max_clients as usize,
+        started: Instant::now(),
+        run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
+        clients: Clients::default(),
+        stats: (0..threads).map(|_| Stats::default()).collect(),
+        reset: Mutex::default(),
+        watches: Arc::default(),
+        fatal: Mutex::new(None),
+        ends: AtomicBool::new(false),
+        keyspace: Mutex::new(None),
+        wants_memory: AtomicBool::new(false),
+    });
+    if let Some(address) = options.metrics {
+        rackpool_metrics::start(address, Arc::new(ServiceFigures(Arc::clone(&shared))))?;
+    }
+    let tables = Tables { keys: table, nodes, watches: Arc::clone(&shared.watches) };
+    let (mailboxes, threads) = start(&shared, &tables, listeners)?;
+    announce(options, &shared);
+    if options.stop_with_stdin {
+        stop_with_stdin(&shared)?;
+    }
+    wait(&signals, &shared)?;
+    for mailbox in mailboxes.iter() {
+        mailbox.wake()?;
+    }
+    for thread in threads {
+        if thread.join().is_err() {
+            bail!("a thread of the service ended unexpectedly");
+        }
+    }
+    let fatal = shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fatal.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
+}
+
+/// What is served.
+struct Tables {
+    keys: Table<Arc<Pool>>,
+    nodes: Table<Arc<Pool>>,
+    watches: Arc<Watches>,
+}
+
+impl Tables {
+    /// A thread's access.
+    fn store(&self) -> Store {
+        Store {
+            keys: self.keys.handle(),
+            maps: OrderedMaps::new(self.nodes.handle()),
+            watches: Arc::clone(&self.watches),
+        }
+    }
+}
+
+/// Ends the service when the thread that holds it panics: connections of that thread would wait for
+/// ever.
+struct EndsIfItPanics<'a>(&'a Shared);
+
+impl Drop for EndsIfItPanics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end("a thread of the service has panicked");
+        }
+    }
+}
+
+/// Where the threads are woken, and the threads.
+type Running = (Arc<[Mailbox]>, Vec<JoinHandle<()>>);
+
+/// Starts all threads.
+fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow::Result<Running> {
+    let gate = Arc::new(Gate::new(shared.threads()));
+    let (polls, mailboxes): (Vec<_>, Vec<_>) = (0..shared.threads())
+        .map(|_| Worker::prepare())
+        .collect::<std::io::Result<Vec<_>>>()
+        .context("can't wait for events")?
+        .into_iter()
+        .unzip();
+    let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let mut listeners = Some(listeners);
+    let mut threads = Vec::new();
+    for (thread, poll) in polls.into_iter().enumerate() {
+        let worker = Worker::new(
+            poll,
+            (thread, tables.store()),
+            Arc::clone(shared),
+            Arc::clone(&gate),
+            Arc::clone(&mailboxes),
+            listeners.take(),
+        )?;
+        let shared = Arc::clone(shared);
+        let name = format!("kv-{thread}");
+        threads.push(std::thread::Builder::new().name(name).spawn(move || {
+            let _guard = EndsIfItPanics(&shared);
+            if let Err(error) = worker.run() {
+                shared.end(&format!("a thread can't wait for events: {error}"));
+            }
+        })?);
+    }
+    let (store, sweeping) = (tables.store(), Arc::clone(shared));
+    let sweeper = std::thread::Builder::new().name("kv-maps".into());
+    threads.push(sweeper.spawn(move || {
+        let _guard = EndsIfItPanics(&sweeping);
+        sweep_maps(store, &sweeping);
+    })?);
+    Ok((mailboxes, threads))
+}
+
+fn threads(options: &Options) -> u16 {
+    const MOST: usize = 8;
+    options.threads.unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        u16::try_from(cores.min(MOST)).unwrap_or(1)
+    })
+}
+
+fn announce(options: &Options, shared: &Shared) {
+    let places = shared.listen.map(|address| address.to_string());
+    let places = places.into_iter().chain(options.unix.iter().map(|p| p.display().to_string()));
+    let places: Vec<_> = places.collect();
+    println!(
+        "rackpool-kv serves the table '{}' of {} at {} with {} threads",
+        shared.table,
+        shared.pool.rack(),
+        places.join(" and "),
+        shared.threads()
+    );
+}
+
+fn password(options: &Options) -> anyhow::Result<Option<Password>> {
+    let Some(path) = &options.password_file else {
+        return Ok(options.password.as_deref().map(Password::new));
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("can't read the password in {}", path.display()))?;
+    let line = text.lines().next().unwrap_or_default();
+    ensure!(!line.is_empty(), "{} has no password in its first line", path.display());
+    Ok(Some(Password::new(line)))
+}
+
+/// Each connection is an open file. Gives how many connections there may be.
+fn raise_file_limit(wanted: Option<u32>) -> anyhow::Result<u32> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let allowed = u32::try_from(hard.saturating_sub(OTHER_FILES)).unwrap_or(u32::MAX);
+    let max_clients = wanted.unwrap_or(DEFAULT_CLIENTS.min(allowed));
+    let files = u64::from(max_clients) + OTHER_FILES;
+    ensure!(
+        max_clients > 0 && hard >= files,
+        "{max_clients} connections need {files} open files, this process may have {hard}: raise \
+         the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower --max-clients"
+    );
+    if soft < files {
+        setrlimit(Resource::RLIMIT_NOFILE, files, hard)
+            .context("can't raise the limit of open files")?;
+    }
+    if wanted.is_none() && max_clients < DEFAULT_CLIENTS {
+        tracing::warn!(
+            "{max_clients} connections at once, as this process may have {hard} open files only"
+        );
+    }
+    Ok(max_clients)
+}
+
+fn catch_signals() -> anyhow::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+}
+
+/// Waits for a reason to end.
+fn wait(signals: &SignalFd, shared: &Shared) -> anyhow::Result<()> {
+    while !shared.has_to_end() {
+        if signals.read_signal()?.is_some() {
+            shared.ends.store(true, Ordering::Relaxed);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn stop_with_stdin(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let shared = Arc::clone(shared);
+    let name = "stdin".to_owned();
+    std::thread::Builder::new().name(name).spawn(move || {
+        let mut bytes = [0; 64];
+        while std::io::stdin().read(&mut bytes).is_ok_and(|read| read > 0) {}
+        shared.ends.store(true, Ordering::Relaxed);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,102 @@
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use nix::sys::socket::Backlog;
+
+use super::stream::Stream;
+
+/// Where clients come in.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    tcp: Option<TcpListener>,
+    unix: Option<(UnixListener, PathBuf)>,
+}
+
+impl Listeners {
+    /// Binds what is given.
+    pub fn bind(tcp: Option<SocketAddr>, unix: Option<&Path>) -> anyhow::Result<Self> {
+        let tcp = tcp
+            .map(|address| {
+                bind_tcp(address).with_context(|| {
+                    format!("can't listen at {address}: choose another --listen, or end who does")
+                })
+            })
+            .transpose()?;
+        let unix = unix.map(|path| Ok::<_, anyhow::Error>((bind_unix(path)?, path.into())));
+        Ok(Self { tcp, unix: unix.transpose()? })
+    }
+
+    /// The address that was bound.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
+        if let Some(listener) = &mut self.tcp {
+            registry.register(listener, tokens[0], Interest::READABLE)?;
+        }
+        if let Some((listener, _)) = &mut self.unix {
+            registry.register(listener, tokens[1], Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// The next client; `WouldBlock` when nobody waits.
+    pub(super) fn accept(&self) -> io::Result<Stream> {
+        if let Some(listener) = &self.tcp {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    // An answer is written in one piece: nothing is gained by waiting for more.
+                    stream.set_nodelay(true)?;
+                    return Ok(Stream::Tcp(stream));
+                }
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Err(_) => {}
+            }
+        }
+        match &self.unix {
+            Some((listener, _)) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.unix {
+            // The next one to listen there removes it if this fails.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// So many clients may wait at the door, as far as the host allows (`net.core.somaxconn`): who finds
+/// no place there tries again after a second.
+const BACKLOG: i32 = 4096;
+
+fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // Again: the first time it was with 128.
+    nix::sys::socket::listen(&listener, Backlog::new(BACKLOG)?)?;
+    Ok(listener)
+}
+
+/// Listens at a path; a socket that nobody listens at any more is removed.
+fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && StdUnixStream::connect(path).is_err_and(refused) {
+        std::fs::remove_file(path)
+            .with_context(|| format!("can't remove the old socket {}", path.display()))?;
+    }
+    UnixListener::bind(path).with_context(|| {
+        format!("can't listen at {}: choose another --unix, or end who does", path.display())
+    })
+}

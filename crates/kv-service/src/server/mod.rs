@@ -1,0 +1,19 @@
+//! Connections: an event loop for each thread.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `input`, `connection` | the bytes of a connection, and what is done with them |
+//! | `stream`, `listeners` | sockets of both kinds |
+//! | `mailbox` | connections on their way to the thread that serves them |
+//! | `worker` | the event loop |
+
+mod connection;
+mod input;
+mod listeners;
+mod mailbox;
+mod stream;
+mod worker;
+
+pub use listeners::Listeners;
+pub use mailbox::Mailbox;
+pub use worker::Worker;

@@ -1,0 +1,76 @@
+use std::io::{self, Read, Write};
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Where it comes from, and where it came in, in words: of a Unix socket its path, twice.
+    pub(super) fn addresses(&self) -> [String; 2] {
+        match self {
+            Self::Tcp(stream) => [stream.peer_addr(), stream.local_addr()].map(|address| {
+                address.map_or_else(|_| "?:0".into(), |address| address.to_string())
+            }),
+            Self::Unix(stream) => {
+                let address = stream.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                let path = path.map_or_else(|| "unix".into(), |path| path.display().to_string());
+                [format!("{path}:0"), format!("{path}:0")]
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    #[inline]
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    #[inline]
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(from),
+            Self::Unix(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, what),
+            Self::Unix(stream) => stream.register(registry, token, what),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(registry, token, what),
+            Self::Unix(stream) => stream.reregister(registry, token, what),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(registry),
+            Self::Unix(stream) => stream.deregister(registry),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What all threads of the service share; nothing of it is needed for data.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rackpool_client::Pool;
+use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::store::Keyspace;
+use crate::watches::Watches;
+
+/// What all threads share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// The name of the table.
+    pub table: String,
+    /// The address that was bound.
+    pub listen: Option<SocketAddr>,
+    /// The Unix socket.
+    pub unix: Option<PathBuf>,
+    /// What clients must say first.
+    pub password: Option<Password>,
+    /// How many connections there may be.
+    pub max_clients: usize,
+    /// No value can be longer, in bytes.
+    pub longest_entry: usize,
+    /// When the service was started.
+    pub started: Instant,
+    /// Random; a new one with each start.
+    pub run_id: String,
+    /// The connections.
+    pub clients: Clients,
+    /// Figures of each thread.
+    pub stats: Box<[Stats]>,
+    /// What they were when they were last reset.
+    pub reset: Mutex<Totals>,
+    /// The keys that connections watch.
+    pub watches: Arc<Watches>,
+    /// Why the service has to end, once it has to.
+    pub fatal: Mutex<Option<String>>,
+    /// Whether it ends.
+    pub ends: AtomicBool,
+    /// What `INFO` has counted last, when that was and how long it took.
+    pub keyspace: Mutex<Option<(Keyspace, Instant, Duration)>>,
+    /// A command found the pool full: maps that no key names are to go.
+    pub wants_memory: AtomicBool,
+}
+
+/// A password; comparing takes the same time wherever the first difference is.
+#[derive(Clone)]
+pub struct Password(Vec<u8>);
+
+impl Password {
+    /// The password.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+
+    /// What it is, for those who have said it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
+    /// Whether this is it.
+    #[must_use]
+    pub fn is(&self, said: &[u8]) -> bool {
+        let different = self.0.iter().zip(said).fold(0, |all, (a, b)| all | (a ^ b));
+        self.0.len() == said.len() && different == 0
+    }
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+/// A figure that one thread raises.
+#[derive(Debug, Default)]
+pub struct Figure(AtomicU64);
+
+impl Figure {
+    /// Raises it.
+    #[inline]
+    pub fn add(&self, by: u64) {
+        // Only its thread writes.
+        self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread's figures, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Stats {
+    /// Commands done.
+    pub commands: Figure,
+    /// Commands that failed.
+    pub errors: Figure,
+    /// Connections that came.
+    pub connections: Figure,
+    /// Connections that were refused.
+    pub rejected: Figure,
+    /// Keys whose time was over and that were deleted.
+    pub expired: Figure,
+}
+
+/// The figures of all threads together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// As in [`Stats`].
+    pub commands: u64,
+    /// As in [`Stats`].
+    pub errors: u64,
+    /// As in [`Stats`].
+    pub connections: u64,
+    /// As in [`Stats`].
+    pub rejected: u64,
+    /// As in [`Stats`].
+    pub expired: u64,
+}
+
+impl Shared {
+    /// How many threads there are.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.stats.len()
+    }
+
+    /// A thread's figures.
+    #[inline]
+    #[must_use]
+    pub fn stats(&self, thread: usize) -> &Stats {
+        &self.stats[thread]
+    }
+
+    /// The figures of all threads since they were last reset.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let (now, before) =
+            (self.sums(), *self.reset.lock().unwrap_or_else(PoisonError::into_inner));
+        Totals {
+            commands: now.commands.wrapping_sub(before.commands),
+            errors: now.errors.wrapping_sub(before.errors),
+            connections: now.connections.wrapping_sub(before.connections),
+            rejected: now.rejected.wrapping_sub(before.rejected),
+            expired: now.expired.wrapping_sub(before.expired),
+        }
+    }
+
+    /// Lets the figures begin at 0 again.
+    pub fn reset_totals(&self) {
+        *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.sums();
+    }
+
+    /// The figures of all threads since the service was started.
+    #[must_use]
+    pub fn sums(&self) -> Totals {
+        self.stats.iter().fold(Totals::default(), |sum, stats| Totals {
+            commands: sum.commands.wrapping_add(stats.commands.get()),
+            errors: sum.errors.wrapping_add(stats.errors.get()),
+            connections: sum.connections.wrapping_add(stats.connections.get()),
+            rejected: sum.rejected.wrapping_add(stats.rejected.get()),
+            expired: sum.expired.wrapping_add(stats.expired.get()),
+        })
+    }
+
+    /// Lets the service end, with this to say.
+    pub fn end(&self, reason: &str) {
+        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        fatal.get_or_insert_with(|| reason.to_owned());
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the service ends.
+    #[must_use]
+    pub fn has_to_end(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+}
+
+/// What is told of a connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Where it comes from.
+    pub address: String,
+    /// The address of this service that it came to.
+    pub local: String,
+    /// Whether it speaks version 3 of the protocol.
+    pub resp3: bool,
+    /// What it calls itself.
+    pub name: String,
+    /// The library that it uses.
+    pub library: String,
+    /// The release of that.
+    pub library_version: String,
+    since: Instant,
+    /// Whether it is to end.
+    is_killed: bool,
+}
+
+/// The connections by their numbers.
+#[derive(Debug, Default)]
+pub struct Clients {
+    all: Mutex<BTreeMap<u64, Client>>,
+    kills: AtomicU64,
+}
+
+impl Client {
+    /// A connection that has just come.
+    #[must_use]
+    pub fn new([address, local]: [String; 2]) -> Self {
+        let (name, library, library_version) = (String::new(), String::new(), String::new());
+        let (since, is_killed) = (Instant::now(), false);
+        let resp3 = false;
+        Self { address, local, resp3, name, library, library_version, since, is_killed }
+    }
+
+    /// Its line in `CLIENT LIST`.
+    #[must_use]
+    pub fn line(&self, id: u64) -> String {
+        let Self { address, local, name, library, library_version, since, .. } = self;
+        let age = since.elapsed().as_secs();
+        let version = if self.resp3 { 3 } else { 2 };
+        format!(
+            "id={id} addr={address} laddr={local} name={name} age={age} db=0 user=default \
+             resp={version} lib-name={library} lib-ver={library_version}"
+        )
+    }
+}
+
+impl Clients {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one in.
+    pub fn add(&self, id: u64, client: Client) {
+        self.lock().insert(id, client);
+    }
+
+    /// Takes one out.
+    pub fn remove(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// Does something with one.
+    pub fn change<R>(&self, id: u64, change: impl FnOnce(&mut Client) -> R) -> Option<R> {
+        self.lock().get_mut(&id).map(change)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// A line for each that is wanted.
+    #[must_use]
+    pub fn list(&self, is_wanted: impl Fn(u64) -> bool) -> String {
+        let clients = self.lock();
+        let wanted = clients.iter().filter(|(id, _)| is_wanted(**id));
+        wanted.map(|(id, client)| client.line(*id) + "\n").collect()
+    }
+
+    /// Marks those that are to end, and gives their numbers. The threads that serve them end them
+    /// when they next look.
+    pub fn kill(&self, is_doomed: impl Fn(u64, &Client) -> bool) -> Vec<u64> {
+        let mut clients = self.lock();
+        let mut killed = Vec::new();
+        for (id, client) in clients.iter_mut() {
+            if !client.is_killed && is_doomed(*id, client) {
+                client.is_killed = true;
+                killed.push(*id);
+            }
+        }
+        if !killed.is_empty() {
+            self.kills.fetch_add(1, Ordering::Relaxed);
+        }
+        killed
+    }
+
+    /// How often some were marked so far.
+    #[must_use]
+    pub fn kills(&self) -> u64 {
+        self.kills.load(Ordering::Relaxed)
+    }
+
+    /// Whether one is to end.
+    #[must_use]
+    pub fn is_killed(&self, id: u64) -> bool {
+        self.lock().get(&id).is_some_and(|client| client.is_killed)
+    }
+}

@@ -1,0 +1,135 @@
+use crate::condition::Condition;
+use crate::entry::{Change, Entry, Form, Version};
+use crate::error::KvError;
+use crate::find::{Intent, LiveSlot, Located, Miss};
+use crate::handle::Handle;
+use crate::hash::KeyHash;
+use crate::memory::Memory;
+use crate::object::Object;
+
+impl<M: Memory> Handle<M> {
+    /// Reads the entry of `key`, whatever its kind; `None` if there is none, or its time is over.
+    /// What is returned lies in this handle, as it was read from the pool.
+    #[inline]
+    pub fn read(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>, KvError<M::Error>> {
+        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+            Located::Live(slot) => Ok(self.entry_at(&slot)),
+            Located::Absent(_) => Ok(None),
+        }
+    }
+
+    /// Which version of its entry `key` has; `None` if there is none, or its time is over.
+    pub fn version(&mut self, key: &[u8]) -> Result<Option<Version>, KvError<M::Error>> {
+        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+            Located::Live(slot) if !slot.form.is_over() => Ok(Some(Version {
+                object: slot.word.object().addr.raw(),
+                stamp: Object::stamp_in(&self.scratch),
+            })),
+            _ => Ok(None),
+        }
+    }
+
+    /// Stores `value` under `key` in this form. Says whether it replaced an entry.
+    pub fn put_entry(
+        &mut self,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        Ok(self.store(key, form, value, crate::store::Rule::Always)?.was_present)
+    }
+
+    /// Changes the entry of `key` in one step, as `decide` says: it sees the entry, `None` if there
+    /// is none or its time is over, and writes what is to be stored into the buffer, which is empty.
+    /// Nothing else was stored between what it saw and what it made. It is called again each time
+    /// that something was: its last call counts.
+    ///
+    /// [`Change::Delete`] also removes an entry whose time is over. Says whether anything changed.
+    pub fn modify(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+    ) -> Result<bool, KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        let mut made = std::mem::take(&mut self.made);
+        let result = self.try_modify(hash, key, &mut made, &mut decide);
+        self.made = made;
+        result
+    }
+
+    fn try_modify(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        made: &mut Vec<u8>,
+        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+    ) -> Result<bool, KvError<M::Error>> {
+        loop {
+            made.clear();
+            let done = match self.locate(hash, key, Intent::Write)? {
+                Located::Live(slot) => match decide(self.entry_at(&slot), made) {
+                    Change::Keep => return Ok(false),
+                    Change::Delete => self.unlink(&slot)?,
+                    Change::Put(form) => self.replace_entry(&slot, key, form, made)?,
+                },
+                Located::Absent(miss) => match decide(None, made) {
+                    Change::Keep | Change::Delete => return Ok(false),
+                    Change::Put(form) => self.fill(&miss, key, form, made)?,
+                },
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// What a search has just found, in the scratch bytes, unless its time is over.
+    #[inline]
+    fn entry_at(&self, slot: &LiveSlot) -> Option<Entry<'_>> {
+        let value = &self.scratch[slot.value.clone()];
+        (!slot.form.is_over()).then_some(Entry { form: slot.form, value })
+    }
+
+    /// Puts a value in the place of the very entry that a search has just found; says whether it
+    /// was still there.
+    fn replace_entry(
+        &mut self,
+        slot: &LiveSlot,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        if !self.is_published(slot)? {
+            return Ok(false);
+        }
+        let mut wanted = self.want(key, form, value, Condition::BYTES)?;
+        let result = self.exchange_slot(slot, &mut wanted);
+        self.discard(wanted);
+        result
+    }
+
+    /// Puts the value of a key that a search did not find into the slot that waits for it; says
+    /// whether that was still empty.
+    fn fill(
+        &mut self,
+        miss: &Miss,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        let mut wanted = self.want(key, form, value, 0)?;
+        let Some(vacancy) = miss.vacancy else {
+            self.make_room(miss, wanted.hash)?;
+            return Ok(false);
+        };
+        self.write_wanted(&mut wanted, None)?;
+        let result = self.link(vacancy.at, vacancy.word, &mut wanted);
+        if matches!(result, Ok(true))
+            && let Some((_, draft)) = wanted.object.take()
+        {
+            self.finish(draft);
+        }
+        self.discard(wanted);
+        result
+    }
+}

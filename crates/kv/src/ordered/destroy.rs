@@ -1,0 +1,126 @@
+use std::collections::{HashMap, HashSet};
+
+use crate::entry::Change;
+use crate::error::KvError;
+use crate::memory::Memory;
+use crate::ordered::id::{Half, NodeId, node_key, parse_key};
+use crate::ordered::node::Node;
+use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
+
+impl<M: Memory> OrderedMap<'_, M> {
+    /// Gives all memory of the map back; nothing happens if it is gone. Others may use the map
+    /// meanwhile: they get [`OrderedError::Gone`] sooner or later.
+    ///
+    /// Returns how many entries went. If it fails or is killed, [`OrderedMaps::sweep`] does the rest. It
+    /// takes no memory of the pool.
+    pub fn destroy(self) -> Result<u64, OrderedError<M::Error>> {
+        let Self { maps, id } = self;
+        maps.forget_map(id);
+        let Some(root) = maps.take_node(id, NodeId::ROOT)? else { return Ok(0) };
+        let mut entries = if root.level() == 0 { root.len() as u64 } else { 0 };
+        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), Half::Left)))?;
+        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), Half::Right)))?;
+        let mut above = root;
+        while above.level() > 0 && above.len() > 0 {
+            let first = above.child(0);
+            let Some(leftmost) = maps.take_node(id, first)? else { break };
+            entries += maps.delete_row(id, first, &leftmost)?;
+            above = leftmost;
+        }
+        maps.forget_map(id);
+        Ok(entries)
+    }
+}
+
+impl<M: Memory> OrderedMaps<M> {
+    /// Deletes a node; what it was in that very moment.
+    fn take_node(
+        &mut self,
+        map: MapId,
+        id: NodeId,
+    ) -> Result<Option<Node>, OrderedError<M::Error>> {
+        let mut taken = None;
+        self.handle.modify(&node_key(map, id), |entry, _| {
+            taken = entry.map(|entry| entry.value.to_vec());
+            Change::Delete
+        })?;
+        let decoded = taken.map(Node::decode).transpose();
+        decoded.map_err(|what| OrderedError::Damaged { map, what })
+    }
+
+    /// Deletes what was put to split a node that was deleted, and all nodes right of it; how many
+    /// entries they had if they are leaves.
+    fn delete_row(
+        &mut self,
+        map: MapId,
+        first: NodeId,
+        leftmost: &Node,
+    ) -> Result<u64, OrderedError<M::Error>> {
+        let (mut id, mut next) = (first, None);
+        let mut entries = 0;
+        loop {
+            let node = next.as_ref().unwrap_or(leftmost);
+            if node.level() == 0 {
+                entries += node.len() as u64;
+            }
+            self.handle.delete(&node_key(map, id.of_half(node.splits(), Half::Right)))?;
+            let Some((_, right)) = node.right() else { return Ok(entries) };
+            // Deleted nodes are not found again, so this ends, whatever their links say.
+            id = right;
+            next = self.take_node(map, id)?;
+            if next.is_none() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: `is_owned`
+    /// is given the owner and the map's id. Returns how many nodes that were. Reads the whole table.
+    ///
+    /// It may be done at any time, if every owner's record names a map's id before the map is made
+    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root.
+    pub fn sweep<E: From<OrderedError<M::Error>>>(
+        &mut self,
+        mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,
+    ) -> Result<u64, E> {
+        let mut seen = HashSet::new();
+        let table = OrderedError::Table;
+        self.handle
+            .walk(|key, _| seen.extend(parse_key(key).map(|(map, _)| map)))
+            .map_err(table)?;
+        let mut doomed = HashMap::new();
+        let mut deleted = 0;
+        for map in seen {
+            let owned = match self.read(map, NodeId::ROOT) {
+                Ok(Some(root)) => is_owned(root.owner(), map)?,
+                Ok(None) => false,
+                Err(
+                    OrderedError::Damaged { .. } | OrderedError::Table(KvError::Corrupt { .. }),
+                ) => {
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if !owned {
+                let root = node_key(map, NodeId::ROOT);
+                deleted += u64::from(self.handle.delete(&root).map_err(table)?);
+                self.forget_map(map);
+                doomed.insert(map, Vec::new());
+            }
+        }
+        if !doomed.is_empty() {
+            let note = |key: &[u8], _: &[u8]| {
+                if let Some((map, _)) = parse_key(key)
+                    && let Some(nodes) = doomed.get_mut(&map)
+                {
+                    nodes.push(key.to_vec());
+                }
+            };
+            self.handle.walk(note).map_err(table)?;
+        }
+        for key in doomed.into_values().flatten() {
+            deleted += u64::from(self.handle.delete(&key).map_err(table)?);
+        }
+        Ok(deleted)
+    }
+}

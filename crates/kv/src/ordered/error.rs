@@ -1,0 +1,42 @@
+use crate::error::KvError;
+use crate::ordered::MapId;
+
+/// Why an operation on an ordered map failed. `E` is the error of the memory below.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderedError<E: std::error::Error + 'static> {
+    /// The node table failed. With [`KvError::OutcomeUnknown`] the change may have been made; with
+    /// any other error it was not.
+    #[error(transparent)]
+    Table(#[from] KvError<E>),
+    /// There is no such map.
+    #[error("there is no ordered map {map} in this node table: it was never made, or destroyed")]
+    Gone {
+        /// The map's id.
+        map: MapId,
+    },
+    /// Bytes of the map are not what any version of this library writes there.
+    #[error(
+        "the ordered map {map} is damaged: {what}. Some other program wrote to its node table; \
+         destroy the map and make it anew"
+    )]
+    Damaged {
+        /// The map's id.
+        map: MapId,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Key and value together may have a quarter of a page, a key 65535 bytes.
+    #[error(
+        "a key of {key_bytes} B and a value of {value_bytes} B: an ordered map takes keys of up \
+         to 65535 B and, with their values, {max} B; store the value elsewhere and its address here"
+    )]
+    TooLarge {
+        /// The key's length in bytes.
+        key_bytes: usize,
+        /// The value's length in bytes.
+        value_bytes: usize,
+        /// The most that both may have together, in bytes.
+        max: usize,
+    },
+}

@@ -1,0 +1,123 @@
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::ordered::node::Node;
+use crate::ordered::search::Target;
+use crate::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// An ordered map: byte strings in the order of their bytes, each with a value.
+///
+/// Keys have up to 65535 bytes, and with their values up to a quarter of a page. Operations on one
+/// key are linearizable among all clients in all racks; what a range promises says
+/// [`range`](Self::range).
+///
+/// An operation that fails changed no entry, unless with
+/// [`KvError::OutcomeUnknown`](crate::KvError::OutcomeUnknown).
+#[derive(Debug)]
+pub struct OrderedMap<'a, M> {
+    pub(super) maps: &'a mut OrderedMaps<M>,
+    pub(super) id: MapId,
+}
+
+/// What is to become of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is.
+    Keep,
+    /// It gets this value.
+    Put(Vec<u8>),
+    /// It goes.
+    Remove,
+}
+
+impl<M: Memory> OrderedMap<'_, M> {
+    /// The map's id.
+    #[must_use]
+    pub fn id(&self) -> MapId {
+        self.id
+    }
+
+    /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
+    /// there; if not, `value` is left empty.
+    pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, OrderedError<M::Error>> {
+        value.clear();
+        let leaf = self.find(Target::At(key), 0)?.node;
+        let found = leaf.search(key);
+        if let Ok(index) = found {
+            value.extend_from_slice(leaf.value(index));
+        }
+        Ok(found.is_ok())
+    }
+
+    /// Stores `value` under `key`. Returns the value that it replaced.
+    pub fn insert(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
+        self.update(key, |_| Change::Put(value.to_vec()))
+    }
+
+    /// Removes `key`. Returns the value that it had.
+    pub fn remove(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
+        self.update(key, |_| Change::Remove)
+    }
+
+    /// Changes the entry of `key` as `change` says when it is given the value; returns that. The
+    /// change is atomic; `change` is called again when somebody else was faster.
+    pub fn update(
+        &mut self,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>) -> Change,
+    ) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
+        loop {
+            let found = self.find(Target::At(key), 0)?;
+            let leaf: &Node = &found.node;
+            let place = leaf.search(key);
+            let old = place.ok().map(|index| leaf.value(index));
+            let new = match (change(old), place) {
+                (Change::Keep, _) | (Change::Remove, Err(_)) => return Ok(old.map(<[u8]>::to_vec)),
+                (Change::Remove, Ok(index)) => leaf.with(index, 1, None),
+                (Change::Put(value), place) => {
+                    self.check_size(key, &value)?;
+                    let before = old.map_or(0, |old| Node::entry_bytes(key, old));
+                    let more = Node::entry_bytes(key, &value).saturating_sub(before);
+                    if leaf.must_split_for(more) {
+                        self.split(found.id, &Arc::clone(&found.node))?;
+                        continue;
+                    }
+                    let (index, replaced) = place.map_or_else(|at| (at, 0), |at| (at, 1));
+                    leaf.with(index, replaced, Some((key, &value)))
+                }
+            };
+            if self.maps.swap(self.id, found.id, leaf, &new)? {
+                let old = old.map(<[u8]>::to_vec);
+                self.heal(found.missed);
+                return Ok(old);
+            }
+        }
+    }
+
+    /// The entry with the least key.
+    pub fn first(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
+        Ok(self.range(&Range::ALL, Direction::Forward, 1)?.pop())
+    }
+
+    /// The entry with the greatest key.
+    pub fn last(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
+        Ok(self.range(&Range::ALL, Direction::Backward, 1)?.pop())
+    }
+
+    fn check_size(&self, key: &[u8], value: &[u8]) -> Result<(), OrderedError<M::Error>> {
+        let page = self.maps.handle.shared.memory.page_bytes();
+        let max = usize::try_from(page / 4).unwrap_or(usize::MAX);
+        if key.len() <= usize::from(u16::MAX) && Node::entry_bytes(key, value) <= max {
+            return Ok(());
+        }
+        let (key_bytes, value_bytes) = (key.len(), value.len());
+        Err(OrderedError::TooLarge { key_bytes, value_bytes, max })
+    }
+}

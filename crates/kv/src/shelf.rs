@@ -1,0 +1,277 @@
+use rackpool_client::{GlobalAddr, Link, Terms};
+
+use crate::bucket::{slots_in, word_at};
+use crate::error::KvError;
+use crate::handle::Handle;
+use crate::header::TableHeader;
+use crate::life::Life;
+use crate::memory::{CasError, Draft, Memory};
+use crate::segment::{SegmentHeader, SegmentRef};
+use crate::slot::SlotWord;
+use crate::words::read_word;
+
+/// A part of the shelf, where segments stand that are not in the directory.
+///
+/// ```text
+///  0       8                       504    512
+/// +-------+--------+-----+--------+------+
+/// | owner | place  |  …  | place  | next |   62 places
+/// +-------+--------+-----+--------+------+
+/// ```
+///
+/// A place holds 0, the address of a segment, or the token of who took the segment from there. The
+/// first block is in the table header; others are added when each place is taken, and stay.
+pub(crate) struct ShelfBlock {
+    pub(crate) addr: GlobalAddr,
+    bytes: [u8; Self::BYTES],
+}
+
+/// What a place of the shelf says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Empty,
+    Segment(GlobalAddr),
+    /// Who took it has its token there.
+    Taken,
+}
+
+/// A segment from the shelf: its draft, its last life, and the slots of that.
+pub(crate) struct Taken<D> {
+    pub(crate) draft: D,
+    pub(crate) life: Life,
+    pub(crate) slots: Vec<SlotWord>,
+}
+
+impl ShelfBlock {
+    pub(crate) const BYTES: usize = 512;
+    const NEXT: usize = Self::BYTES / 8 - 1;
+    /// More than there can be clients. A shelf that leads back into itself has no end.
+    const MAX_BLOCKS: usize = 1 << 12;
+
+    const fn word_addr(block: GlobalAddr, index: usize) -> GlobalAddr {
+        GlobalAddr::from_raw(block.raw() + index as u64 * 8)
+    }
+
+    /// The places with their addresses; `None` for words that no place holds.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (GlobalAddr, Option<Place>)> {
+        let place = |index| Place::of(word_at(&self.bytes, index));
+        (1..Self::NEXT).map(move |index| (Self::word_addr(self.addr, index), place(index)))
+    }
+}
+
+impl Place {
+    const fn of(word: u64) -> Option<Self> {
+        match (word >> 48, word) {
+            (0, 0) => Some(Self::Empty),
+            (0, _) if word.is_multiple_of(64) => Some(Self::Segment(GlobalAddr::from_raw(word))),
+            (1..0x8000, _) => Some(Self::Taken),
+            _ => None,
+        }
+    }
+}
+
+impl<M: Memory> Handle<M> {
+    /// A shelf that gets new segments so often, and none of them can be taken, is broken as a whole.
+    const MAX_TRIES: u32 = 64;
+
+    /// Takes a segment from the shelf, which gets one if there is none. What can't be read there is
+    /// left where it is: any other segment will do.
+    pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Draft>, KvError<M::Error>> {
+        let mut tries = 0;
+        loop {
+            let mut vacancy = None;
+            let mut failed = None;
+            let mut last = TableHeader::shelf_addr(self.shared.layout.addr);
+            for block in self.shelf()? {
+                last = block.addr;
+                for (at, place) in block.places() {
+                    match place {
+                        Some(Place::Empty) => vacancy = vacancy.or(Some(at)),
+                        Some(Place::Taken) | None => {}
+                        Some(Place::Segment(segment)) => match self.take_from(at, segment) {
+                            Ok(Some(taken)) => return Ok(taken),
+                            Ok(None) => {}
+                            Err(error @ (KvError::Memory(_) | KvError::Corrupt { .. })) => {
+                                failed = Some(error);
+                            }
+                            Err(error) => return Err(error),
+                        },
+                    }
+                }
+            }
+            tries += 1;
+            if tries > Self::MAX_TRIES
+                && let Some(error) = failed
+            {
+                return Err(error);
+            }
+            match vacancy {
+                Some(place) => self.stock(place)?,
+                None => self.lengthen_shelf(last)?,
+            }
+        }
+    }
+
+    /// All blocks of the shelf.
+    pub(crate) fn shelf(&self) -> Result<Vec<ShelfBlock>, KvError<M::Error>> {
+        let mut blocks = Vec::with_capacity(1);
+        let mut addr = TableHeader::shelf_addr(self.shared.layout.addr);
+        while blocks.len() < ShelfBlock::MAX_BLOCKS {
+            let mut bytes = [0; ShelfBlock::BYTES];
+            self.shared.memory.read(addr, &mut bytes).map_err(KvError::Memory)?;
+            blocks.push(ShelfBlock { addr, bytes });
+            match word_at(&bytes, ShelfBlock::NEXT) {
+                0 => return Ok(blocks),
+                next => addr = GlobalAddr::from_raw(next),
+            }
+        }
+        Err(KvError::Corrupt { what: "shelf", addr })
+    }
+
+    /// Takes the segment from its place, unless somebody else did or it must stay: as long as it
+    /// is not settled who deleted a key that was in it, its slots are the evidence.
+    fn take_from(
+        &mut self,
+        place: GlobalAddr,
+        segment: GlobalAddr,
+    ) -> Result<Option<Taken<M::Draft>>, KvError<M::Error>> {
+        let owner = read_word(&self.shared.memory, SegmentHeader::owner_addr(segment))?;
+        if owner != 0 {
+            // That it stood there after its owner was read tells that the owner has no use for it.
+            if read_word(&self.shared.memory, place)? != segment.raw() {
+                return Ok(None);
+            }
+            self.clear_owner(SegmentHeader::owner_addr(segment), owner)?;
+        }
+        let taken = self.shared.memory.take(place, segment).map_err(KvError::Memory)?;
+        let Some(draft) = taken else { return Ok(None) };
+        match self.read_retired(segment) {
+            Ok((life, slots)) if !slots.iter().any(|slot| slot.is_marked()) => {
+                Ok(Some(Taken { draft, life, slots }))
+            }
+            Ok(_) => {
+                self.finish(draft);
+                Ok(None)
+            }
+            Err(error) => {
+                self.finish(draft);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads a segment from the shelf: its last life, and the slots.
+    fn read_retired(
+        &self,
+        segment: GlobalAddr,
+    ) -> Result<(Life, Vec<SlotWord>), KvError<M::Error>> {
+        let mut bytes = vec![0; SegmentHeader::BYTES + self.shared.layout.shape.slots() * 8];
+        self.shared.memory.read(segment, &mut bytes).map_err(KvError::Memory)?;
+        let (header, slots) = bytes.split_at(SegmentHeader::BYTES);
+        let life = SegmentHeader::life_in(SegmentHeader::tag_in(header));
+        let life = life.ok_or(KvError::Corrupt { what: "retired segment", addr: segment })?;
+        Ok((life, slots_in(slots).collect()))
+    }
+
+    /// Puts new memory into an empty place: a segment that was never used.
+    fn stock(&mut self, place: GlobalAddr) -> Result<(), KvError<M::Error>> {
+        let shape = self.shared.layout.shape;
+        let draft = self.shared.memory.allocate_draft(shape.bytes()).map_err(KvError::Memory)?;
+        let addr = draft.addr();
+        if SegmentRef::new(addr, 0, Life::FIRST).is_none() {
+            self.finish(draft);
+            return Err(KvError::Address { addr });
+        }
+        let tag = SegmentHeader::tag(Life::NONE, 0, 0);
+        let mut bytes = SegmentHeader::bytes(tag, SegmentRef::NONE, draft.token()).to_vec();
+        bytes.resize(SegmentHeader::BYTES + shape.slots() * 8, 0);
+        self.add_to_shelf(draft, place, &bytes)
+    }
+
+    /// Adds a block behind the last one.
+    fn lengthen_shelf(&mut self, last: GlobalAddr) -> Result<(), KvError<M::Error>> {
+        let bytes = ShelfBlock::BYTES as u64;
+        let draft = self.shared.memory.allocate_draft(bytes).map_err(KvError::Memory)?;
+        let mut block = [0; ShelfBlock::BYTES];
+        block[..8].copy_from_slice(&draft.token().to_le_bytes());
+        self.add_to_shelf(draft, ShelfBlock::word_addr(last, ShelfBlock::NEXT), &block)
+    }
+
+    /// Writes a draft and publishes it in an empty word of the shelf, if it still is empty.
+    fn add_to_shelf(
+        &mut self,
+        mut draft: M::Draft,
+        at: GlobalAddr,
+        bytes: &[u8],
+    ) -> Result<(), KvError<M::Error>> {
+        let new = draft.addr().raw();
+        let link = Link {
+            addr: at,
+            expected: 0,
+            new,
+            mask: u64::MAX,
+            replaced: None,
+            terms: Terms::Plain,
+        };
+        let written = self.shared.memory.write(draft.addr(), bytes).map_err(KvError::Memory);
+        let published = written.and_then(|()| self.publish_once(&mut draft, &link));
+        self.finish(draft);
+        published.map(drop)
+    }
+
+    /// Publishes a draft that has an owner word; says whether the link was as expected. The owner
+    /// word tells it if nobody else does.
+    pub(crate) fn publish_once(
+        &mut self,
+        draft: &mut M::Draft,
+        link: &Link,
+    ) -> Result<bool, KvError<M::Error>> {
+        loop {
+            let memory = &self.shared.memory;
+            match memory.publish(draft, link) {
+                Ok(found) => return Ok(found == link.expected),
+                Err(CasError::Failed(error)) => return Err(KvError::Memory(error)),
+                Err(CasError::GivenUp(_)) => {
+                    self.unreclaimed += 1;
+                    return Err(KvError::OutcomeUnknown);
+                }
+                Err(CasError::Indeterminate) => {}
+            }
+            // The link first: who changes it has cleared the owner word before.
+            let published = read_word(memory, link.addr)? == link.new
+                || read_word(memory, draft.addr())? != draft.token();
+            memory.decide(draft, published);
+            if published {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_tokens_are_told_apart() {
+        assert_eq!(Place::of(0), Some(Place::Empty));
+        let last = (1 << 48) - 64;
+        assert_eq!(Place::of(last), Some(Place::Segment(GlobalAddr::from_raw(last))));
+        for token in [1 << 48, (1 << 63) - 1] {
+            assert_eq!(Place::of(token), Some(Place::Taken));
+        }
+        assert_eq!((Place::of(65), Place::of(1 << 63)), (None, None));
+    }
+
+    #[test]
+    fn a_block_has_62_places() {
+        let mut bytes = [0; ShelfBlock::BYTES];
+        bytes[8] = 64;
+        let block = ShelfBlock { addr: GlobalAddr::from_raw(4096), bytes };
+        let places: Vec<_> = block.places().collect();
+        assert_eq!(places.len(), 62);
+        let first = Some(Place::Segment(GlobalAddr::from_raw(64)));
+        assert_eq!(places[0], (GlobalAddr::from_raw(4104), first));
+        assert_eq!(places[61], (GlobalAddr::from_raw(4096 + 62 * 8), Some(Place::Empty)));
+    }
+}

@@ -1,0 +1,180 @@
+use crate::memory::Memory;
+use crate::ordered::{Change, OrderedError, OrderedMap};
+use crate::sorted_set::keys::{State, TRUTHS, Truth, order_key, truth_key};
+use crate::sorted_set::rule::Wanted;
+use crate::sorted_set::{Outcome, Rule, Score};
+
+/// A sorted set of any size on an ordered map, which has nothing else in it.
+///
+/// Changes of one member, and reads of its score, are linearizable among all clients in all racks.
+/// Members have up to 65515 bytes; those with zero bytes in them half of that.
+#[derive(Debug)]
+pub struct SortedSet<'a, M> {
+    pub(super) map: OrderedMap<'a, M>,
+}
+
+impl<'a, M: Memory> SortedSet<'a, M> {
+    /// The set on a map, which was [made](crate::ordered::OrderedMaps::create) before.
+    #[must_use]
+    pub fn new(map: OrderedMap<'a, M>) -> Self {
+        Self { map }
+    }
+
+    /// The map below: to be destroyed with the set.
+    #[must_use]
+    pub fn into_map(self) -> OrderedMap<'a, M> {
+        self.map
+    }
+
+    /// Gives `member` this score, as far as `rule` allows.
+    pub fn add(
+        &mut self,
+        member: &[u8],
+        score: Score,
+        rule: Rule,
+    ) -> Result<Outcome, OrderedError<M::Error>> {
+        self.set(member, Wanted::Set(score), rule)
+    }
+
+    /// Adds `by` to the score of `member`, which is 0 if it is not there, as far as `rule` allows.
+    pub fn increment(
+        &mut self,
+        member: &[u8],
+        by: Score,
+        rule: Rule,
+    ) -> Result<Outcome, OrderedError<M::Error>> {
+        self.set(member, Wanted::Add(by), rule)
+    }
+
+    fn set(
+        &mut self,
+        member: &[u8],
+        wanted: Wanted,
+        rule: Rule,
+    ) -> Result<Outcome, OrderedError<M::Error>> {
+        loop {
+            let truth = self.truth(member)?;
+            let outcome = rule.decide(truth.map(|truth| truth.score), wanted);
+            let (Outcome::Added(score) | Outcome::Changed(score)) = outcome else {
+                return Ok(outcome);
+            };
+            if self.change(member, truth, Some(Truth::new(score)))? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Removes `member`. Says whether it was there.
+    pub fn remove(&mut self, member: &[u8]) -> Result<bool, OrderedError<M::Error>> {
+        self.remove_if(member, |_| true)
+    }
+
+    /// Removes `member` if its score is one of those to go. Says whether it was.
+    pub(super) fn remove_if(
+        &mut self,
+        member: &[u8],
+        goes: impl Fn(Score) -> bool,
+    ) -> Result<bool, OrderedError<M::Error>> {
+        loop {
+            let truth = self.truth(member)?;
+            if !truth.is_some_and(|truth| goes(truth.score)) {
+                return Ok(false);
+            }
+            if self.change(member, truth, None)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The score of `member`.
+    pub fn score(&mut self, member: &[u8]) -> Result<Option<Score>, OrderedError<M::Error>> {
+        Ok(self.truth(member)?.map(|truth| truth.score))
+    }
+
+    /// The number of members. It costs a read for each leaf of about 40 members.
+    pub fn len(&mut self) -> Result<u64, OrderedError<M::Error>> {
+        self.map.count(&TRUTHS)
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&mut self) -> Result<bool, OrderedError<M::Error>> {
+        Ok(self.map.range(&TRUTHS, crate::ordered::Direction::Forward, 1)?.is_empty())
+    }
+
+    pub(super) fn truth(&mut self, member: &[u8]) -> Result<Option<Truth>, OrderedError<M::Error>> {
+        let mut bytes = Vec::new();
+        if !self.map.get(&truth_key(member), &mut bytes)? {
+            return Ok(None);
+        }
+        let damaged = || self.map.damaged("a member has no score");
+        Truth::decode(&bytes).map(Some).ok_or_else(damaged)
+    }
+
+    /// Changes what is true of a member, if it still is `old`; says whether it did.
+    fn change(
+        &mut self,
+        member: &[u8],
+        old: Option<Truth>,
+        new: Option<Truth>,
+    ) -> Result<bool, OrderedError<M::Error>> {
+        let old_key = old.map(|truth| order_key(member, truth));
+        let new_key = new.map(|truth| order_key(member, truth));
+        if let Some(key) = &new_key {
+            self.map.insert(key, &State::Tentative.encode())?;
+        }
+        let result = self.change_truth(member, old_key.as_deref(), old, new);
+        match &result {
+            // What follows is no part of the change: readers ask the truth where it is missing.
+            Ok(true) => {
+                if let Some(key) = &new_key {
+                    let _ = self.move_on(key, State::Tentative, State::Sure);
+                }
+                old_key.inspect(|key| drop(self.map.remove(key)));
+            }
+            Err(OrderedError::Table(crate::KvError::OutcomeUnknown)) => {}
+            Ok(false) | Err(_) => drop(new_key.map(|key| self.map.remove(&key))),
+        }
+        result
+    }
+
+    /// The deciding step, and what must be before it.
+    fn change_truth(
+        &mut self,
+        member: &[u8],
+        old_key: Option<&[u8]>,
+        old: Option<Truth>,
+        new: Option<Truth>,
+    ) -> Result<bool, OrderedError<M::Error>> {
+        if let Some(key) = old_key {
+            self.map.update(key, |state| match state.and_then(State::decode) {
+                Some(State::Tentative | State::Sure) => Change::Put(State::Closing.encode()),
+                Some(State::Closing) | None => Change::Keep,
+            })?;
+        }
+        let expected = old.map(Truth::encode);
+        let mut done = false;
+        self.map.update(&truth_key(member), |now| {
+            done = now == expected.as_ref().map(|bytes| &bytes[..]);
+            match new {
+                _ if !done => Change::Keep,
+                Some(new) => Change::Put(new.encode().to_vec()),
+                None => Change::Remove,
+            }
+        })?;
+        Ok(done)
+    }
+
+    /// Changes the state of an order entry, if it is `from`.
+    fn move_on(
+        &mut self,
+        key: &[u8],
+        from: State,
+        to: State,
+    ) -> Result<(), OrderedError<M::Error>> {
+        let change = |state: Option<&[u8]>| match state.and_then(State::decode) {
+            Some(state) if state == from => Change::Put(to.encode()),
+            _ => Change::Keep,
+        };
+        self.map.update(key, change).map(drop)
+    }
+}

@@ -1,0 +1,121 @@
+use crate::sorted_set::Score;
+
+/// Which members may get a new score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Those that are there, or not.
+    pub existing: Existing,
+    /// Of those that are there, which.
+    pub order: Order,
+}
+
+/// Whether members are added, changed, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Both.
+    #[default]
+    Any,
+    /// Members are added only (Redis: `NX`).
+    OnlyNew,
+    /// Members are changed only (Redis: `XX`).
+    OnlyOld,
+}
+
+/// How a member's new score must be to its old one. It does not keep members from being added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Any.
+    #[default]
+    Any,
+    /// Greater (Redis: `GT`).
+    Greater,
+    /// Less (Redis: `LT`).
+    Less,
+}
+
+/// What became of a member.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is new, with this score.
+    Added(Score),
+    /// It has another score now, which is this one.
+    Changed(Score),
+    /// It had this score before.
+    Same(Score),
+    /// The rule forbade it.
+    Refused,
+    /// The sum of old score and increment is not a number (`inf` and `-inf`); nothing was changed.
+    NotANumber,
+}
+
+/// A score to set, or to add to the old one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Wanted {
+    Set(Score),
+    Add(Score),
+}
+
+impl Rule {
+    /// What becomes of a member that has the score `old`, if any.
+    pub(super) fn decide(self, old: Option<Score>, wanted: Wanted) -> Outcome {
+        let (Wanted::Set(score) | Wanted::Add(score)) = wanted;
+        let Some(old) = old else {
+            return match self.existing {
+                Existing::OnlyOld => Outcome::Refused,
+                Existing::Any | Existing::OnlyNew => Outcome::Added(score),
+            };
+        };
+        if self.existing == Existing::OnlyNew {
+            return Outcome::Refused;
+        }
+        let new = match wanted {
+            Wanted::Set(score) => Some(score),
+            Wanted::Add(by) => Score::new(old.get() + by.get()),
+        };
+        let Some(new) = new else { return Outcome::NotANumber };
+        match self.order {
+            Order::Greater if new <= old => Outcome::Refused,
+            Order::Less if new >= old => Outcome::Refused,
+            _ if new == old => Outcome::Same(new),
+            _ => Outcome::Changed(new),
+        }
+    }
+}
+
+/// The positions that Redis' `start` and `stop` mean in a set of `len` members: negative ones count
+/// from the end.
+pub(super) fn positions(start: i64, stop: i64, len: u64) -> std::ops::Range<u64> {
+    let from_end =
+        |at: i64| at.checked_neg().map_or(0, |back| len.saturating_sub(back.unsigned_abs()));
+    let start = u64::try_from(start).unwrap_or_else(|_| from_end(start));
+    let end = match u64::try_from(stop) {
+        Ok(stop) => stop.saturating_add(1).min(len),
+        // -1 is the last one; what lies before the first ends the range there.
+        Err(_) => len.saturating_add(1).saturating_sub(stop.unsigned_abs()),
+    };
+    start..end.max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_those_of_redis() {
+        for (start, stop, expected) in [
+            (0, -1, 0..5),
+            (1, 2, 1..3),
+            (-2, -1, 3..5),
+            (-100, 1, 0..2),
+            (3, 100, 3..5),
+            (0, -5, 0..1),
+            (0, -6, 0..0),
+            (4, 2, 4..4),
+            (7, 9, 7..7),
+            (i64::MIN, i64::MAX, 0..5),
+            (i64::MIN, i64::MIN, 0..0),
+        ] {
+            assert_eq!(positions(start, stop, 5), expected, "{start} {stop}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The end of a transaction, by its owner.
+
+use super::record::{Record, State};
+use super::transactor::Transactor;
+use super::value::Stored;
+use crate::error::KvError;
+use crate::memory::Memory;
+
+impl<M: Memory> Transactor<M> {
+    /// Brings the record of the own transaction into a final state; says whether it is in that one.
+    pub(super) fn decide(&mut self, wanted: State) -> Result<bool, KvError<M::Error>> {
+        let key = Record::key(self.owner, self.slot);
+        let mut wanted_now = wanted;
+        loop {
+            if let Some((State::Aborted, _)) = self.record.head() {
+                return Ok(wanted == State::Aborted);
+            }
+            let next = self.record.in_state(wanted_now);
+            let decided = self.handle.compare_and_put(&key, Some(&self.record.bytes), &next.bytes);
+            match decided {
+                Ok(true) => {
+                    self.record = next;
+                    return Ok(wanted_now == wanted);
+                }
+                Ok(false) => {
+                    let mut now = Record::default();
+                    self.handle.get(&key, &mut now.bytes)?;
+                    match now.head() {
+                        Some((State::Pending, number)) if number == self.number => {}
+                        Some((state, number)) if number == self.number => {
+                            self.record = now;
+                            return Ok(state == wanted);
+                        }
+                        // Whoever took this program for dead has cleared all away.
+                        _ => return Ok(wanted == State::Aborted),
+                    }
+                }
+                // Whichever of the two is seen first decides.
+                Err(KvError::OutcomeUnknown) => wanted_now = State::Aborted,
+                Err(error) if wanted == State::Committed => return self.give_up(error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// After a commit that failed: aborts.
+    fn give_up(&mut self, error: KvError<M::Error>) -> Result<bool, KvError<M::Error>> {
+        self.decide(State::Aborted)?;
+        Err(error)
+    }
+
+    /// Puts values in place of the own transaction's locks.
+    pub(super) fn resolve_own<'a>(
+        &mut self,
+        keys: impl Iterator<Item = &'a [u8]>,
+        committed: bool,
+    ) -> Result<(), KvError<M::Error>> {
+        keys.into_iter().try_for_each(|key| {
+            let (owner, slot, number) = (self.owner, self.slot, self.number);
+            self.resolve_key(key, owner, slot, number, committed)
+        })
+    }
+
+    /// Puts the value in place of a lock of that transaction under `key`, until none is left.
+    pub(super) fn resolve_key(
+        &mut self,
+        key: &[u8],
+        owner: u64,
+        slot: u16,
+        number: u64,
+        committed: bool,
+    ) -> Result<(), KvError<M::Error>> {
+        loop {
+            if !self.handle.get(key, &mut self.raw)? {
+                return Ok(());
+            }
+            let found = std::mem::take(&mut self.raw);
+            let resolved = match Stored::decode(&found) {
+                Some(Stored::Locked(lock))
+                    if (lock.id.owner, lock.id.slot, lock.id.number) == (owner, slot, number) =>
+                {
+                    self.resolve_lock(key, &found, &lock, committed)
+                }
+                _ => return Ok(()),
+            };
+            self.raw = found;
+            resolved?;
+        }
+    }
+
+    /// Ends what the last transaction of this owner and slot left behind.
+    pub(super) fn settle_last(&mut self) -> Result<(), KvError<M::Error>> {
+        let (owner, slot) = (self.owner, self.slot);
+        if let Some((_, number)) = self.settle_record(owner, slot)?.head() {
+            self.number = self.number.max(number);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+use std::time::Duration;
+
+use super::lock::Verdict;
+use super::record::{RESERVED, Record};
+use super::value::{Stored, encode_plain};
+use crate::error::KvError;
+use crate::handle::Handle;
+use crate::memory::Memory;
+use crate::table::Table;
+
+/// One thread's access to a table whose keys are changed several at once.
+///
+/// All clients of such a table use it through transactors only. Keys begin with any byte but 0xff.
+/// A client that is killed or stopped in a commit keeps nobody from going on; what a killed one
+/// left is cleared away by [`recover`](Self::recover).
+///
+/// ```
+/// use rackpool_kv::{KeyChange, KvError, Memory, Table, Transactor};
+///
+/// fn demo<M: Memory>(table: &Table<M>) -> Result<(), KvError<M::Error>> {
+///     // Owner 7 is this program, and 0 one of its threads.
+///     let mut accounts = Transactor::new(table, 7, 0);
+///     accounts.commit(&[KeyChange { key: b"ann", expected: None, new: Some(b"5") }])?;
+///     let moved = accounts.commit(&[
+///         KeyChange { key: b"ann", expected: Some(b"5"), new: None },
+///         KeyChange { key: b"bob", expected: None, new: Some(b"5") },
+///     ])?;
+///     assert!(moved);
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Transactor<M> {
+    pub(super) handle: Handle<M>,
+    pub(super) owner: u64,
+    pub(super) slot: u16,
+    /// Of the last transaction.
+    pub(super) number: u64,
+    /// Of the last transaction.
+    pub(super) record: Record,
+    /// Whether no lock of the last transaction is left anywhere.
+    pub(super) clean: bool,
+    pub(super) patience: Duration,
+    /// How often at most a pending transaction is looked at before it is aborted, whatever the
+    /// patience: the more often own ones were aborted, the more.
+    pub(super) grace: u64,
+    /// What was read last: the bytes under a key.
+    pub(super) raw: Vec<u8>,
+    /// What is being written: the same.
+    pub(super) staging: Vec<u8>,
+}
+
+/// How long a transaction is waited for before it is aborted.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+impl<M: Memory> Transactor<M> {
+    /// Access to a table in the name of `owner`, a number that no other program ever has; at a time
+    /// only one transactor of an owner may have the same slot.
+    #[must_use]
+    pub fn new(table: &Table<M>, owner: u64, slot: u16) -> Self {
+        Self {
+            handle: table.handle(),
+            owner,
+            slot,
+            number: 0,
+            record: Record::default(),
+            clean: false,
+            patience: PATIENCE,
+            grace: 0,
+            raw: Vec::new(),
+            staging: Vec::new(),
+        }
+    }
+
+    /// How long to wait for a transaction that has a key in its hands before it is aborted; 2 ms
+    /// unless set.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> Table<M> {
+        self.handle.table()
+    }
+
+    /// How many pieces of the pool could not be given back: [`Handle::unreclaimed`].
+    #[must_use]
+    pub fn unreclaimed(&self) -> u64 {
+        self.handle.unreclaimed()
+    }
+
+    /// Reads the value of `key` into `value`, replacing what it holds; says whether the key is
+    /// there. It waits for nobody. Linearizable for each key; values of several keys may be of
+    /// different moments, which a [`commit`](Self::commit) that names them all would find out.
+    pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
+        value.clear();
+        let mut seen = Vec::new();
+        loop {
+            if !self.handle.get(key, &mut self.raw)? {
+                return Ok(false);
+            }
+            let lock = match Stored::decode(&self.raw) {
+                Some(Stored::Plain(plain)) => {
+                    value.extend_from_slice(plain);
+                    return Ok(true);
+                }
+                Some(Stored::Locked(lock)) => lock,
+                None => return Err(self.damaged()),
+            };
+            let read = |value: &mut Vec<u8>, found: Option<&[u8]>| {
+                value.extend_from_slice(found.unwrap_or_default());
+                Ok(found.is_some())
+            };
+            match Self::verdict(&mut self.handle, lock.id)?.0 {
+                Verdict::Committed => return read(value, lock.new),
+                Verdict::Pending | Verdict::Aborted => return read(value, lock.old),
+                // The lock is of a transaction that did not commit only if it is still there.
+                Verdict::Over if seen == self.raw => return read(value, lock.old),
+                Verdict::Over => seen.clone_from(&self.raw),
+            }
+        }
+    }
+
+    /// Calls `visit` with every key and its value, with [`Handle::for_each`]'s promises for what no
+    /// transaction has in its hands; of the others the value is the one before.
+    pub fn for_each(
+        &mut self,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), KvError<M::Error>> {
+        self.handle.for_each(|key, value| {
+            if key.first() == Some(&RESERVED) {
+                return;
+            }
+            match Stored::decode(value) {
+                Some(Stored::Plain(value)) => visit(key, value),
+                Some(Stored::Locked(lock)) => lock.old.into_iter().for_each(|old| visit(key, old)),
+                None => {}
+            }
+        })
+    }
+
+    /// Stores a value under a key, or sees that there is none, without a lock.
+    pub(super) fn replace_plain(
+        &mut self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool, KvError<M::Error>> {
+        let Some(new) = new else { return Ok(!self.handle.get(key, &mut self.raw)?) };
+        encode_plain(&mut self.staging, new);
+        let expected = expected.map(|value| {
+            encode_plain(&mut self.raw, value);
+            &self.raw[..]
+        });
+        self.handle.compare_and_put(key, expected, &self.staging)
+    }
+
+    /// An error for bytes that no transactor wrote.
+    pub(super) fn damaged(&self) -> KvError<M::Error> {
+        KvError::Corrupt { what: "value", addr: self.handle.table().addr() }
+    }
+}

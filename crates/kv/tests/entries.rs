@@ -1,0 +1,204 @@
+//! Entries with kinds and expiry, changed in one step, and walks in steps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rackpool_kv::{Ahead, Change, Entry, Form, Kind, KvError, now_ms};
+use support::heap::Heap;
+use support::small_table;
+
+const OTHER: Form = Form { kind: Kind(7), expires_ms: 0 };
+const OVER: Form = Form { kind: Kind::STRING, expires_ms: 1 };
+
+#[test]
+fn a_change_sees_what_it_replaces() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    for number in 1..=100_u8 {
+        let changed = handle.modify(b"key", |entry, made| {
+            assert_eq!(entry.map_or(0, |entry| entry.value.len()), usize::from(number) - 1);
+            made.resize(usize::from(number), number);
+            Change::Put(OTHER)
+        });
+        assert!(changed.unwrap());
+    }
+    let entry = handle.read(b"key").unwrap();
+    assert_eq!(entry, Some(Entry { form: OTHER, value: &[100; 100] }));
+    assert!(!handle.modify(b"key", |_, _| Change::Keep).unwrap());
+    assert!(handle.modify(b"key", |_, _| Change::Delete).unwrap());
+    assert!(!handle.modify(b"key", |_, _| Change::Delete).unwrap());
+    assert_eq!(handle.read(b"key").unwrap(), None);
+}
+
+#[test]
+fn looking_ahead_changes_nothing() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    let mut ahead = Ahead::default();
+    for number in 0..2000_u32 {
+        let key = number.to_le_bytes();
+        // The one to come, one that is there, one that is absent, and what is no key.
+        for other in [number, number / 2, number + 1_000_000] {
+            handle.look_ahead(&other.to_le_bytes(), &mut ahead);
+        }
+        handle.look_ahead(b"", &mut ahead);
+        handle.prefetch(&mut ahead);
+        assert!(ahead.is_empty());
+        assert!(!handle.put(&key, &key).unwrap());
+    }
+    let mut value = Vec::new();
+    for number in 0..2000_u32 {
+        assert!(handle.get(&number.to_le_bytes(), &mut value).unwrap());
+        assert_eq!(value, number.to_le_bytes());
+    }
+}
+
+#[test]
+fn no_raise_is_lost_among_threads() {
+    let heap = Arc::new(Heap::new(16 << 20));
+    let table = small_table(&heap);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut handle = table.handle();
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    let raised = handle.modify(b"count", |entry, made| {
+                        let old =
+                            entry.map_or(0, |e| u64::from_le_bytes(e.value.try_into().unwrap()));
+                        made.extend_from_slice(&(old + 1).to_le_bytes());
+                        Change::Put(OTHER)
+                    });
+                    assert!(raised.unwrap());
+                }
+            });
+        }
+    });
+    let mut handle = table.handle();
+    assert_eq!(handle.read(b"count").unwrap().unwrap().value, 2000_u64.to_le_bytes());
+}
+
+#[test]
+fn an_entry_whose_time_is_over_is_absent() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    let mut value = Vec::new();
+    assert!(!handle.put_entry(b"a", OVER, b"old").unwrap());
+    assert!(!handle.get(b"a", &mut value).unwrap());
+    assert_eq!(handle.read(b"a").unwrap(), None);
+    assert_eq!(handle.version(b"a").unwrap(), None);
+    assert!(!handle.update(b"a", b"x").unwrap());
+    assert!(!handle.compare_and_put(b"a", Some(b"old"), b"x").unwrap());
+    assert_eq!(handle.count().unwrap(), 1);
+    assert!(handle.insert(b"a", b"new").unwrap());
+    assert!(handle.get(b"a", &mut value).unwrap());
+    assert_eq!(value, b"new");
+    handle.put_entry(b"b", OVER, b"old").unwrap();
+    assert!(!handle.delete(b"b").unwrap());
+    let later = Form { expires_ms: now_ms() + 3_600_000, ..Form::PLAIN };
+    handle.put_entry(b"c", later, b"there").unwrap();
+    assert!(handle.get(b"c", &mut value).unwrap());
+    assert_eq!(handle.count().unwrap(), 2);
+}
+
+#[test]
+fn strings_are_told_from_other_kinds() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    handle.put_entry(b"key", OTHER, b"value").unwrap();
+    let other = Err(Kind(7));
+    let mut value = Vec::new();
+    let kind = |error| match error {
+        KvError::OtherKind { found } => found,
+        error => panic!("{error}"),
+    };
+    assert_eq!(handle.get(b"key", &mut value).map_err(kind), other);
+    assert_eq!(handle.compare_and_put(b"key", Some(b"value"), b"x").map_err(kind), other);
+    handle.for_each(|key, _| panic!("{key:?} is no string")).unwrap();
+    assert!(handle.put(b"key", b"string").unwrap());
+    assert!(handle.get(b"key", &mut value).unwrap());
+}
+
+#[test]
+fn a_version_tells_that_something_was_stored() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    assert_eq!(handle.version(b"key").unwrap(), None);
+    handle.put(b"key", b"same").unwrap();
+    let first = handle.version(b"key").unwrap();
+    assert!(first.is_some());
+    assert_eq!(handle.version(b"key").unwrap(), first);
+    handle.put(b"key", b"same").unwrap();
+    assert_ne!(handle.version(b"key").unwrap(), first);
+}
+
+#[test]
+fn a_walk_in_steps_sees_every_key_though_the_table_grows() {
+    let heap = Arc::new(Heap::new(64 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    for number in 0..300_u32 {
+        handle.put(&number.to_le_bytes(), b"old").unwrap();
+    }
+    let (mut cursor, mut seen, mut steps) = (0, BTreeSet::new(), 0_u32);
+    loop {
+        let visit = |key: &[u8], _: Entry<'_>| seen.extend([key.to_vec()]);
+        cursor = handle.scan(cursor, 10, visit).unwrap();
+        steps += 1;
+        for number in 0..2_u32 {
+            handle.put(&(1000 + steps * 2 + number).to_le_bytes(), b"new").unwrap();
+        }
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert!((0..300_u32).all(|number| seen.contains(&number.to_le_bytes()[..])));
+    assert!(steps > 10, "{steps} steps");
+}
+
+#[test]
+fn a_survey_visits_every_entry_once_and_reads_the_values_that_are_wanted() {
+    let heap = Arc::new(Heap::new(8 << 20));
+    let mut handle = small_table(&heap).handle();
+    let later = Form { expires_ms: now_ms() + 3_600_000, ..Form::PLAIN };
+    let long = vec![b'v'; 20_000];
+    for number in 0..600_u32 {
+        let key = number.to_le_bytes();
+        match number % 4 {
+            0 => handle.put_entry(&key, Form::PLAIN, &long[..100]).unwrap(),
+            1 => handle
+                .put_entry(&key, later, &long[..if number < 40 { 20_000 } else { 10 }])
+                .unwrap(),
+            2 => handle.put_entry(&key, OTHER, &key).unwrap(),
+            _ => handle.put_entry(&key, OVER, b"old").unwrap(),
+        };
+    }
+    for number in (0..600_u32).step_by(8) {
+        handle.delete(&number.to_le_bytes()).unwrap();
+    }
+    let (mut plain, mut expiring, mut over, mut others) = (0, 0, 0, Vec::new());
+    handle
+        .survey(
+            |kind| kind == OTHER.kind,
+            |entry| match entry.form {
+                form if form.kind == OTHER.kind => others.push(entry.value.to_vec()),
+                form if form.is_over() => over += 1,
+                form if form == later => expiring += 1,
+                form => {
+                    assert_eq!((form, entry.value), (Form::PLAIN, &b""[..]));
+                    plain += 1;
+                }
+            },
+        )
+        .unwrap();
+    assert_eq!((plain, expiring, over), (75, 150, 150));
+    others.sort();
+    others.dedup();
+    assert_eq!(others.len(), 150);
+}

@@ -1,0 +1,158 @@
+//! The drafts of a heap's clients, and what is done with those of a killed one.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rackpool_kv::{Draft, GlobalAddr, Link, Terms};
+
+use super::heap::Heap;
+use super::scheduler;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Held,
+    Published,
+    Undecided,
+    Doubtful,
+}
+
+#[derive(Debug)]
+pub struct HeapDraft {
+    pub(super) addr: u64,
+    pub(super) token: u64,
+    pub(super) phase: Phase,
+    /// Where the object was taken from; 0 if nowhere.
+    pub(super) place: u64,
+    pub(super) link: Option<Link>,
+}
+
+impl Draft for HeapDraft {
+    fn addr(&self) -> GlobalAddr {
+        GlobalAddr::from_raw(self.addr)
+    }
+
+    fn token(&self) -> u64 {
+        self.token
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    client: Option<usize>,
+    object: u64,
+    place: u64,
+    armed: Option<Link>,
+    /// The client has said that its swap was made.
+    made: bool,
+}
+
+/// The records, by their tokens.
+#[derive(Debug, Default)]
+pub struct Drafts {
+    records: Mutex<BTreeMap<u64, Record>>,
+    drawn: Mutex<u64>,
+    /// Those that are in the hands of clients.
+    pub(super) unfinished: AtomicI64,
+}
+
+impl Drafts {
+    pub(super) fn hold(&self, object: u64, place: u64) -> HeapDraft {
+        self.unfinished.fetch_add(1, Ordering::Relaxed);
+        let mut drawn = self.drawn.lock().unwrap();
+        *drawn += 1;
+        // Distinct in both halves, no address, and positive.
+        let token = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 | 1 << 48;
+        let record = Record { client: scheduler::me(), object, place, armed: None, made: false };
+        self.records.lock().unwrap().insert(token, record);
+        HeapDraft { addr: object, token, phase: Phase::Held, place, link: None }
+    }
+
+    pub(super) fn arm(&self, draft: &HeapDraft, link: &Link) {
+        self.records.lock().unwrap().get_mut(&draft.token).unwrap().armed = Some(*link);
+    }
+
+    pub(super) fn disarm(&self, draft: &HeapDraft) {
+        self.records.lock().unwrap().get_mut(&draft.token).unwrap().armed = None;
+    }
+
+    pub(super) fn mark_made(&self, draft: &HeapDraft) {
+        self.records.lock().unwrap().get_mut(&draft.token).unwrap().made = true;
+    }
+
+    /// Forgets a draft.
+    pub(super) fn end(&self, draft: &HeapDraft) {
+        self.records.lock().unwrap().remove(&draft.token).unwrap();
+    }
+}
+
+/// What becomes of a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Unpublished,
+    Published,
+    /// That can't be told before its link was changed.
+    Annulled,
+}
+
+impl Heap {
+    /// Takes back what clients have left that were killed, as the pool's daemon does: those of
+    /// which `is_gone` says so. `between` is called between its looks and changes.
+    pub fn resolve(&self, is_gone: impl Fn(Option<usize>) -> bool, between: impl Fn()) {
+        let all = self.drafts.records.lock().unwrap().clone();
+        for (token, record) in all.into_iter().filter(|(_, record)| is_gone(record.client)) {
+            let found = self.look_at(token, &record, &between);
+            if found == Found::Annulled {
+                continue;
+            }
+            self.drafts.records.lock().unwrap().remove(&token);
+            let replaced = record.armed.and_then(|link| link.replaced).map_or(0, GlobalAddr::raw);
+            let unwanted = if found == Found::Published { replaced } else { record.object };
+            if record.place != 0 {
+                self.poke(record.place, token, unwanted);
+                continue;
+            }
+            if found == Found::Published
+                && let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = record.armed
+            {
+                while let Some(now) = self.peek(addr.raw()).filter(|now| (now ^ new) & mask == 0) {
+                    between();
+                    self.poke(addr.raw(), now, (now & !mask) | (word & mask));
+                }
+            }
+            if unwanted != 0 {
+                self.release(unwanted);
+            }
+        }
+    }
+
+    fn look_at(&self, token: u64, record: &Record, between: &impl Fn()) -> Found {
+        let Some(link) = record.armed else { return Found::Unpublished };
+        if record.made {
+            return Found::Published;
+        }
+        loop {
+            let found = self.peek(link.addr.raw());
+            let linked = found.is_some_and(|found| (found ^ link.new) & link.mask == 0);
+            between();
+            if record.object == 0 {
+                return if linked { Found::Published } else { Found::Unpublished };
+            }
+            let owner = self.peek(record.object);
+            match link.terms {
+                Terms::Compare(stamp) if owner == Some(token) && linked => {
+                    between();
+                    let unlinked = link.replaced.unwrap().raw();
+                    let counts = self.peek(unlinked + 8) == Some(stamp);
+                    between();
+                    self.poke(record.object, token, if counts { 0 } else { !token });
+                }
+                Terms::Compare(_) if owner == Some(!token) => {
+                    return if linked { Found::Annulled } else { Found::Unpublished };
+                }
+                _ if linked || owner != Some(token) => return Found::Published,
+                _ => return Found::Unpublished,
+            }
+        }
+    }
+}

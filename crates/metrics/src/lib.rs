@@ -1,0 +1,25 @@
+//! A process's figures for Prometheus: `--metrics ADDRESS:PORT` of the metadata server, the rack
+//! daemon, the key-value service and the mount.
+//!
+//! A process implements [`Source`], binds with [`bind`] and runs [`serve`]; one without a runtime calls
+//! [`start`]. `GET /metrics` gives the
+//! figures in the OpenMetrics text format, which Prometheus reads; docs/operating.md lists them.
+//!
+//! | bound | is |
+//! |---|---|
+//! | addresses | loopback only: docs/design/access.md |
+//! | connections at the same time | 32; others wait to be accepted |
+//! | a connection, from its first byte to its last | 5 s |
+//! | a request's head | 8 KiB and 32 headers |
+#![forbid(unsafe_code)]
+
+mod histogram;
+mod page;
+mod request;
+mod server;
+mod thread;
+
+pub use histogram::Histogram;
+pub use page::{Page, Source, Unit, render};
+pub use server::{BindError, bind, serve};
+pub use thread::start;

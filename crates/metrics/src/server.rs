@@ -1,0 +1,124 @@
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::Source;
+use crate::page::render;
+use crate::request::{Asked, MAX_HEAD, read};
+
+/// Connections at the same time.
+const CONNECTIONS: usize = 32;
+/// How long a connection may last.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long nobody is accepted after accepting failed: somebody has to leave first.
+const RETRY: Duration = Duration::from_millis(100);
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why figures are not served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Other hosts could read them.
+    #[error(
+        "--metrics {0}: figures are served to this host only: take a loopback address like 127.0.0.1:{port}, and let an agent on this host pass them on", port = .0.port()
+    )]
+    NotLoopback(SocketAddr),
+    /// The address can't be had.
+    #[error("can't listen on --metrics {address}: {source}; choose another one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no thread to serve them.
+    #[error("no thread can be started for --metrics: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Binds the address of `--metrics`, a loopback one; port 0 takes a free one. Says in the log where
+/// it listens.
+///
+/// # Errors
+/// When others than this host could connect, or the address can't be had.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(BindError::NotLoopback(address));
+    }
+    let failed = |source| BindError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    tracing::info!("figures at http://{}/metrics", listener.local_addr().map_err(failed)?);
+    Ok(listener)
+}
+
+/// Serves the figures for ever; whatever strangers send or do not take, each of them has 5 s.
+pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let source = Arc::clone(&source);
+                tokio::spawn(async move {
+                    let _place = place;
+                    let answered = tokio::time::timeout(PATIENCE, answer(stream, &source)).await;
+                    if !matches!(answered, Ok(Ok(()))) {
+                        tracing::debug!("a scrape ended early: {answered:?}");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::debug!("can't accept a scrape: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// One request, one answer.
+async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<()> {
+    let mut head = Vec::new();
+    let asked = loop {
+        match read(&head) {
+            Asked::Unfinished => {}
+            asked => break asked,
+        }
+        let mut bytes = [0; 1024];
+        let room = bytes.len().min(MAX_HEAD - head.len());
+        match stream.read(&mut bytes[..room]).await? {
+            0 => return Ok(()),
+            count => head.extend_from_slice(&bytes[..count]),
+        }
+    };
+    let (status, text, with_text) = match asked {
+        Asked::Figures(with_text) => match render(source) {
+            Ok(text) => ("200 OK", text, with_text),
+            Err(_) => ("500 Internal Server Error", "no figures\n".into(), true),
+        },
+        Asked::Wrong(status) => (status, format!("{status}: ask GET /metrics\n"), true),
+        Asked::Unfinished => return Ok(()),
+    };
+    let kind = if status == "200 OK" { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
+    let mut bytes = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        text.len()
+    )
+    .into_bytes();
+    if with_text {
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    stream.write_all(&bytes).await?;
+    stream.shutdown().await?;
+    // What else was sent is taken, so that closing does not take the answer back.
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,313 @@
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use rackpool_model::{Access, PageId, RackId};
+
+use super::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules, Use, Users};
+use crate::Time;
+use crate::planted::{Bug, Bugs, Sound};
+
+/// What has happened at a holder of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderEvent {
+    /// The home has answered question `question` with a lease.
+    Granted {
+        /// The page.
+        page: PageId,
+        /// The number that [`Holder::ask`] gave.
+        question: u64,
+        /// The lease.
+        lease: Lease,
+    },
+    /// The home calls a lease back, or the right to do more than read, over this endpoint of this
+    /// life. What an earlier life has posted may still land: its leases end with their endpoints,
+    /// nobody can give them back.
+    Revoked(PageId, EndpointToken, LeaseId, Users),
+    /// An operation begun with [`Holder::begin`] has ended, well or not.
+    OperationEnded(PageId, EndpointToken, Access),
+    /// The endpoint is gone, and every operation over it has ended.
+    EndpointEnded(EndpointToken),
+}
+
+/// What the shell of a holder has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderAction {
+    /// Tell the home that the lease is back, or the right to do more than read.
+    Return(PageId, EndpointToken, LeaseId, Users),
+    /// The lease is in use and ends soon: [`Holder::ask`] this home for another one. The one that is
+    /// held goes on being used meanwhile.
+    Renew(PageId, RackId),
+}
+
+/// The leases that a rack holds.
+#[derive(Debug)]
+pub struct Holder<B = Sound> {
+    rules: LeaseRules,
+    bugs: B,
+    now: Time,
+    last_question: u64,
+    asked: BTreeMap<PageId, Asked>,
+    held: BTreeMap<PageId, Held>,
+    /// Operations that do not stand with the lease that is held: it is gone, or another one.
+    older: BTreeMap<Use, Operations>,
+    returning: BTreeSet<Back>,
+    actions: VecDeque<HolderAction>,
+}
+
+/// What a home was promised, once the operations have ended.
+type Back = (PageId, EndpointToken, LeaseId, Users);
+
+/// Operations that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operations {
+    reads: u32,
+    writes: u32,
+}
+
+impl Operations {
+    const fn of(&mut self, access: Access) -> &mut u32 {
+        match access {
+            Access::Read => &mut self.reads,
+            Access::Write => &mut self.writes,
+        }
+    }
+
+    const fn are_over(self, users: Users) -> bool {
+        self.writes == 0 && (self.reads == 0 || matches!(users, Users::Writers))
+    }
+
+    const fn and(self, others: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_add(others.reads),
+            writes: self.writes.saturating_add(others.writes),
+        }
+    }
+
+    const fn ended(&mut self, access: Access) {
+        let count = self.of(access);
+        *count = count.saturating_sub(1);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    question: u64,
+    at: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    lease: Lease,
+    until: Time,
+    /// When its use asks for another one.
+    renew: Time,
+    /// Those over its endpoint.
+    operations: Operations,
+}
+
+impl<B: Bugs> Holder<B> {
+    /// No leases. `first` is above every number of a question of earlier lives: a late answer to
+    /// one of those must not count.
+    pub fn new(now: Time, rules: LeaseRules, first: u64, bugs: B) -> Self {
+        Self {
+            rules,
+            bugs,
+            now,
+            last_question: first,
+            asked: BTreeMap::new(),
+            held: BTreeMap::new(),
+            older: BTreeMap::new(),
+            returning: BTreeSet::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The number of a question for a lease that is sent now. It replaces an earlier question.
+    pub fn ask(&mut self, now: Time, page: PageId) -> u64 {
+        self.now = self.now.max(now);
+        self.last_question += 1;
+        self.asked.insert(page, Asked { question: self.last_question, at: self.now });
+        self.last_question
+    }
+
+    /// Begins an operation, if there is a lease that is still good, and good for that. The shell posts
+    /// it at once.
+    pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
+        self.now = self.now.max(now);
+        let held = self.used(page)?;
+        let allowed = access == Access::Read || held.lease.kind == LeaseKind::Write;
+        if !allowed && !self.bugs.has(Bug::WriteUnderReadLease) {
+            return None;
+        }
+        let lease = held.lease;
+        if let Some(held) = self.held.get_mut(&page) {
+            *held.operations.of(access) += 1;
+        }
+        Some(lease)
+    }
+
+    /// A copy of the page is read: its lease is asked for again in time, as with [`Self::begin`]; but no
+    /// operation is begun.
+    pub fn used_by_copy(&mut self, now: Time, page: PageId) {
+        self.now = self.now.max(now);
+        self.used(page);
+    }
+
+    /// The lease, if it is still good, and until when it is.
+    #[must_use]
+    pub fn lease_until(&self, now: Time, page: PageId) -> Option<(Lease, Time)> {
+        let held = self.held.get(&page).filter(|held| now < held.until)?;
+        Some((held.lease, held.until))
+    }
+
+    /// A lease that is good and used now.
+    fn used(&mut self, page: PageId) -> Option<Held> {
+        let held = self.held.get_mut(&page)?;
+        if self.now >= held.renew {
+            if self.now >= held.until && !self.bugs.has(Bug::UseExpiredLease) {
+                self.drop_held(page);
+                return None;
+            }
+            held.renew = self.now.after(self.rules.retry).min(held.until);
+            self.actions.push_back(HolderAction::Renew(page, held.lease.home));
+        }
+        self.held.get(&page).copied()
+    }
+
+    /// The lease, if it is still good.
+    #[must_use]
+    pub fn lease(&self, now: Time, page: PageId) -> Option<Lease> {
+        let held = self.held.get(&page)?;
+        (self.now.max(now) < held.until).then_some(held.lease)
+    }
+
+    /// No operation is begun under a lease of this page any more: its home has said that the page is
+    /// not there. An answer under way does not count.
+    pub fn forget(&mut self, page: PageId) {
+        self.asked.remove(&page);
+        self.drop_held(page);
+    }
+
+    /// As [`Self::forget`], for every page that was leased from this rack.
+    pub fn forget_home(&mut self, home: RackId) {
+        let of_home = self.held.iter().filter(|(_, held)| held.lease.home == home);
+        for page in of_home.map(|(page, _)| *page).collect::<Vec<_>>() {
+            self.forget(page);
+        }
+    }
+
+    fn drop_held(&mut self, page: PageId) {
+        if let Some(Held { lease, operations, .. }) = self.held.remove(&page)
+            && !operations.are_over(Users::Everyone)
+        {
+            let older = self.older.entry((page, lease.endpoint)).or_default();
+            *older = older.and(operations);
+        }
+    }
+
+    fn hold(&mut self, page: PageId, lease: Lease, asked: Time) {
+        self.drop_held(page);
+        let operations = self.older.remove(&(page, lease.endpoint)).unwrap_or_default();
+        let good = match lease.kind {
+            LeaseKind::Share(_) => self.rules.copy(),
+            LeaseKind::Read | LeaseKind::Write => self.rules.lease,
+        };
+        let (until, renew) = (asked.after(good), asked.after(good / 2));
+        self.held.insert(page, Held { lease, until, renew, operations });
+    }
+
+    /// Whether operations are under way of those who have to go.
+    fn is_used(&self, page: PageId, endpoint: EndpointToken, users: Users) -> bool {
+        let held = self.held.get(&page).filter(|held| held.lease.endpoint == endpoint);
+        let held = held.map(|held| held.operations);
+        let older = self.older.get(&(page, endpoint)).copied();
+        held.into_iter().chain(older).any(|operations| !operations.are_over(users))
+    }
+
+    fn operation_ended(&mut self, page: PageId, endpoint: EndpointToken, access: Access) {
+        match self.held.get_mut(&page) {
+            Some(held) if held.lease.endpoint == endpoint => held.operations.ended(access),
+            _ => {
+                if let Some(operations) = self.older.get_mut(&(page, endpoint)) {
+                    operations.ended(access);
+                    if operations.are_over(Users::Everyone) {
+                        self.older.remove(&(page, endpoint));
+                    }
+                }
+            }
+        }
+        if !self.returning.is_empty() {
+            self.give_back();
+        }
+    }
+
+    /// Takes in what has happened.
+    pub fn handle(&mut self, now: Time, event: HolderEvent) {
+        self.now = self.now.max(now);
+        match event {
+            HolderEvent::Granted { page, question, lease } => {
+                let Some(asked) = self.asked.get(&page) else { return };
+                if asked.question == question {
+                    let at = asked.at;
+                    self.asked.remove(&page);
+                    self.hold(page, lease, at);
+                }
+            }
+            HolderEvent::Revoked(page, endpoint, id, users) => {
+                self.revoked(page, endpoint, id, users);
+            }
+            HolderEvent::OperationEnded(page, endpoint, access) => {
+                self.operation_ended(page, endpoint, access);
+            }
+            HolderEvent::EndpointEnded(endpoint) => {
+                self.held.retain(|_, held| held.lease.endpoint != endpoint);
+                self.older.retain(|(_, over), _| *over != endpoint);
+                self.returning.retain(|(_, over, ..)| *over != endpoint);
+            }
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<HolderAction> {
+        self.actions.pop_front()
+    }
+
+    /// Nothing happens here by time alone.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn revoked(&mut self, page: PageId, endpoint: EndpointToken, id: LeaseId, users: Users) {
+        let held = self.held.get_mut(&page).filter(|held| held.lease.endpoint == endpoint);
+        let newer = held.as_ref().is_some_and(|held| held.lease.id > id);
+        let known = held.as_ref().is_some_and(|held| held.lease.id >= id);
+        match (held, users) {
+            // An old call that comes late: the lease it means is gone.
+            (Some(_), _) if newer => {}
+            (Some(held), Users::Writers) if !self.bugs.has(Bug::KeepRightToWrite) => {
+                held.lease.kind = LeaseKind::Read;
+            }
+            (Some(_), Users::Everyone) => self.drop_held(page),
+            _ => {}
+        }
+        // The call may have overtaken the grant: then that comes too late to count.
+        if !known && !self.bugs.has(Bug::TakeOvertakenGrant) {
+            self.asked.remove(&page);
+        }
+        self.returning.insert((page, endpoint, id, users));
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        let hasty = self.bugs.has(Bug::ReturnBeforeDrain);
+        let ready = |back: &&Back| hasty || !self.is_used(back.0, back.1, back.3);
+        for back in self.returning.iter().filter(ready).copied().collect::<Vec<_>>() {
+            self.returning.remove(&back);
+            self.actions.push_back(HolderAction::Return(back.0, back.1, back.2, back.3));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use alloc::collections::BTreeMap;
+
+use rackpool_model::RackId;
+use rackpool_wire::metadata::{MetadataReply, Refusal};
+
+use super::{Action, ConnectionToken};
+use crate::Time;
+use crate::directory::Directory;
+use crate::planted::Sound;
+use crate::swap::{Server, ServerEvent, SwapBatch, SwapRules};
+
+/// The swaps of this boot, and how their racks are reached.
+#[derive(Debug)]
+pub(super) struct Swaps {
+    server: Server,
+    /// Over which connection a rack registered last.
+    connections: BTreeMap<RackId, ConnectionToken>,
+}
+
+impl Swaps {
+    /// Nothing is under way. `boot` is durable.
+    pub(super) const fn new(now: Time, boot: u32) -> Self {
+        let server = Server::new(now, SwapRules::DEFAULT, boot, Sound);
+        Self { server, connections: BTreeMap::new() }
+    }
+
+    /// The machine itself.
+    pub(super) const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The rack speaks over this connection from now on.
+    pub(super) fn connect(&mut self, rack: RackId, connection: ConnectionToken) {
+        self.connections.insert(rack, connection);
+    }
+
+    /// Whether the rack's daemon is the one at this connection.
+    pub(super) fn check(&self, rack: RackId, from: ConnectionToken) -> Result<(), Refusal> {
+        match self.connections.get(&rack) {
+            Some(connection) if *connection == from => Ok(()),
+            _ => Err(Refusal::NotMember(rack)),
+        }
+    }
+
+    /// Takes in what has happened. `settled` is what is durable.
+    pub(super) fn handle(&mut self, now: Time, settled: &Directory, event: ServerEvent) {
+        self.server.handle(now, settled, event);
+    }
+
+    /// What shall become durable with the next batch; `ahead` is what its other changes lead to.
+    pub(super) fn next_batch(&mut self, ahead: &Directory) -> Option<SwapBatch> {
+        self.server.next_batch(ahead)
+    }
+
+    /// The next message to a rack that can be reached.
+    pub(super) fn poll(&mut self) -> Option<Action> {
+        while let Some((rack, message)) = self.server.poll() {
+            if let Some(&to) = self.connections.get(&rack) {
+                return Some(Action::Push { to, reply: MetadataReply::Swap(message) });
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,259 @@
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
+
+use super::{ShareRules, SharingId};
+use crate::Time;
+use crate::planted::{Bug, Bugs, Sound};
+
+/// What has happened at the home of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeEvent {
+    /// Another rack wants to keep a copy.
+    Wanted {
+        /// The page.
+        page: PageId,
+        /// Whether it must stay as it is for another reason: a swap.
+        busy: bool,
+    },
+    /// A lease that is good for a copy was given, under [`Home::sharing`].
+    Leased(PageId),
+    /// Somebody wants to write or free the page. That waits until the page is live.
+    Needed(PageId),
+    /// What [`HomeAction::Drain`] asks for has come true.
+    Drained(PageId),
+    /// The time named by the machine's deadline has come.
+    DeadlinePassed,
+}
+
+/// What the shell of the home has to do, in this order, before the next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeAction {
+    /// Store a page word.
+    Store(FrameId, PageWord),
+    /// A barrier after the last word; then tell when those are gone: those of this rack, and the leases
+    /// that are good for writing or a copy.
+    Drain(FrameId, PageId),
+    /// Nobody waits for this page to be drained any more.
+    Spare(PageId),
+}
+
+/// Where a page of this rack lies, and its word.
+type Find<'a> = &'a dyn Fn(PageId) -> Option<(FrameId, PageWord)>;
+
+/// The pages that a rack shares with others.
+#[derive(Debug)]
+pub struct Home<B = Sound> {
+    now: Time,
+    rules: ShareRules,
+    bugs: B,
+    next: u64,
+    shared: BTreeMap<PageId, Sharing>,
+    rests: BTreeMap<PageId, Rest>,
+    actions: VecDeque<HomeAction>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sharing {
+    frame: FrameId,
+    id: SharingId,
+    step: Step,
+    since: Time,
+    /// When the last lease was given that is good for a copy.
+    leased: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Writers go.
+    Begin,
+    Shared,
+    /// The copies go.
+    End,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Time,
+    pause: core::time::Duration,
+}
+
+impl<B: Bugs> Home<B> {
+    /// The machine in a new life. `first` is above every number of earlier lives. What an earlier life
+    /// has `left` shared is shared no more: its copies go first.
+    pub fn restore(
+        now: Time,
+        rules: ShareRules,
+        first: SharingId,
+        left: impl IntoIterator<Item = (FrameId, PageWord)>,
+        bugs: B,
+    ) -> Self {
+        let (rests, shared, actions) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        let mut home = Self { now, rules, bugs, next: first.0, shared, rests, actions };
+        for (frame, word) in left {
+            if word.state() != Some(PageState::Shared) {
+                continue;
+            }
+            if home.bugs.has(Bug::ForgetEarlierCopies) {
+                home.write(frame, word);
+            } else {
+                home.begin(frame, word.page(), Step::Shared);
+                home.end(word.page());
+            }
+        }
+        home
+    }
+
+    /// Takes in what has happened.
+    pub fn handle(&mut self, now: Time, find: Find<'_>, event: HomeEvent) {
+        self.now = self.now.max(now);
+        match event {
+            HomeEvent::Wanted { page, busy } => self.wanted(find, page, busy),
+            HomeEvent::Leased(page) => {
+                if let Some(sharing) = self.shared.get_mut(&page) {
+                    sharing.leased = self.now;
+                }
+            }
+            HomeEvent::Needed(page) => self.needed(find, page),
+            HomeEvent::Drained(page) => self.drained(find, page),
+            HomeEvent::DeadlinePassed => self.end_idle(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<HomeAction> {
+        self.actions.pop_front()
+    }
+
+    /// When [`HomeEvent::DeadlinePassed`] is due: a sharing that nobody uses ends.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.shared.values().filter_map(|sharing| self.idle_at(sharing)).min()
+    }
+
+    /// The sharing that a rack may keep a copy under now, of a page that lies here.
+    #[must_use]
+    pub fn sharing(&self, page: PageId) -> Option<SharingId> {
+        let sharing = self.shared.get(&page)?;
+        let hasty = sharing.step == Step::Begin && self.bugs.has(Bug::ShareBeforeDrain);
+        (sharing.step == Step::Shared || hasty).then_some(sharing.id)
+    }
+
+    /// How many pages are shared, or about to be, or not any more.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// The pages that are shared, or about to be.
+    pub fn pages(&self) -> impl Iterator<Item = PageId> {
+        let shared = self.shared.iter().filter(|(_, sharing)| sharing.step != Step::End);
+        shared.map(|(page, _)| *page)
+    }
+
+    /// Whether pages are about to be shared no more.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.shared.values().any(|sharing| sharing.step == Step::End)
+    }
+
+    /// Whether no page is shared.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_empty()
+    }
+
+    fn wanted(&mut self, find: Find<'_>, page: PageId, busy: bool) {
+        let (now, worth) = (self.now, self.rules.worth);
+        self.rests.retain(|_, rest| rest.until.after(worth) > now);
+        let rests = self.rests.get(&page).is_some_and(|rest| rest.until > now);
+        let full = self.shared.len() >= self.rules.shared;
+        if busy || rests || full || self.shared.contains_key(&page) {
+            return;
+        }
+        let Some((frame, word)) = find(page) else { return };
+        let Ok(shared) = word.apply(PageEvent::Shared) else { return };
+        self.begin(frame, page, Step::Begin);
+        self.actions.push_back(HomeAction::Store(frame, shared));
+        self.actions.push_back(HomeAction::Drain(frame, page));
+    }
+
+    fn begin(&mut self, frame: FrameId, page: PageId, step: Step) {
+        let id = SharingId(self.next);
+        self.next += 1;
+        let (since, leased) = (self.now, self.now);
+        self.shared.insert(page, Sharing { frame, id, step, since, leased });
+    }
+
+    fn idle_at(&self, sharing: &Sharing) -> Option<Time> {
+        let ends = sharing.step == Step::Shared && !self.bugs.has(Bug::ShareForEver);
+        ends.then(|| sharing.leased.after(self.rules.idle))
+    }
+
+    /// Its page's free objects are of use again, and its place here.
+    fn end_idle(&mut self) {
+        let is_idle = |sharing: &Sharing| self.idle_at(sharing).is_some_and(|at| self.now >= at);
+        let idle = self.shared.iter().filter(|(_, sharing)| is_idle(sharing));
+        for page in idle.map(|(page, _)| *page).collect::<Vec<_>>() {
+            self.end(page);
+        }
+    }
+
+    fn needed(&mut self, find: Find<'_>, page: PageId) {
+        match self.shared.get(&page).map(|sharing| sharing.step) {
+            // Nobody has a copy yet.
+            Some(Step::Begin) => {
+                self.actions.push_back(HomeAction::Spare(page));
+                self.thaw(find, page);
+            }
+            Some(Step::Shared) if self.bugs.has(Bug::ThawWithCopies) => self.thaw(find, page),
+            Some(Step::Shared) => self.end(page),
+            Some(Step::End) | None => {}
+        }
+    }
+
+    fn end(&mut self, page: PageId) {
+        if let Some(sharing) = self.shared.get_mut(&page) {
+            sharing.step = Step::End;
+            // Who only reads from afar reads on.
+            let drain = HomeAction::Drain(sharing.frame, page);
+            self.actions.push_back(drain);
+        }
+    }
+
+    fn drained(&mut self, find: Find<'_>, page: PageId) {
+        let (now, sharing) = (self.now, self.shared.get_mut(&page));
+        match sharing.map(|sharing| (sharing.step, sharing)) {
+            Some((Step::Begin, sharing)) => {
+                (sharing.step, sharing.since, sharing.leased) = (Step::Shared, now, now);
+            }
+            Some((Step::End, _)) => self.thaw(find, page),
+            Some((Step::Shared, _)) | None => {}
+        }
+    }
+
+    /// The page can be written again. The sooner that was, the longer it rests.
+    fn thaw(&mut self, find: Find<'_>, page: PageId) {
+        let Some(Sharing { frame, since, .. }) = self.shared.remove(&page) else { return };
+        let ShareRules { rest, longest_rest, worth, .. } = self.rules;
+        let before = self.rests.get(&page).map(|rest| rest.pause);
+        let pause = match before {
+            Some(before) if self.now.since(since) < worth => before.saturating_mul(2),
+            _ => rest,
+        };
+        let pause = pause.min(longest_rest);
+        self.rests.insert(page, Rest { until: self.now.after(pause), pause });
+        if let Some((_, word)) = find(page).filter(|found| found.0 == frame) {
+            self.write(frame, word);
+        }
+    }
+
+    fn write(&mut self, frame: FrameId, word: PageWord) {
+        if word.state() == Some(PageState::Shared)
+            && let Ok(live) = word.apply(PageEvent::Thawed)
+        {
+            self.actions.push_back(HomeAction::Store(frame, live));
+        }
+    }
+}

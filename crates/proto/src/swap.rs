@@ -1,0 +1,22 @@
+//! How a hot page and a cold one change places: docs/design/swap.md.
+//!
+//! Two machines: [`Rack`], for both sides of a swap, and [`Server`], the part of the metadata
+//! server. Only [`Server`]'s commit decides.
+
+mod asker;
+mod event;
+mod finish;
+mod frames;
+mod rack;
+mod record;
+mod rules;
+mod served;
+mod server;
+mod under_way;
+
+pub use event::{Drain, News, RackAction, RackEvent};
+pub use frames::{Frames, Offered};
+pub use rack::Rack;
+pub use record::{Phase, RECORD_WORDS, RECORDS, Record, RecordError, Role};
+pub use rules::SwapRules;
+pub use server::{Server, ServerEvent, SwapBatch};

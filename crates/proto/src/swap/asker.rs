@@ -1,0 +1,242 @@
+//! The side that wants a hot page.
+
+use alloc::vec::Vec;
+
+use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageState, RackId};
+use rackpool_wire::swap::{OfferRefusal, PageLife, SwapId, SwapMessage, ToServer, WantRefusal};
+
+use super::rack::Want;
+use super::record::is_possible;
+use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
+use super::{Drain, Frames, News, Phase, Rack, RackAction, Record, Role};
+use crate::Time;
+use crate::planted::{Bug, Bugs};
+
+impl<B: Bugs> Rack<B> {
+    pub(super) fn heated(
+        &mut self,
+        frames: &impl Frames,
+        page: PageId,
+        milli: u64,
+        read_hot: bool,
+    ) {
+        if let Some(want) = self.wants.get_mut(&page) {
+            (want.milli, want.read_hot) = (milli, read_hot);
+            return;
+        }
+        self.paused.retain(|_, until| *until > self.now);
+        let here = frames.find(page).is_some();
+        let full = self.wants.len() >= self.rules.wants;
+        if here || full || self.is_busy(page) || self.paused.contains_key(&page) {
+            return;
+        }
+        let busy = |page| self.is_busy(page) || self.wants.values().any(|w| w.offered == page);
+        let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
+            self.paused.insert(page, self.now.after(self.rules.pause));
+            self.actions.push_back(RackAction::Report(News::NothingToOffer(page)));
+            return;
+        };
+        let (nonce, until) = (self.number(), self.now.after(self.rules.want));
+        let offered = offered.page;
+        let want = Want { offered, nonce, milli, read_hot, send_again: self.now, until };
+        self.wants.insert(page, want);
+    }
+
+    pub(super) fn drive_wants(&mut self) {
+        let (now, pause) = (self.now, self.rules.pause);
+        for page in self.wants.keys().copied().collect::<Vec<_>>() {
+            let Some(want) = self.wants.get_mut(&page) else { continue };
+            let Want { offered, nonce, .. } = *want;
+            if now >= want.until {
+                self.wants.remove(&page);
+                self.paused.insert(page, now.after(pause));
+            } else if now >= want.send_again {
+                // Waiting in the queue is slower than a swap.
+                want.send_again = now.after(self.rules.retry.saturating_mul(4));
+                if self.bugs.has(Bug::AskOnce) {
+                    (want.send_again, want.until) = (Time::END, Time::END);
+                }
+                let want = ToServer::Want { page, offered, nonce };
+                self.actions.push_back(RackAction::TellServer(want));
+            }
+        }
+    }
+
+    pub(super) fn want_refused(&mut self, nonce: u64, reason: WantRefusal) {
+        let Some((&page, _)) = self.wants.iter().find(|(_, want)| want.nonce == nonce) else {
+            return;
+        };
+        self.wants.remove(&page);
+        self.paused.insert(page, self.now.after(self.rules.pause));
+        self.actions.push_back(RackAction::Report(News::WantRefused(page, reason)));
+    }
+
+    /// A want is consumed by the swap that it becomes, so no swap is begun twice.
+    pub(super) fn begun(&mut self, frames: &impl Frames, swap: SwapId, nonce: u64, home: RackId) {
+        if self.slot_of(swap).is_some() {
+            return;
+        }
+        let want = self.wants.iter().find(|(_, want)| want.nonce == nonce);
+        let Some((wanted, want)) = want.map(|(page, want)| (*page, *want)) else {
+            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+            return;
+        };
+        self.wants.remove(&wanted);
+        let is_offerable = |page| {
+            let (frame, word) = frames.find(page)?;
+            let movable = matches!(word.state(), Some(PageState::Live | PageState::Free));
+            (movable && !self.is_busy(page) && !frames.heat(page).hot).then_some((frame, word))
+        };
+        let slot = self.empty_slot(Role::Asker).filter(|_| !self.is_busy(wanted));
+        let (Some(slot), Some((frame, word))) = (slot, is_offerable(want.offered)) else {
+            self.paused.insert(wanted, self.now.after(self.rules.pause));
+            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+            return;
+        };
+        let Want { milli, read_hot, .. } = want;
+        self.slots[slot] = Some(UnderWay {
+            id: swap,
+            peer: home,
+            stage: Stage::Offering(Offering { wanted, milli, read_hot, frame, word }),
+            deadline: self.now.after(self.rules.patience),
+            send_again: self.now,
+            ticket: 0,
+            copying: false,
+            peer_left: false,
+            redirected: false,
+        });
+    }
+
+    /// Repeats what the home has not answered.
+    pub(super) fn ask_again(&mut self, slot: usize) {
+        let Some(under_way) = &self.slots[slot] else { return };
+        match under_way.stage {
+            Stage::Offering(Offering { wanted, milli, read_hot, word, .. }) => {
+                let offered = PageLife { page: word.page(), epoch: word.epoch() };
+                let live = word.state() == Some(PageState::Live);
+                let offer = SwapMessage::Offer { wanted, milli, read_hot, offered, live };
+                self.tell_peer(slot, offer);
+            }
+            Stage::Noted { step: Step::Prepare(_), .. } => self.send_pull(slot),
+            Stage::Noted { .. } => {}
+        }
+    }
+
+    /// The home has frozen its page: from here on there is a record.
+    pub(super) fn ready(
+        &mut self,
+        frames: &impl Frames,
+        slot: usize,
+        ticket: u64,
+        theirs: FrameId,
+        epoch: Epoch,
+    ) {
+        let Some(UnderWay { id: swap, peer, stage: Stage::Offering(offering), .. }) =
+            self.slots[slot]
+        else {
+            return;
+        };
+        if self.is_due(slot) {
+            return self.give_up(slot);
+        }
+        let Offering { wanted, frame, word, .. } = offering;
+        let live = word.state() == Some(PageState::Live);
+        let in_frame = if live { frames.spare() } else { Some(frame) };
+        let spare = in_frame.and_then(|frame| Some((frame, frames.word(frame)?)));
+        // The offered page may have been used, freed or allocated since.
+        let unchanged =
+            frames.word(frame) == Some(word) && is_possible(PageLife { page: wanted, epoch });
+        let Some((in_frame, spare)) = spare.filter(|_| unchanged) else {
+            return self.give_up(slot);
+        };
+        let incoming = PageLife { page: wanted, epoch };
+        let record = Record {
+            phase: Phase::Open,
+            role: Role::Asker,
+            peer,
+            swap,
+            out: PageLife { page: word.page(), epoch: word.epoch() },
+            incoming,
+            vacant: PageLife { page: spare.page(), epoch: spare.epoch() },
+            out_frame: live.then_some(frame),
+            in_frame: Some(in_frame),
+        };
+        let reserved = spare.apply(PageEvent::Reserved { page: wanted, epoch });
+        let frozen = if live { word.apply(PageEvent::Frozen).map(Some) } else { Ok(None) };
+        let (Ok(reserved), Ok(frozen)) = (reserved, frozen) else { return self.give_up(slot) };
+        self.note(slot, &record);
+        self.actions.push_back(RackAction::Store(in_frame, reserved));
+        let mut prepared = Prepared { drained: true, ..Prepared::default() };
+        if let Some(frozen) = frozen {
+            let (page, who) = (record.out.page, Drain::Writers);
+            self.actions.push_back(RackAction::Store(frame, frozen));
+            self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+            prepared.drained = self.bugs.has(Bug::SkipDrain);
+        }
+        let copy = RackAction::Copy { swap, from: peer, theirs, ours: in_frame };
+        self.actions.push_back(copy);
+        if let Some(under_way) = &mut self.slots[slot] {
+            under_way.stage = Stage::Noted { record, step: Step::Prepare(prepared) };
+            under_way.ticket = ticket;
+            under_way.copying = true;
+        }
+        self.send_pull(slot);
+    }
+
+    /// Lets the home copy, once nobody writes the offered page.
+    pub(super) fn send_pull(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
+        else {
+            return;
+        };
+        let Step::Prepare(Prepared { drained: true, pulled: false, .. }) = step else { return };
+        // A free page needs no copy: the home does not look at the frame.
+        let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
+        self.tell_peer(slot, SwapMessage::Pull { ticket, frame });
+    }
+
+    pub(super) fn pulled(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
+        else {
+            return;
+        };
+        if let (Role::Asker, Step::Prepare(prepared)) = (record.role, step) {
+            prepared.pulled = true;
+        }
+        self.commit_when_copied(slot);
+    }
+
+    /// Both pages are copied and nobody writes them: the metadata server may decide.
+    pub(super) fn commit_when_copied(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = self.slots[slot] else {
+            return;
+        };
+        let Step::Prepare(prepared) = step else { return };
+        let copied = prepared.copied || self.bugs.has(Bug::CommitBeforeCopy);
+        if record.role == Role::Asker && prepared.drained && prepared.pulled && copied {
+            self.enter_doubt(slot, record);
+            self.send_commit(slot);
+            self.redirect(&record);
+        }
+    }
+
+    pub(super) fn send_commit(&mut self, slot: usize) {
+        let Some(UnderWay { id: swap, stage: Stage::Noted { record, .. }, .. }) = self.slots[slot]
+        else {
+            return;
+        };
+        let moved = |life: PageLife| PageLife { page: life.page, epoch: life.epoch.next() };
+        let (page, offered) = (moved(record.incoming), moved(record.out));
+        let commit = ToServer::Commit { swap, page, offered };
+        self.actions.push_back(RackAction::TellServer(commit));
+    }
+
+    pub(super) fn offer_refused(&mut self, slot: usize, reason: OfferRefusal) {
+        let Some(UnderWay { stage: Stage::Offering(offering), .. }) = self.slots[slot] else {
+            return;
+        };
+        let news = News::OfferRefused(offering.wanted, reason);
+        self.actions.push_back(RackAction::Report(news));
+        self.give_up(slot);
+    }
+}

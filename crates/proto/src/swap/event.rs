@@ -1,0 +1,128 @@
+use rackpool_model::{FrameId, PageId, PageWord, RackId};
+use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapId, ToServer, WantRefusal};
+
+use super::{RECORD_WORDS, RecordError};
+
+/// What has happened in a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RackEvent {
+    /// A page of another rack has been found hot.
+    Heated {
+        /// The page.
+        page: PageId,
+        /// Its hotness here, in thousandths.
+        milli: u64,
+        /// Whether it is read-hot here.
+        read_hot: bool,
+    },
+    /// The metadata server has sent a message.
+    ServerSent(FromServer),
+    /// Another rack has sent a message.
+    RackSent(RackId, Between),
+    /// What [`RackAction::Drain`] asks for has come true.
+    Drained(SwapId, Drain),
+    /// A copy has ended. Each [`RackAction::Copy`] ends, in bounded time.
+    Copied {
+        /// The swap.
+        swap: SwapId,
+        /// Whether all bytes are there.
+        whole: bool,
+    },
+    /// What [`RackAction::Redirect`] asks for is done, or can't be.
+    Redirected(SwapId),
+    /// The time named by the machine's deadline has come.
+    DeadlinePassed,
+}
+
+/// Who must be out of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drain {
+    /// Writers of this rack, and every holder of a lease that is good for writing.
+    Writers,
+    /// Every holder of a lease.
+    Holders,
+    /// Everybody of this rack; nobody else is in it any more.
+    Everyone,
+}
+
+/// What the shell of a rack has to do, in this order, before the next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RackAction {
+    /// Send to the metadata server.
+    TellServer(ToServer),
+    /// Send to another rack.
+    TellRack(RackId, Between),
+    /// Store a record: words 1 and up, then word 0.
+    Note {
+        /// Which of the records.
+        slot: usize,
+        /// Its words.
+        words: [u64; RECORD_WORDS],
+    },
+    /// Store 0 in word 0 of a record, and nothing else: half of a record is none.
+    Erase {
+        /// Which of the records.
+        slot: usize,
+    },
+    /// Store a page word.
+    Store(FrameId, PageWord),
+    /// A barrier after the last word; then tell when nobody is there any more.
+    Drain {
+        /// The swap.
+        swap: SwapId,
+        /// The frame.
+        frame: FrameId,
+        /// The page in it.
+        page: PageId,
+        /// Who must be out.
+        who: Drain,
+    },
+    /// Nobody waits for this page to be drained any more.
+    Spare(SwapId, PageId),
+    /// Read a page of another rack with one one-sided operation.
+    Copy {
+        /// The swap.
+        swap: SwapId,
+        /// The other rack.
+        from: RackId,
+        /// Its frame.
+        theirs: FrameId,
+        /// The frame of this rack.
+        ours: FrameId,
+    },
+    /// The page will be read in that rack if the swap is committed: find out how readers of this rack
+    /// reach it there, as soon as it can be read there, then tell. Its home waits for that, and not for
+    /// long, before it turns its own readers away.
+    Redirect {
+        /// The swap.
+        swap: SwapId,
+        /// The page.
+        page: PageId,
+        /// Its new home.
+        to: RackId,
+    },
+    /// For people, and for the heat of the page.
+    Report(News),
+}
+
+/// What is worth telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The page has moved here: it rests. It can be read, and will be written when its old home has
+    /// left it.
+    Arrived(PageId),
+    /// The old home has left the page: it can be written.
+    Thawed(PageId),
+    /// The page has moved away.
+    Departed(PageId),
+    /// A swap was given up.
+    GaveUp(SwapId),
+    /// There is nothing cold to give for the page.
+    NothingToOffer(PageId),
+    /// The metadata server dropped the want.
+    WantRefused(PageId, WantRefusal),
+    /// The page's home keeps it.
+    OfferRefused(PageId, OfferRefusal),
+    /// The record in this slot is damaged: it and its frames are left alone.
+    Damaged(usize, RecordError),
+}

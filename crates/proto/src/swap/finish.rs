@@ -1,0 +1,246 @@
+//! What follows when it has been decided. Looks at the words, so that it does not matter how much was
+//! done before a crash.
+
+use rackpool_model::{PageEvent, PageState, PageWord, RackId};
+use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
+
+use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
+use super::{Drain, Frames, News, Phase, Rack, RackAction, Record};
+use crate::planted::{Bug, Bugs};
+
+/// A question that is not answered is asked ever less often, down to once in so many retries.
+const LONGEST_PAUSE: u32 = 64;
+
+impl<B: Bugs> Rack<B> {
+    /// Lets the words follow what was decided.
+    pub(super) fn finish(&mut self, frames: &impl Frames, slot: usize) {
+        let Some((record, _)) = self.finishing(slot) else { return };
+        if record.phase == Phase::Committed {
+            self.leave(frames, slot, &record);
+            self.settle(frames, slot, &record);
+        } else {
+            self.undo(frames, slot, &record);
+        }
+        if let Some((_, Finish { out: Leaving::Done, settled: true, .. })) = self.finishing(slot) {
+            self.forget(slot);
+        }
+    }
+
+    fn finishing(&self, slot: usize) -> Option<(Record, Finish)> {
+        match self.slots[slot]?.stage {
+            Stage::Noted { record, step: Step::Finish(finish) } => Some((record, finish)),
+            _ => None,
+        }
+    }
+
+    fn finish_of(&mut self, slot: usize) -> Option<&mut Finish> {
+        match &mut self.slots[slot].as_mut()?.stage {
+            Stage::Noted { step: Step::Finish(finish), .. } => Some(finish),
+            _ => None,
+        }
+    }
+
+    fn set_leaving(&mut self, slot: usize, out: Leaving) {
+        if let Some(finish) = self.finish_of(slot) {
+            finish.out = out;
+        }
+    }
+
+    fn set_settled(&mut self, slot: usize) {
+        if let Some(finish) = self.finish_of(slot) {
+            finish.settled = true;
+        }
+    }
+
+    /// The swap was given up: both frames become what they were.
+    fn undo(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
+        let Some((_, finish)) = self.finishing(slot) else { return };
+        if finish.out == Leaving::Unknown {
+            self.set_leaving(slot, Leaving::Done);
+            let out = word_of(frames, record.out_frame, record.out.page);
+            if let Some((frame, word)) = out
+                && let Ok(thawed) = word.apply(PageEvent::Thawed)
+            {
+                self.actions.push_back(RackAction::Store(frame, thawed));
+            }
+        }
+        let lands = self.slots[slot].is_some_and(|under_way| under_way.copying);
+        if lands && !self.bugs.has(Bug::FreeSpareEarly) {
+            return;
+        }
+        self.set_settled(slot);
+        let PageLife { page, epoch } = record.vacant;
+        let incoming = word_of(frames, record.in_frame, record.incoming.page);
+        if let Some((frame, word)) = incoming
+            && let Ok(free) = word.apply(PageEvent::Cancelled { page, epoch })
+        {
+            self.actions.push_back(RackAction::Store(frame, free));
+        }
+    }
+
+    /// The page that goes: nobody may enter any more, and the leases are called back.
+    fn leave(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
+        let Some((_, Finish { out: Leaving::Unknown, .. })) = self.finishing(slot) else { return };
+        let out = word_of(frames, record.out_frame, record.out.page);
+        let Some((frame, word)) = out else { return self.set_leaving(slot, Leaving::Done) };
+        if word.state() != Some(PageState::Leaving) {
+            if !self.may_turn_readers_away(slot) {
+                return;
+            }
+            let Ok(leaving) = word.apply(PageEvent::Left) else {
+                return self.set_leaving(slot, Leaving::Done);
+            };
+            self.actions.push_back(RackAction::Store(frame, leaving));
+            self.actions.push_back(RackAction::Report(News::Departed(record.out.page)));
+        }
+        let (swap, page, who) = (record.swap, record.out.page, Drain::Holders);
+        self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+        self.set_leaving(slot, Leaving::Holders);
+        if self.bugs.has(Bug::LeftBeforeReturned) {
+            self.tell_peer(slot, SwapMessage::Left);
+        }
+    }
+
+    /// Both homes show the same bytes now, and the page is written when this one has left it. So those
+    /// who read it here do, until they can go on there; but a writer must not wait for them for long.
+    fn may_turn_readers_away(&self, slot: usize) -> bool {
+        let waits_for_ever = self.bugs.has(Bug::WaitForReaders);
+        self.slots[slot].is_some_and(|under_way| {
+            under_way.redirected || (self.now >= under_way.deadline && !waits_for_ever)
+        })
+    }
+
+    /// Readers of this rack can go on at the new home of the page that it gives.
+    pub(super) fn redirected(&mut self, swap: SwapId) {
+        if let Some(slot) = self.slot_of(swap)
+            && let Some(under_way) = &mut self.slots[slot]
+        {
+            under_way.redirected = true;
+        }
+    }
+
+    /// The page that came can be read at once, and written when its old home has left it.
+    fn settle(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
+        let Some((_, Finish { settled: false, .. })) = self.finishing(slot) else { return };
+        let incoming = word_of(frames, record.in_frame, record.incoming.page);
+        let Some((frame, mut word)) = incoming else { return self.set_settled(slot) };
+        if let Ok(arrived) = word.apply(PageEvent::Arrived) {
+            word = arrived;
+            if self.bugs.has(Bug::ReuseEpoch) {
+                word = PageWord::new(PageState::Frozen, record.incoming.epoch, word.page());
+            }
+            self.actions.push_back(RackAction::Store(frame, word));
+            self.actions.push_back(RackAction::Report(News::Arrived(word.page())));
+        }
+        let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
+        match word.apply(PageEvent::Thawed) {
+            Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeLeft) => {
+                self.actions.push_back(RackAction::Store(frame, thawed));
+                self.actions.push_back(RackAction::Report(News::Thawed(word.page())));
+                self.set_settled(slot);
+            }
+            Ok(_) => self.ask_whether_left(slot),
+            // It has been thawed before a crash.
+            Err(_) => self.set_settled(slot),
+        }
+    }
+
+    fn ask_whether_left(&mut self, slot: usize) {
+        let (now, retry) = (self.now, self.rules.retry);
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        if now < under_way.send_again {
+            return;
+        }
+        if let Stage::Noted { step: Step::Finish(finish), .. } = &mut under_way.stage {
+            finish.pause = (finish.pause * 2).clamp(1, LONGEST_PAUSE);
+            under_way.send_again = now.after(retry.saturating_mul(finish.pause));
+        }
+        self.tell_peer(slot, SwapMessage::HasLeft);
+    }
+
+    /// Somebody has left the frame that the page goes out of.
+    pub(super) fn left_by(&mut self, frames: &impl Frames, slot: usize, who: Drain) {
+        let Some((record, finish)) = self.finishing(slot) else { return };
+        match (finish.out, who) {
+            // Who looks at the word from here on is turned away. Those of this rack who have looked
+            // before see bytes that do not change: their access counts as done when they looked.
+            (Leaving::Holders, Drain::Holders) => {
+                self.set_leaving(slot, Leaving::Readers);
+                self.tell_peer(slot, SwapMessage::Left);
+                let (swap, page, who) = (record.swap, record.out.page, Drain::Everyone);
+                let Some(frame) = record.out_frame else { return };
+                self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+                if self.bugs.has(Bug::ReleaseBeforeDrain) {
+                    self.release(frames, slot, &record);
+                }
+            }
+            (Leaving::Readers, Drain::Everyone) => self.release(frames, slot, &record),
+            _ => {}
+        }
+    }
+
+    /// Nobody is in the vacated frame any more.
+    fn release(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
+        self.set_leaving(slot, Leaving::Done);
+        let next = record.out_frame.and_then(|frame| {
+            let word = vacated(frames.word(frame)?, record.vacant)?;
+            Some((frame, word))
+        });
+        if let Some((frame, word)) = next {
+            self.actions.push_back(RackAction::Store(frame, word));
+        }
+    }
+
+    /// The peer asks whether this rack has left the page that it gave.
+    pub(super) fn asked_whether_left(&mut self, rack: RackId, swap: SwapId) {
+        let Some(slot) = self.slot_of(swap) else {
+            // What is not known is over, or of a memory that is no more. But a damaged record may be
+            // the one that is meant.
+            if self.has_no_record_of(swap) {
+                self.tell(rack, swap, SwapMessage::Left);
+            }
+            return;
+        };
+        let Some(UnderWay { peer, .. }) = self.slots[slot] else { return };
+        if peer != rack {
+            return;
+        }
+        match self.finishing(slot) {
+            Some((Record { phase: Phase::Committed, .. }, finish)) => {
+                let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
+                if finish.out.has_left() || reads_on {
+                    self.tell_peer(slot, SwapMessage::Left);
+                } else if !self.bugs.has(Bug::WaitForReaders) {
+                    // It can be read there, and somebody may want to write it.
+                    self.redirected(swap);
+                }
+            }
+            _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Left),
+            // It is committed, or nobody would ask.
+            _ => self.hurry(slot),
+        }
+    }
+
+    /// The peer has left the page that it gave.
+    pub(super) fn peer_left(&mut self, rack: RackId, swap: SwapId) {
+        for slot in 0..self.slots.len() {
+            let any = self.bugs.has(Bug::TakeAnyLeft);
+            if let Some(under_way) = &mut self.slots[slot]
+                && under_way.peer == rack
+                && (under_way.id == swap || any)
+                && (under_way.is_in_doubt() || under_way.is_finishing())
+            {
+                under_way.peer_left = true;
+                self.hurry(slot);
+            }
+        }
+    }
+
+    /// Asks at once what has become of a swap in doubt.
+    pub(super) fn hurry(&mut self, slot: usize) {
+        let now = self.now;
+        if let Some(under_way) = self.slots[slot].as_mut().filter(|one| one.is_in_doubt()) {
+            (under_way.deadline, under_way.send_again) = (now, now);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+use alloc::collections::{BTreeMap, VecDeque};
+
+use rackpool_model::{Incarnation, PageId, RackId};
+use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
+
+use super::under_way::{Finish, Leaving, Stage, Step, UnderWay};
+use super::{
+    Drain, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
+    SwapRules,
+};
+use crate::Time;
+use crate::planted::{Bug, Bugs, Sound};
+
+/// So many swaps are known to be over when a damaged record may be about any other.
+const REMEMBERED: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) offered: PageId,
+    pub(super) nonce: u64,
+    pub(super) milli: u64,
+    pub(super) read_hot: bool,
+    pub(super) send_again: Time,
+    pub(super) until: Time,
+}
+
+/// A rack's part in swaps: those it asks for and those it serves.
+#[derive(Debug)]
+pub struct Rack<B = Sound> {
+    pub(super) now: Time,
+    pub(super) rules: SwapRules,
+    pub(super) bugs: B,
+    /// The next nonce or ticket; no two lives have the same.
+    next_number: u64,
+    pub(super) wants: BTreeMap<PageId, Want>,
+    pub(super) paused: BTreeMap<PageId, Time>,
+    /// One for each record; the first half is for swaps asked, the second for those served.
+    pub(super) slots: [Option<UnderWay>; RECORDS],
+    damaged: [bool; RECORDS],
+    /// The last swaps of this life that are over.
+    over: VecDeque<SwapId>,
+    pub(super) actions: VecDeque<RackAction>,
+}
+
+impl<B: Bugs> Rack<B> {
+    /// The machine as the records left it, in a life of the daemon whose incarnation is above all
+    /// numbers of earlier lives: it grows faster than they are drawn, as nanoseconds do. An event of
+    /// passed deadline is due at once.
+    pub fn restore(
+        now: Time,
+        rules: SwapRules,
+        incarnation: Incarnation,
+        records: &[[u64; RECORD_WORDS]; RECORDS],
+        bugs: B,
+    ) -> Self {
+        let mut rack = Self {
+            now,
+            rules,
+            bugs,
+            next_number: incarnation.0,
+            wants: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            slots: [None; RECORDS],
+            damaged: [false; RECORDS],
+            over: VecDeque::new(),
+            actions: VecDeque::new(),
+        };
+        for (slot, words) in records.iter().enumerate() {
+            match Record::from_words(words) {
+                Ok(None) => {}
+                Ok(Some(record)) => rack.adopt(slot, record),
+                Err(error) => {
+                    rack.damaged[slot] = !bugs.has(Bug::ReuseDamagedRecord);
+                    rack.actions.push_back(RackAction::Report(News::Damaged(slot, error)));
+                }
+            }
+        }
+        rack
+    }
+
+    fn adopt(&mut self, slot: usize, mut record: Record) {
+        let forgets = self.bugs.has(Bug::ForgetDoubt) && record.phase == Phase::InDoubt;
+        if record.phase == Phase::Open || forgets {
+            record.phase = Phase::GivenUp;
+            self.note(slot, &record);
+        }
+        let step = match record.phase {
+            Phase::InDoubt => Step::InDoubt,
+            _ => Step::Finish(Finish::default()),
+        };
+        let stage = Stage::Noted { record, step };
+        self.slots[slot] = Some(UnderWay {
+            id: record.swap,
+            peer: record.peer,
+            stage,
+            deadline: self.now,
+            send_again: self.now,
+            ticket: 0,
+            copying: false,
+            peer_left: false,
+            redirected: true,
+        });
+    }
+
+    /// Takes in what has happened.
+    pub fn handle(&mut self, now: Time, frames: &impl Frames, event: RackEvent) {
+        self.now = self.now.max(now);
+        match event {
+            RackEvent::Heated { page, milli, read_hot } => {
+                self.heated(frames, page, milli, read_hot);
+            }
+            RackEvent::ServerSent(message) => self.server_sent(frames, message),
+            RackEvent::RackSent(rack, between) => self.rack_sent(frames, rack, between),
+            RackEvent::Drained(swap, who) => self.drained(frames, swap, who),
+            RackEvent::Copied { swap, whole } => self.copied(swap, whole),
+            RackEvent::Redirected(swap) => self.redirected(swap),
+            RackEvent::DeadlinePassed => {}
+        }
+        self.drive(frames);
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<RackAction> {
+        self.actions.pop_front()
+    }
+
+    /// When [`RackEvent::DeadlinePassed`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let swaps = self.slots.iter().flatten().filter_map(|swap| match swap.stage {
+            Stage::Noted { step: Step::InDoubt, .. } => Some(swap.send_again),
+            Stage::Noted { record, step: Step::Finish(finish) } => match finish {
+                Finish { out: Leaving::Unknown, .. } => Some(swap.deadline),
+                Finish { settled: false, .. } if record.phase == Phase::Committed => {
+                    Some(swap.send_again)
+                }
+                _ => None,
+            },
+            _ => Some(swap.deadline.min(swap.send_again)),
+        });
+        let wants = self.wants.values().map(|want| want.until.min(want.send_again));
+        swaps.chain(wants).min()
+    }
+
+    /// Whether a swap under way concerns the page: it must not be freed or allocated meanwhile.
+    #[must_use]
+    pub fn is_busy(&self, page: PageId) -> bool {
+        self.slots.iter().flatten().any(|swap| swap.concerns(page))
+    }
+
+    /// The other rack of the swap by which the page leaves this one.
+    #[must_use]
+    pub fn goes_to(&self, page: PageId) -> Option<RackId> {
+        self.slots.iter().flatten().find_map(|swap| match &swap.stage {
+            Stage::Noted { record, .. } => (record.out.page == page).then_some(swap.peer),
+            Stage::Offering(_) => None,
+        })
+    }
+
+    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be given
+    /// away for it at any time.
+    #[must_use]
+    pub fn offers(&self, page: PageId) -> bool {
+        self.wants.values().any(|want| want.offered == page)
+    }
+
+    /// How many pages are wanted whose swap has not begun.
+    #[must_use]
+    pub fn wants(&self) -> usize {
+        self.wants.len()
+    }
+
+    /// How many swaps are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
+    /// Pages that have come and can't be written yet, each with the rack that has not said so far that
+    /// it has left it.
+    pub fn waits(&self) -> impl Iterator<Item = (RackId, PageId)> {
+        self.slots.iter().flatten().filter_map(|swap| match swap.stage {
+            Stage::Noted { record, step: Step::Finish(Finish { settled: false, .. }) }
+                if record.phase == Phase::Committed =>
+            {
+                Some((swap.peer, record.incoming.page))
+            }
+            _ => None,
+        })
+    }
+
+    fn server_sent(&mut self, frames: &impl Frames, message: FromServer) {
+        match message {
+            FromServer::Begin { swap, nonce, home } => self.begun(frames, swap, nonce, home),
+            FromServer::Refused { nonce, reason } => self.want_refused(nonce, reason),
+            FromServer::Decided { swap, committed } => {
+                let Some(slot) = self.slot_of(swap) else { return };
+                let Some(under_way) = self.slots[slot] else { return };
+                if under_way.is_in_doubt() {
+                    self.decided(slot, if committed { Phase::Committed } else { Phase::GivenUp });
+                } else if !committed {
+                    self.give_up(slot);
+                }
+            }
+        }
+    }
+
+    fn rack_sent(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
+        let Between { swap, message } = between;
+        match message {
+            SwapMessage::Offer { .. } => return self.offered(frames, rack, between),
+            SwapMessage::HasLeft => return self.asked_whether_left(rack, swap),
+            SwapMessage::Left => return self.peer_left(rack, swap),
+            _ => {}
+        }
+        let Some(slot) = self
+            .slot_of(swap)
+            .filter(|slot| self.slots[*slot].is_some_and(|under_way| under_way.peer == rack))
+        else {
+            // Never in answer to itself, or two racks would tell each other for ever.
+            if message != SwapMessage::Gone {
+                self.tell(rack, swap, SwapMessage::Gone);
+            }
+            return;
+        };
+        match message {
+            SwapMessage::Gone => self.peer_gave_up(slot),
+            SwapMessage::Pull { ticket, frame } => self.pull(slot, ticket, frame),
+            SwapMessage::Ready { ticket, frame, epoch } => {
+                self.ready(frames, slot, ticket, frame, epoch);
+            }
+            SwapMessage::Pulled => self.pulled(slot),
+            SwapMessage::Refused(reason) => self.offer_refused(slot, reason),
+            SwapMessage::Offer { .. } | SwapMessage::HasLeft | SwapMessage::Left => {}
+        }
+    }
+
+    fn peer_gave_up(&mut self, slot: usize) {
+        match self.slots[slot] {
+            // An asker that repeats its commit must not ask: that would end the swap.
+            Some(one) if one.is_in_doubt() && one.role() == Role::Home => self.hurry(slot),
+            _ => self.give_up(slot),
+        }
+    }
+
+    fn drained(&mut self, frames: &impl Frames, swap: SwapId, who: Drain) {
+        let Some(slot) = self.slot_of(swap) else { return };
+        let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
+        else {
+            return;
+        };
+        match (step, who) {
+            (Step::Prepare(prepared), Drain::Writers) => {
+                prepared.drained = true;
+                match record.role {
+                    Role::Asker => self.send_pull(slot),
+                    Role::Home => self.send_ready(slot),
+                }
+            }
+            (Step::Finish(_), _) => self.left_by(frames, slot, who),
+            _ => {}
+        }
+    }
+
+    fn copied(&mut self, swap: SwapId, whole: bool) {
+        let Some(slot) = self.slot_of(swap) else { return };
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        under_way.copying = false;
+        let role = under_way.role();
+        let Stage::Noted { step: Step::Prepare(prepared), .. } = &mut under_way.stage else {
+            return;
+        };
+        match role {
+            Role::Asker if !whole => self.give_up(slot),
+            Role::Asker => {
+                prepared.copied = true;
+                self.commit_when_copied(slot);
+            }
+            // A failed copy is tried again when the asker repeats itself.
+            Role::Home if whole => self.copied_here(slot),
+            Role::Home => {}
+        }
+    }
+
+    /// Does what time asks for, and takes decided swaps one step further.
+    fn drive(&mut self, frames: &impl Frames) {
+        self.drive_wants();
+        for slot in 0..RECORDS {
+            let Some(under_way) = self.slots[slot] else { continue };
+            if !under_way.is_finishing()
+                && !under_way.is_in_doubt()
+                && self.now >= under_way.deadline
+            {
+                self.give_up(slot);
+            } else if under_way.is_in_doubt()
+                && self.now >= under_way.deadline
+                && under_way.role() == Role::Asker
+                && self.bugs.has(Bug::ThawInDoubt)
+            {
+                self.decided(slot, Phase::GivenUp);
+            } else if !under_way.is_finishing() && self.now >= under_way.send_again {
+                self.send_again(slot);
+            }
+            self.finish(frames, slot);
+        }
+    }
+
+    fn send_again(&mut self, slot: usize) {
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        under_way.send_again = self.now.after(self.rules.retry);
+        let UnderWay { id: swap, deadline, .. } = *under_way;
+        let asks = self.now >= deadline;
+        match under_way.stage {
+            Stage::Noted { record, step: Step::InDoubt } => match record.role {
+                _ if asks => {
+                    let page = record.incoming.page;
+                    self.actions
+                        .push_back(RackAction::TellServer(ToServer::Outcome { swap, page }));
+                }
+                Role::Asker => self.send_commit(slot),
+                // The metadata server tells both sides; only if that is lost it is asked.
+                Role::Home => {}
+            },
+            Stage::Noted { record, .. } if record.role == Role::Home => {}
+            _ => self.ask_again(slot),
+        }
+    }
+
+    /// Whether an open swap is to be given up now. Before its words are stored: what follows looks at
+    /// them as they are.
+    pub(super) fn is_due(&self, slot: usize) -> bool {
+        self.slots[slot].is_some_and(|under_way| self.now >= under_way.deadline)
+    }
+
+    /// Gives an open swap up; no other can be given up here.
+    pub(super) fn give_up(&mut self, slot: usize) {
+        let Some(under_way) = &self.slots[slot] else { return };
+        if under_way.is_in_doubt() || under_way.is_finishing() {
+            return;
+        }
+        let (swap, role) = (under_way.id, under_way.role());
+        self.tell_peer(slot, SwapMessage::Gone);
+        if role == Role::Asker {
+            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+        }
+        self.decided(slot, Phase::GivenUp);
+    }
+
+    fn decided(&mut self, slot: usize, phase: Phase) {
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        let swap = under_way.id;
+        if phase == Phase::GivenUp {
+            self.actions.push_back(RackAction::Report(News::GaveUp(swap)));
+        }
+        let until = self.now.after(self.rules.pause);
+        match &mut under_way.stage {
+            Stage::Offering(offering) => {
+                self.paused.insert(offering.wanted, until);
+                self.slots[slot] = None;
+            }
+            Stage::Noted { record, step } => {
+                record.phase = phase;
+                *step = Step::Finish(Finish::default());
+                let again = self.now.after(self.rules.retry);
+                (under_way.send_again, under_way.deadline) = (again, again);
+                let record = *record;
+                if record.role == Role::Asker && phase == Phase::GivenUp {
+                    self.paused.insert(record.incoming.page, until);
+                }
+                self.note(slot, &record);
+                self.actions.push_back(RackAction::Spare(swap, record.out.page));
+            }
+        }
+    }
+
+    pub(super) fn note(&mut self, slot: usize, record: &Record) {
+        self.actions.push_back(RackAction::Note { slot, words: record.to_words() });
+    }
+
+    /// Enters the phase in which only the metadata server decides.
+    pub(super) fn enter_doubt(&mut self, slot: usize, mut record: Record) {
+        record.phase = Phase::InDoubt;
+        self.note(slot, &record);
+        if let Some(under_way) = &mut self.slots[slot] {
+            under_way.stage = Stage::Noted { record, step: Step::InDoubt };
+            under_way.send_again = self.now.after(self.rules.retry);
+        }
+    }
+
+    /// If the swap is committed readers of the page that goes will have to know the way: the answer
+    /// comes when they do.
+    pub(super) fn redirect(&mut self, record: &Record) {
+        if record.out_frame.is_some() {
+            let (swap, page, to) = (record.swap, record.out.page, record.peer);
+            self.actions.push_back(RackAction::Redirect { swap, page, to });
+        }
+    }
+
+    pub(super) fn slot_of(&self, swap: SwapId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.is_some_and(|under_way| under_way.id == swap))
+    }
+
+    /// A record for a swap of this role, if one is empty.
+    pub(super) fn empty_slot(&self, role: Role) -> Option<usize> {
+        let half = RECORDS / 2;
+        let mut slots = if role == Role::Asker { 0..half } else { half..RECORDS };
+        slots.find(|slot| self.slots[*slot].is_none() && !self.damaged[*slot])
+    }
+
+    /// Drops a swap that is over, with its record.
+    pub(super) fn forget(&mut self, slot: usize) {
+        let Some(under_way) = self.slots[slot].take() else { return };
+        self.actions.push_back(RackAction::Erase { slot });
+        if self.over.len() == REMEMBERED {
+            self.over.pop_front();
+        }
+        self.over.push_back(under_way.id);
+    }
+
+    /// Whether no record is about this swap, which is not under way.
+    pub(super) fn has_no_record_of(&self, swap: SwapId) -> bool {
+        !self.damaged.contains(&true) || self.over.contains(&swap)
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(super) fn tell_peer(&mut self, slot: usize, message: SwapMessage) {
+        if let Some(UnderWay { id, peer, .. }) = self.slots[slot] {
+            self.tell(peer, id, message);
+        }
+    }
+
+    pub(super) fn tell(&mut self, rack: RackId, swap: SwapId, message: SwapMessage) {
+        self.actions.push_back(RackAction::TellRack(rack, Between { swap, message }));
+    }
+}

@@ -1,0 +1,192 @@
+use rackpool_model::{Epoch, FrameId, PageId, RackId};
+use rackpool_wire::swap::{PageLife, SwapId};
+
+/// Length of a record in 64-bit words.
+pub const RECORD_WORDS: usize = 8;
+
+/// How many records a rack has: the first half for swaps it asks for, the second for those it serves.
+pub const RECORDS: usize = 8;
+
+const NO_FRAME: u32 = u32::MAX;
+
+/// How far a swap is, for whoever finds it after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// It can be given up here.
+    Open = 1,
+    /// Only the metadata server knows what becomes of it.
+    InDoubt = 2,
+    /// Both pages have moved; the words follow.
+    Committed = 3,
+    /// No page moves; the words go back.
+    GivenUp = 4,
+}
+
+/// Which side of a swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Wants the hot page.
+    Asker = 1,
+    /// Has it.
+    Home = 2,
+}
+
+/// A swap under way, as it stands in the rack metadata: docs/design/swap.md has the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// How far it is.
+    pub phase: Phase,
+    /// This rack's side.
+    pub role: Role,
+    /// The other rack.
+    pub peer: RackId,
+    /// The swap.
+    pub swap: SwapId,
+    /// The page that goes, as it was here.
+    pub out: PageLife,
+    /// The page that comes, as it was at its home.
+    pub incoming: PageLife,
+    /// What the in frame is given back if the swap is given up, and the out frame gets if not.
+    pub vacant: PageLife,
+    /// Where `out` lies; `None` when a free page is offered.
+    pub out_frame: Option<FrameId>,
+    /// Where `incoming` will lie; `None` when a free page comes.
+    pub in_frame: Option<FrameId>,
+}
+
+/// Why words are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("word {word} of a swap record says {value:#x}, which no swap does")]
+pub struct RecordError {
+    /// Which word, from 0.
+    pub word: usize,
+    /// What it says.
+    pub value: u64,
+}
+
+impl Record {
+    /// The words. The first must be stored last.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; RECORD_WORDS] {
+        let head = self.phase as u64 | (self.role as u64) << 8 | u64::from(self.peer.0) << 16;
+        let life = |life: PageLife| u64::from(life.page.0) | u64::from(life.epoch.raw()) << 32;
+        let frame = |frame: Option<FrameId>| u64::from(frame.map_or(NO_FRAME, |frame| frame.0));
+        let frames = frame(self.out_frame) | frame(self.in_frame) << 32;
+        let lives = [life(self.out), life(self.incoming), life(self.vacant)];
+        [head, self.swap.0, lives[0], lives[1], lives[2], frames, 0, 0]
+    }
+
+    /// The record in these words; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the words were not written by [`Self::to_words`].
+    pub fn from_words(words: &[u64; RECORD_WORDS]) -> Result<Option<Self>, RecordError> {
+        let wrong = |word: usize| RecordError { word, value: words[word] };
+        if words[0] == 0 {
+            return Ok(None);
+        }
+        let [phase, role, peer @ .., _, _, _, _] = words[0].to_le_bytes();
+        let phase = match phase {
+            1 => Phase::Open,
+            2 => Phase::InDoubt,
+            3 => Phase::Committed,
+            4 => Phase::GivenUp,
+            _ => return Err(wrong(0)),
+        };
+        let role = match role {
+            1 => Role::Asker,
+            2 => Role::Home,
+            _ => return Err(wrong(0)),
+        };
+        let life = |word: usize| {
+            let (page, epoch) = halves(words[word]);
+            let life = PageLife { page: PageId(page), epoch: Epoch::new(epoch) };
+            if page == 0 || epoch != life.epoch.raw() { Err(wrong(word)) } else { Ok(life) }
+        };
+        let (out, incoming) = halves(words[5]);
+        let frame = |frame: u32| (frame != NO_FRAME).then_some(FrameId(frame));
+        let record = Self {
+            phase,
+            role,
+            peer: RackId(u16::from_le_bytes(peer)),
+            swap: SwapId(words[1]),
+            out: life(2)?,
+            incoming: life(3)?,
+            vacant: life(4)?,
+            out_frame: frame(out),
+            in_frame: frame(incoming),
+        };
+        if out == incoming {
+            return Err(wrong(5));
+        }
+        match (0..RECORD_WORDS).find(|word| record.to_words()[*word] != words[*word]) {
+            Some(word) => Err(wrong(word)),
+            None => Ok(Some(record)),
+        }
+    }
+
+    /// Whether the swap moves `page` from or to this rack.
+    #[must_use]
+    pub fn concerns(&self, page: PageId) -> bool {
+        [self.out.page, self.incoming.page, self.vacant.page].contains(&page)
+    }
+}
+
+/// Whether there can be such a page: another process may say anything.
+pub(super) fn is_possible(life: PageLife) -> bool {
+    life.page.0 != 0 && life.epoch == Epoch::new(life.epoch.raw())
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let life = |page, epoch| PageLife { page: PageId(page), epoch: Epoch::new(epoch) };
+        Record {
+            phase: Phase::InDoubt,
+            role: Role::Home,
+            peer: RackId(0x0304),
+            swap: SwapId(7 << 32 | 9),
+            out: life(5, 1),
+            incoming: life(6, 0x00ff_ffff),
+            vacant: life(7, 0),
+            out_frame: Some(FrameId(0)),
+            in_frame: None,
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_design() {
+        let words = record().to_words();
+        assert_eq!(words[0].to_le_bytes(), [2, 2, 4, 3, 0, 0, 0, 0]);
+        assert_eq!(words[2..6], [5 | 1 << 32, 6 | 0x00ff_ffff << 32, 7, 0xffff_ffff << 32]);
+        assert_eq!(Record::from_words(&words), Ok(Some(record())));
+        assert_eq!(Record::from_words(&[0, 1, 2, 3, 4, 5, 6, 7]), Ok(None));
+    }
+
+    #[test]
+    fn what_no_swap_says_is_refused() {
+        for (word, value) in [
+            (0, 5),
+            (0, 0x0301),
+            (0, 0x0001_0000_0304_0101),
+            (2, 0),
+            (3, 1 << 56 | 6),
+            (5, 1 | 1 << 32),
+            (6, 1),
+            (7, 1),
+        ] {
+            let mut words = record().to_words();
+            words[word] = value;
+            assert_eq!(Record::from_words(&words), Err(RecordError { word, value }));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The side that has the hot page.
+
+use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
+use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapMessage};
+
+use super::record::is_possible;
+use super::under_way::{Prepared, Stage, Step, UnderWay};
+use super::{Drain, Frames, Phase, Rack, RackAction, Record, Role};
+use crate::planted::{Bug, Bugs};
+
+/// What an [`SwapMessage::Offer`] says.
+#[derive(Clone, Copy)]
+struct Asked {
+    wanted: PageId,
+    milli: u64,
+    read_hot: bool,
+    offered: PageLife,
+    live: bool,
+}
+
+impl<B: Bugs> Rack<B> {
+    pub(super) fn offered(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
+        let Between { swap, message } = between;
+        let SwapMessage::Offer { wanted, milli, read_hot, offered, live } = message else { return };
+        let asked = Asked { wanted, milli, read_hot, offered, live };
+        if let Some(slot) = self.slot_of(swap) {
+            if self.is_same(slot, rack, &asked) {
+                self.send_ready(slot);
+            } else {
+                self.tell(rack, swap, SwapMessage::Gone);
+            }
+            return;
+        }
+        match self.judge(frames, &asked) {
+            Err(refusal) => self.tell(rack, swap, SwapMessage::Refused(refusal)),
+            Ok((slot, under_way)) => {
+                let record = Record { peer: rack, swap, ..under_way };
+                self.accept(frames, slot, record);
+            }
+        }
+    }
+
+    fn is_same(&self, slot: usize, rack: RackId, asked: &Asked) -> bool {
+        let Some(UnderWay { stage: Stage::Noted { record, .. }, peer, .. }) = self.slots[slot]
+        else {
+            return false;
+        };
+        let pages = (record.out.page, record.incoming, record.in_frame.is_some());
+        record.role == Role::Home
+            && peer == rack
+            && pages == (asked.wanted, asked.offered, asked.live)
+    }
+
+    /// Whether to give the page away; if so, the record (its peer and swap are the caller's).
+    fn judge(&self, frames: &impl Frames, asked: &Asked) -> Result<(usize, Record), OfferRefusal> {
+        let Asked { wanted, offered, live, .. } = *asked;
+        let (out_frame, word) = frames.find(wanted).ok_or(OfferRefusal::Unavailable)?;
+        let taken = self.is_busy(wanted) || self.is_busy(offered.page);
+        let known = frames.find(offered.page).is_some();
+        // Who mostly reads it may have a copy. Others come again when it is not shared any more.
+        if word.state() == Some(PageState::Shared) && asked.read_hot && !taken {
+            return Err(OfferRefusal::ReadHot);
+        }
+        if word.state() != Some(PageState::Live) || taken || known || !is_possible(offered) {
+            return Err(OfferRefusal::Unavailable);
+        }
+        if frames.stays(wanted) {
+            let read_hot = asked.read_hot && frames.heat(wanted).read_hot;
+            return Err(if read_hot { OfferRefusal::ReadHot } else { OfferRefusal::Rests });
+        }
+        if frames.heat(wanted).milli >= asked.milli {
+            let kept = if asked.read_hot { OfferRefusal::ReadHot } else { OfferRefusal::Hotter };
+            return Err(kept);
+        }
+        let slot = self.empty_slot(Role::Home).ok_or(OfferRefusal::Full)?;
+        let (in_frame, vacant) = if live {
+            let spare = frames.spare().ok_or(OfferRefusal::Full)?;
+            let word = frames.word(spare).ok_or(OfferRefusal::Full)?;
+            (Some(spare), PageLife { page: word.page(), epoch: word.epoch() })
+        } else {
+            (None, PageLife { page: offered.page, epoch: offered.epoch.next() })
+        };
+        let record = Record {
+            phase: Phase::Open,
+            role: Role::Home,
+            peer: RackId(0),
+            swap: rackpool_wire::swap::SwapId(0),
+            out: PageLife { page: wanted, epoch: word.epoch() },
+            incoming: offered,
+            vacant,
+            out_frame: Some(out_frame),
+            in_frame,
+        };
+        Ok((slot, record))
+    }
+
+    fn accept(&mut self, frames: &impl Frames, slot: usize, record: Record) {
+        let PageLife { page, epoch } = record.incoming;
+        let next = |frame: Option<FrameId>, event| {
+            let frame = frame?;
+            Some((frame, frames.word(frame)?.apply(event).ok()?))
+        };
+        let reserved = next(record.in_frame, PageEvent::Reserved { page, epoch });
+        let Some((frame, frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
+        self.note(slot, &record);
+        if let Some((frame, word)) = reserved {
+            self.actions.push_back(RackAction::Store(frame, word));
+        }
+        self.actions.push_back(RackAction::Store(frame, frozen));
+        let (swap, page, who) = (record.swap, record.out.page, Drain::Writers);
+        self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+        let drained = self.bugs.has(Bug::SkipDrain);
+        let prepared = Prepared { drained, ..Prepared::default() };
+        let deadline = self.now.after(self.rules.patience);
+        self.slots[slot] = Some(UnderWay {
+            id: swap,
+            peer: record.peer,
+            stage: Stage::Noted { record, step: Step::Prepare(prepared) },
+            deadline,
+            send_again: deadline,
+            ticket: self.number(),
+            copying: false,
+            peer_left: false,
+            redirected: false,
+        });
+        self.send_ready(slot);
+    }
+
+    /// Tells the asker that nobody writes the page, once that is so.
+    pub(super) fn send_ready(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
+        else {
+            return;
+        };
+        let (Step::Prepare(Prepared { drained: true, .. }), Some(frame)) = (step, record.out_frame)
+        else {
+            return;
+        };
+        let epoch = record.out.epoch;
+        self.tell_peer(slot, SwapMessage::Ready { ticket, frame, epoch });
+    }
+
+    /// Whether the asker means this acceptance, not an earlier one of the same swap.
+    fn is_meant(&self, slot: usize, ticket: u64) -> bool {
+        let is_home = |under_way: &UnderWay| {
+            let same = under_way.ticket == ticket || self.bugs.has(Bug::IgnoreTicket);
+            under_way.role() == Role::Home && same
+        };
+        self.slots[slot].as_ref().is_some_and(is_home)
+    }
+
+    pub(super) fn pull(&mut self, slot: usize, ticket: u64, theirs: FrameId) {
+        if !self.is_meant(slot, ticket) {
+            return self.tell_peer(slot, SwapMessage::Gone);
+        }
+        let Some(UnderWay { id: swap, peer, stage, copying, .. }) = &mut self.slots[slot] else {
+            return;
+        };
+        let Stage::Noted { record, step } = stage else { return };
+        match (step, record.in_frame) {
+            (Step::Prepare(Prepared { drained: false, .. }), _) => {}
+            (Step::Prepare(Prepared { copied: false, .. }), Some(ours)) => {
+                if !*copying {
+                    *copying = true;
+                    let copy = RackAction::Copy { swap: *swap, from: *peer, theirs, ours };
+                    self.actions.push_back(copy);
+                }
+            }
+            (Step::Prepare(_), _) => self.copied_here(slot),
+            (Step::InDoubt, _) => self.tell_peer(slot, SwapMessage::Pulled),
+            (Step::Finish(_), _) => {}
+        }
+    }
+
+    /// All that comes is here: from now on the asker may have the swap committed.
+    pub(super) fn copied_here(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
+        else {
+            return;
+        };
+        let record = *record;
+        if let (true, Step::Prepare(prepared)) = (self.bugs.has(Bug::PulledBeforeDoubt), step) {
+            prepared.copied = true;
+        } else {
+            self.enter_doubt(slot, record);
+        }
+        self.tell_peer(slot, SwapMessage::Pulled);
+        self.redirect(&record);
+    }
+}

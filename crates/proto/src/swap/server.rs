@@ -1,0 +1,347 @@
+mod check;
+mod event;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use rackpool_model::{MemoryId, PageId, RackId};
+use rackpool_wire::metadata::PageLock;
+use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, WantRefusal};
+
+use super::SwapRules;
+use crate::Time;
+use crate::directory::{Directory, Moved};
+use crate::planted::{Bug, Bugs, Sound};
+use check::{check, is_moved, memories, serves};
+
+pub use event::{ServerEvent, SwapBatch};
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    asker: RackId,
+    offered: PageId,
+    nonce: u64,
+    /// Its place among all that wait.
+    arrival: u64,
+    until: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    asker: RackId,
+    home: RackId,
+    nonce: u64,
+    page: PageId,
+    offered: PageId,
+    /// What the asker and the home serve: with another memory nothing is left to swap.
+    memories: [MemoryId; 2],
+    until: Time,
+    /// Its commit waits for the store, or is on its way there.
+    committing: bool,
+}
+
+/// A swap and the new entries of its two pages.
+type Commit = (SwapId, [Moved; 2]);
+
+/// The metadata server's part in swaps: the queues, and the one commit point. What is durable of it
+/// stands in the page directory, which its owner keeps.
+#[derive(Debug)]
+pub struct Server<B = Sound> {
+    now: Time,
+    rules: SwapRules,
+    bugs: B,
+    next_swap: u64,
+    next_arrival: u64,
+    queues: BTreeMap<PageId, VecDeque<Waiting>>,
+    begun: BTreeMap<SwapId, Begun>,
+    /// Commits for the next batch.
+    to_commit: Vec<Commit>,
+    in_flight: Option<(u64, Vec<Commit>)>,
+    last_batch: u64,
+    halted: bool,
+    messages: VecDeque<(RackId, FromServer)>,
+}
+
+impl<B: Bugs> Server<B> {
+    /// The machine at its start. `boot` is durable already, and larger than every earlier one:
+    /// swaps of earlier boots can't be committed any more.
+    pub const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {
+        Self {
+            now,
+            rules,
+            bugs,
+            next_swap: (boot as u64) << 32,
+            next_arrival: 0,
+            queues: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            to_commit: Vec::new(),
+            in_flight: None,
+            last_batch: 0,
+            halted: false,
+            messages: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what has happened. `directory` is what is durable.
+    pub fn handle(&mut self, now: Time, directory: &Directory, event: ServerEvent) {
+        self.now = self.now.max(now);
+        if self.halted {
+            return;
+        }
+        match event {
+            ServerEvent::RackSent(rack, message) => self.rack_sent(directory, rack, message),
+            ServerEvent::Committed(batch) => self.committed(batch),
+            ServerEvent::CommitFailed => return self.halt(),
+            ServerEvent::DeadlinePassed => {}
+        }
+        self.expire(directory);
+        self.begin_what_can_be(directory);
+    }
+
+    /// The next message to send.
+    pub fn poll(&mut self) -> Option<(RackId, FromServer)> {
+        self.messages.pop_front()
+    }
+
+    /// What is to be made durable next, all of it or none; one batch is under way at most. `ahead` is
+    /// what will be durable before it: a rack that has other memory there takes part in nothing.
+    pub fn next_batch(&mut self, ahead: &Directory) -> Option<SwapBatch> {
+        if self.in_flight.is_some() {
+            return None;
+        }
+        let mut commits = core::mem::take(&mut self.to_commit);
+        commits.retain(|(swap, moved)| {
+            let stands = moved.iter().all(|to| serves(ahead, to.home, to.memory));
+            if !stands && let Some(begun) = self.begun.remove(swap) {
+                let decided = FromServer::Decided { swap: *swap, committed: false };
+                self.messages.extend([(begun.asker, decided), (begun.home, decided)]);
+            }
+            stands
+        });
+        if commits.is_empty() {
+            return None;
+        }
+        self.last_batch += 1;
+        let moved = commits.iter().flat_map(|(_, moved)| *moved).collect();
+        self.in_flight = Some((self.last_batch, commits));
+        Some(SwapBatch { id: self.last_batch, moved })
+    }
+
+    /// Whether [`Self::next_batch`] has something to do.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        self.in_flight.is_none() && !self.to_commit.is_empty()
+    }
+
+    /// The swap that the page takes part in.
+    #[must_use]
+    pub fn lock_of(&self, page: PageId) -> Option<PageLock> {
+        let holds = |(_, begun): &(&SwapId, &Begun)| begun.page == page || begun.offered == page;
+        self.begun.iter().find(holds).map(|(swap, begun)| PageLock {
+            swap: *swap,
+            asker: begun.asker,
+            wanted: begun.page,
+            offered: begun.offered,
+            committing: begun.committing,
+        })
+    }
+
+    /// The racks that wait for the page, in their order.
+    pub fn waiting_for(&self, page: PageId) -> impl Iterator<Item = RackId> {
+        self.queues.get(&page).into_iter().flatten().map(|waiting| waiting.asker)
+    }
+
+    /// When [`ServerEvent::DeadlinePassed`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let waiting = self.queues.values().flatten().map(|waiting| waiting.until);
+        let begun = self.begun.values().filter(|begun| !begun.committing).map(|begun| begun.until);
+        waiting.chain(begun).min().filter(|_| !self.halted)
+    }
+
+    /// Whether the store has failed: nothing is answered any more.
+    #[must_use]
+    pub const fn is_halted(&self) -> bool {
+        self.halted
+    }
+
+    fn halt(&mut self) {
+        self.halted = true;
+        self.to_commit.clear();
+        self.messages.clear();
+    }
+
+    fn rack_sent(&mut self, directory: &Directory, rack: RackId, message: ToServer) {
+        match message {
+            ToServer::Want { page, offered, nonce } => {
+                if let Err(reason) = self.want(directory, rack, page, offered, nonce) {
+                    self.tell(rack, FromServer::Refused { nonce, reason });
+                }
+            }
+            ToServer::End { swap } => {
+                let ends = |begun: &Begun| !begun.committing && begun.asker == rack;
+                if self.begun.get(&swap).is_some_and(ends) {
+                    self.begun.remove(&swap);
+                }
+            }
+            ToServer::Commit { swap, page, offered } => {
+                self.commit(directory, rack, swap, page, offered);
+            }
+            ToServer::Outcome { swap, page } => self.outcome(directory, rack, swap, page),
+        }
+    }
+
+    fn want(
+        &mut self,
+        directory: &Directory,
+        asker: RackId,
+        page: PageId,
+        offered: PageId,
+        nonce: u64,
+    ) -> Result<(), WantRefusal> {
+        let same = |begun: &&Begun| begun.asker == asker && begun.nonce == nonce;
+        if let Some((&swap, &begun)) = self.begun.iter().find(|(_, begun)| same(begun)) {
+            self.tell(asker, FromServer::Begin { swap, nonce, home: begun.home });
+            return Ok(());
+        }
+        check(directory, asker, page, offered)?;
+        let waiting: usize = self.queues.values().map(VecDeque::len).sum();
+        let until = self.now.after(self.rules.want);
+        let queue = self.queues.entry(page).or_default();
+        if let Some(known) = queue.iter_mut().find(|waiting| waiting.asker == asker) {
+            // A late copy of an older want must not displace a newer one.
+            if nonce >= known.nonce {
+                (known.offered, known.nonce, known.until) = (offered, nonce, until);
+            }
+            return Ok(());
+        }
+        if waiting >= self.rules.wants {
+            return Err(WantRefusal::QueueFull);
+        }
+        self.next_arrival += 1;
+        let arrival = self.next_arrival;
+        queue.push_back(Waiting { asker, offered, nonce, arrival, until });
+        Ok(())
+    }
+
+    /// Begins the longest waiting swaps whose two pages are in none: both are locked at once.
+    fn begin_what_can_be(&mut self, directory: &Directory) {
+        while self.begun.len() < self.rules.parallel {
+            let heads =
+                self.queues.iter().filter_map(|(page, queue)| Some((*page, *queue.front()?)));
+            let ready = heads
+                .filter(|(page, head)| !self.is_locked(*page) && !self.is_locked(head.offered));
+            let Some((page, head)) = ready.min_by_key(|(_, head)| head.arrival) else { return };
+            if let Some(queue) = self.queues.get_mut(&page) {
+                queue.pop_front();
+            }
+            let Waiting { asker, offered, nonce, .. } = head;
+            match check(directory, asker, page, offered) {
+                Err(reason) => self.tell(asker, FromServer::Refused { nonce, reason }),
+                Ok((home, memories)) => {
+                    self.next_swap += 1;
+                    let swap = SwapId(self.next_swap);
+                    let until = self.now.after(self.rules.server_patience);
+                    let committing = false;
+                    let begun =
+                        Begun { asker, home, nonce, page, offered, memories, until, committing };
+                    self.begun.insert(swap, begun);
+                    self.tell(asker, FromServer::Begin { swap, nonce, home });
+                }
+            }
+        }
+    }
+
+    fn is_locked(&self, page: PageId) -> bool {
+        self.begun.values().any(|begun| begun.page == page || begun.offered == page)
+    }
+
+    fn commit(
+        &mut self,
+        directory: &Directory,
+        rack: RackId,
+        swap: SwapId,
+        page: PageLife,
+        offered: PageLife,
+    ) {
+        let entry = |life: PageLife, home, memory| {
+            let PageLife { page, epoch } = life;
+            Moved { page, home, memory, epoch, swap }
+        };
+        let Some(begun) = self.begun.get_mut(&swap) else {
+            let committed = is_moved(directory, rack, swap, page.page);
+            if self.bugs.has(Bug::CommitEnded)
+                && !committed
+                && let Some(home) = directory.home(page.page)
+                && let Ok([mine, theirs]) = memories(directory, rack, home)
+            {
+                let entries = [entry(page, rack, mine), entry(offered, home, theirs)];
+                self.to_commit.push((swap, entries));
+                return;
+            }
+            self.tell(rack, FromServer::Decided { swap, committed });
+            return;
+        };
+        // To others than the asker nothing can be said that stays true.
+        if begun.committing || begun.asker != rack {
+            return;
+        }
+        if (begun.page, begun.offered) != (page.page, offered.page) {
+            self.begun.remove(&swap);
+            self.tell(rack, FromServer::Decided { swap, committed: false });
+            return;
+        }
+        begun.committing = true;
+        let (asker, home, [mine, theirs]) = (begun.asker, begun.home, begun.memories);
+        let entries = [entry(page, asker, mine), entry(offered, home, theirs)];
+        self.to_commit.push((swap, entries));
+        if self.bugs.has(Bug::AnswerBeforeDurable) {
+            self.tell(asker, FromServer::Decided { swap, committed: true });
+            self.tell(home, FromServer::Decided { swap, committed: true });
+        }
+    }
+
+    /// Who asks ends a swap that is not committed.
+    fn outcome(&mut self, directory: &Directory, rack: RackId, swap: SwapId, page: PageId) {
+        match self.begun.get(&swap) {
+            // The answer follows the commit.
+            Some(begun) if begun.committing => return,
+            Some(begun) if begun.asker != rack && begun.home != rack => return,
+            Some(_) if self.bugs.has(Bug::DenyWithoutEnding) => {}
+            Some(_) => {
+                self.begun.remove(&swap);
+            }
+            None => {}
+        }
+        let committed = is_moved(directory, rack, swap, page);
+        self.tell(rack, FromServer::Decided { swap, committed });
+    }
+
+    fn committed(&mut self, batch: u64) {
+        let Some((_, commits)) = self.in_flight.take_if(|(id, _)| *id == batch) else { return };
+        for (swap, moved) in commits {
+            self.begun.remove(&swap);
+            for moved in moved {
+                self.tell(moved.home, FromServer::Decided { swap, committed: true });
+            }
+        }
+    }
+
+    fn expire(&mut self, directory: &Directory) {
+        let now = self.now;
+        self.begun.retain(|_, begun| {
+            let [mine, theirs] = begun.memories;
+            let stands =
+                serves(directory, begun.asker, mine) && serves(directory, begun.home, theirs);
+            begun.committing || (stands && begun.until > now)
+        });
+        self.queues.retain(|_, queue| {
+            queue.retain(|waiting| waiting.until > now);
+            !queue.is_empty()
+        });
+    }
+
+    fn tell(&mut self, rack: RackId, message: FromServer) {
+        self.messages.push_back((rack, message));
+    }
+}

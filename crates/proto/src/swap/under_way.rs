@@ -1,0 +1,139 @@
+use rackpool_model::{FrameId, PageEvent, PageId, PageWord, RackId};
+use rackpool_wire::swap::{PageLife, SwapId};
+
+use super::{Frames, Record, Role};
+use crate::Time;
+
+/// A swap under way, with what is lost in a crash.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnderWay {
+    pub(super) id: SwapId,
+    pub(super) peer: RackId,
+    pub(super) stage: Stage,
+    /// When an open one is given up; when one in doubt asks for the outcome; until when a committed one
+    /// waits for the readers of the page that goes.
+    pub(super) deadline: Time,
+    pub(super) send_again: Time,
+    /// The home's number for its acceptance.
+    pub(super) ticket: u64,
+    /// A copy into the in frame has been posted and has not ended.
+    pub(super) copying: bool,
+    /// The peer has said that nobody uses the page that it gave: so the swap is committed.
+    pub(super) peer_left: bool,
+    /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody has
+    /// asked for them: a restarted rack does not.
+    pub(super) redirected: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// Asker: the home has not answered.
+    Offering(Offering),
+    /// What follows has a record.
+    Noted { record: Record, step: Step },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offering {
+    pub(super) wanted: PageId,
+    pub(super) milli: u64,
+    pub(super) read_hot: bool,
+    pub(super) frame: FrameId,
+    pub(super) word: PageWord,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Open: pages are frozen, drained, copied.
+    Prepare(Prepared),
+    InDoubt,
+    /// The words follow what was decided.
+    Finish(Finish),
+}
+
+/// How far the words have followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Finish {
+    pub(super) out: Leaving,
+    /// Nothing is left to be done in the in frame.
+    pub(super) settled: bool,
+    /// So many retries until the peer is asked again whether it has left.
+    pub(super) pause: u32,
+}
+
+/// How far the frame that the page goes out of is vacated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// Its word says what is to be done. While it is frozen it is read here, until readers can go on
+    /// at its new home.
+    #[default]
+    Unknown,
+    /// Leases are called back.
+    Holders,
+    /// Nobody can enter; somebody of this rack is still in it.
+    Readers,
+    Done,
+}
+
+impl Leaving {
+    /// Whether nobody can see the page here any more who has not looked at its word before.
+    pub(super) const fn has_left(self) -> bool {
+        matches!(self, Self::Readers | Self::Done)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prepared {
+    /// Nobody writes the out page.
+    pub(super) drained: bool,
+    /// The incoming page is copied.
+    pub(super) copied: bool,
+    /// Asker: the home has copied its incoming page.
+    pub(super) pulled: bool,
+}
+
+impl UnderWay {
+    pub(super) const fn role(&self) -> Role {
+        match &self.stage {
+            Stage::Offering(_) => Role::Asker,
+            Stage::Noted { record, .. } => record.role,
+        }
+    }
+
+    pub(super) fn concerns(&self, page: PageId) -> bool {
+        match &self.stage {
+            Stage::Offering(offering) => [offering.wanted, offering.word.page()].contains(&page),
+            Stage::Noted { record, .. } => record.concerns(page),
+        }
+    }
+
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        matches!(self.stage, Stage::Noted { step: Step::InDoubt, .. })
+    }
+
+    pub(super) const fn is_finishing(&self) -> bool {
+        matches!(self.stage, Stage::Noted { step: Step::Finish(_), .. })
+    }
+}
+
+/// The word of a frame that still has this page.
+pub(super) fn word_of(
+    frames: &impl Frames,
+    frame: Option<FrameId>,
+    page: PageId,
+) -> Option<(FrameId, PageWord)> {
+    let frame = frame?;
+    let word = frames.word(frame)?;
+    (word.page() == page).then_some((frame, word))
+}
+
+/// The word of the vacated frame, once nobody is in it: free, under the vacant id.
+pub(super) fn vacated(word: PageWord, vacant: PageLife) -> Option<PageWord> {
+    let PageLife { page, epoch } = vacant;
+    let events = [
+        PageEvent::Drained,
+        PageEvent::Reserved { page, epoch },
+        PageEvent::Cancelled { page, epoch },
+    ];
+    events.into_iter().try_fold(word, |word, event| word.apply(event).ok())
+}

@@ -1,0 +1,405 @@
+//! The home's side of a swap, message by message.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rackpool_model::{Epoch, FrameId, Incarnation, PageEvent, PageId, PageState, PageWord, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::heat::Found;
+use rackpool_proto::planted::Sound;
+use rackpool_proto::swap::{
+    Drain, Frames, Offered, Phase, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent, Record,
+    SwapRules,
+};
+use rackpool_wire::swap::{
+    Between, FromServer, OfferRefusal, PageLife, SwapId, SwapMessage, ToServer,
+};
+
+const PAGE: PageId = PageId(1);
+const OFFERED: PageId = PageId(9);
+const ASKER: RackId = RackId(2);
+const SWAP: SwapId = SwapId(77);
+
+/// Frame 0 has the page, frame 1 is free.
+struct Memory {
+    words: BTreeMap<FrameId, PageWord>,
+    milli: u64,
+}
+
+impl Frames for Memory {
+    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+        let of_page = |(_, word): &(&FrameId, &PageWord)| word.page() == page;
+        self.words.iter().find(of_page).map(|(frame, word)| (*frame, *word))
+    }
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.words.get(&frame).copied()
+    }
+    fn spare(&self) -> Option<FrameId> {
+        let is_free = |word: &PageWord| word.state() == Some(PageState::Free);
+        self.words.iter().find(|(_, word)| is_free(word)).map(|(frame, _)| *frame)
+    }
+    fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
+        Some(Offered { page: PAGE, hot: false })
+    }
+    fn heat(&self, _: PageId) -> Found {
+        Found { milli: self.milli, hot: false, read_hot: false }
+    }
+    fn stays(&self, _: PageId) -> bool {
+        false
+    }
+}
+
+struct Home {
+    memory: Memory,
+    records: [[u64; RECORD_WORDS]; RECORDS],
+    rack: Rack,
+    now: Time,
+}
+
+impl Home {
+    fn new() -> Self {
+        let live = PageWord::free(PAGE).apply(PageEvent::Allocated).expect("a free page");
+        let words = BTreeMap::from([(FrameId(0), live), (FrameId(1), PageWord::free(PageId(2)))]);
+        let records = [[0; RECORD_WORDS]; RECORDS];
+        let rack =
+            Rack::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
+        Self { memory: Memory { words, milli: 1000 }, records, rack, now: Time::ZERO }
+    }
+
+    /// Carries out stores; gives what else was to be done.
+    fn step(&mut self, event: RackEvent) -> Vec<RackAction> {
+        self.rack.handle(self.now, &self.memory, event);
+        let mut others = Vec::new();
+        while let Some(action) = self.rack.poll() {
+            match action {
+                RackAction::Store(frame, word) => {
+                    self.memory.words.insert(frame, word);
+                }
+                RackAction::Note { slot, words } => self.records[slot] = words,
+                RackAction::Erase { slot } => self.records[slot][0] = 0,
+                RackAction::Report(_) | RackAction::Spare(..) => {}
+                other => others.push(other),
+            }
+        }
+        others
+    }
+
+    fn got(&mut self, message: SwapMessage) -> Vec<RackAction> {
+        self.step(RackEvent::RackSent(ASKER, Between { swap: SWAP, message }))
+    }
+
+    fn restart(&mut self, life: u64) -> Vec<RackAction> {
+        let rules = SwapRules::DEFAULT;
+        self.rack = Rack::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
+        self.step(RackEvent::DeadlinePassed)
+    }
+
+    fn state(&self, frame: u32) -> (PageState, PageId) {
+        let word = self.memory.words[&FrameId(frame)];
+        (word.state().expect("a known state"), word.page())
+    }
+
+    /// Up to the acceptance: the ticket.
+    fn accept(&mut self) -> u64 {
+        self.got(offer());
+        match self.step(RackEvent::Drained(SWAP, Drain::Writers))[..] {
+            [
+                RackAction::TellRack(
+                    ASKER,
+                    Between { message: SwapMessage::Ready { ticket, .. }, .. },
+                ),
+            ] => ticket,
+            ref other => panic!("not ready: {other:?}"),
+        }
+    }
+
+    /// Up to the phase in which only the metadata server decides.
+    fn doubt(&mut self) -> u64 {
+        let ticket = self.accept();
+        self.got(SwapMessage::Pull { ticket, frame: FrameId(3) });
+        let pulled = self.step(RackEvent::Copied { swap: SWAP, whole: true });
+        assert_eq!(pulled, [tells(SwapMessage::Pulled), REDIRECTS]);
+        assert_eq!(self.phase(), Some(Phase::InDoubt));
+        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "reads go on");
+        ticket
+    }
+
+    fn phase(&self) -> Option<Phase> {
+        let record = Record::from_words(&self.records[4]).expect("a whole record");
+        record.map(|record| record.phase)
+    }
+
+    /// The other page has come, and the page that goes is still read here.
+    fn commit_while_read(&mut self) {
+        self.doubt();
+        assert_eq!(self.step(decided(true)), []);
+        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "its readers do not know the way");
+        assert_eq!(self.state(1), (PageState::Frozen, OFFERED), "it can be read at once");
+    }
+
+    /// The page has gone and the other has come; the rest is under way.
+    fn commit(&mut self) {
+        self.commit_while_read();
+        assert_eq!(self.step(RackEvent::Redirected(SWAP)), [drains(Drain::Holders)]);
+        assert_eq!(self.state(0), (PageState::Leaving, PAGE));
+    }
+}
+
+fn offer() -> SwapMessage {
+    let offered = PageLife { page: OFFERED, epoch: Epoch::new(5) };
+    SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: true, offered, live: true }
+}
+
+fn tells(message: SwapMessage) -> RackAction {
+    RackAction::TellRack(ASKER, Between { swap: SWAP, message })
+}
+
+fn drains(who: Drain) -> RackAction {
+    RackAction::Drain { swap: SWAP, frame: FrameId(0), page: PAGE, who }
+}
+
+const REDIRECTS: RackAction = RackAction::Redirect { swap: SWAP, page: PAGE, to: ASKER };
+
+const ASKS: RackAction = RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
+
+fn decided(committed: bool) -> RackEvent {
+    RackEvent::ServerSent(FromServer::Decided { swap: SWAP, committed })
+}
+
+#[test]
+fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
+    let mut home = Home::new();
+    home.commit();
+    let left = home.step(RackEvent::Drained(SWAP, Drain::Holders));
+    assert_eq!(left, [tells(SwapMessage::Left), drains(Drain::Everyone)]);
+    assert_eq!(home.got(SwapMessage::Left), []);
+    assert_eq!(
+        home.memory.words[&FrameId(1)],
+        PageWord::new(PageState::Live, Epoch::new(6), OFFERED)
+    );
+    assert!(home.rack.is_busy(OFFERED), "until the record is gone");
+    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    assert_eq!(home.state(0), (PageState::Free, PageId(2)));
+    assert_eq!((home.rack.under_way(), home.records[4][0]), (0, 0));
+}
+
+#[test]
+fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.got(SwapMessage::HasLeft), [ASKS], "it is committed, or nobody would ask");
+    home.step(decided(true));
+    assert_eq!(home.got(SwapMessage::HasLeft), [drains(Drain::Holders)]);
+    assert_eq!(home.got(SwapMessage::HasLeft), []);
+    home.step(RackEvent::Drained(SWAP, Drain::Holders));
+    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)]);
+    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.got(SwapMessage::Left);
+    assert_eq!(home.rack.under_way(), 0);
+    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)], "it is over");
+    assert_eq!(home.got(SwapMessage::Left), [], "nobody answers an answer");
+}
+
+#[test]
+fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.step(RackEvent::Redirected(SWAP)), []);
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE));
+    assert_eq!(home.step(decided(true)), [drains(Drain::Holders)]);
+    assert_eq!(home.state(0), (PageState::Leaving, PAGE));
+}
+
+#[test]
+fn writers_do_not_wait_for_readers_who_do_not_find_the_way() {
+    let mut home = Home::new();
+    home.commit_while_read();
+    home.now = home.rack.deadline().expect("it does not wait for ever");
+    assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
+    let due = home.step(RackEvent::DeadlinePassed);
+    assert_eq!(due, [drains(Drain::Holders), tells(SwapMessage::HasLeft)]);
+
+    let mut home = Home::new();
+    home.commit_while_read();
+    let actions = home.restart(2);
+    assert_eq!(
+        actions,
+        [drains(Drain::Holders), tells(SwapMessage::HasLeft)],
+        "nobody asks for it"
+    );
+}
+
+#[test]
+fn a_rack_with_a_damaged_record_does_not_say_that_it_has_left_what_it_does_not_know() {
+    let mut home = Home::new();
+    home.commit();
+    home.records[4][2] = 0;
+    home.restart(2);
+    assert_eq!(home.got(SwapMessage::HasLeft), []);
+}
+
+#[test]
+fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
+    let mut home = Home::new();
+    home.records[3] = [1; RECORD_WORDS];
+    home.restart(2);
+    home.commit();
+    home.step(RackEvent::Drained(SWAP, Drain::Holders));
+    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.got(SwapMessage::Left);
+    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)]);
+}
+
+/// The words were stored and looked at in one step: they seemed to be as they should, and the page
+/// stayed frozen.
+#[test]
+fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
+    let mut asker = Home::new();
+    let wanted = PageId(50);
+    let before = asker.memory.words.clone();
+    let heated = RackEvent::Heated { page: wanted, milli: 9000, read_hot: false };
+    let nonce = match asker.step(heated)[..] {
+        [RackAction::TellServer(ToServer::Want { nonce, .. })] => nonce,
+        ref other => panic!("not wanted: {other:?}"),
+    };
+    asker.step(RackEvent::ServerSent(FromServer::Begin { swap: SWAP, nonce, home: ASKER }));
+    asker.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
+    let ready = SwapMessage::Ready { ticket: 1, frame: FrameId(7), epoch: Epoch::new(3) };
+    assert!(asker.got(ready).contains(&tells(SwapMessage::Gone)));
+    assert_eq!((asker.memory.words, asker.records[0][0]), (before, 0));
+    assert_eq!(asker.rack.under_way(), 0);
+}
+
+#[test]
+fn the_left_of_another_swap_or_another_rack_does_not_thaw_the_page() {
+    let mut home = Home::new();
+    home.commit();
+    let left = |swap| Between { swap, message: SwapMessage::Left };
+    home.step(RackEvent::RackSent(ASKER, left(SwapId(76))));
+    home.step(RackEvent::RackSent(RackId(3), left(SWAP)));
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+    home.got(SwapMessage::Left);
+    assert_eq!(home.state(1), (PageState::Live, OFFERED));
+}
+
+#[test]
+fn a_peer_that_does_not_say_that_it_has_left_is_asked_ever_less_often() {
+    let mut home = Home::new();
+    home.commit();
+    let mut asked = 0;
+    let end = home.now.after(Duration::from_secs(10));
+    while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
+        home.now = next;
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [tells(SwapMessage::HasLeft)]);
+        asked += 1;
+    }
+    assert!((20..60).contains(&asked), "{asked} times in 10 s");
+}
+
+#[test]
+fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
+    let mut home = Home::new();
+    home.commit();
+    let actions = home.restart(2);
+    assert_eq!(actions, [drains(Drain::Holders), tells(SwapMessage::HasLeft)]);
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+    home.got(SwapMessage::Left);
+    assert_eq!(home.state(1), (PageState::Live, OFFERED));
+    // The page is written, and its record is still there.
+    assert_eq!(home.restart(3), [drains(Drain::Holders)]);
+    assert_eq!(home.state(1), (PageState::Live, OFFERED));
+    home.step(RackEvent::Drained(SWAP, Drain::Holders));
+    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    assert_eq!((home.rack.under_way(), home.phase()), (0, None));
+}
+
+#[test]
+fn a_left_that_overtakes_the_decision_is_remembered() {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.got(SwapMessage::Left), [ASKS]);
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    home.step(decided(true));
+    assert_eq!(home.state(1), (PageState::Live, OFFERED));
+}
+
+#[test]
+fn a_home_in_doubt_asks_when_the_asker_has_given_up() {
+    let mut home = Home::new();
+    let ticket = home.doubt();
+    let pulled = home.got(SwapMessage::Pull { ticket, frame: FrameId(3) });
+    assert_eq!(pulled, [tells(SwapMessage::Pulled)], "the answer may have been lost");
+    assert_eq!(home.got(SwapMessage::Gone), [ASKS]);
+    home.step(decided(false));
+    assert_eq!(home.state(0), (PageState::Live, PAGE));
+}
+
+#[test]
+fn a_swap_that_was_given_up_leaves_everything_as_it_was() {
+    let mut home = Home::new();
+    let before = home.memory.words.clone();
+    home.doubt();
+    home.step(decided(false));
+    assert_eq!(home.memory.words, before);
+    assert_eq!(home.rack.under_way(), 0);
+}
+
+#[test]
+fn an_open_swap_is_given_up_at_its_deadline_but_one_in_doubt_asks() {
+    let mut home = Home::new();
+    home.accept();
+    home.now = Time::ZERO.after(Duration::from_millis(100));
+    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Gone)));
+    assert_eq!(home.state(0), (PageState::Live, PAGE));
+
+    let mut home = Home::new();
+    home.doubt();
+    home.now = Time::ZERO.after(Duration::from_secs(100));
+    assert_eq!(home.step(RackEvent::DeadlinePassed), [ASKS]);
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE));
+}
+
+#[test]
+fn a_restart_gives_an_open_swap_up_and_keeps_one_in_doubt() {
+    let mut home = Home::new();
+    home.accept();
+    home.restart(2);
+    assert_eq!(home.state(0), (PageState::Live, PAGE));
+
+    let mut home = Home::new();
+    home.doubt();
+    home.restart(2);
+    assert_eq!((home.state(0), home.phase()), ((PageState::Frozen, PAGE), Some(Phase::InDoubt)));
+    home.step(decided(true));
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+}
+
+#[test]
+fn an_earlier_acceptance_of_the_same_swap_does_not_count() {
+    let mut home = Home::new();
+    let earlier = home.accept();
+    home.restart(2);
+    assert_ne!(home.accept(), earlier);
+    let gone = home.got(SwapMessage::Pull { ticket: earlier, frame: FrameId(3) });
+    assert_eq!(gone, [tells(SwapMessage::Gone)]);
+}
+
+#[test]
+fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read() {
+    let mut home = Home::new();
+    home.memory.milli = 9000;
+    let refused = home.got(offer());
+    assert_eq!(refused, [tells(SwapMessage::Refused(OfferRefusal::ReadHot))]);
+    assert_eq!(home.rack.under_way(), 0);
+}
+
+#[test]
+fn an_offer_of_a_page_that_cannot_be_is_refused() {
+    let mut home = Home::new();
+    let offered = PageLife { page: PageId(0), epoch: Epoch::ZERO };
+    let live = true;
+    let offer = SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: false, offered, live };
+    let refused = home.got(offer);
+    assert_eq!(refused, [tells(SwapMessage::Refused(OfferRefusal::Unavailable))]);
+    assert_eq!(home.state(0), (PageState::Live, PAGE));
+}

@@ -1,0 +1,345 @@
+//! The data ring: the second level of the ring for requests that leave the rack. Its entries point
+//! to bytes here, in blocks of any length.
+//!
+//! Only the client allocates: what is in use stands in its own memory, so a broken or killed peer
+//! can't damage it, and the bytes go with the client's file. Any thread takes blocks and gives
+//! them back, in any order. Blocks are taken from the front of a ring; its end follows over blocks
+//! that have been given back.
+//!
+//! ```text
+//!            head                     tail
+//!  +---------+------+--------+-------+----------+
+//!  |  free   | used | given  | used  |  free    |   positions count on for ever; a block never
+//!  +---------+------+--------+-------+----------+   wraps: what is left at the end is skipped
+//! ```
+
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+/// Blocks start at multiples of this, a cache line, so that neighbours share none (bytes).
+pub const GRANULE: u64 = 64;
+
+/// Which part of a data ring is in use.
+#[derive(Debug)]
+pub struct DataRing {
+    /// Of each granule at which a block was taken.
+    marks: Box<[AtomicU64]>,
+    /// Granules taken so far, and before which all have been given back.
+    tail: AtomicU64,
+    head: AtomicU64,
+}
+
+/// A block in use. Dropping it does not give it back: a daemon may still be writing there.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it stays in use until it is given back"]
+pub struct Block {
+    position: u64,
+    granules: u64,
+    offset: u64,
+}
+
+/// What is known of the block that starts at a granule.
+///
+/// ```text
+///  63      62        40 39         0
+/// +-------+------------+------------+
+/// | given | granules   | position   |
+/// +-------+------------+------------+
+/// ```
+#[derive(Clone, Copy)]
+struct Mark(u64);
+
+impl Mark {
+    const GIVEN_BACK: u64 = 1 << 63;
+    const POSITION_BITS: u32 = 40;
+    const POSITION: u64 = (1 << Self::POSITION_BITS) - 1;
+
+    const fn given_back(position: u64, granules: u64) -> Self {
+        Self(Self::GIVEN_BACK | granules << Self::POSITION_BITS | position & Self::POSITION)
+    }
+
+    const fn is_given_back(self, position: u64) -> bool {
+        self.0 & Self::GIVEN_BACK != 0 && self.0 & Self::POSITION == position & Self::POSITION
+    }
+
+    const fn granules(self) -> u64 {
+        (self.0 & !Self::GIVEN_BACK) >> Self::POSITION_BITS
+    }
+}
+
+impl Block {
+    /// Where it starts in the data ring, in bytes.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl DataRing {
+    /// A ring of so many bytes, all free; at most 256 MiB.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let granules = (bytes / GRANULE).min((1 << 22) - 1);
+        let marks = (0..granules).map(|_| AtomicU64::new(0)).collect();
+        Self { marks, tail: AtomicU64::new(0), head: AtomicU64::new(0) }
+    }
+
+    const fn granules(&self) -> u64 {
+        self.marks.len() as u64
+    }
+
+    /// The longest block there can ever be, in bytes.
+    #[must_use]
+    pub const fn longest(&self) -> u64 {
+        self.granules() * GRANULE
+    }
+
+    fn mark(&self, position: u64) -> Option<&AtomicU64> {
+        let index = position.checked_rem(self.granules())?;
+        self.marks.get(usize::try_from(index).ok()?)
+    }
+
+    /// Takes a block of `bytes`; `None` while there is none.
+    pub fn take(&self, bytes: u64) -> Option<Block> {
+        let granules = bytes.div_ceil(GRANULE).max(1);
+        if granules > self.granules() {
+            return None;
+        }
+        let mut position = self.tail.load(Ordering::Relaxed);
+        loop {
+            let left = self.granules() - position % self.granules();
+            // What is left before the end and too short is a block for nobody.
+            let is_skip = left < granules;
+            let count = if is_skip { left } else { granules };
+            let end = position + count;
+            // SYNC: pairs with the step in `reclaim`: the bytes before the head are no one's.
+            if end.wrapping_sub(self.head.load(Ordering::Acquire)) > self.granules() {
+                let now = self.tail.load(Ordering::Relaxed);
+                if now == position && !self.reclaim() {
+                    return None;
+                }
+                position = now;
+                continue;
+            }
+            let took = self.tail.compare_exchange_weak(
+                position,
+                end,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match took {
+                Ok(_) if is_skip => {
+                    self.set_given_back(position, count);
+                    position = end;
+                }
+                Ok(_) => {
+                    let offset = position % self.granules() * GRANULE;
+                    return Some(Block { position, granules, offset });
+                }
+                Err(found) => position = found,
+            }
+        }
+    }
+
+    /// Gives a block back: nobody reads or writes there any more.
+    pub fn give_back(&self, block: Block) {
+        self.set_given_back(block.position, block.granules);
+        self.reclaim();
+    }
+
+    fn set_given_back(&self, position: u64, granules: u64) {
+        if let Some(mark) = self.mark(position) {
+            // SYNC: pairs with the load in `reclaim`: the owner is done with the bytes.
+            mark.store(Mark::given_back(position, granules).0, Ordering::Release);
+        }
+    }
+
+    /// Moves the head over blocks that have been given back; whether it moved.
+    fn reclaim(&self) -> bool {
+        let mut moved = false;
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            let Some(mark) = self.mark(head) else { return moved };
+            // SYNC: pairs with the store in `set_given_back`.
+            let mark = Mark(mark.load(Ordering::Acquire));
+            if !mark.is_given_back(head) {
+                return moved;
+            }
+            // Nobody changes this mark before the head has moved on, and the head never comes
+            // back: whoever succeeds has read the right one.
+            let next = head + mark.granules();
+            // SYNC: pairs with the load in `take`.
+            moved |=
+                self.head.compare_exchange(head, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn overlap(a: &Block, b: &Block) -> bool {
+        let end = |block: &Block| block.offset + block.granules * GRANULE;
+        a.offset < end(b) && b.offset < end(a)
+    }
+
+    #[test]
+    fn a_block_never_wraps_and_the_ring_comes_round() {
+        let ring = DataRing::new(8 * GRANULE);
+        for _ in 0..100 {
+            let first = ring.take(3 * GRANULE).unwrap();
+            let second = ring.take(2 * GRANULE + 1).unwrap();
+            assert!(!overlap(&first, &second));
+            assert!(second.offset() + 3 * GRANULE <= ring.longest());
+            // Out of order: the second is free only when the first is.
+            ring.give_back(second);
+            ring.give_back(first);
+        }
+    }
+
+    #[test]
+    fn what_can_never_fit_and_what_does_not_fit_now_are_refused() {
+        let ring = DataRing::new(4 * GRANULE);
+        assert_eq!(ring.longest(), 4 * GRANULE);
+        assert_eq!(ring.take(4 * GRANULE + 1), None);
+        let all = ring.take(4 * GRANULE).unwrap();
+        assert_eq!(ring.take(1), None);
+        ring.give_back(all);
+        assert!(ring.take(0).is_some());
+        assert_eq!(DataRing::new(0).take(1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set_of_ranges(steps in proptest::collection::vec((0_u64..1500, 0_usize..6), 1..400)) {
+            let ring = DataRing::new(4096);
+            let mut held: Vec<Block> = Vec::new();
+            for (bytes, back) in steps {
+                if let Some(block) = ring.take(bytes) {
+                    prop_assert!(block.offset % GRANULE == 0);
+                    prop_assert!(block.offset + bytes <= 4096);
+                    prop_assert!(held.iter().all(|other| !overlap(&block, other)));
+                    held.push(block);
+                } else {
+                    prop_assert!(!held.is_empty(), "nothing is held and nothing is free");
+                }
+                if back < held.len() {
+                    ring.give_back(held.swap_remove(back));
+                }
+            }
+            held.drain(..).for_each(|block| ring.give_back(block));
+            prop_assert!(ring.take(2048).is_some(), "everything came back");
+        }
+    }
+
+    /// What the ring has to be: a strip of granules without an end, of which those from `head` to
+    /// `tail` are in use. It counts each granule by itself.
+    struct Strip {
+        all: u64,
+        head: u64,
+        /// From the head on: whether it was given back.
+        given_back: VecDeque<bool>,
+    }
+
+    impl Strip {
+        fn tail(&self) -> u64 {
+            self.head + self.given_back.len() as u64
+        }
+
+        fn append(&mut self, granules: u64, is_given_back: bool) -> bool {
+            let fits = self.given_back.len() as u64 + granules <= self.all;
+            if fits {
+                (0..granules).for_each(|_| self.given_back.push_back(is_given_back));
+                self.pass();
+            }
+            fits
+        }
+
+        fn pass(&mut self) {
+            while self.given_back.front() == Some(&true) {
+                self.given_back.pop_front();
+                self.head += 1;
+            }
+        }
+
+        /// Where a block of so many granules starts. What is skipped for it stays skipped, even if
+        /// there is no room for the block itself.
+        fn take(&mut self, granules: u64) -> Option<u64> {
+            let left = self.all - self.tail() % self.all;
+            if granules > self.all || (left < granules && !self.append(left, true)) {
+                return None;
+            }
+            let start = self.tail();
+            self.append(granules, false).then_some(start)
+        }
+
+        fn give_back(&mut self, start: u64, granules: u64) {
+            for at in start..start + granules {
+                let index = usize::try_from(at - self.head).unwrap();
+                self.given_back[index] = true;
+            }
+            self.pass();
+        }
+    }
+
+    proptest! {
+        /// Blocks lie where those of a strip that counts its granules lie, and are refused when
+        /// there they are.
+        #[test]
+        fn behaves_like_a_strip_of_granules(
+            all in 1_u64..40,
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..45 * GRANULE, any::<usize>()), 1..300),
+        ) {
+            let ring = DataRing::new(all * GRANULE);
+            let mut strip = Strip { all, head: 0, given_back: VecDeque::new() };
+            let mut held: Vec<(Block, u64, u64)> = Vec::new();
+            for (is_take, bytes, which) in steps {
+                if is_take {
+                    // Mostly of a size that there is room for.
+                    let bytes = if which % 4 == 0 { bytes } else { bytes % (all * GRANULE / 2 + 1) };
+                    let granules = bytes.div_ceil(GRANULE).max(1);
+                    let (found, expected) = (ring.take(bytes), strip.take(granules));
+                    let offset = expected.map(|start| start % all * GRANULE);
+                    prop_assert_eq!(found.as_ref().map(Block::offset), offset);
+                    held.extend(found.zip(expected).map(|(b, start)| (b, start, granules)));
+                } else if !held.is_empty() {
+                    let (block, start, granules) = held.swap_remove(which % held.len());
+                    ring.give_back(block);
+                    strip.give_back(start, granules);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_never_hold_the_same_bytes() {
+        let ring = DataRing::new(64 * GRANULE);
+        let owners: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for thread in 1..=4_u64 {
+                let (ring, owners) = (&ring, &owners);
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while done < 20_000 {
+                        let Some(block) = ring.take((done * thread % 9 + 1) * GRANULE) else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        let first = usize::try_from(block.offset / GRANULE).unwrap();
+                        let count = usize::try_from(block.granules).unwrap();
+                        let cells = &owners[first..first + count];
+                        assert!(cells.iter().all(|cell| cell.swap(thread, Ordering::Relaxed) == 0));
+                        assert!(cells.iter().all(|cell| cell.swap(0, Ordering::Relaxed) == thread));
+                        ring.give_back(block);
+                        done += 1;
+                    }
+                });
+            }
+        });
+    }
+}

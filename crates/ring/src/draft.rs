@@ -1,0 +1,351 @@
+//! Draft records: objects that a program has and that nothing points to yet, or no more. What each
+//! state means, and what a kill between any two stores leaves, is in `docs/design/publication.md`.
+
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+/// Drafts that a thread can have at the same time.
+pub const DRAFTS: usize = 16;
+
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const ARMED: u64 = 2;
+const REPLACED: u64 = 3;
+const LENT: u64 = 4;
+const LENT_ARMED: u64 = 5;
+const COMPARE_ARMED: u64 = 6;
+const SETTLE_ARMED: u64 = 7;
+const SETTLE_REPLACED: u64 = 8;
+
+/// What is known of one object on its way to its link. The client's thread writes it, and the
+/// daemon when the client has gone.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct DraftRecord {
+    state: AtomicU64,
+    object: AtomicU64,
+    token: AtomicU64,
+    link: AtomicU64,
+    word: AtomicU64,
+    mask: AtomicU64,
+    replaced: AtomicU64,
+    /// Whatever the terms need.
+    aside: AtomicU64,
+}
+
+#[cfg(not(loom))]
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl rackpool_shm::Shared for DraftRecord {}
+
+/// A compare-and-swap that publishes, as an armed record has it. Addresses are global, 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Armed {
+    /// The object that is to be published; 0 when one is only taken out.
+    pub object: u64,
+    /// What the object's first word holds as long as it is not published.
+    pub token: u64,
+    /// The word that is swapped.
+    pub link: u64,
+    /// What it is swapped to.
+    pub word: u64,
+    /// The bits of the link that tell whether it is `word`.
+    pub mask: u64,
+    /// The object that the link pointed to before, and that goes back if it was swapped.
+    pub replaced: u64,
+    /// What else belongs to it.
+    pub terms: Terms,
+}
+
+/// What else belongs to a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Terms {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// The object was taken out of the word at this address, which holds the token since: what
+    /// goes back goes there, and not to the pool.
+    Lent(u64),
+    /// It counts only if the second word of what is replaced is still this: a stamp.
+    Compare(u64),
+    /// The link becomes this, in the bits of the mask, before what was replaced goes back.
+    Settle(u64),
+}
+
+/// An object that was taken out of a word, as its record has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// The object.
+    pub object: u64,
+    /// What the word holds since.
+    pub token: u64,
+    /// Where the word is.
+    pub place: u64,
+}
+
+impl Armed {
+    /// Whether the link says that the swap was made.
+    #[must_use]
+    pub const fn is_linked(&self, link: u64) -> bool {
+        (link ^ self.word) & self.mask == 0
+    }
+
+    /// What a link that is made becomes at last, if it has to be settled.
+    #[must_use]
+    pub const fn settled(&self, link: u64) -> Option<u64> {
+        match self.terms {
+            Terms::Settle(word) if self.is_linked(link) => {
+                Some((link & !self.mask) | (word & self.mask))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl DraftRecord {
+    /// Notes an object that only the client knows. The record must be free.
+    #[inline]
+    pub fn hold(&self, object: u64) {
+        self.object.store(object, Ordering::Release);
+        // SYNC: pairs with the load in `is_held`, in the daemon when the client has gone.
+        self.state.store(HELD, Ordering::Release);
+    }
+
+    /// Notes an object that is about to be taken out of a word. The record must be free.
+    pub fn lend(&self, lent: &Lent) {
+        self.object.store(lent.object, Ordering::Release);
+        self.token.store(lent.token, Ordering::Release);
+        self.aside.store(lent.place, Ordering::Release);
+        // SYNC: pairs with the load in `lent`, in the daemon when the client has gone.
+        self.state.store(LENT, Ordering::Release);
+    }
+
+    /// Notes a swap that is about to be made. The record must be held, lent or free.
+    #[inline]
+    pub fn arm(&self, armed: &Armed) {
+        // Each store stays behind the earlier ones: a record is never armed with half of this.
+        self.object.store(armed.object, Ordering::Release);
+        self.token.store(armed.token, Ordering::Release);
+        self.link.store(armed.link, Ordering::Release);
+        self.word.store(armed.word, Ordering::Release);
+        self.mask.store(armed.mask, Ordering::Release);
+        self.replaced.store(armed.replaced, Ordering::Release);
+        let (state, aside) = match armed.terms {
+            Terms::Plain => (ARMED, 0),
+            Terms::Lent(place) => (LENT_ARMED, place),
+            Terms::Compare(stamp) => (COMPARE_ARMED, stamp),
+            Terms::Settle(word) => (SETTLE_ARMED, word),
+        };
+        self.aside.store(aside, Ordering::Release);
+        // SYNC: pairs with the load in `armed`, in the daemon when the client has gone.
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// The swap was not made, as the client or the daemon has found: its object is held, or lent.
+    #[inline]
+    pub fn disarm(&self) {
+        let lent = self.state.load(Ordering::Relaxed) == LENT_ARMED;
+        // SYNC: pairs with the loads in `is_held` and `lent`.
+        self.state.store(if lent { LENT } else { HELD }, Ordering::Release);
+    }
+
+    /// The client or the daemon has found that the swap was made: what it replaced goes back. Not
+    /// for objects that were lent.
+    pub fn mark_replaced(&self) {
+        let settle = self.state.load(Ordering::Relaxed) == SETTLE_ARMED;
+        let state = if settle { SETTLE_REPLACED } else { REPLACED };
+        // SYNC: pairs with the loads in `noted` and `to_settle`, in this daemon or the next one.
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// Nothing is known of any object any more.
+    #[inline]
+    pub fn clear(&self) {
+        // SYNC: pairs with the load in `noted`.
+        self.state.store(FREE, Ordering::Release);
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FREE
+    }
+
+    /// Whether it holds an object that was never published.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        // SYNC: pairs with the stores in `hold` and `disarm`.
+        self.state.load(Ordering::Acquire) == HELD
+    }
+
+    /// The swap that may or may not have been made, if there is one.
+    #[must_use]
+    pub fn armed(&self) -> Option<Armed> {
+        // SYNC: pairs with the store in `arm`.
+        let state = self.state.load(Ordering::Acquire);
+        matches!(state, ARMED | LENT_ARMED | COMPARE_ARMED | SETTLE_ARMED).then(|| self.swap(state))
+    }
+
+    /// The swap that was made and of which the link is not settled, perhaps, if there is one.
+    #[must_use]
+    pub fn to_settle(&self) -> Option<Armed> {
+        // SYNC: pairs with the store in `mark_replaced`.
+        let state = self.state.load(Ordering::Acquire);
+        (state == SETTLE_REPLACED).then(|| self.swap(state))
+    }
+
+    fn swap(&self, state: u64) -> Armed {
+        let aside = self.aside.load(Ordering::Relaxed);
+        Armed {
+            object: self.object.load(Ordering::Relaxed),
+            token: self.token.load(Ordering::Relaxed),
+            link: self.link.load(Ordering::Relaxed),
+            word: self.word.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+            replaced: self.replaced.load(Ordering::Relaxed),
+            terms: match state {
+                LENT_ARMED => Terms::Lent(aside),
+                COMPARE_ARMED => Terms::Compare(aside),
+                SETTLE_ARMED | SETTLE_REPLACED => Terms::Settle(aside),
+                _ => Terms::Plain,
+            },
+        }
+    }
+
+    /// The object that goes back to where it was taken from, if there is one.
+    #[must_use]
+    pub fn lent(&self) -> Option<Lent> {
+        // SYNC: pairs with the stores in `lend` and `disarm`.
+        if self.state.load(Ordering::Acquire) != LENT {
+            return None;
+        }
+        Some(Lent {
+            object: self.object.load(Ordering::Relaxed),
+            token: self.token.load(Ordering::Relaxed),
+            place: self.aside.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Where the object stands that goes back to the pool when the client has gone; `None` when
+    /// there is none or that is not decided.
+    #[must_use]
+    pub fn noted(&self) -> Option<&AtomicU64> {
+        // SYNC: pairs with the stores in `hold`, `disarm`, `mark_replaced` and `clear`.
+        match self.state.load(Ordering::Acquire) {
+            HELD => Some(&self.object),
+            REPLACED | SETTLE_REPLACED => Some(&self.replaced),
+            _ => None,
+        }
+    }
+
+    /// Where an object stands that must be struck out when it has gone back by another note: what
+    /// is [`noted`](Self::noted), or what an armed record may have replaced.
+    #[must_use]
+    pub fn struck(&self) -> Option<&AtomicU64> {
+        let is_of_the_pool = |armed: &Armed| !matches!(armed.terms, Terms::Lent(_));
+        self.noted().or_else(|| self.armed().filter(is_of_the_pool).map(|_| &self.replaced))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn value(cell: Option<&AtomicU64>) -> Option<u64> {
+        cell.map(|cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// The offsets of docs/design/publication.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        use std::mem::offset_of;
+        assert_eq!(size_of::<DraftRecord>(), 64);
+        assert_eq!((offset_of!(DraftRecord, state), offset_of!(DraftRecord, object)), (0, 8));
+        assert_eq!((offset_of!(DraftRecord, token), offset_of!(DraftRecord, link)), (16, 24));
+        assert_eq!((offset_of!(DraftRecord, word), offset_of!(DraftRecord, mask)), (32, 40));
+        assert_eq!((offset_of!(DraftRecord, replaced), offset_of!(DraftRecord, aside)), (48, 56));
+    }
+
+    #[test]
+    fn a_record_says_in_each_state_what_goes_back() {
+        let record = DraftRecord::default();
+        assert!(record.is_free() && record.noted().is_none() && record.struck().is_none());
+        record.hold(16);
+        assert!(record.is_held());
+        assert_eq!((value(record.noted()), value(record.struck())), (Some(16), Some(16)));
+        let armed = Armed {
+            object: 16,
+            token: 1,
+            link: 2,
+            word: 3,
+            mask: 4,
+            replaced: 32,
+            terms: Terms::Plain,
+        };
+        record.arm(&armed);
+        assert_eq!(record.armed(), Some(armed));
+        assert_eq!((value(record.noted()), value(record.struck())), (None, Some(32)));
+        record.disarm();
+        assert_eq!(value(record.noted()), Some(16));
+        record.arm(&armed);
+        record.mark_replaced();
+        assert_eq!((value(record.noted()), record.armed()), (Some(32), None));
+        record.clear();
+        assert!(record.is_free());
+    }
+
+    #[test]
+    fn what_was_lent_does_not_go_back_to_the_pool() {
+        let record = DraftRecord::default();
+        let lent = Lent { object: 64, token: 7, place: 8 };
+        record.lend(&lent);
+        assert_eq!(record.lent(), Some(lent));
+        assert!(record.noted().is_none() && record.struck().is_none() && !record.is_held());
+        let armed = Armed {
+            object: 64,
+            token: 7,
+            replaced: 128,
+            terms: Terms::Lent(8),
+            ..Armed::default()
+        };
+        record.arm(&armed);
+        assert_eq!((record.armed(), record.lent()), (Some(armed), None));
+        assert!(record.noted().is_none() && record.struck().is_none());
+        record.disarm();
+        assert_eq!(record.lent(), Some(lent));
+    }
+
+    #[test]
+    fn a_link_is_settled_before_what_it_replaced_goes_back() {
+        let record = DraftRecord::default();
+        let armed = Armed {
+            word: 0xf1,
+            mask: 0xff,
+            replaced: 64,
+            terms: Terms::Settle(0x01),
+            ..Armed::default()
+        };
+        record.arm(&armed);
+        assert_eq!((record.armed(), record.to_settle()), (Some(armed), None));
+        record.mark_replaced();
+        assert_eq!((record.armed(), record.to_settle()), (None, Some(armed)));
+        assert_eq!(value(record.noted()), Some(64));
+        // Others may have changed what is outside of the mask.
+        assert_eq!((armed.settled(0x1f1), armed.settled(0x101)), (Some(0x101), None));
+        let plain = Armed { terms: Terms::Plain, ..armed };
+        assert_eq!(plain.settled(0xf1), None);
+    }
+
+    #[test]
+    fn only_bits_of_the_mask_tell_whether_a_link_is_the_word() {
+        let armed = Armed { word: 0xf0, mask: 0xff, ..Armed::default() };
+        assert!(armed.is_linked(0xf0) && armed.is_linked(0xabf0));
+        assert!(!armed.is_linked(0xf1));
+    }
+
+    #[test]
+    fn a_state_that_nobody_writes_says_nothing() {
+        let record = DraftRecord::default();
+        record.state.store(77, Ordering::Relaxed);
+        assert!(record.noted().is_none() && record.struck().is_none() && record.armed().is_none());
+    }
+}

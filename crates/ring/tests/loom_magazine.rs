@@ -1,0 +1,343 @@
+//! Models of a magazine between its owner, who may be killed before any of its stores, and the
+//! daemons that take over what stands in its cells. Run with `cargo x loom`.
+#![cfg(loom)]
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use loom::sync::Arc;
+use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::magazine::{Kept, Magazine};
+use rackpool_ring::objects::{Place, strike};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+const REFILL: u64 = 1;
+const RELEASE: u64 = 2;
+/// Those that a daemon hands out.
+const OBJECTS: u64 = 2;
+/// All that there are.
+const ALL: usize = 4;
+/// More than any of the two makes.
+const FOR_EVER: u32 = 1000;
+
+type Words<const N: usize> = [AtomicU64; N];
+
+fn words<const N: usize>() -> Words<N> {
+    std::array::from_fn(|_| AtomicU64::new(0))
+}
+
+/// A thread's slot with one magazine, and which objects are in use.
+struct Slot {
+    /// The request under way, its code; 0 when it was answered.
+    request: AtomicU64,
+    inbox: Words<2>,
+    outbox: Words<2>,
+    magazine: Words<2>,
+    draft: DraftRecord,
+    /// Object `n` in use: word `n - 1`. Only daemons change it, and all of them see it.
+    used: Words<ALL>,
+}
+
+impl Slot {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            request: AtomicU64::new(0),
+            inbox: words(),
+            outbox: words(),
+            magazine: words(),
+            draft: DraftRecord::default(),
+            used: words(),
+        })
+    }
+
+    fn objects() -> impl Iterator<Item = u64> {
+        1..=OBJECTS
+    }
+
+    fn used(&self, object: u64) -> &AtomicU64 {
+        &self.used[usize::try_from(object - 1).expect("a small number")]
+    }
+
+    fn is_used(&self, object: u64) -> bool {
+        self.used(object).object() == 1
+    }
+
+    /// The places that the daemon looks at, as in its `clients.rs`.
+    fn places(&self) -> impl Iterator<Item = &AtomicU64> {
+        let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
+        arrays.chain(self.draft.struck())
+    }
+
+    fn noted(&self, object: u64) -> usize {
+        self.places().filter(|place| place.object() == object).count()
+    }
+
+    /// What the daemon does with a request.
+    fn serve(&self, request: u64) {
+        if request == REFILL {
+            let free = Self::objects().filter(|object| !self.is_used(*object));
+            for (place, object) in self.inbox.iter().zip(free) {
+                assert_eq!(place.object(), 0, "a note is overwritten");
+                place.set(object);
+                self.used(object).set(1);
+            }
+        } else {
+            for place in self.outbox.iter().filter(|place| place.object() != 0) {
+                assert!(self.is_used(place.object()), "freed twice");
+                self.used(place.object()).set(0);
+                place.set(0);
+            }
+        }
+        self.request.store(0, Ordering::Release);
+    }
+
+    /// A dead client: everything noted goes back, once, by a daemon that lives as long as `life`.
+    fn reclaim(&self, life: &Life) {
+        for object in Self::objects().filter(|object| self.noted(*object) > 0) {
+            // As in its `reclaim.rs`, an object that is not in use is left alone.
+            if self.is_used(object) {
+                life.of_word(self.used(object)).set(0);
+            }
+        }
+        for place in self.places().filter(|place| place.object() != 0) {
+            life.of_word(place).strike(place.object());
+        }
+    }
+
+    /// A new daemon: what is noted and free was on its way.
+    fn adopt(&self) {
+        strike(self.places(), |object| !self.is_used(object));
+    }
+
+    /// All words that a daemon finds when everybody else is dead.
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
+        arrays.chain(self.draft.noted()).chain(&self.used)
+    }
+}
+
+/// Stores that somebody still makes.
+struct Life(Cell<u32>);
+
+/// What a kill unwinds with: nothing of the killed program runs after it.
+struct Killed;
+
+impl Life {
+    fn spend(&self) {
+        match self.0.get().checked_sub(1) {
+            Some(left) => self.0.set(left),
+            None => resume_unwind(Box::new(Killed)),
+        }
+    }
+
+    fn of_word<'a>(&'a self, word: &'a AtomicU64) -> Mortal<'a> {
+        Mortal { word, life: self }
+    }
+
+    fn of<'a, const N: usize>(&'a self, words: &'a Words<N>) -> [Mortal<'a>; N] {
+        std::array::from_fn(|at| self.of_word(&words[at]))
+    }
+}
+
+/// Does `work` until it ends or is killed; whether it ended.
+fn lives_through(work: impl FnOnce()) -> bool {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(()) => true,
+        Err(reason) if reason.is::<Killed>() => false,
+        Err(reason) => resume_unwind(reason),
+    }
+}
+
+/// A place whose writer may be dead before it writes.
+struct Mortal<'a> {
+    word: &'a AtomicU64,
+    life: &'a Life,
+}
+
+impl Place for Mortal<'_> {
+    fn object(&self) -> u64 {
+        self.word.object()
+    }
+
+    fn set(&self, object: u64) {
+        self.life.spend();
+        // A swap stands for the store: loom lets a store and a compare-and-swap that have not seen
+        // each other follow in either order, though the one that succeeds can only be the first.
+        self.word.swap(object, Ordering::Release);
+    }
+
+    fn strike(&self, object: u64) {
+        self.life.spend();
+        self.word.strike(object);
+    }
+}
+
+fn ask(slot: &Slot, life: &Life, code: u64) {
+    life.spend();
+    slot.request.store(code, Ordering::Release);
+    while slot.request.load(Ordering::Acquire) != 0 {
+        loom::thread::yield_now();
+    }
+}
+
+/// A thread's life with its magazine; `program` is what the program has by itself.
+fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
+    let (inbox, outbox) = (life.of(&slot.inbox), life.of(&slot.outbox));
+    let cells = life.of(&slot.magazine);
+    let magazine = Magazine::new(2, &cells);
+    // Two stores, of which only the second one says anything.
+    let hold = |object| {
+        life.spend();
+        slot.draft.hold(object);
+    };
+    ask(slot, life, REFILL);
+    assert_eq!(magazine.fill(&inbox, &cells), 2, "an answer came before what it says");
+
+    // `alloc`, and `free` twice.
+    let object = magazine.take(&cells, |_| ()).expect("it is full");
+    program.set(object);
+    assert_eq!(magazine.keep(&cells, object), Kept::Noted);
+    program.set(0);
+    assert_eq!(magazine.keep(&cells, object), Kept::Twice);
+    assert_eq!(magazine.keep(&cells, 77), Kept::Full);
+
+    // `alloc_draft`, and `free` of it.
+    let object = magazine.take(&cells, hold).expect("it is full");
+    assert_eq!(magazine.keep(&cells, object), Kept::Noted);
+    life.spend();
+    slot.draft.clear();
+
+    // One is kept, the other goes back.
+    program.set(magazine.take(&cells, |_| ()).expect("it is full"));
+    outbox[0].set(magazine.last(&cells));
+    assert!(magazine.take(&cells, |_| ()).is_some());
+    ask(slot, life, RELEASE);
+    assert_eq!(magazine.take(&cells, |_| ()), None);
+}
+
+/// Serves until the client's life is over: what its program has then, and whether it was killed.
+fn serve_a_life(slot: &Arc<Slot>, stores: u32) -> (u64, bool) {
+    let over = Arc::new(AtomicU64::new(0));
+    let client = {
+        let (slot, over) = (slot.clone(), over.clone());
+        loom::thread::spawn(move || {
+            let program = Cell::new(0);
+            let lived = lives_through(|| live(&slot, &Life(Cell::new(stores)), &program));
+            over.store(1, Ordering::Release);
+            (program.get(), !lived)
+        })
+    };
+    loop {
+        let was_over = over.load(Ordering::Acquire) == 1;
+        let request = slot.request.load(Ordering::Acquire);
+        if request != 0 {
+            slot.serve(request);
+        } else if was_over {
+            break;
+        } else {
+            loom::thread::yield_now();
+        }
+    }
+    client.join().expect("the client does not panic")
+}
+
+/// Everything is taken back of what was found: by a daemon that is killed before each of its stores
+/// in turn, and by the next one.
+fn take_back(slot: &Slot, program: u64) {
+    let found: Vec<u64> = slot.words().map(Place::object).collect();
+    for stores in 0.. {
+        slot.words().zip(&found).for_each(|(word, was)| word.set(*was));
+        let life = Life(Cell::new(stores));
+        let finished = lives_through(|| slot.reclaim(&life));
+        if !finished {
+            slot.adopt();
+            slot.reclaim(&Life(Cell::new(FOR_EVER)));
+        }
+        for object in Slot::objects() {
+            assert_eq!(slot.is_used(object), object == program, "object {object}");
+            assert_eq!(slot.noted(object), 0, "object {object}");
+        }
+        if finished {
+            return;
+        }
+    }
+}
+
+/// The owner is killed before each of its stores in turn, while a daemon serves it. Afterwards
+/// everything is free but what the program had by itself.
+#[test]
+fn what_a_killed_owner_left_goes_back_once() {
+    let lived = std::sync::Arc::new(std::sync::OnceLock::new());
+    for stores in 0..FOR_EVER {
+        let mut builder = loom::model::Builder::new();
+        builder.max_branches = 10_000;
+        let says = lived.clone();
+        builder.check(move || {
+            let slot = Slot::new();
+            let (program, was_killed) = serve_a_life(&slot, stores);
+            take_back(&slot, program);
+            if !was_killed {
+                let _ = says.set(());
+            }
+        });
+        if lived.get().is_some() {
+            assert!(stores > 10, "killed at {stores} stores only");
+            return;
+        }
+    }
+    panic!("the owner's life does not end");
+}
+
+/// A daemon was killed and the next one adopts the slot of a living owner, who goes on with its
+/// magazine. What is free and noted (object 1, in one of the places) is struck out; no note of an
+/// object in use is lost, and none is handed out or kept twice.
+#[test]
+fn an_owner_goes_on_while_a_new_daemon_strikes_out_what_is_free() {
+    for place in 0..4 {
+        loom::model(move || {
+            let slot = Slot::new();
+            // Object 2 is cached, 3 is the program's, 4 a draft.
+            [2, 3, 4].into_iter().for_each(|object| slot.used(object).set(1));
+            slot.magazine[1].set(2);
+            slot.draft.hold(if place == 3 { 1 } else { 4 });
+            match place {
+                0 => slot.inbox[0].set(1),
+                1 => slot.outbox[0].set(1),
+                2 => slot.magazine[0].set(1),
+                _ => slot.magazine[0].set(4),
+            }
+            let owner = {
+                let slot = slot.clone();
+                loom::thread::spawn(move || go_on(&slot))
+            };
+            slot.adopt();
+            let first = owner.join().expect("the owner does not panic");
+            for object in 2..=4 {
+                let is_noted = slot.noted(object) == 1;
+                assert!(is_noted || first == Some(object), "object {object} is lost");
+            }
+            assert_eq!(slot.noted(1), 0);
+            match place {
+                // Freed twice, it can have been handed out before it was struck out.
+                2 => assert!(matches!(first, None | Some(1))),
+                3 => assert_eq!(first, Some(4)),
+                _ => assert_eq!(first, None),
+            }
+        });
+    }
+}
+
+/// Takes all that is there and frees two objects; returns what was in the first cell.
+fn go_on(slot: &Slot) -> Option<u64> {
+    let life = Life(Cell::new(FOR_EVER));
+    let cells = life.of(&slot.magazine);
+    let magazine = Magazine::new(2, &cells);
+    assert_eq!(magazine.take(&cells, |_| ()), Some(2), "an object in use was struck out");
+    let first = magazine.take(&cells, |_| ());
+    for object in [2, 3] {
+        assert_eq!(magazine.keep(&cells, object), Kept::Noted);
+        assert_eq!(magazine.keep(&cells, object), Kept::Twice);
+        assert!(!magazine.keep_if_new(&cells, object));
+    }
+    first
+}

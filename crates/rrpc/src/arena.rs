@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+
+use rackpool_fabric::{RegionId, RemoteRegion};
+
+use crate::Place;
+
+/// Blocks start at multiples of this, a cache line, so that neighbours share none (bytes).
+const GRANULE: u64 = 64;
+const LEAST_BYTES: u64 = 256 << 10;
+const MOST_BYTES: u64 = 64 << 20;
+/// Where the cache is unknown.
+const DEFAULT_BYTES: u64 = 1 << 20;
+
+/// Which parts of an exported region are in use. The bytes themselves are elsewhere.
+#[derive(Debug)]
+pub struct Arena {
+    region: RegionId,
+    export: RemoteRegion,
+    bytes: u64,
+    /// Offset and length of what is free, in bytes; no two touch.
+    free: BTreeMap<u64, u64>,
+}
+
+/// A part of an [`Arena`] in use. Dropping it does not give it back: a peer may still use it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it stays in use until it is given back"]
+pub struct Block {
+    offset: u64,
+    len: u32,
+}
+
+impl Block {
+    /// Where it starts in the arena, in bytes.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes were asked for.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Never: there are no blocks without bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn taken(&self) -> u64 {
+        u64::from(self.len).next_multiple_of(GRANULE)
+    }
+}
+
+impl Arena {
+    /// How large a region should be so that what is in flight is still cached when it is used:
+    /// `io_share`, the bytes of the last-level cache into which devices write, within 256 KiB and
+    /// 64 MiB; 1 MiB if it is unknown (0).
+    #[must_use]
+    pub fn bytes_for(io_share: u64) -> u64 {
+        match io_share {
+            0 => DEFAULT_BYTES,
+            share => share.clamp(LEAST_BYTES, MOST_BYTES) & !(LEAST_BYTES - 1),
+        }
+    }
+
+    /// The first `bytes` of a region, all free.
+    #[must_use]
+    pub fn new(region: RegionId, export: RemoteRegion, bytes: u64) -> Self {
+        let bytes = bytes & !(GRANULE - 1);
+        let free = if bytes == 0 { BTreeMap::new() } else { BTreeMap::from([(0, bytes)]) };
+        Self { region, export, bytes, free }
+    }
+
+    /// What its own fabric calls the region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        self.region
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that are in no block.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.free.values().sum()
+    }
+
+    /// Takes a block of `len` bytes; `None` while there is no room, or when there are no bytes.
+    pub fn take(&mut self, len: u32) -> Option<Block> {
+        let block = Block { offset: 0, len };
+        let wanted = block.taken();
+        if wanted == 0 {
+            return None;
+        }
+        let (&offset, &room) = self.free.iter().find(|(_, room)| **room >= wanted)?;
+        self.free.remove(&offset);
+        if room > wanted {
+            self.free.insert(offset + wanted, room - wanted);
+        }
+        Some(Block { offset, ..block })
+    }
+
+    /// Takes a block back, which nobody uses any more.
+    pub fn give_back(&mut self, block: Block) {
+        let (mut offset, mut len) = (block.offset, block.taken());
+        if let Some((&before, &room)) = self.free.range(..offset).next_back()
+            && before + room == offset
+        {
+            self.free.remove(&before);
+            (offset, len) = (before, room + len);
+        }
+        if let Some(room) = self.free.remove(&(offset + len)) {
+            len += room;
+        }
+        self.free.insert(offset, len);
+    }
+
+    /// Where a block lies.
+    #[must_use]
+    pub const fn place(&self, block: &Block) -> Place {
+        Place { region: self.region, export: self.export, offset: block.offset, len: block.len }
+    }
+
+    /// The first bytes of the arena, whoever uses them.
+    #[must_use]
+    pub fn beginning(&self, len: u32) -> Place {
+        let len = u32::try_from(self.bytes).unwrap_or(u32::MAX).min(len);
+        Place { region: self.region, export: self.export, offset: 0, len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arena(bytes: u64) -> Arena {
+        Arena::new(RegionId(0), RemoteRegion(1), bytes)
+    }
+
+    #[test]
+    fn the_size_follows_the_cache() {
+        assert_eq!(Arena::bytes_for(0), 1 << 20);
+        assert_eq!(Arena::bytes_for(1), 256 << 10);
+        assert_eq!(Arena::bytes_for((4 << 20) + 4096), 4 << 20);
+        assert_eq!(Arena::bytes_for(u64::MAX), 64 << 20);
+    }
+
+    #[test]
+    fn a_block_has_its_bytes_and_an_empty_one_is_none() {
+        let mut arena = arena(256);
+        assert_eq!(arena.take(0), None);
+        assert_eq!(arena.take(257), None);
+        let all = arena.take(193).unwrap();
+        assert_eq!((all.len(), all.is_empty(), arena.take(1)), (193, false, None));
+        arena.give_back(all);
+        assert_eq!(arena.free_bytes(), 256);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_overlap_and_all_room_comes_back(
+            steps in proptest::collection::vec((0_u32..500, any::<u8>()), 1..200),
+        ) {
+            let mut arena = arena(4096);
+            let mut used: Vec<Block> = Vec::new();
+            for (len, which) in steps {
+                if which < 100 && !used.is_empty() {
+                    let at = usize::from(which) % used.len();
+                    arena.give_back(used.swap_remove(at));
+                } else if let Some(block) = arena.take(len) {
+                    let end = block.offset + block.taken();
+                    prop_assert!(end <= 4096 && block.offset % GRANULE == 0);
+                    for other in &used {
+                        let apart = end <= other.offset || other.offset + other.taken() <= block.offset;
+                        prop_assert!(apart, "{block:?} and {other:?}");
+                    }
+                    used.push(block);
+                }
+                let taken: u64 = used.iter().map(Block::taken).sum();
+                prop_assert_eq!(arena.free_bytes(), 4096 - taken);
+            }
+            used.into_iter().for_each(|block| arena.give_back(block));
+            prop_assert_eq!(arena.free.into_iter().collect::<Vec<_>>(), vec![(0, 4096)]);
+        }
+    }
+}

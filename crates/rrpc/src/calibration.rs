@@ -1,0 +1,292 @@
+use std::time::{Duration, Instant};
+
+use crate::message::MAX_INLINE;
+use crate::{Mode, Thresholds};
+
+/// What is measured (bytes); the largest two by the one-sided modes only. What lies above the last is
+/// on a line through those two: far apart, and not far below 4 MiB, so that what either was disturbed
+/// by hardly turns it.
+const SIZES: [u32; 7] = [8, 512, 4 << 10, 16 << 10, 48 << 10, 256 << 10, 2 << 20];
+/// The largest answer to a probe, in bytes.
+pub(crate) const LARGEST_PROBE: u32 = SIZES[SIZES.len() - 1];
+const REPETITIONS: usize = 6;
+/// Repetitions in which data that takes long is measured as well.
+const LONG_REPETITIONS: usize = 3;
+/// Each probe is sent so many times in a row: a mode is fastest when it was used just before.
+const IN_A_ROW: usize = 2;
+const LONG: u32 = 256 << 10;
+/// After the first repetition, in which pages are touched for the first time, measuring goes on for
+/// so long.
+const TIME: Duration = Duration::from_millis(4);
+/// Even the first repetition is given up then: requests have to go on with what is known.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Above `zero_copy` another mode is chosen only if that wins more than this.
+const WORTH_IT: f64 = 1.03;
+/// The sizes for which the thresholds shall be good: 8 B to 4 MiB, two for each doubling.
+const GRID: usize = 39;
+
+/// Measuring the modes over one endpoint.
+#[derive(Debug)]
+pub(crate) struct Calibration {
+    began: Instant,
+    /// The largest answer that is asked for, in bytes.
+    most: u32,
+    /// When every probe had been sent once.
+    once: Option<Instant>,
+    position: usize,
+    probe: Option<(Probe, Instant)>,
+    /// The shortest times, by mode and size, in seconds.
+    best: [[Option<f64>; SIZES.len()]; Mode::ALL.len()],
+}
+
+/// One request of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) mode: Mode,
+    pub(crate) len: u32,
+    mode_index: usize,
+    size_index: usize,
+}
+
+impl Calibration {
+    /// With answers of at most so many bytes.
+    pub(crate) const fn new(now: Instant, most: u32) -> Self {
+        let best = [[None; SIZES.len()]; Mode::ALL.len()];
+        Self { began: now, most, once: None, position: 0, probe: None, best }
+    }
+
+    /// When it is given up whatever has been measured.
+    pub(crate) fn until(&self) -> Instant {
+        self.began + LONGEST
+    }
+
+    /// The next probe, sent now; `None`: enough is known.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Probe> {
+        loop {
+            let each = SIZES.len() * Mode::ALL.len() * IN_A_ROW;
+            if self.position >= each {
+                let once = *self.once.get_or_insert(now);
+                if now > once + TIME {
+                    return None;
+                }
+            }
+            if self.position >= each * REPETITIONS || now >= self.until() {
+                return None;
+            }
+            let repetition = self.position / each;
+            let size_index = self.position / (IN_A_ROW * Mode::ALL.len()) % SIZES.len();
+            let mode_index = self.position / IN_A_ROW % Mode::ALL.len();
+            self.position += 1;
+            let (mode, len) = (Mode::ALL[mode_index], SIZES[size_index]);
+            let is_too_long = mode == Mode::Pure && len as usize > MAX_INLINE;
+            if is_too_long || len > self.most || (len >= LONG && repetition >= LONG_REPETITIONS) {
+                continue;
+            }
+            let probe = Probe { mode, len, mode_index, size_index };
+            self.probe = Some((probe, now));
+            return Some(probe);
+        }
+    }
+
+    /// The probe has its answer.
+    pub(crate) fn measured(&mut self, now: Instant) {
+        if let Some((probe, sent)) = self.probe.take() {
+            // No request takes no time, whatever the clock says.
+            let time = now.saturating_duration_since(sent).as_secs_f64().max(1e-9);
+            let best = &mut self.best[probe.mode_index][probe.size_index];
+            *best = Some(best.map_or(time, |best| best.min(time)));
+        }
+    }
+
+    /// The peer has no room for an answer to the probe: it is not asked for as much again.
+    pub(crate) fn refused(&mut self) {
+        if let Some((probe, _)) = self.probe.take() {
+            self.most = self.most.min(probe.len - 1);
+        }
+    }
+
+    /// The thresholds that lose least; `None` when too little was measured.
+    pub(crate) fn thresholds(&self) -> Option<Thresholds> {
+        let costs = |mode: usize| self.costs(mode);
+        let (pure, read, write) = (costs(0)?, costs(1)?, costs(2)?);
+        let one_sided: Vec<f64> = read.iter().zip(&write).map(|(a, b)| a.min(*b)).collect();
+        let pure_until = boundary(&pure, &one_sided, 0).0;
+        let (mut write_until, loss) = boundary(&write, &read, pure_until);
+        if worst(&write, &read, pure_until, GRID) <= loss * WORTH_IT {
+            write_until = GRID;
+        }
+        Some(Thresholds {
+            pure: inline(pure_until),
+            zero_copy: size_before(write_until).unwrap_or(0),
+            pure_unknown: inline(boundary(&pure, &read, 0).0),
+        })
+    }
+
+    /// What each size of the grid costs in a mode, between the measured sizes interpolated.
+    fn costs(&self, mode: usize) -> Option<Vec<f64>> {
+        let measured: Vec<(f64, f64)> = SIZES
+            .iter()
+            .zip(&self.best[mode])
+            .filter_map(|(size, best)| best.map(|best| (f64::from(*size), best)))
+            .collect();
+        if measured.len() < 2 {
+            return None;
+        }
+        let is_pure = Mode::ALL[mode] == Mode::Pure;
+        let cost = |step: usize| {
+            let size = grid(step);
+            if is_pure && size as usize > MAX_INLINE {
+                return f64::INFINITY;
+            }
+            let size = f64::from(size);
+            let above = measured.iter().position(|(at, _)| *at >= size);
+            let right = above.unwrap_or(measured.len() - 1).max(1);
+            let ((x0, y0), (x1, y1)) = (measured[right - 1], measured[right]);
+            y0 + ((y1 - y0) / (x1 - x0)).max(0.0) * (size - x0)
+        };
+        Some((0..GRID).map(cost).collect())
+    }
+}
+
+/// A size of the grid, in bytes.
+fn grid(step: usize) -> u32 {
+    let doubled = 8_u32 << (step / 2).min(20);
+    if step.is_multiple_of(2) { doubled } else { doubled + doubled / 2 }
+}
+
+/// The largest size before a step of the grid; all sizes at its end.
+fn size_before(step: usize) -> Option<u32> {
+    if step >= GRID { Some(u32::MAX) } else { step.checked_sub(1).map(grid) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a message has 64 KiB")]
+fn inline(step: usize) -> u32 {
+    size_before(step).unwrap_or(0).min(MAX_INLINE as u32)
+}
+
+/// From which step on the second mode is chosen so that the largest loss is smallest (and then
+/// their sum), no earlier than `from`; and that loss, as a factor.
+fn boundary(first: &[f64], second: &[f64], from: usize) -> (usize, f64) {
+    let candidates = (from..=GRID).map(|at| (at, worst(first, second, from, at)));
+    let better = |a: &(usize, f64), b: &(usize, f64)| {
+        let by_sum = || sum(first, second, from, a.0).total_cmp(&sum(first, second, from, b.0));
+        a.1.total_cmp(&b.1).then_with(by_sum)
+    };
+    candidates.min_by(better).unwrap_or((from, 1.0))
+}
+
+/// How much more each size costs than it had to, when the second mode begins at a step.
+fn losses<'a>(
+    first: &'a [f64],
+    second: &'a [f64],
+    from: usize,
+    at: usize,
+) -> impl Iterator<Item = f64> + 'a {
+    first.iter().zip(second).enumerate().skip(from).map(move |(step, (first, second))| {
+        if step < at { first / first.min(*second) } else { second / first.min(*second) }
+    })
+}
+
+fn worst(first: &[f64], second: &[f64], from: usize, at: usize) -> f64 {
+    losses(first, second, from, at).fold(1.0, f64::max)
+}
+
+fn sum(first: &[f64], second: &[f64], from: usize, at: usize) -> f64 {
+    losses(first, second, from, at).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Measures modes whose costs are known: nanoseconds for a request of so many bytes.
+    fn measure(cost: impl Fn(Mode, u32) -> u64) -> (Option<Thresholds>, Duration, usize) {
+        let start = Instant::now();
+        let (mut now, mut count) = (start, 0);
+        let mut calibration = Calibration::new(now, u32::MAX);
+        while let Some(probe) = calibration.next(now) {
+            // Every third request is held up by something else.
+            let disturbed = if count % 3 == 1 { 10_000 } else { 0 };
+            now += Duration::from_nanos(cost(probe.mode, probe.len) + disturbed);
+            calibration.measured(now);
+            count += 1;
+        }
+        (calibration.thresholds(), now - start, count)
+    }
+
+    fn by_lines(
+        pure: (u64, u64),
+        read: (u64, u64),
+        write: (u64, u64),
+    ) -> impl Fn(Mode, u32) -> u64 {
+        move |mode, len| {
+            let (fixed, each_kib) = match mode {
+                Mode::Pure => pure,
+                Mode::ThenOneSided => read,
+                Mode::ZeroCopy => write,
+            };
+            fixed + each_kib * u64::from(len) / 1024
+        }
+    }
+
+    fn assert_close(cost: impl Fn(Mode, u32) -> u64 + Copy) -> Thresholds {
+        let thresholds = measure(cost).0.expect("enough is measured");
+        for len in (0..GRID).map(grid) {
+            let modes =
+                Mode::ALL.iter().filter(|m| **m != Mode::Pure || len as usize <= MAX_INLINE);
+            let best = modes.map(|mode| cost(*mode, len)).min().unwrap();
+            let chosen = cost(thresholds.mode(len), len);
+            assert!(chosen * 100 <= best * 105, "{len} B: {chosen} ns, best {best}: {thresholds}");
+        }
+        thresholds
+    }
+
+    #[test]
+    fn the_grid_goes_from_8_bytes_to_4_mebibytes() {
+        assert_eq!((grid(0), grid(1), grid(2), grid(GRID - 1)), (8, 12, 16, 4 << 20));
+    }
+
+    #[test]
+    fn the_choice_is_never_far_from_the_best() {
+        // A message copies more: it is overtaken at 4 KiB by writing, at 10 KiB by reading.
+        let thresholds = assert_close(&by_lines((4000, 300), (6000, 100), (4800, 100)));
+        assert!((2 << 10..=6 << 10).contains(&thresholds.pure), "{thresholds}");
+        assert_eq!(thresholds.zero_copy, u32::MAX);
+        assert!((4 << 10..=14 << 10).contains(&thresholds.pure_unknown), "{thresholds}");
+        // Never pure, writing is slow for what is large.
+        let thresholds = assert_close(&by_lines((9000, 300), (6000, 100), (4000, 200)));
+        assert_eq!(thresholds.pure, 0);
+        assert!((12 << 10..=32 << 10).contains(&thresholds.zero_copy), "{thresholds}");
+        // Messages are as good as anything.
+        let thresholds = assert_close(&by_lines((4000, 100), (6000, 100), (4000, 100)));
+        assert!(thresholds.pure_unknown as usize > MAX_INLINE / 2);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_measured() {
+        let now = Instant::now();
+        let mut calibration = Calibration::new(now, 256 << 10);
+        let mut lens = Vec::new();
+        while let Some(probe) = calibration.next(now) {
+            lens.push(probe.len);
+            match probe.len {
+                0x4000.. => calibration.refused(),
+                _ => calibration.measured(now),
+            }
+        }
+        assert_eq!(lens.iter().filter(|len| **len >= 0x4000).collect::<Vec<_>>(), [&0x4000]);
+        assert!(lens.len() > 3 * IN_A_ROW * 3 && calibration.thresholds().is_some());
+    }
+
+    #[test]
+    fn time_is_bounded_and_little_is_enough() {
+        let (_, time, count) = measure(|_, _| 1000);
+        assert_eq!(count, IN_A_ROW * (15 * REPETITIONS + 4 * LONG_REPETITIONS));
+        assert!(time < TIME, "{time:?}");
+        let (thresholds, time, count) = measure(|_, _| 900_000);
+        assert!(thresholds.is_some() && (38..38 + 6).contains(&count), "{count}");
+        assert!(time < Duration::from_millis(38) + 2 * TIME, "{time:?}");
+        let (thresholds, time, _) = measure(|_, _| 900_000_000);
+        assert!(thresholds.is_none() && time < 2 * LONGEST, "{time:?}");
+    }
+}

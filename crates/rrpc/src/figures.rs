@@ -1,0 +1,20 @@
+/// Counts for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Requests answered by a message alone.
+    pub pure: u64,
+    /// Requests whose data was read after the answer.
+    pub then_one_sided: u64,
+    /// Requests whose data was written by the peer.
+    pub zero_copy: u64,
+    /// Requests that were given up, by their owner or by time.
+    pub given_up: u64,
+    /// Answers that came for requests of the past, and were dropped.
+    pub late: u64,
+    /// Requests of peers.
+    pub asked: u64,
+    /// One-sided operations posted, transfers of the owner included.
+    pub operations: u64,
+    /// Lists in which they were posted.
+    pub doorbells: u64,
+}

@@ -1,0 +1,240 @@
+use std::collections::VecDeque;
+
+use rackpool_fabric::WorkRequest;
+
+/// What goes to one peer: one-sided requests and messages, until the fabric has taken them.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    to_post: VecDeque<Unposted>,
+    /// The list that the fabric has been offered.
+    posting: Vec<Unposted>,
+    messages: VecDeque<Vec<u8>>,
+    in_flight: usize,
+    depth: usize,
+    /// The longest list that is offered: less when the fabric had no room for more.
+    most: usize,
+    /// Requests to be offered one by one, because one of them is bad.
+    one_by_one: usize,
+    /// Refused in this round: nothing more is offered before the next.
+    waits: bool,
+}
+
+#[derive(Debug)]
+struct Unposted {
+    request: WorkRequest,
+    /// Sent as soon as the request is posted.
+    then: Option<Vec<u8>>,
+}
+
+/// What the fabric is offered next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    Post(Vec<WorkRequest>),
+    Send(Vec<u8>),
+}
+
+impl Flow {
+    /// For an endpoint with a queue of this depth.
+    pub(crate) fn new(depth: usize) -> Self {
+        let depth = depth.max(1);
+        Self {
+            to_post: VecDeque::new(),
+            posting: Vec::new(),
+            messages: VecDeque::new(),
+            in_flight: 0,
+            depth,
+            most: depth,
+            one_by_one: 0,
+            waits: false,
+        }
+    }
+
+    pub(crate) fn post(&mut self, request: WorkRequest, then: Option<Vec<u8>>) {
+        self.to_post.push_back(Unposted { request, then });
+    }
+
+    pub(crate) fn send(&mut self, message: Vec<u8>) {
+        self.messages.push_back(message);
+    }
+
+    /// How many requests wait to be posted.
+    pub(crate) fn unposted(&self) -> usize {
+        self.to_post.len()
+    }
+
+    /// How many messages wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// What can be offered now. A list must be answered by `posted` or `post_refused` before the
+    /// next call.
+    pub(crate) fn next(&mut self) -> Option<Offer> {
+        if self.waits || !self.posting.is_empty() {
+            return None;
+        }
+        let most = if self.one_by_one > 0 { 1 } else { self.most };
+        let count = self.to_post.len().min(self.depth.saturating_sub(self.in_flight)).min(most);
+        if count > 0 {
+            self.posting.extend(self.to_post.drain(..count));
+            return Some(Offer::Post(self.posting.iter().map(|item| item.request).collect()));
+        }
+        self.messages.pop_front().map(Offer::Send)
+    }
+
+    /// The fabric has taken the list; how many requests it had.
+    pub(crate) fn posted(&mut self) -> usize {
+        let count = self.posting.len();
+        self.in_flight += count;
+        self.one_by_one = self.one_by_one.saturating_sub(count);
+        self.most = (self.most * 2).min(self.depth);
+        self.messages.extend(self.posting.drain(..).filter_map(|item| item.then));
+        count
+    }
+
+    /// The fabric has no room for the list now.
+    pub(crate) fn post_later(&mut self) {
+        self.waits = true;
+        self.most = (self.posting.len() / 2).max(1);
+        for item in self.posting.drain(..).rev() {
+            self.to_post.push_front(item);
+        }
+    }
+
+    /// The fabric takes no such list. The id of the request that is to blame, once it is known.
+    pub(crate) fn post_refused(&mut self) -> Option<u64> {
+        if let [item] = self.posting.as_slice() {
+            let id = item.request.id;
+            self.posting.clear();
+            self.one_by_one = self.one_by_one.saturating_sub(1);
+            return Some(id);
+        }
+        self.one_by_one = self.posting.len();
+        for item in self.posting.drain(..).rev() {
+            self.to_post.push_front(item);
+        }
+        None
+    }
+
+    /// The fabric has no room for the message now.
+    pub(crate) fn send_later(&mut self, message: Vec<u8>) {
+        self.messages.push_front(message);
+        self.waits = true;
+    }
+
+    /// A posted request has ended.
+    pub(crate) fn completed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Whether a new round has something to offer again.
+    pub(crate) fn new_round(&mut self) -> bool {
+        std::mem::take(&mut self.waits)
+    }
+
+    /// Takes back every request that was not posted and meets the condition; their ids.
+    pub(crate) fn withdraw(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<u64> {
+        let mut taken = Vec::new();
+        self.to_post.retain(|item| {
+            let goes = which(item.request.id);
+            if goes {
+                taken.push(item.request.id);
+            }
+            !goes
+        });
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackpool_fabric::{Operation, RegionId, RemoteRegion, Transfer};
+
+    fn request(id: u64) -> WorkRequest {
+        let (local, remote) = (RegionId(0), RemoteRegion(0));
+        let transfer = Transfer { local, local_offset: 0, remote, remote_offset: 0, len: 1 };
+        WorkRequest { id, operation: Operation::Write(transfer) }
+    }
+
+    fn ids(offer: Option<Offer>) -> Vec<u64> {
+        match offer {
+            Some(Offer::Post(list)) => list.iter().map(|request| request.id).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_round_is_one_list_as_far_as_there_is_room() {
+        let mut flow = Flow::new(4);
+        (0..6).for_each(|id| flow.post(request(id), None));
+        assert_eq!(ids(flow.next()), [0, 1, 2, 3]);
+        assert_eq!(flow.posted(), 4);
+        assert_eq!(flow.next(), None);
+        flow.completed();
+        assert_eq!(ids(flow.next()), [4]);
+        assert_eq!((flow.posted(), flow.unposted()), (1, 1));
+    }
+
+    #[test]
+    fn a_message_follows_the_write_it_tells_of() {
+        let mut flow = Flow::new(1);
+        flow.post(request(1), Some(vec![1]));
+        flow.post(request(2), Some(vec![2]));
+        flow.send(vec![0]);
+        assert_eq!(ids(flow.next()), [1]);
+        flow.posted();
+        let sent: Vec<_> = std::iter::from_fn(|| flow.next()).collect();
+        assert_eq!(sent, [Offer::Send(vec![0]), Offer::Send(vec![1])]);
+        flow.completed();
+        assert_eq!(ids(flow.next()), [2]);
+    }
+
+    #[test]
+    fn what_has_no_room_comes_again_in_the_next_round_in_its_order() {
+        let mut flow = Flow::new(8);
+        (0..4).for_each(|id| flow.post(request(id), None));
+        assert_eq!(ids(flow.next()), [0, 1, 2, 3]);
+        flow.post_later();
+        assert_eq!(flow.next(), None);
+        assert!(flow.new_round());
+        assert_eq!(ids(flow.next()), [0, 1]);
+        flow.posted();
+        assert_eq!(ids(flow.next()), [2, 3]);
+        flow.posted();
+        flow.send(vec![7]);
+        flow.send(vec![8]);
+        let Some(Offer::Send(first)) = flow.next() else { panic!("a message") };
+        flow.send_later(first);
+        assert_eq!(flow.next(), None);
+        assert!(flow.new_round() && !flow.new_round());
+        assert_eq!(flow.next(), Some(Offer::Send(vec![7])));
+    }
+
+    #[test]
+    fn only_the_bad_request_of_a_list_fails() {
+        let mut flow = Flow::new(8);
+        (0..3).for_each(|id| flow.post(request(id), None));
+        assert_eq!(ids(flow.next()).len(), 3);
+        assert_eq!(flow.post_refused(), None);
+        assert_eq!(ids(flow.next()), [0]);
+        flow.posted();
+        assert_eq!(ids(flow.next()), [1]);
+        assert_eq!(flow.post_refused(), Some(1));
+        assert_eq!(ids(flow.next()), [2]);
+        flow.posted();
+        (3..5).for_each(|id| flow.post(request(id), None));
+        assert_eq!(ids(flow.next()), [3, 4], "lists again");
+    }
+
+    #[test]
+    fn requests_are_withdrawn_before_they_are_posted() {
+        let mut flow = Flow::new(1);
+        (0..4).for_each(|id| flow.post(request(id), None));
+        assert_eq!(ids(flow.next()), [0]);
+        assert_eq!(flow.withdraw(|id| id % 2 == 1), [1, 3]);
+        flow.posted();
+        flow.completed();
+        assert_eq!(ids(flow.next()), [2]);
+    }
+}

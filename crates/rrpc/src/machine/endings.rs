@@ -1,0 +1,80 @@
+use rackpool_fabric::{EndpointId, FabricError};
+
+use super::Machine;
+use super::peer::{Due, Lent, Purpose, Role};
+use crate::{CallId, Failure, News, Overdue};
+
+/// Deadlines, and the end of endpoints.
+impl Machine {
+    /// Ends what has waited too long.
+    pub(super) fn expire(&mut self) {
+        while let Some((at, due)) = self.deadlines.first().copied()
+            && at <= self.now
+        {
+            self.deadlines.remove(&(at, due));
+            match due {
+                Due::Call(call) => self.overdue(call),
+                Due::Lent(ask) => {
+                    let why = "it does not give back what it was lent to read";
+                    self.cut_off(ask.endpoint, why.into());
+                }
+            }
+        }
+    }
+
+    fn overdue(&mut self, call: CallId) {
+        let Some(peer) = self.peers.get_mut(&call.endpoint) else { return };
+        let Some(open) = peer.calls.get_mut(call.number) else { return };
+        match (open.purpose, open.overdue) {
+            (Purpose::Owner, Overdue::CutOff) => {
+                self.cut_off(call.endpoint, "it does not answer in time".into());
+            }
+            (Purpose::Owner, Overdue::GiveUp) => {
+                self.cancel(call);
+                self.tell(News::Failed { call, failure: Failure::DeadlinePassed });
+            }
+            (Purpose::Probe, _) => {
+                self.cancel(call);
+                self.calibrated(call.endpoint);
+            }
+            (Purpose::GivenUp, _) => {}
+        }
+    }
+
+    /// An endpoint has ended, and with it everything that is open on it.
+    pub(super) fn ended(&mut self, endpoint: EndpointId, error: &FabricError) {
+        let Some(peer) = self.peers.get_mut(&endpoint) else { return };
+        peer.is_ending = true;
+        peer.calibration = None;
+        // Blocks that come back now are not for requests that end too.
+        self.starved.retain(|call| call.endpoint != endpoint);
+        let calls: Vec<u64> = peer.calls.iter().map(|(number, _)| number).collect();
+        let works: Vec<u64> = self
+            .works
+            .iter()
+            .filter(|(_, work)| work.endpoint == endpoint)
+            .map(|(id, _)| id)
+            .collect();
+        for id in works {
+            match self.works.remove(id).map(|work| work.role) {
+                Some(Role::Transfer { id }) => {
+                    let result = Err(error.clone());
+                    self.tell(News::Transferred { endpoint, id, result });
+                }
+                Some(Role::Write { block: Some(block) }) => self.give_back(block),
+                _ => {}
+            }
+        }
+        for number in calls {
+            self.fail(CallId { endpoint, number }, Failure::Disconnected(error.clone()));
+        }
+        let Some(peer) = self.peers.remove(&endpoint) else { return };
+        self.ready.remove(&endpoint);
+        for (number, ask) in peer.asks {
+            if let Some(Lent { block, until }) = ask.lent {
+                self.deadlines.remove(&(until, Due::Lent(crate::AskId { endpoint, number })));
+                block.into_iter().for_each(|block| self.give_back(block));
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+use std::time::Duration;
+
+use rackpool_fabric::{EndpointId, Operation};
+
+use super::peer::{Ask, Due, Lent, Role};
+use super::{Action, MOST_OPEN, Machine};
+use crate::calibration::LARGEST_PROBE;
+use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
+use crate::{AskId, Block, Bytes, CallId, News, Place, RemotePlace};
+
+/// How long a peer may read what it was lent, unless the owner says otherwise.
+pub(super) const LENT: Duration = Duration::from_secs(2);
+/// Messages that may wait for a peer: an answer, a release and a cancel for each request, and room.
+const MOST_UNSENT: usize = 4 * MOST_OPEN as usize;
+
+/// How the data of an answer is to travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// With the message.
+    Inline,
+    /// From memory that the peer can reach, written or read.
+    OneSided,
+}
+
+/// The side that answers.
+impl Machine {
+    /// A message of a peer.
+    pub(super) fn arrived(&mut self, endpoint: EndpointId, bytes: Vec<u8>) {
+        if self.peers.get(&endpoint).is_none_or(|peer| peer.is_ending) {
+            return;
+        }
+        let message = match message::decode(&bytes) {
+            Ok(message) => message,
+            Err(error) => return self.cut_off(endpoint, format!("it sent {error}")),
+        };
+        let call = |number| CallId { endpoint, number };
+        match message {
+            Message::Ask { number, inline, place, body } => {
+                let ask = AskId { endpoint, number };
+                if self.accept(ask, inline, place) {
+                    self.figures.asked += 1;
+                    let body = Bytes::new(bytes, body.start, body.end);
+                    self.tell(News::Asked { ask, body });
+                }
+            }
+            Message::Probe { number, inline, place, len } => {
+                let ask = AskId { endpoint, number };
+                if !self.accept(ask, inline, place) {
+                } else if len > LARGEST_PROBE || u64::from(len) > self.arena.bytes() {
+                    self.refuse(ask, DOES_NOT_FIT);
+                } else {
+                    self.actions.push_back(Action::AnswerProbe { ask, len });
+                }
+            }
+            Message::Answer { number, head, data } => {
+                // Heads are short: they are copied, the data is not.
+                let text = bytes.get(head).unwrap_or_default().to_vec();
+                let head_len = text.len();
+                let data = Bytes::new(bytes, data.start, data.end);
+                self.answer_arrived(call(number), Bytes::new(text, 0, head_len), data);
+            }
+            Message::Lies { number, place, head } => {
+                self.lies(call(number), Bytes::new(bytes, head.start, head.end), place);
+            }
+            Message::Landed { number, len, head } => {
+                self.landed(call(number), Bytes::new(bytes, head.start, head.end), len);
+            }
+            Message::Release { number } => self.released(AskId { endpoint, number }),
+            Message::Cancel { number } => self.cancelled(AskId { endpoint, number }),
+            Message::Withdrawn { number } => self.withdrawn(call(number)),
+            Message::Refused { number, why } => self.refused(call(number), why),
+        }
+    }
+
+    /// Takes a request in, unless it breaks a rule.
+    fn accept(&mut self, ask: AskId, inline: u32, place: Option<RemotePlace>) -> bool {
+        let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return false };
+        let why = if peer.asks.contains_key(&ask.number) {
+            "it used the number of a request that is not answered yet"
+        } else if peer.asks.len() >= MOST_OPEN as usize || peer.flow.unsent() > MOST_UNSENT {
+            "it sent more requests than may be open"
+        } else {
+            peer.asks.insert(ask.number, Ask { inline, place, lent: None });
+            return true;
+        };
+        self.cut_off(ask.endpoint, why.into());
+        false
+    }
+
+    fn pending(&mut self, ask: AskId) -> Option<&mut Ask> {
+        let peer = self.peers.get_mut(&ask.endpoint).filter(|peer| !peer.is_ending)?;
+        peer.asks.get_mut(&ask.number).filter(|ask| ask.lent.is_none())
+    }
+
+    /// How `len` bytes of data with a head of `head` bytes are to travel; `None` when nobody waits
+    /// for the answer any more.
+    #[must_use]
+    pub fn route(&mut self, ask: AskId, head: usize, len: u32) -> Option<Route> {
+        let fits = head + len as usize <= MAX_INLINE;
+        let inline = self.pending(ask)?.inline;
+        Some(if len == 0 || (len <= inline && fits) { Route::Inline } else { Route::OneSided })
+    }
+
+    /// Answers with `len` bytes of data in the message, written by `fill`. Larger data than the
+    /// peer wished is allowed, if a message holds it. Nothing happens when nobody waits any more.
+    pub fn answer(&mut self, ask: AskId, head: &[u8], len: u32, fill: impl FnOnce(&mut [u8])) {
+        let data = len as usize;
+        if head.len() + data > MAX_INLINE {
+            return self.refuse(ask, DOES_NOT_FIT);
+        }
+        if self.take_pending(ask) {
+            let mut message = message::answer(ask.number, head, data);
+            let start = message.len() - data;
+            fill(&mut message[start..]);
+            self.send(ask.endpoint, message);
+        }
+    }
+
+    /// Answers with data that lies in exported memory, in the block if it is one, which then goes
+    /// back to the arena when the peer has the data. Otherwise the owner must leave the data alone
+    /// until the answer is of no use any more.
+    pub fn answer_from(&mut self, ask: AskId, head: &[u8], place: Place, block: Option<Block>) {
+        let until = self.now + self.lends_for;
+        let room = self.pending(ask).map(|ask| ask.place);
+        let fits = match room {
+            Some(Some(remote)) => place.len <= remote.len,
+            Some(None) => true,
+            None => return block.into_iter().for_each(|block| self.give_back(block)),
+        };
+        if !fits || place.len == 0 || head.len() > MAX_BODY {
+            block.into_iter().for_each(|block| self.give_back(block));
+            return self.refuse(ask, DOES_NOT_FIT);
+        }
+        let AskId { endpoint, number } = ask;
+        if let Some(Some(remote)) = room {
+            self.take_pending(ask);
+            let operation = Operation::Write(place.transfer(&remote));
+            let landed = message::landed(number, place.len, head);
+            self.post(endpoint, Role::Write { block }, operation, Some(landed));
+        } else if let Some(pending) = self.pending(ask) {
+            pending.lent = Some(Lent { block, until });
+            self.deadlines.insert((until, Due::Lent(ask)));
+            self.send(endpoint, message::lies(number, &place.exported(), head));
+        }
+    }
+
+    /// Says that there is no answer, and why: a code of [`message`](crate::message).
+    pub fn refuse(&mut self, ask: AskId, why: u32) {
+        if self.take_pending(ask) {
+            self.send(ask.endpoint, message::refused(ask.number, why));
+        }
+    }
+
+    fn take_pending(&mut self, ask: AskId) -> bool {
+        let is_pending = self.pending(ask).is_some();
+        if is_pending && let Some(peer) = self.peers.get_mut(&ask.endpoint) {
+            peer.asks.remove(&ask.number);
+        }
+        is_pending
+    }
+
+    /// The peer has read what it was lent.
+    fn released(&mut self, ask: AskId) {
+        let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return };
+        match peer.asks.remove(&ask.number) {
+            Some(Ask { lent: Some(Lent { block, until }), .. }) => {
+                self.deadlines.remove(&(until, Due::Lent(ask)));
+                block.into_iter().for_each(|block| self.give_back(block));
+            }
+            Some(_) => self.cut_off(ask.endpoint, "it released what it was not lent".into()),
+            None => {}
+        }
+    }
+
+    /// The peer waits no more. What is being written or lent ends by itself.
+    fn cancelled(&mut self, ask: AskId) {
+        if self.take_pending(ask) {
+            self.send(ask.endpoint, message::withdrawn(ask.number));
+            self.tell(News::Withdrawn { ask });
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The bytes between two racks: `docs/design/rrpc.md` has the diagram. Everything read here was
+//! written by a peer and is checked.
+
+use std::ops::Range;
+
+use rackpool_fabric::{MAX_MESSAGE, RemoteRegion};
+
+use crate::RemotePlace;
+
+const VERSION: u8 = 1;
+const HEADER: usize = 16;
+const PLACE: usize = 16;
+
+/// The longest body of a request, in bytes.
+pub const MAX_BODY: usize = MAX_MESSAGE - HEADER - PLACE;
+/// The longest head and data of an answer together that a message can hold, in bytes.
+pub const MAX_INLINE: usize = MAX_MESSAGE - HEADER;
+
+/// Why a request was refused: the answer is larger than the caller's place or a message.
+pub const DOES_NOT_FIT: u32 = 1;
+/// Why a request was refused: no buffer for the data.
+pub const NO_ROOM: u32 = 2;
+/// Why a request was refused: nobody can answer it.
+pub const NO_ANSWER: u32 = 3;
+
+/// A message, its variable parts as ranges of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A request.
+    Ask {
+        /// The caller's number.
+        number: u64,
+        /// The most data that shall come with the message of the answer, in bytes.
+        inline: u32,
+        /// Where more than that is to be written.
+        place: Option<RemotePlace>,
+        /// What is asked.
+        body: Range<usize>,
+    },
+    /// A request for `len` bytes of anything, answered without asking anybody.
+    Probe {
+        /// The caller's number.
+        number: u64,
+        /// As in `Ask`.
+        inline: u32,
+        /// As in `Ask`.
+        place: Option<RemotePlace>,
+        /// How many bytes.
+        len: u32,
+    },
+    /// An answer with all that belongs to it.
+    Answer {
+        /// The caller's number.
+        number: u64,
+        /// What the server says.
+        head: Range<usize>,
+        /// The data.
+        data: Range<usize>,
+    },
+    /// An answer whose data is to be read.
+    Lies {
+        /// The caller's number.
+        number: u64,
+        /// Where it lies; never empty.
+        place: RemotePlace,
+        /// What the server says.
+        head: Range<usize>,
+    },
+    /// An answer whose data has been written.
+    Landed {
+        /// The caller's number.
+        number: u64,
+        /// How many bytes.
+        len: u32,
+        /// What the server says.
+        head: Range<usize>,
+    },
+    /// The data has been read.
+    Release {
+        /// The caller's number.
+        number: u64,
+    },
+    /// The caller has given up.
+    Cancel {
+        /// The caller's number.
+        number: u64,
+    },
+    /// Nothing will be written for a request that was given up.
+    Withdrawn {
+        /// The caller's number.
+        number: u64,
+    },
+    /// There is no answer.
+    Refused {
+        /// The caller's number.
+        number: u64,
+        /// Why: [`DOES_NOT_FIT`] and others.
+        why: u32,
+    },
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// It ends before it is complete.
+    #[error("a message of {len} B, shorter than its kind needs")]
+    Short {
+        /// Its length.
+        len: usize,
+    },
+    /// The sender runs another release.
+    #[error(
+        "version {found} of the requests between racks, this rack speaks {VERSION}: run the same release of rackpool on both"
+    )]
+    Version {
+        /// The version that the sender wrote.
+        found: u8,
+    },
+    /// There is no such kind of message.
+    #[error("a message of kind {kind}, which does not exist")]
+    Kind {
+        /// The kind.
+        kind: u8,
+    },
+    /// A length or a reserved field has a value that can't be.
+    #[error("a message of kind {kind} with a wrong {field}")]
+    Field {
+        /// The kind.
+        kind: u8,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+const ASK: u8 = 1;
+const ASK_PLACE: u8 = 2;
+const PROBE: u8 = 3;
+const PROBE_PLACE: u8 = 4;
+const ANSWER: u8 = 5;
+const LIES: u8 = 6;
+const LANDED: u8 = 7;
+const RELEASE: u8 = 8;
+const CANCEL: u8 = 9;
+const WITHDRAWN: u8 = 10;
+const REFUSED: u8 = 11;
+
+fn start(kind: u8, word: u32, number: u64, more: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + more);
+    bytes.extend([kind, VERSION, 0, 0]);
+    bytes.extend(word.to_le_bytes());
+    bytes.extend(number.to_le_bytes());
+    bytes
+}
+
+fn put_place(bytes: &mut Vec<u8>, place: &RemotePlace) {
+    bytes.extend(place.offset.to_le_bytes());
+    bytes.extend(place.len.to_le_bytes());
+    bytes.extend(place.region.0.to_le_bytes());
+    bytes.extend([0; 2]);
+}
+
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// A request with this body.
+#[must_use]
+pub fn ask(number: u64, inline: u32, place: Option<&RemotePlace>, body: &[u8]) -> Vec<u8> {
+    let kind = if place.is_some() { ASK_PLACE } else { ASK };
+    let mut bytes = start(kind, inline, number, PLACE + body.len());
+    if let Some(place) = place {
+        put_place(&mut bytes, place);
+    }
+    bytes.extend(body);
+    bytes
+}
+
+/// A request for as many bytes as the place has, or else for `len`.
+#[must_use]
+pub fn probe(number: u64, inline: u32, place: Option<&RemotePlace>, len: u32) -> Vec<u8> {
+    let kind = if place.is_some() { PROBE_PLACE } else { PROBE };
+    let mut bytes = start(kind, inline, number, PLACE);
+    match place {
+        Some(place) => put_place(&mut bytes, place),
+        None => {
+            bytes.extend(len.to_le_bytes());
+            bytes.extend([0; 4]);
+        }
+    }
+    bytes
+}
+
+/// An answer with this head and room for `data` bytes at its end.
+#[must_use]
+pub fn answer(number: u64, head: &[u8], data: usize) -> Vec<u8> {
+    let mut bytes = start(ANSWER, length(head.len()), number, head.len() + data);
+    bytes.extend(head);
+    bytes.resize(HEADER + head.len() + data, 0);
+    bytes
+}
+
+/// An answer whose data lies there.
+#[must_use]
+pub fn lies(number: u64, place: &RemotePlace, head: &[u8]) -> Vec<u8> {
+    let mut bytes = start(LIES, length(head.len()), number, PLACE + head.len());
+    put_place(&mut bytes, place);
+    bytes.extend(head);
+    bytes
+}
+
+/// An answer whose data is written before this arrives.
+#[must_use]
+pub fn landed(number: u64, len: u32, head: &[u8]) -> Vec<u8> {
+    let mut bytes = start(LANDED, len, number, head.len());
+    bytes.extend(head);
+    bytes
+}
+
+/// The data has been read.
+#[must_use]
+pub fn release(number: u64) -> Vec<u8> {
+    start(RELEASE, 0, number, 0)
+}
+
+/// The caller has given up.
+#[must_use]
+pub fn cancel(number: u64) -> Vec<u8> {
+    start(CANCEL, 0, number, 0)
+}
+
+/// Nothing will be written.
+#[must_use]
+pub fn withdrawn(number: u64) -> Vec<u8> {
+    start(WITHDRAWN, 0, number, 0)
+}
+
+/// There is no answer.
+#[must_use]
+pub fn refused(number: u64, why: u32) -> Vec<u8> {
+    start(REFUSED, why, number, 0)
+}
+
+struct Header {
+    kind: u8,
+    word: u32,
+    number: u64,
+}
+
+impl Header {
+    const fn wrong(&self, field: &'static str) -> MessageError {
+        MessageError::Field { kind: self.kind, field }
+    }
+
+    /// The place that the message has, not empty.
+    fn place(&self, bytes: &[u8]) -> Result<RemotePlace, MessageError> {
+        let Some([a, b, c, d, e, f, g, h, i, j, k, l, m, n, 0, 0]) =
+            bytes.get(HEADER..).and_then(|rest| rest.first_chunk::<PLACE>())
+        else {
+            return Err(self.wrong("place"));
+        };
+        let place = RemotePlace {
+            offset: u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+            len: u32::from_le_bytes([*i, *j, *k, *l]),
+            region: RemoteRegion(u16::from_le_bytes([*m, *n])),
+        };
+        if place.len == 0 || place.offset.checked_add(place.len.into()).is_none() {
+            return Err(self.wrong("place"));
+        }
+        Ok(place)
+    }
+
+    /// The head that begins at `start` and fills the rest of the message.
+    fn rest_is_head(&self, bytes: &[u8], start: usize) -> Result<Range<usize>, MessageError> {
+        match bytes.len().checked_sub(start) {
+            Some(len) if len == self.word as usize => Ok(start..bytes.len()),
+            _ => Err(self.wrong("head length")),
+        }
+    }
+
+    /// Nothing follows, and the word says nothing.
+    const fn is_all(&self, bytes: &[u8]) -> Result<u64, MessageError> {
+        if self.word != 0 {
+            return Err(self.wrong("word"));
+        }
+        self.ends(bytes)
+    }
+
+    const fn ends(&self, bytes: &[u8]) -> Result<u64, MessageError> {
+        if bytes.len() == HEADER { Ok(self.number) } else { Err(self.wrong("length")) }
+    }
+
+    fn probe_len(&self, bytes: &[u8]) -> Result<u32, MessageError> {
+        match bytes.get(HEADER..) {
+            Some([a, b, c, d, 0, 0, 0, 0]) => Ok(u32::from_le_bytes([*a, *b, *c, *d])),
+            _ => Err(self.wrong("length")),
+        }
+    }
+}
+
+/// Reads a message of a peer.
+pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
+    let Some([kind, version, zero, zeroes, a, b, c, d, number @ ..]) =
+        bytes.first_chunk::<HEADER>()
+    else {
+        return Err(MessageError::Short { len: bytes.len() });
+    };
+    if *version != VERSION {
+        return Err(MessageError::Version { found: *version });
+    }
+    let (kind, word) = (*kind, u32::from_le_bytes([*a, *b, *c, *d]));
+    let header = Header { kind, word, number: u64::from_le_bytes(*number) };
+    if (*zero, *zeroes) != (0, 0) {
+        return Err(header.wrong("reserved field"));
+    }
+    let number = header.number;
+    Ok(match kind {
+        ASK => Message::Ask { number, inline: word, place: None, body: HEADER..bytes.len() },
+        ASK_PLACE => {
+            let place = Some(header.place(bytes)?);
+            Message::Ask { number, inline: word, place, body: HEADER + PLACE..bytes.len() }
+        }
+        PROBE => {
+            let len = header.probe_len(bytes)?;
+            Message::Probe { number, inline: word, place: None, len }
+        }
+        PROBE_PLACE => {
+            let place = header.place(bytes)?;
+            if bytes.len() != HEADER + PLACE {
+                return Err(header.wrong("length"));
+            }
+            Message::Probe { number, inline: word, place: Some(place), len: place.len }
+        }
+        ANSWER => {
+            let data = HEADER.saturating_add(word as usize);
+            if data > bytes.len() {
+                return Err(header.wrong("head length"));
+            }
+            Message::Answer { number, head: HEADER..data, data: data..bytes.len() }
+        }
+        LIES => {
+            let place = header.place(bytes)?;
+            Message::Lies { number, place, head: header.rest_is_head(bytes, HEADER + PLACE)? }
+        }
+        LANDED if word == 0 => return Err(header.wrong("data length")),
+        LANDED => Message::Landed { number, len: word, head: HEADER..bytes.len() },
+        RELEASE => Message::Release { number: header.is_all(bytes)? },
+        CANCEL => Message::Cancel { number: header.is_all(bytes)? },
+        WITHDRAWN => Message::Withdrawn { number: header.is_all(bytes)? },
+        REFUSED => Message::Refused { number: header.ends(bytes)?, why: word },
+        kind => return Err(MessageError::Kind { kind }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const AT: RemotePlace = RemotePlace { region: RemoteRegion(3), offset: 0x1234, len: 77 };
+
+    #[test]
+    fn what_is_written_is_read() {
+        let number = 7 << 32 | 5;
+        assert_eq!(
+            decode(&ask(number, 512, None, b"body")),
+            Ok(Message::Ask { number, inline: 512, place: None, body: 16..20 })
+        );
+        assert_eq!(
+            decode(&ask(number, 0, Some(&AT), b"body")),
+            Ok(Message::Ask { number, inline: 0, place: Some(AT), body: 32..36 })
+        );
+        assert_eq!(
+            decode(&probe(number, 9, None, 4096)),
+            Ok(Message::Probe { number, inline: 9, place: None, len: 4096 })
+        );
+        assert_eq!(
+            decode(&probe(number, 9, Some(&AT), 4096)),
+            Ok(Message::Probe { number, inline: 9, place: Some(AT), len: 77 })
+        );
+        assert_eq!(
+            decode(&answer(number, b"head", 100)),
+            Ok(Message::Answer { number, head: 16..20, data: 20..120 })
+        );
+        assert_eq!(
+            decode(&lies(number, &AT, b"head")),
+            Ok(Message::Lies { number, place: AT, head: 32..36 })
+        );
+        assert_eq!(
+            decode(&landed(number, 77, b"")),
+            Ok(Message::Landed { number, len: 77, head: 16..16 })
+        );
+        assert_eq!(decode(&release(number)), Ok(Message::Release { number }));
+        assert_eq!(decode(&cancel(number)), Ok(Message::Cancel { number }));
+        assert_eq!(decode(&withdrawn(number)), Ok(Message::Withdrawn { number }));
+        let why = NO_ROOM;
+        assert_eq!(decode(&refused(number, why)), Ok(Message::Refused { number, why }));
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_design() {
+        let bytes = ask(0x0102_0304_0506_0708, 0x200, Some(&AT), b"!");
+        assert_eq!(bytes[..8], [2, 1, 0, 0, 0, 2, 0, 0]);
+        assert_eq!(bytes[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(bytes[16..], [0x34, 0x12, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, b'!']);
+    }
+
+    #[test]
+    fn what_can_not_be_is_named() {
+        assert_eq!(decode(&[1; 15]), Err(MessageError::Short { len: 15 }));
+        let mut other = release(1);
+        other[1] = 9;
+        assert_eq!(decode(&other), Err(MessageError::Version { found: 9 }));
+        let mut unknown = release(1);
+        unknown[0] = 12;
+        assert_eq!(decode(&unknown), Err(MessageError::Kind { kind: 12 }));
+        let field = |bytes: &[u8]| match decode(bytes) {
+            Err(MessageError::Field { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        let mut head = answer(1, b"", 4);
+        head[4] = 5;
+        assert_eq!(field(&head), "head length");
+        head[4..8].fill(0xff);
+        assert_eq!(field(&head), "head length");
+        assert_eq!(field(&lies(1, &RemotePlace { len: 0, ..AT }, b"")), "place");
+        assert_eq!(field(&lies(1, &RemotePlace { offset: u64::MAX, ..AT }, b"")), "place");
+        assert_eq!(field(&ask(1, 0, Some(&AT), b"")[..31]), "place");
+        assert_eq!(field(&landed(1, 0, b"")), "data length");
+        assert_eq!(field(&[&cancel(1)[..], b"x"].concat()), "length");
+        let mut reserved = cancel(1);
+        reserved[3] = 1;
+        assert_eq!(field(&reserved), "reserved field");
+    }
+
+    #[test]
+    fn the_longest_parts_make_the_longest_message() {
+        assert_eq!(ask(1, 0, Some(&AT), &vec![0; MAX_BODY]).len(), MAX_MESSAGE);
+        assert_eq!(answer(1, b"head", MAX_INLINE - 4).len(), MAX_MESSAGE);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_or_stays_within_its_bytes(
+            kind in 0_u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let bytes = [&[kind, VERSION, 0, 0][..], &bytes].concat();
+            let parts = match decode(&bytes) {
+                Ok(Message::Answer { head, data, .. }) => vec![head, data],
+                Ok(Message::Ask { body: part, .. } | Message::Lies { head: part, .. }
+                    | Message::Landed { head: part, .. }) => vec![part],
+                _ => Vec::new(),
+            };
+            for part in parts {
+                prop_assert!(part.start <= part.end && part.end <= bytes.len());
+            }
+        }
+    }
+}

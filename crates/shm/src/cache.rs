@@ -1,0 +1,61 @@
+//! The processor's last-level cache, and the part of it that devices use.
+
+use std::path::Path;
+
+const LAST_LEVEL: &str = "/sys/devices/system/cpu/cpu0/cache/index3";
+/// Ways of the last-level cache into which devices write (DDIO): the processors' default.
+const IO_WAYS: u64 = 2;
+
+/// Bytes of the last-level cache that writes of devices may fill; more than this in flight pushes
+/// what arrives out to memory before it is used. Two of its ways: the default of the processors
+/// that have such a limit (Farshin et al., ATC 2020). 0 when the kernel does not describe the
+/// cache.
+#[must_use]
+pub fn io_share() -> u64 {
+    share_in(Path::new(LAST_LEVEL)).unwrap_or(0)
+}
+
+fn share_in(folder: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let bytes = parse_size(&read("size")?)?;
+    let ways: u64 = read("ways_of_associativity")?.trim().parse().ok()?;
+    Some(bytes.checked_div(ways)?.saturating_mul(IO_WAYS).min(bytes))
+}
+
+/// A size as the kernel writes it: `32768K`.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_shl(shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_of_the_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
+        write("size", "32768K\n").unwrap();
+        assert_eq!(share_in(folder.path()), None);
+        write("ways_of_associativity", "16\n").unwrap();
+        assert_eq!(share_in(folder.path()), Some(4 << 20));
+        write("ways_of_associativity", "1\n").unwrap();
+        assert_eq!(share_in(folder.path()), Some(32 << 20));
+        write("ways_of_associativity", "0\n").unwrap();
+        assert_eq!(share_in(folder.path()), None);
+    }
+
+    #[test]
+    fn sizes_as_the_kernel_writes_them() {
+        assert_eq!(parse_size("512K\n"), Some(512 << 10));
+        assert_eq!(parse_size("2M"), Some(2 << 20));
+        assert_eq!(parse_size("64"), Some(64));
+        assert_eq!((parse_size(""), parse_size("K"), parse_size("xK")), (None, None, None));
+    }
+}

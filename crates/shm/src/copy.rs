@@ -1,0 +1,205 @@
+//! Copying between private memory and memory that others write, by size.
+
+use std::ptr::{NonNull, copy_nonoverlapping};
+
+use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::Shared;
+
+/// From this length on (bytes) the stores of a copy go past the caches: what is copied would
+/// displace more of the caches than it is worth. Measured (`cargo x bench corun` prints the table
+/// by length): shorter copies gain hardly anything from it, and whoever reads them right after
+/// waits about twice as long; from 1 MiB on, a core's second-level cache there, copies gained up to
+/// a third where the memory was not busy, and neighbours lost less.
+const STREAM: usize = 1 << 20;
+
+/// Where the stores of a copy go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// Into the caches, as those of any program do.
+    Cached,
+    /// Past them, to the memory, where the processor can.
+    Past,
+}
+
+/// Copies in the given way.
+///
+/// # Safety
+/// `len` bytes are there on both sides, and they do not overlap.
+pub(crate) unsafe fn copy_by(from: *const u8, to: *mut u8, len: usize, stores: Stores) {
+    match stores {
+        // SAFETY: the caller's promise.
+        Stores::Past => unsafe { stream(from, to, len) },
+        // SAFETY: the caller's promise.
+        Stores::Cached => unsafe { copy_nonoverlapping(from, to, len) },
+    }
+}
+
+/// The atomic at an address.
+///
+/// # Safety
+/// The bytes of a `T` from `at` on are mapped for as long as the reference is used, and `at` is
+/// aligned for it.
+#[inline]
+const unsafe fn atom<'a, T: Shared>(at: NonNull<u8>) -> &'a T {
+    // SAFETY: the caller's promise; `Shared` makes the reference sound.
+    unsafe { at.cast::<T>().as_ref() }
+}
+
+/// Copies from mapped memory to private memory. A racing writer of another process may tear the
+/// bytes, which are plain data; 1, 2, 4 and 8 aligned bytes are read in one piece.
+///
+/// # Safety
+/// `into.len()` bytes from `from` on are mapped. They can't overlap `into`, because no slice is
+/// ever made of mapped memory.
+#[inline]
+pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
+    let aligned = |bytes| from.as_ptr().addr().is_multiple_of(bytes);
+    if into.len() > 8 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_many(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+    } else if let (Ok(into), true) = (<&mut [u8; 8]>::try_from(&mut *into), aligned(8)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU64>(from) };
+        *into = cell.load(Ordering::Relaxed).to_le_bytes();
+    } else if let (Ok(into), true) = (<&mut [u8; 4]>::try_from(&mut *into), aligned(4)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU32>(from) };
+        *into = cell.load(Ordering::Relaxed).to_le_bytes();
+    } else if let (Ok(into), true) = (<&mut [u8; 2]>::try_from(&mut *into), aligned(2)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU16>(from) };
+        *into = cell.load(Ordering::Relaxed).to_le_bytes();
+    } else {
+        // SAFETY: the caller's promise. One byte is always in one piece.
+        unsafe { copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+    }
+}
+
+/// Copies from private memory to mapped memory; the counterpart of [`copy_out`].
+///
+/// # Safety
+/// `from.len()` bytes from `to` on are mapped for writing.
+#[inline]
+pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    let aligned = |bytes| to.as_ptr().addr().is_multiple_of(bytes);
+    if from.len() > 8 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_many(from.as_ptr(), to.as_ptr(), from.len()) };
+    } else if let (Ok(bytes), true) = (<[u8; 8]>::try_from(from), aligned(8)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU64>(to) };
+        cell.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    } else if let (Ok(bytes), true) = (<[u8; 4]>::try_from(from), aligned(4)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU32>(to) };
+        cell.store(u32::from_le_bytes(bytes), Ordering::Relaxed);
+    } else if let (Ok(bytes), true) = (<[u8; 2]>::try_from(from), aligned(2)) {
+        // SAFETY: the caller's promise, and aligned.
+        let cell = unsafe { atom::<AtomicU16>(to) };
+        cell.store(u16::from_le_bytes(bytes), Ordering::Relaxed);
+    } else {
+        // SAFETY: the caller's promise. One byte is always in one piece.
+        unsafe { copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+    }
+}
+
+/// Copies more than 8 bytes. The usual lengths are constants here, so that no call is made.
+///
+/// # Safety
+/// `len` bytes are there on both sides, and they do not overlap.
+#[inline]
+unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
+    match len {
+        // SAFETY: the caller's promise.
+        64 => unsafe { copy_nonoverlapping(from, to, 64) },
+        // SAFETY: the caller's promise.
+        32 => unsafe { copy_nonoverlapping(from, to, 32) },
+        // SAFETY: the caller's promise.
+        16 => unsafe { copy_nonoverlapping(from, to, 16) },
+        // SAFETY: the caller's promise.
+        len if len >= STREAM => unsafe { stream(from, to, len) },
+        // SAFETY: the caller's promise.
+        len => unsafe { copy_nonoverlapping(from, to, len) },
+    }
+}
+
+/// Copies with stores that go past the caches. Done when it returns, in the order of the program.
+///
+/// # Safety
+/// As [`copy_many`].
+#[cfg(target_arch = "x86_64")]
+#[cold]
+unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{
+        __m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_stream_si128,
+    };
+    const LINE: usize = 64;
+    /// Lines that are fetched ahead.
+    const AHEAD: usize = 8 * LINE;
+    let head = to.align_offset(LINE).min(len);
+    let lines = (len - head) / LINE;
+    // SAFETY: the first part of what the caller promised.
+    unsafe { copy_nonoverlapping(from, to, head) };
+    for line in 0..lines {
+        let at = head + line * LINE;
+        // SAFETY: a hint; an address past the end is not accessed.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + AHEAD).cast()) };
+        for part in (at..at + LINE).step_by(size_of::<__m128i>()) {
+            // SAFETY: within `len`.
+            let source = unsafe { from.add(part) };
+            // SAFETY: within `len`; unaligned loads are allowed.
+            let bytes = unsafe { _mm_loadu_si128(source.cast()) };
+            // SAFETY: within `len`.
+            let target = unsafe { to.add(part) };
+            // SAFETY: within `len`, and aligned, as `head` made it.
+            unsafe { _mm_stream_si128(target.cast(), bytes) };
+        }
+    }
+    // SAFETY: part of every x86-64. Until it, these stores are not ordered with others.
+    unsafe { _mm_sfence() };
+    let done = head + lines * LINE;
+    // SAFETY: within `len`.
+    let (source, target) = unsafe { (from.add(done), to.wrapping_add(done)) };
+    // SAFETY: the last part of what the caller promised.
+    unsafe { copy_nonoverlapping(source, target, len - done) };
+}
+
+/// Copies; this processor offers no stores that go past the caches to safe code.
+///
+/// # Safety
+/// As [`copy_many`].
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_nonoverlapping(from, to, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 31 + i / 251).to_le_bytes()[0]).collect()
+    }
+
+    #[test]
+    fn every_length_is_copied_whole_and_nothing_beside() {
+        let lens = (0..140).chain([4096, STREAM - 1, STREAM, STREAM + 1, STREAM + 4097]);
+        for len in lens {
+            for shift in [0, 1, 8, 17] {
+                let source = pattern(len);
+                let mut memory = vec![0xee; len + 64];
+                let at = NonNull::from(&mut memory[shift]);
+                // SAFETY: `len` bytes follow.
+                unsafe { copy_in(at, &source) };
+                assert_eq!(memory[shift..shift + len], source, "in: {len} B, shifted by {shift}");
+                assert!(memory[..shift].iter().chain(&memory[shift + len..]).all(|b| *b == 0xee));
+                let mut back = vec![0; len];
+                // SAFETY: `len` bytes follow.
+                unsafe { copy_out(at, &mut back) };
+                assert_eq!(back, source, "out: {len} B, shifted by {shift}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+use super::{Machine, names_in, parse_list};
+
+/// A NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub id: u32,
+    /// Its processors; none for a node that is only memory, as CXL memory is.
+    pub cpus: Vec<u32>,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of it that are free, or that the kernel gives back when they are asked for: caches of
+    /// files on disks.
+    pub free_bytes: u64,
+    /// How far each node is, in the order of node numbers: 10 is the node itself, 20 twice that
+    /// latency (ACPI's SLIT).
+    pub distances: Vec<u32>,
+}
+
+impl Node {
+    /// Whether it is memory without processors.
+    #[must_use]
+    pub const fn is_memory_only(&self) -> bool {
+        self.cpus.is_empty() && self.memory_bytes > 0
+    }
+}
+
+impl Machine {
+    /// The NUMA nodes in the order of their numbers; none where the kernel knows none.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<Node> {
+        let folder = self.sys("devices/system/node");
+        let mut ids: Vec<u32> = names_in(&folder)
+            .iter()
+            .filter_map(|name| name.strip_prefix("node")?.parse().ok())
+            .collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|id| self.node(id)).collect()
+    }
+
+    fn node(&self, id: u32) -> Node {
+        let file = |name: &str| {
+            self.sys_text(format!("devices/system/node/node{id}/{name}")).unwrap_or_default()
+        };
+        let meminfo = file("meminfo");
+        Node {
+            id,
+            cpus: parse_list(&file("cpulist")),
+            memory_bytes: field_bytes(&meminfo, "MemTotal:"),
+            free_bytes: ["MemFree:", "Active(file):", "Inactive(file):"]
+                .iter()
+                .map(|field| field_bytes(&meminfo, field))
+                .sum(),
+            distances: file("distance").split_whitespace().filter_map(|d| d.parse().ok()).collect(),
+        }
+    }
+
+    /// The node with processors that is nearest to `node`: itself, if it has some.
+    #[must_use]
+    pub fn nearest_with_cpus(&self, node: u32) -> Option<u32> {
+        let nodes = self.nodes();
+        let from = nodes.iter().find(|found| found.id == node)?;
+        let distance = |other: &Node| {
+            let at = nodes.iter().position(|found| found.id == other.id)?;
+            from.distances.get(at).copied()
+        };
+        nodes
+            .iter()
+            .filter(|other| !other.cpus.is_empty())
+            .min_by_key(|other| (distance(other).unwrap_or(u32::MAX), other.id))
+            .map(|other| other.id)
+    }
+}
+
+/// The value of `Node 0 <field> 123 kB`, which means KiB.
+fn field_bytes(meminfo: &str, field: &str) -> u64 {
+    let value = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != field).skip(1);
+        words.next()?.parse::<u64>().ok()
+    };
+    meminfo.lines().find_map(value).unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fixture;
+
+    const NODE: &str = "sys/devices/system/node";
+
+    #[test]
+    fn a_socket_and_a_cxl_expander_are_told_apart() {
+        let file = |node: u32, name: &str| format!("{NODE}/node{node}/{name}");
+        let files = [
+            (file(0, "cpulist"), "0-3\n"),
+            (
+                file(0, "meminfo"),
+                "Node 0 MemTotal:  1024 kB\nNode 0 MemFree:  256 kB\nNode 0 Active(file): 256 kB\n",
+            ),
+            (file(0, "distance"), "10 21 14\n"),
+            (file(1, "cpulist"), "4-7\n"),
+            (file(1, "meminfo"), ""),
+            (file(1, "distance"), "21 10 30"),
+            (file(2, "cpulist"), "\n"),
+            (file(2, "meminfo"), "Node 2 MemTotal: 2048 kB\n"),
+            (file(2, "distance"), "14 30 10"),
+            (format!("{NODE}/online"), "0-2"),
+        ];
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let (_folder, machine) = fixture(&files);
+        let nodes = machine.nodes();
+        assert_eq!(nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((nodes[0].memory_bytes, nodes[0].free_bytes), (1 << 20, 512 << 10));
+        assert_eq!(nodes[0].cpus, [0, 1, 2, 3]);
+        assert!(nodes[2].is_memory_only() && !nodes[1].is_memory_only());
+        assert_eq!(machine.nearest_with_cpus(2), Some(0));
+        assert_eq!(machine.nearest_with_cpus(1), Some(1));
+        assert_eq!(machine.nearest_with_cpus(9), None);
+    }
+
+    #[test]
+    fn a_kernel_without_nodes_has_none() {
+        let (_folder, machine) = fixture(&[]);
+        assert!(machine.nodes().is_empty());
+    }
+}

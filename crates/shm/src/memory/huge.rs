@@ -1,0 +1,164 @@
+//! A file on a hugetlbfs: the kernel promises all its huge pages when it is mapped, so that none
+//! can be missing later.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rackpool_model::ByteSize;
+use rustix::fs::{Access, access, fstatfs};
+
+use super::error::system;
+use super::{MemoryError, MemoryLock, Place, RackMemory};
+use crate::machine::HugePage;
+use crate::{Mapping, file};
+
+/// What the names of our files on a hugetlbfs begin with; the rack's folder follows.
+const PREFIX: &str = "rackpool-";
+/// `HUGETLBFS_MAGIC` of `linux/magic.h`.
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+/// The longest name of a file.
+const NAME_BYTES: usize = 255;
+
+/// Makes the file. One that is there already is of an attempt that was killed, or was left when
+/// the rack's folder was removed: nobody knows its contents. It goes, but is not cut: programs of
+/// then may still have it mapped.
+pub(super) fn create(place: &Place<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
+    place.require_multiple(page.bytes())?;
+    let path = choose(place, page)?;
+    if path.exists() {
+        // No daemon may be serving it.
+        let _lock = MemoryLock::of(&path)?;
+        std::fs::remove_file(&path).map_err(system("remove", path.display()))?;
+    }
+    let found = file::create(&path, 0)?;
+    let lock = MemoryLock::of(&path)?;
+    let made = fill(place, found, &path, page, lock);
+    match made {
+        Ok(memory) => {
+            place.link(&path)?;
+            Ok(memory)
+        }
+        Err(error) => {
+            // Nothing is in it; the reason it can't be used is what matters.
+            let _ = std::fs::remove_file(&path);
+            Err(error)
+        }
+    }
+}
+
+fn fill(
+    place: &Place<'_>,
+    file: File,
+    path: &Path,
+    page: HugePage,
+    lock: MemoryLock,
+) -> Result<RackMemory, MemoryError> {
+    check(&file, path, page)?;
+    file.set_len(place.bytes).map_err(system("size", path.display()))?;
+    map(place, file, path, page, lock)
+}
+
+pub(super) fn open(place: &Place<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
+    place.require_multiple(page.bytes())?;
+    let link = place.directory.frames();
+    let path = std::fs::read_link(&link).map_err(|_| place.missing(&link))?;
+    let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
+    let lock = MemoryLock::of(&path)?;
+    check(&found, &path, page)?;
+    file::check_len(&found, &path, place.bytes)?;
+    map(place, found, &path, page, lock)
+}
+
+fn map(
+    place: &Place<'_>,
+    file: File,
+    path: &Path,
+    page: HugePage,
+    lock: MemoryLock,
+) -> Result<RackMemory, MemoryError> {
+    match Mapping::new(&file, place.bytes) {
+        Ok(mapping) => {
+            let pages = format!("{}, all of them promised", ByteSize(page.bytes()));
+            Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new() })
+        }
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull) =>
+        {
+            let pool = place.machine.huge_pool(page);
+            let needed = place.bytes / page.bytes();
+            if pool.available() >= needed {
+                return Err(system("map", path.display())(error));
+            }
+            let (available, total) = (pool.available(), pool.total);
+            Err(MemoryError::TooFewHugePages { page, needed, available, total })
+        }
+        Err(error) => Err(system("map", path.display())(error)),
+    }
+}
+
+/// Refuses a file that does not lie in huge pages of this size.
+fn check(file: &File, path: &Path, page: HugePage) -> Result<(), MemoryError> {
+    let found = fstatfs(file).map_err(|error| system("examine", path.display())(error.into()))?;
+    let is_huge = u64::try_from(found.f_type).is_ok_and(|kind| kind == HUGETLBFS_MAGIC);
+    if is_huge && u64::try_from(found.f_bsize).is_ok_and(|bytes| bytes == page.bytes()) {
+        return Ok(());
+    }
+    Err(MemoryError::NotHugetlbfs { folder: path.to_path_buf(), page })
+}
+
+/// Where the file of this rack is on the first hugetlbfs of this page size that may be written.
+fn choose(place: &Place<'_>, page: HugePage) -> Result<PathBuf, MemoryError> {
+    let mount = place
+        .machine
+        .mounts()
+        .into_iter()
+        .find(|mount| {
+            mount.huge_page() == Some(page) && access(&mount.folder, Access::WRITE_OK).is_ok()
+        })
+        .ok_or(MemoryError::NoHugeMount(page))?;
+    let folder = place.directory.path();
+    let folder = folder.canonicalize().map_err(system("find", folder.display()))?;
+    let name = file_name(&folder).ok_or(MemoryError::LongPath(folder))?;
+    Ok(mount.folder.join(name))
+}
+
+/// The name of the file that holds the memory of the rack in this folder, from which the folder
+/// can be read again: each folder has its own, and an operator sees whose it is.
+fn file_name(folder: &Path) -> Option<String> {
+    let escaped = folder.to_str()?.replace('%', "%25").replace('/', "%2F");
+    let name = format!("{PREFIX}{escaped}");
+    (name.len() <= NAME_BYTES).then_some(name)
+}
+
+/// Whether this is the file of a rack's memory on a hugetlbfs.
+pub(super) fn is_ours(path: &Path) -> bool {
+    let named = path.file_name().and_then(|name| name.to_str());
+    named.is_some_and(|name| name.starts_with(PREFIX) && name.contains("%2F"))
+        && rustix::fs::statfs(path)
+            .is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|t| t == HUGETLBFS_MAGIC))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_folder_has_a_file_of_its_own() {
+        let name = |folder: &str| file_name(Path::new(folder));
+        assert_eq!(
+            name("/dev/shm/rackpool/rack-0").unwrap(),
+            "rackpool-%2Fdev%2Fshm%2Frackpool%2Frack-0"
+        );
+        assert_ne!(name("/a/b"), name("/a%2Fb"));
+        assert_eq!(name(&format!("/{}", "x".repeat(250))), None);
+    }
+
+    #[test]
+    fn a_file_elsewhere_is_never_taken_for_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rackpool-%2Fdev%2Fshm%2Frackpool%2Frack-0");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(!is_ours(&path));
+    }
+}

@@ -1,0 +1,140 @@
+//! A file in the rack's folder whose pages come from one NUMA node. CXL memory that the kernel
+//! manages is a node without processors.
+//!
+//! All pages are allocated at the start: when a node is full, the kernel would end whichever
+//! process touches the first page that is not there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::error::system;
+use super::tmpfs::{self, Untouched};
+use super::{MemoryError, Place, RackMemory};
+use crate::Mapping;
+use crate::machine::Node;
+use crate::numa::Policy;
+
+/// Pages besides the first and the last whose place is looked at.
+const SAMPLE: u64 = 62;
+
+pub(super) fn create(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryError> {
+    let path = place.directory.frames();
+    let is_new = !path.exists();
+    require(place, node)?;
+    let made = tmpfs::create(place).and_then(|memory| bind(place, memory, node));
+    if is_new && made.is_err() {
+        // It would keep its node's memory, and the next attempt would find the wrong pages.
+        let _ = std::fs::remove_file(&path);
+    }
+    made
+}
+
+pub(super) fn open(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryError> {
+    require(place, node)?;
+    bind(place, tmpfs::open(place)?, node)
+}
+
+/// The node, if it has memory.
+fn require(place: &Place<'_>, node: u32) -> Result<Node, MemoryError> {
+    let nodes = place.machine.nodes();
+    let with_memory = nodes.iter().filter(|found| found.memory_bytes > 0);
+    let there = with_memory.clone().map(|found| found.id).collect();
+    let found = with_memory.clone().find(|found| found.id == node).cloned();
+    found.ok_or(MemoryError::NoNode { node, there })
+}
+
+/// Before the first page is touched: that one would come from wherever this thread runs.
+fn bind(place: &Place<'_>, memory: Untouched, node: u32) -> Result<RackMemory, MemoryError> {
+    let path = place.directory.frames();
+    let found = require(place, node)?;
+    let missing = missing_bytes(&memory.file, &path, place.bytes)?;
+    if missing > found.free_bytes {
+        return Err(MemoryError::NodeFull { node, free: found.free_bytes, needed: missing });
+    }
+    memory
+        .mapping
+        .bind_to_node(node, Policy::Bind)
+        .map_err(system("bind to its NUMA node", path.display()))?;
+    allocate(&memory, &path)?;
+    verify(&memory.mapping, node)?;
+    let mut memory = memory.touch(place);
+    if !found.cpus.is_empty() {
+        memory.warnings.push(format!(
+            "NUMA node {node} has processors: it is ordinary memory, not CXL memory; `rackpool doctor` shows the nodes"
+        ));
+    }
+    Ok(memory)
+}
+
+/// Bytes of the file that have no page yet.
+fn missing_bytes(file: &File, path: &Path, bytes: u64) -> Result<u64, MemoryError> {
+    let found = file.metadata().map_err(system("examine", path.display()))?;
+    Ok(bytes.saturating_sub(found.blocks().saturating_mul(512)))
+}
+
+/// Through the mapping, which may ask for huge pages; kernels before 5.14 can't, they allocate the
+/// file's pages.
+fn allocate(memory: &Untouched, path: &Path) -> Result<(), MemoryError> {
+    match memory.mapping.populate() {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+        // A full file system, which an access would be killed for.
+        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+            let full = io::Error::from_raw_os_error(libc::ENOSPC);
+            return Err(system("allocate", path.display())(full));
+        }
+        Err(error) => return Err(system("allocate", path.display())(error)),
+    }
+    loop {
+        match fallocate(&memory.file, FallocateFlags::empty(), 0, memory.mapping.len()) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(system("allocate", path.display())(error.into())),
+        }
+    }
+}
+
+/// Looks where pages lie: the first, the last, and some in between at odd distances.
+fn verify(mapping: &Mapping, wanted: u32) -> Result<(), MemoryError> {
+    const PAGE: u64 = 4096;
+    let pages = mapping.len() / PAGE;
+    // Steps of the golden ratio reach all parts of the memory without a pattern of its own.
+    let scattered = (1..=SAMPLE).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages.max(1));
+    for page in [0, pages.saturating_sub(1)].into_iter().chain(scattered) {
+        let offset = page * PAGE;
+        let found = mapping.node_at(offset).map_err(system("find the NUMA node of", "memory"))?;
+        if found != wanted {
+            return Err(MemoryError::Elsewhere { offset, found, wanted });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_model::RackId;
+
+    use super::*;
+    use crate::directory::RackDirectory;
+    use crate::machine::Machine;
+    use crate::memory::MemoryKind;
+
+    /// On a machine with one node nothing else shows that the first page was touched too early.
+    #[test]
+    fn no_page_is_there_before_memory_is_bound_to_its_node() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let directory = RackDirectory::new(folder.path(), RackId(0));
+        std::fs::create_dir(directory.path()).unwrap();
+        let machine = Machine::here();
+        let kind = MemoryKind::Node(0);
+        let place = Place { kind: &kind, directory: &directory, bytes: 4 << 20, machine: &machine };
+        let made = tmpfs::create(&place).unwrap();
+        assert_eq!(missing_bytes(&made.file, &directory.frames(), place.bytes).unwrap(), 4 << 20);
+        let touched = made.touch(&place);
+        assert!(missing_bytes(&touched.file, &directory.frames(), place.bytes).unwrap() < 4 << 20);
+    }
+}

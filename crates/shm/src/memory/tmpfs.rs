@@ -1,0 +1,104 @@
+//! A file in the rack's folder.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::error::system;
+use super::{MemoryError, MemoryLock, Place, RackMemory, backing};
+use crate::machine::{HugePage, Machine};
+use crate::{Mapping, file};
+
+/// The file, mapped. This process has touched no page of it: who makes it can still say where its
+/// pages come from.
+pub(super) struct Untouched {
+    pub(super) mapping: Mapping,
+    pub(super) file: File,
+    lock: MemoryLock,
+    warnings: Vec<String>,
+}
+
+impl Untouched {
+    /// Touches the memory to see what pages it has.
+    pub(super) fn touch(self, place: &Place<'_>) -> RackMemory {
+        let Self { mapping, file, lock, warnings } = self;
+        let pages = pages_behind(&mapping, || why_small(place));
+        RackMemory { mapping, file, lock, pages, warnings }
+    }
+}
+
+/// Makes the file, or takes over one that a killed daemon has just made.
+pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
+    let path = place.directory.frames();
+    match file::open(&path)? {
+        Some(found) => use_file(place, found, &path),
+        None => use_file(place, file::create(&path, place.bytes)?, &path),
+    }
+}
+
+/// Opens the file that an earlier daemon made.
+pub(super) fn open(place: &Place<'_>) -> Result<Untouched, MemoryError> {
+    let path = place.directory.frames();
+    let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
+    file::check_len(&found, &path, place.bytes)?;
+    use_file(place, found, &path)
+}
+
+fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, MemoryError> {
+    if let Ok(target) = std::fs::read_link(path) {
+        return Err(MemoryError::Linked { link: path.to_path_buf(), target });
+    }
+    let lock = MemoryLock::of(path)?;
+    if found.metadata().map_err(system("examine", path.display()))?.len() == 0 {
+        // A daemon was killed when it had just created the file.
+        found.set_len(place.bytes).map_err(system("size", path.display()))?;
+    }
+    file::check_len(&found, path, place.bytes)?;
+    let mapping = Mapping::new(&found, place.bytes).map_err(system("map", path.display()))?;
+    let mut warnings = Vec::new();
+    let folder = place.directory.path();
+    match place.machine.mount_of(folder) {
+        Some(mount) if !matches!(mount.kind.as_str(), "tmpfs" | "ramfs") => warnings.push(format!(
+            "{} lies on {}, which is no memory: the kernel may write it to a disk; choose a --dir on a tmpfs, or --memory-kind memfd",
+            folder.display(),
+            mount.kind
+        )),
+        _ => {}
+    }
+    mapping.advise_huge();
+    Ok(Untouched { mapping, file: found, lock, warnings })
+}
+
+/// Looks whether the huge pages came that were asked for: the pages in words.
+pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String) -> String {
+    if mapping.len() < HugePage::Size2M.bytes() {
+        return "4 KiB: it is less than a huge page".into();
+    }
+    match backing::touched(mapping) {
+        Ok(pages) if pages.huge_bytes > 0 => "2 MiB, given by the kernel as it finds them".into(),
+        Ok(_) => format!("4 KiB: {}", why_small()),
+        Err(error) => format!("unknown, /proc/self/smaps can't be read: {error}"),
+    }
+}
+
+/// Why the kernel uses small pages for a file of this kind.
+fn why_small(place: &Place<'_>) -> String {
+    let folder = place.directory.path();
+    let mount = place.machine.mount_of(folder);
+    let mounted = mount.as_ref().map_or(folder, |mount| mount.folder.as_path()).display();
+    match mount.as_ref().and_then(|mount| mount.option("huge")) {
+        None | Some("never") => format!("{mounted} has no huge pages"),
+        Some(setting) => format!(
+            "{mounted} has huge={setting}, but memory made before stays as it is, and the kernel may find no 2 MiB in one piece or be set against it ({})",
+            shared_setting(place.machine)
+        ),
+    }
+}
+
+/// The kernel's own setting for shared memory, in words.
+pub(super) fn shared_setting(machine: &Machine) -> String {
+    let setting = machine.transparent_huge().shared;
+    format!(
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled is {}",
+        setting.as_deref().unwrap_or("not there")
+    )
+}

@@ -1,0 +1,135 @@
+//! Which NUMA node memory lies on: binding it, and finding out.
+//!
+//! The three system calls have no wrapper in the crates this project uses, so they are made raw,
+//! here and nowhere else (`mbind(2)`, `move_pages(2)`).
+
+use std::ffi::{c_int, c_long, c_ulong, c_void};
+use std::io;
+
+use crate::Mapping;
+
+/// Nodes that a mask of this module has bits for: the most a Linux kernel can be built for
+/// (`CONFIG_NODES_SHIFT` is at most 10).
+pub const MAX_NODES: u32 = 1024;
+
+/// How strictly memory belongs to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// From that node or not at all: when the node is full the kernel ends a process that touches
+    /// a page which is not there yet. So make sure first that there is room.
+    Bind,
+    /// From that node while it has room, else from the nearest one.
+    Prefer,
+}
+
+impl Policy {
+    /// The values of `linux/mempolicy.h`.
+    const fn mode(self) -> c_ulong {
+        match self {
+            Self::Prefer => 1,
+            Self::Bind => 2,
+        }
+    }
+}
+
+/// The value of a system call that returns -1 and sets `errno` when it fails.
+fn checked(result: c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Mapping {
+    /// Says from which node the pages of this mapping come that are not there yet. Memory of
+    /// tmpfs, memfd and hugetlbfs keeps the policy with the file: it holds for every process.
+    ///
+    /// Fails with `InvalidInput` where there is no such node, `Unsupported` where the kernel knows
+    /// no nodes.
+    pub fn bind_to_node(&self, node: u32, policy: Policy) -> io::Result<()> {
+        const BITS: u32 = c_ulong::BITS;
+        let mut mask: [c_ulong; (MAX_NODES / BITS) as usize] = [0; _];
+        let word = mask.get_mut((node / BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
+        *word = 1 << (node % BITS);
+        // The kernel takes one bit less than it is told.
+        let bits = c_ulong::from(MAX_NODES) + 1;
+        // Each argument fills a register: the kernel looks at all of its bits.
+        let (mode, flags): (c_ulong, c_ulong) = (policy.mode(), 0);
+        // SAFETY: the range is exactly this mapping, the mask has `MAX_NODES` bits and is only
+        // read; a policy changes no byte of any memory.
+        checked(unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base().as_ptr().cast::<c_void>(),
+                self.len(),
+                mode,
+                mask.as_ptr(),
+                bits,
+                flags,
+            )
+        })
+    }
+
+    /// The node that the page at `offset` lies on. The page is touched first, so that there is one.
+    pub fn node_at(&self, offset: u64) -> io::Result<u32> {
+        let mut byte = [0];
+        self.read(offset, &mut byte)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        std::hint::black_box(byte);
+        let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let page: *const c_void = self.base().as_ptr().wrapping_add(offset).cast();
+        let pages = [page];
+        let mut status: [c_int; 1] = [c_int::MIN];
+        let (own_process, flags): (c_ulong, c_ulong) = (0, 0);
+        // SAFETY: without target nodes nothing is moved: the kernel reads one address and writes
+        // one status.
+        checked(unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                own_process,
+                pages.len() as c_ulong,
+                pages.as_ptr(),
+                std::ptr::null::<c_int>(),
+                status.as_mut_ptr(),
+                flags,
+            )
+        })?;
+        u32::try_from(status[0]).map_err(|_| io::Error::from_raw_os_error(status[0].wrapping_neg()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_skip::skipped;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    fn memory(len: u64) -> (tempfile::TempDir, Mapping) {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = crate::file::create(&folder.path().join("memory"), len).unwrap();
+        (folder, Mapping::new(&file, len).unwrap())
+    }
+
+    #[test]
+    fn bound_memory_lies_on_its_node() {
+        let Some(node) = Machine::here().nodes().into_iter().find(|node| node.memory_bytes > 0)
+        else {
+            return skipped("this kernel knows no NUMA nodes");
+        };
+        let (_folder, memory) = memory(1 << 20);
+        for policy in [Policy::Prefer, Policy::Bind] {
+            memory.bind_to_node(node.id, policy).unwrap();
+            for offset in [0, 5000, (1 << 20) - 1] {
+                assert_eq!(memory.node_at(offset).unwrap(), node.id);
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_not_there_and_bytes_outside_are_refused() {
+        let (_folder, memory) = memory(4096);
+        assert!(memory.bind_to_node(MAX_NODES - 1, Policy::Bind).is_err());
+        assert!(memory.bind_to_node(MAX_NODES, Policy::Bind).is_err());
+        assert!(memory.bind_to_node(u32::MAX, Policy::Prefer).is_err());
+        assert!(memory.node_at(4096).is_err());
+        assert!(memory.node_at(u64::MAX).is_err());
+    }
+}

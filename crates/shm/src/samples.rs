@@ -1,0 +1,331 @@
+//! Which pages a thread uses: a sample of its accesses, which the daemon collects now and then.
+//!
+//! The client notes some of its accesses, each with how many it stands for. A thread that does
+//! little has one of 16 noted; the more it has done since the daemon last collected, the fewer are.
+//! So a thread costs the same memory whatever it uses, next to nothing when it uses much, and what
+//! is collected is without bias however long that has not been done.
+
+use std::cell::Cell;
+
+use rackpool_model::FrameId;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+use crate::Shared;
+use crate::access::Intent;
+
+/// At first one access of so many is noted, on average.
+pub const EVERY: u32 = 16;
+/// Notes that are kept between two collections.
+pub const KEPT: usize = 126;
+/// After so many notes accesses are noted half as often.
+const STEP: u64 = 16;
+/// As often as that: at last one access of 4096 is noted.
+const HALVINGS: u64 = 8;
+
+/// A thread's notes in its client's file: 1 KiB.
+///
+/// ```text
+///  0  noted 8 B | collected 8 B
+/// 16  notes: 126 of 8 B: accesses 31 bits | whether it wrote 1 bit | frame 32 bits
+/// ```
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct HeatSamples {
+    /// How many accesses were noted, ever. Written by the client.
+    noted: AtomicU64,
+    /// How many of them had been when the daemon last collected. Written by the daemon.
+    collected: AtomicU64,
+    notes: [AtomicU64; KEPT],
+}
+
+/// The offsets of docs/design/rack-memory.md.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<HeatSamples>() == 1024, "1 KiB a thread is promised");
+    assert!(offset_of!(HeatSamples, noted) == 0 && offset_of!(HeatSamples, collected) == 8);
+    assert!(offset_of!(HeatSamples, notes) == 16);
+};
+
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl Shared for HeatSamples {}
+
+/// An access, and for how many it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note {
+    frame: FrameId,
+    intent: Intent,
+    accesses: u32,
+}
+
+impl Note {
+    const MOST: u32 = u32::MAX >> 1;
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the frame")]
+    const fn from_raw(raw: u64) -> Self {
+        let intent = if raw >> 32 & 1 == 1 { Intent::Write } else { Intent::Read };
+        Self { frame: FrameId(raw as u32), intent, accesses: (raw >> 33) as u32 }
+    }
+
+    const fn to_raw(self) -> u64 {
+        let wrote = matches!(self.intent, Intent::Write) as u64;
+        (self.accesses as u64) << 33 | wrote << 32 | self.frame.0 as u64
+    }
+
+    /// One note for both: each of them stands for both as likely as it has a part in them.
+    fn merged(self, other: Self, random: u32) -> Self {
+        let accesses = self.accesses.saturating_add(other.accesses).min(Self::MOST);
+        let stays = below(random, accesses) < self.accesses;
+        Self { accesses, ..if stays { self } else { other } }
+    }
+}
+
+/// A number below `end` that is as random as `random`.
+const fn below(random: u32, end: u32) -> u32 {
+    ((random as u64 * end as u64) >> 32) as u32
+}
+
+impl HeatSamples {
+    /// How many notes there are since the daemon last collected.
+    fn uncollected(&self) -> u64 {
+        let collected = self.collected.load(Ordering::Relaxed);
+        self.noted.load(Ordering::Relaxed).wrapping_sub(collected)
+    }
+
+    /// Adds a note, or merges it with another one when there is no room.
+    fn add(&self, note: Note, random: &Random) {
+        let before = self.uncollected();
+        let most = u32::try_from(KEPT).unwrap_or(u32::MAX);
+        match usize::try_from(before).ok().and_then(|place| self.notes.get(place)) {
+            Some(place) => place.store(note.to_raw(), Ordering::Relaxed),
+            None => {
+                let Some(place) = self.notes.get(below(random.next(), most) as usize) else {
+                    return;
+                };
+                let other = Note::from_raw(place.load(Ordering::Relaxed));
+                place.store(note.merged(other, random.next()).to_raw(), Ordering::Relaxed);
+            }
+        }
+        let noted = self.noted.load(Ordering::Relaxed);
+        // SYNC: pairs with the load in `collect`.
+        self.noted.store(noted.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Hands over what was noted since the last time: frame, intent, and how many accesses. Nothing
+    /// in it can be trusted: the client writes there what it likes.
+    pub fn collect(&self, mut each: impl FnMut(FrameId, Intent, u32)) {
+        // SYNC: pairs with the store in `add`.
+        let noted = self.noted.load(Ordering::Acquire);
+        let new = noted.wrapping_sub(self.collected.load(Ordering::Relaxed));
+        if new == 0 {
+            return;
+        }
+        self.collected.store(noted, Ordering::Relaxed);
+        let new = usize::try_from(new).unwrap_or(KEPT).min(KEPT);
+        for note in &self.notes[..new] {
+            let Note { frame, intent, accesses } = Note::from_raw(note.load(Ordering::Relaxed));
+            each(frame, intent, accesses);
+        }
+    }
+}
+
+/// Decides which accesses of a thread are noted.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Accesses that go straight before one that does not; below 0 that one has come.
+    left: Cell<i32>,
+    /// No access goes straight: those before the next one that is noted are counted here.
+    detour: Option<Cell<i32>>,
+    /// Accesses between the last note and the next one.
+    drawn: Cell<u32>,
+    random: Random,
+}
+
+impl Sampler {
+    /// `seed` sets it apart from those of other threads. Whether any access goes straight.
+    pub(crate) const fn new(seed: u64, straight: bool) -> Self {
+        Self {
+            left: Cell::new(if straight { between(EVERY) } else { 0 }),
+            detour: if straight { None } else { Some(Cell::new(between(EVERY))) },
+            drawn: Cell::new(EVERY),
+            random: Random(Cell::new(seed | 1)),
+        }
+    }
+
+    /// Counts an access; whether it goes straight. If not, neither does any other one before
+    /// [`Self::is_due`] has said so.
+    #[inline]
+    pub(crate) fn goes_straight(&self) -> bool {
+        let left = self.left.get().wrapping_sub(1);
+        self.left.set(left);
+        // Only the sign: it is in the processor's flags when the counter is stored.
+        left >= 0
+    }
+
+    /// Whether an access was just kept from going straight.
+    pub(crate) fn is_due(&self) -> bool {
+        let due = self.left.get() < 0;
+        if due {
+            self.left.set(0);
+        }
+        due
+    }
+
+    /// Counts an access that did not go straight.
+    pub(crate) fn accessed(&self, samples: &HeatSamples, frame: FrameId, intent: Intent) {
+        let left = self.detour.as_ref().unwrap_or(&self.left);
+        if left.get() > 0 {
+            left.set(left.get() - 1);
+            return;
+        }
+        let note = Note { frame, intent, accesses: self.drawn.get() };
+        samples.add(note, &self.random);
+        // Not a fixed distance: a program that goes round in a circle would meet itself.
+        let halvings = (samples.uncollected() / STEP).min(HALVINGS);
+        let drawn = 1 + below(self.random.next(), (EVERY << (halvings + 1)) - 1);
+        self.drawn.set(drawn);
+        left.set(between(drawn));
+    }
+}
+
+/// The accesses before one of so many.
+const fn between(accesses: u32) -> i32 {
+    (accesses - 1).cast_signed()
+}
+
+/// Random numbers (xorshift64*).
+#[derive(Debug)]
+struct Random(Cell<u64>);
+
+impl Random {
+    fn next(&self) -> u32 {
+        let mut state = self.0.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.0.set(state);
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// docs/design/rack-memory.md.
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let note = Note { frame: FrameId(5), intent: Intent::Write, accesses: 3 };
+        assert_eq!(note.to_raw(), 3 << 33 | 1 << 32 | 5);
+    }
+
+    fn samples() -> HeatSamples {
+        HeatSamples {
+            noted: AtomicU64::new(0),
+            collected: AtomicU64::new(0),
+            notes: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    fn access(sampler: &Sampler, samples: &HeatSamples, frame: u32, intent: Intent) {
+        if !sampler.goes_straight() {
+            assert!(sampler.is_due() && sampler.left.get() == 0);
+            sampler.accessed(samples, FrameId(frame), intent);
+        }
+    }
+
+    fn collect(samples: &HeatSamples) -> BTreeMap<(u32, bool), u64> {
+        let mut found = BTreeMap::new();
+        samples.collect(|frame, intent, accesses| {
+            *found.entry((frame.0, intent == Intent::Write)).or_default() += u64::from(accesses);
+        });
+        found
+    }
+
+    fn within(found: u64, expected: u64, percent: u64) {
+        let off = found.abs_diff(expected) * 100;
+        assert!(off <= expected * percent, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn few_accesses_are_counted_by_their_notes_and_once() {
+        let (samples, sampler) = (samples(), Sampler::new(3, true));
+        for _ in 0..1600 {
+            access(&sampler, &samples, 7, Intent::Read);
+            access(&sampler, &samples, 9, Intent::Write);
+        }
+        let found = collect(&samples);
+        assert_eq!(found.len(), 2, "{found:?}");
+        within(found.values().sum(), 3200, 10);
+        within(found[&(7, false)], 1600, 30);
+        within(found[&(9, true)], 1600, 30);
+        assert!(collect(&samples).is_empty());
+    }
+
+    #[test]
+    fn many_accesses_leave_a_sample_of_the_whole_time_and_not_of_its_end() {
+        let (samples, sampler) = (samples(), Sampler::new(1, true));
+        for frame in 0..4 {
+            (0..500_000).for_each(|_| access(&sampler, &samples, frame, Intent::Read));
+        }
+        assert!(samples.noted.load(Ordering::Relaxed) < 700, "they cost too much");
+        let found = collect(&samples);
+        within(found.values().sum(), 2_000_000, 1);
+        for frame in 0..4 {
+            within(found[&(frame, false)], 500_000, 35);
+        }
+    }
+
+    #[test]
+    fn going_round_in_a_circle_of_the_same_length_hides_no_page() {
+        let (samples, sampler) = (samples(), Sampler::new(5, true));
+        let mut found = BTreeMap::<u32, u64>::new();
+        for _ in 0..1000 {
+            for _ in 0..200 {
+                (0..EVERY).for_each(|frame| access(&sampler, &samples, frame, Intent::Read));
+            }
+            samples.collect(|frame, _, times| {
+                *found.entry(frame.0).or_default() += u64::from(times);
+            });
+        }
+        assert_eq!(found.len(), EVERY as usize);
+        found.values().for_each(|times| within(*times, 200_000, 15));
+    }
+
+    #[test]
+    fn a_client_can_only_lie_about_its_use() {
+        let samples = samples();
+        samples.noted.store(u64::MAX, Ordering::Relaxed);
+        samples.notes[0].store(u64::MAX, Ordering::Relaxed);
+        let mut found = Vec::new();
+        samples.collect(|frame, intent, times| found.push((frame.0, intent, times)));
+        assert_eq!((found.len(), found[0]), (KEPT, (u32::MAX, Intent::Write, Note::MOST)));
+        samples.collected.store(5, Ordering::Relaxed);
+        // What the client reads may be wrong as well: it loses notes and nothing else.
+        let note = Note { frame: FrameId(1), intent: Intent::Read, accesses: 16 };
+        samples.add(note, &Random(Cell::new(1)));
+        assert_eq!(samples.noted.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn accesses_that_never_go_straight_are_counted_the_same() {
+        let (samples, sampler) = (samples(), Sampler::new(7, false));
+        for _ in 0..1000 {
+            assert!(
+                !sampler.goes_straight() && !sampler.goes_straight(),
+                "before it was asked why"
+            );
+            access_slowly(&sampler, &samples);
+            // One that found its page gone, and one by another way.
+            assert!(!sampler.goes_straight() && sampler.is_due());
+            sampler.accessed(&samples, FrameId(2), Intent::Read);
+        }
+        within(collect(&samples).values().sum(), 2000, 10);
+    }
+
+    fn access_slowly(sampler: &Sampler, samples: &HeatSamples) {
+        assert!(sampler.is_due() && !sampler.is_due());
+        sampler.accessed(samples, FrameId(1), Intent::Read);
+    }
+}

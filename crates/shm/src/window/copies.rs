@@ -1,0 +1,80 @@
+//! Reading copies of pages of other racks: no slot, no barrier, but a look before and after.
+
+use std::ptr::NonNull;
+
+use rackpool_model::{FrameId, GlobalAddr};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Core, LocalWindow};
+use crate::access::Intent;
+use crate::copy::copy_out;
+use crate::shown::ShownCopy;
+
+/// The time by which copies end: nanoseconds of the clock that is the same for all processes of a host.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|n| u64::try_from(n).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+impl Core {
+    /// # Safety
+    /// The frame is one of the rack's.
+    unsafe fn shown(&self, frame: FrameId) -> &ShownCopy {
+        // SAFETY: the invariant of `shown`, and the caller's promise.
+        let shown = unsafe { self.shown.add(frame.0 as usize) };
+        // SAFETY: as above; `ShownCopy` is `Shared`.
+        unsafe { shown.as_ref() }
+    }
+
+    /// The bytes at `offset` of a frame, if so many lie there.
+    fn bytes_of(&self, frame: FrameId, offset: u64, len: usize) -> Option<NonNull<u8>> {
+        let page = self.last + 1;
+        let end = offset.checked_add(len as u64)?;
+        if frame.0 >= self.frame_count || end > page {
+            return None;
+        }
+        let start = usize::try_from((u64::from(frame.0) << self.page_bits) + offset).ok()?;
+        // SAFETY: the invariant of `base`: the frame is one of the mapped ones, and the bytes lie in it.
+        Some(unsafe { self.base.add(start) })
+    }
+
+    /// Reads a copy that is remembered, if this is not one of the accesses that are noted.
+    #[inline(never)]
+    pub(super) fn read_kept(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
+        let Some(kept) = self.kept.get(addr.raw().wrapping_shr(self.page_bits)) else {
+            return false;
+        };
+        // No bytes at all are the slow path's business.
+        if into.is_empty() || !self.sampler.goes_straight() {
+            return false;
+        }
+        self.read_copy(kept.frame, kept.copy, addr.raw() & self.last, into)
+    }
+
+    #[inline]
+    fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
+        let Some(from) = self.bytes_of(frame, offset, into.len()) else { return false };
+        // SAFETY: `bytes_of` checked the frame.
+        let shown = unsafe { self.shown(frame) };
+        // SAFETY: `bytes_of` checked the bytes.
+        shown.read(copy, || unsafe { copy_out(from, into) }, monotonic_ns).is_some()
+    }
+}
+
+impl LocalWindow {
+    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not shown all
+    /// the time, its time is over, or the bytes do not all lie in the page. The read takes place before
+    /// the home of the page lets anybody write it: while the bytes were read, the copy was shown and
+    /// its lease good.
+    pub fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
+        let core = self.core();
+        core.latency.wait();
+        let done = core.read_copy(frame, copy, offset, into);
+        if done {
+            core.count(frame, Intent::Read);
+        }
+        done
+    }
+}

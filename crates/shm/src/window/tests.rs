@@ -1,0 +1,167 @@
+//! Which accesses wait for the extra latency of emulated CXL memory, counted.
+
+use rackpool_model::{PageEvent, PageSize};
+
+use super::*;
+use crate::delay::waits;
+use crate::superblock::Superblock;
+
+const FRAMES: u32 = 4;
+const PAGE_SIZE: PageSize = PageSize::DEFAULT;
+const PAGE: PageId = PageId(1);
+/// A page of another rack, of which this one has a copy.
+const COPIED: PageId = PageId(77);
+const FRAME: FrameId = FrameId(1);
+const POOL: NonZeroU64 = NonZeroU64::MIN;
+
+fn file(bytes: u64) -> std::fs::File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
+
+/// A rack's memory with one page in use, and a thread's window into it.
+struct Rack {
+    window: LocalWindow,
+    word: PageWord,
+    /// How a daemon maps it.
+    metadata: Mapping,
+    frames: Arc<Mapping>,
+}
+
+fn address(page: PageId, offset: u64) -> GlobalAddr {
+    GlobalAddr::from_raw((u64::from(page.0) << PAGE_SIZE.bits()) + offset)
+}
+
+/// `extra_ns` as the daemon notes it; a file that it has not noted anything in has none.
+fn rack(extra_ns: Option<u32>, barrier: Barrier) -> Rack {
+    let layout = MetadataLayout::new(PAGE_SIZE, FRAMES);
+    let noted = file(layout.bytes());
+    let metadata = Mapping::new(&noted, layout.bytes()).unwrap();
+    if let Some(ns) = extra_ns {
+        metadata.view::<Superblock>(0).unwrap().set_extra_latency_ns(ns);
+    }
+    let word = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
+    metadata.write(layout.word(FRAME), &word.raw().to_le_bytes()).unwrap();
+    let bytes = u64::from(FRAMES) * PAGE_SIZE.bytes();
+    let frames = Arc::new(Mapping::new(file(bytes), bytes).unwrap());
+    let owner = Arc::new(Mapping::new(file(8192), 8192).unwrap());
+    let offsets = ThreadOffsets { access: 0, samples: 4096 };
+    let read_only = Arc::new(ReadOnlyMapping::new(&noted, layout.bytes()).unwrap());
+    let latency = ExtraLatency::noted_in(&read_only).unwrap();
+    let mut window =
+        LocalWindow::new(Arc::clone(&frames), read_only, &layout, owner, offsets, barrier, latency)
+            .unwrap();
+    let class = SizeClass::for_bytes(64, PAGE_SIZE).unwrap();
+    window.admit(PAGE, FRAME, word, PageUse::Slab(class));
+    window.bring_to_front(POOL);
+    Rack { window, word, metadata, frames }
+}
+
+/// How often somebody waited in `work`.
+fn waited(work: impl FnOnce()) -> u64 {
+    let before = waits();
+    work();
+    waits() - before
+}
+
+/// What it is called, and how it is done.
+type Named<'a> = (&'static str, Box<dyn Fn() + 'a>);
+
+/// Everything by which a program reaches the bytes of frames, each once.
+fn accesses(rack: &Rack) -> Vec<Named<'_>> {
+    let window = &rack.window;
+    let at = address(PAGE, 128);
+    let in_front = move |straight: bool, detour: &dyn Fn() -> bool| {
+        assert!(straight || detour(), "it has to be reached");
+    };
+    vec![
+        ("read 1 B", Box::new(move || assert!(window.read(at, &mut [0])))),
+        ("read 2 KiB", Box::new(move || assert!(window.read(at, &mut [0; 2048])))),
+        ("write 8 B", Box::new(move || assert!(window.write(at, &[1; 8])))),
+        ("write 3,000 B", Box::new(move || assert!(window.write(at, &[1; 3000])))),
+        (
+            "change",
+            Box::new(move || {
+                assert!(window.change(at, Atomic::FetchAndAdd { delta: 1 }).is_some());
+            }),
+        ),
+        (
+            "front read",
+            Box::new(move || {
+                let again = || read_detour(POOL, at, &mut [0; 64]);
+                in_front(read(POOL, at, &mut [0; 64]), &again);
+            }),
+        ),
+        (
+            "front write",
+            Box::new(move || {
+                in_front(write(POOL, at, &[1; 64]), &|| write_detour(POOL, at, &[1; 64]));
+            }),
+        ),
+        (
+            "enter",
+            Box::new(move || {
+                let guard = window.enter(FRAME, Intent::Read, rack.word).unwrap().unwrap();
+                let _cell = window.cell(FRAME, 64).unwrap();
+                drop(guard);
+            }),
+        ),
+        // Shown by nobody: it was looked for where it would be.
+        (
+            "read a copy",
+            Box::new(move || {
+                let _ = window.read_copy(FRAME, 5, 0, &mut [0; 8]);
+            }),
+        ),
+    ]
+}
+
+/// What reaches no bytes of frames, or is not done by a program.
+fn others(rack: &mut Rack) {
+    let at = address(PAGE, 128);
+    let stale = PageWord::free(PAGE);
+    let window = &rack.window;
+    window.prefetch(at, Intent::Read);
+    assert!(window.look(FRAME).is_some() && window.word(FRAME).is_some());
+    let _ = in_use(POOL, at);
+    assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
+    assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
+    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "kept out");
+    window.clear();
+    // The daemon's own accesses, among them those that it carries out for other racks.
+    rack.frames.write(4096, &[7; 64]).unwrap();
+    rack.frames.read(4096, &mut [0; 64]).unwrap();
+    rack.metadata.write(4096 + 8, &[0; 8]).unwrap();
+    rack.window.forget(PageId(3));
+    rack.window.admit(PageId(3), FrameId(3), rack.word, PageUse::Unused);
+}
+
+#[test]
+fn no_access_waits_unless_the_daemon_was_told_to_emulate_a_distance() {
+    for barrier in [Barrier::Light, Barrier::Full] {
+        for noted in [None, Some(0)] {
+            let mut rack = rack(noted, barrier);
+            for _ in 0..1000 {
+                for (what, access) in accesses(&rack) {
+                    assert_eq!(waited(access), 0, "{what}");
+                }
+            }
+            assert_eq!(waited(|| others(&mut rack)), 0);
+        }
+    }
+}
+
+#[test]
+fn each_access_waits_once_and_nothing_else_does() {
+    for barrier in [Barrier::Light, Barrier::Full] {
+        let mut rack = rack(Some(10), barrier);
+        // As often as it takes until each has been among those that are noted for their heat.
+        for _ in 0..1000 {
+            for (what, access) in accesses(&rack) {
+                assert_eq!(waited(access), 1, "{what}");
+            }
+        }
+        assert_eq!(waited(|| others(&mut rack)), 0);
+    }
+}

@@ -1,0 +1,393 @@
+//! Every kind of memory keeps the same promises. Kinds that this computer does not offer are
+//! named aloud, and are held to their refusal.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use rackpool_model::{MemoryId, RackId};
+use rackpool_shm::Mapping;
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::machine::{HugePage, Machine};
+use rackpool_shm::memory::{MemoryError, MemoryKind, Place, RackMemory, backing, outside};
+use rackpool_skip::skipped;
+
+const MEMORY: MemoryId = MemoryId(0x0123_4567_89ab_cdef);
+const BYTES: u64 = 4 << 20;
+
+/// A rack's folder, and the memory that is to be tried in it.
+struct Bench {
+    kind: MemoryKind,
+    bytes: u64,
+    directory: RackDirectory,
+    machine: Machine,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(kind: MemoryKind, bytes: u64) -> Self {
+        let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+        let directory = RackDirectory::new(folder.path(), RackId(0));
+        std::fs::create_dir(directory.path()).unwrap();
+        Self { kind, bytes, directory, machine: Machine::here(), _folder: folder }
+    }
+
+    fn of(kind: &str) -> Self {
+        Self::new(kind.parse().unwrap(), BYTES)
+    }
+
+    fn place(&self) -> Place<'_> {
+        let Self { kind, bytes, directory, machine, .. } = self;
+        Place { kind, directory, bytes: *bytes, machine }
+    }
+
+    fn create(&self) -> Result<RackMemory, MemoryError> {
+        self.place().create(MEMORY)
+    }
+
+    fn open(&self) -> Result<RackMemory, MemoryError> {
+        self.place().open(MEMORY)
+    }
+
+    /// All promises.
+    fn conforms(&self) {
+        println!("conformance of {}", self.kind);
+        let made = self.create().unwrap();
+        self.is_as_long_as_asked_and_zero(&made);
+        self.is_seen_through_a_passed_descriptor(&made);
+        self.is_locked();
+        assert!(!made.pages.is_empty());
+        drop(made);
+        if self.kind.outlives_daemon() {
+            self.is_reopened_with_its_contents();
+            self.refuses_another_size();
+            self.is_made_anew_when_nothing_is_known_of_it();
+        } else {
+            assert!(matches!(self.open(), Err(MemoryError::Missing { .. })), "it has ended");
+            assert_eq!(byte(&self.create().unwrap().mapping, 0), 0, "the next one begins anew");
+        }
+    }
+
+    fn is_as_long_as_asked_and_zero(&self, made: &RackMemory) {
+        assert_eq!(made.mapping.len(), self.bytes);
+        let mut bytes = vec![1; 1 << 20];
+        for offset in (0..self.bytes).step_by(bytes.len()) {
+            made.mapping.read(offset, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0), "bytes after {offset} are not zero");
+        }
+        for (offset, len) in
+            [(self.bytes, 1), (self.bytes - 1, 2), (u64::MAX, 1), (u64::MAX - 1, 8)]
+        {
+            assert!(made.mapping.read(offset, &mut bytes[..len]).is_err());
+            assert!(made.mapping.write(offset, &bytes[..len]).is_err());
+        }
+        let found = backing::touched(&made.mapping).unwrap();
+        assert!(found.resident_bytes > 0, "{found:?}");
+        if let MemoryKind::Huge(page) = self.kind {
+            assert_eq!((found.page_bytes, found.huge_bytes > 0), (page.bytes(), true));
+        }
+        if let MemoryKind::Node(node) = self.kind {
+            for offset in (0..self.bytes).step_by(64 << 10) {
+                assert_eq!(made.mapping.node_at(offset).unwrap(), node);
+            }
+            assert_eq!(found.resident_bytes, self.bytes, "all pages are there from the start");
+        }
+    }
+
+    /// A client gets a descriptor and maps it.
+    fn is_seen_through_a_passed_descriptor(&self, made: &RackMemory) {
+        let passed: OwnedFd = made.file.try_clone().unwrap().into();
+        let client = Mapping::new(&passed, self.bytes).unwrap();
+        drop(passed);
+        client.advise_huge();
+        for offset in [0, 4095, self.bytes / 2 - 3, self.bytes - 8] {
+            made.mapping.write(offset, &offset.to_le_bytes()).unwrap();
+            let mut found = [0; 8];
+            client.read(offset, &mut found).unwrap();
+            assert_eq!(u64::from_le_bytes(found), offset);
+            client.write(offset, &(!offset).to_le_bytes()).unwrap();
+            made.mapping.read(offset, &mut found).unwrap();
+            assert_eq!(u64::from_le_bytes(found), !offset);
+        }
+    }
+
+    /// Nobody else serves the memory meanwhile; nobody can even reach memory without a name.
+    fn is_locked(&self) {
+        if !self.kind.outlives_daemon() {
+            return;
+        }
+        for second in [self.open(), self.create()] {
+            let text = second.unwrap_err().to_string();
+            assert!(text.contains("in use by another rack daemon"), "{text}");
+        }
+    }
+
+    /// Also while a client still has the descriptor that the dead daemon passed to it: a lock must
+    /// not live on in there.
+    fn is_reopened_with_its_contents(&self) {
+        let first = self.open().unwrap();
+        let passed = first.file.try_clone().unwrap();
+        let client = Mapping::new(&passed, self.bytes).unwrap();
+        client.write(self.bytes / 2, b"kept").unwrap();
+        drop(first);
+        let next = self.open().unwrap();
+        let mut found = [0; 4];
+        next.mapping.read(self.bytes / 2, &mut found).unwrap();
+        assert_eq!(&found, b"kept");
+        next.mapping.write(self.bytes / 2, b"seen").unwrap();
+        client.read(self.bytes / 2, &mut found).unwrap();
+        assert_eq!(&found, b"seen", "the client of the dead daemon shares the next one's memory");
+    }
+
+    fn refuses_another_size(&self) {
+        for bytes in [self.bytes * 2, self.bytes / 2] {
+            let error = Place { bytes, ..self.place() }.open(MEMORY).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("are needed") || text.contains("needs a multiple"), "{text}");
+        }
+        self.open().unwrap();
+    }
+
+    /// What a killed daemon left, or whoever removed the rack's folder.
+    fn is_made_anew_when_nothing_is_known_of_it(&self) {
+        if outside(&self.directory).is_some() {
+            let of_then = self.open().unwrap().mapping;
+            std::fs::remove_file(self.directory.frames()).unwrap();
+            assert_eq!(byte(&self.create().unwrap().mapping, self.bytes / 2), 0);
+            assert_ne!(byte(&of_then, self.bytes / 2), 0, "a program of then has its memory");
+        }
+        let frames = self.directory.frames();
+        let kept = outside(&self.directory).unwrap_or(frames);
+        std::fs::remove_file(&kept).unwrap();
+        let text = self.open().unwrap_err().to_string();
+        assert!(text.contains("is missing") && text.contains("remove"), "{text}");
+        File::options().write(true).create_new(true).open(&kept).unwrap();
+        let made = self.create().unwrap();
+        assert_eq!((made.mapping.len(), byte(&made.mapping, 0)), (self.bytes, 0));
+    }
+
+    /// This can't be had here, and the reason says what to do.
+    fn is_refused(&self, reason: &str, mend: &str) {
+        let text = self.create().unwrap_err().to_string();
+        println!("refused as it has to be: {}: {text}", self.kind);
+        assert!(text.contains(reason), "'{reason}' is not in: {text}");
+        assert!(text.contains(mend), "'{mend}' is not in: {text}");
+        assert!(!self.directory.frames().exists(), "something was left");
+    }
+}
+
+fn memory_folder() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() }
+}
+
+fn byte(mapping: &Mapping, offset: u64) -> u8 {
+    let mut byte = [0xee];
+    mapping.read(offset, &mut byte).unwrap();
+    byte[0]
+}
+
+#[test]
+fn tmpfs_conforms() {
+    Bench::of("tmpfs").conforms();
+}
+
+#[test]
+fn memfd_conforms_and_can_not_be_cut_short() {
+    let bench = Bench::of("memfd");
+    bench.conforms();
+    let made = bench.create().unwrap();
+    assert!(made.file.set_len(0).is_err() && made.file.set_len(2 * BYTES).is_err(), "sealed");
+    assert!(made.warnings[0].contains("ends with this daemon"));
+    assert!(!bench.directory.frames().exists());
+}
+
+#[test]
+fn tmpfs_with_huge_pages_has_them() {
+    in_own_mounts("huge pages on a tmpfs", |folder| {
+        let options = Some("huge=advise,size=64m");
+        mount(Some("none"), folder, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+        let directory = RackDirectory::new(folder, RackId(0));
+        std::fs::create_dir(directory.path()).unwrap();
+        let machine = Machine::here();
+        let kind = MemoryKind::Tmpfs;
+        let place = Place { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
+        let made = place.create(MEMORY).unwrap();
+        // The kernel may find no free 2 MiB in one piece: then it has to say so.
+        println!("pages of a tmpfs with huge=advise: {}", made.pages);
+        let huge = backing::of(&made.mapping).unwrap().huge_bytes;
+        assert_eq!(made.pages.starts_with("2 MiB"), huge > 0, "{}", made.pages);
+        drop(made);
+        umount2(folder, MntFlags::MNT_DETACH).unwrap();
+    });
+}
+
+#[test]
+fn numa_conforms() {
+    let machine = Machine::here();
+    let Some(node) = machine.nodes().into_iter().rev().find(|node| node.free_bytes > 4 * BYTES)
+    else {
+        skipped("conformance of numa: no node has memory to spare");
+        Bench::of("numa:0").is_refused("no NUMA node 0 with memory", "rackpool doctor");
+        return;
+    };
+    let bench = Bench::new(MemoryKind::Node(node.id), BYTES);
+    match bench.create() {
+        Err(error @ MemoryError::System { action: "bind to its NUMA node", .. }) => {
+            skipped(&format!("conformance of {}: {error}", bench.kind));
+            assert!(error.to_string().contains("allow the system call"), "{error}");
+            return;
+        }
+        made => {
+            let warned = made.unwrap().warnings.iter().any(|text| text.contains("has processors"));
+            assert_eq!(warned, !node.is_memory_only());
+        }
+    }
+    let fresh = Bench::new(MemoryKind::Node(node.id), BYTES);
+    fresh.conforms();
+    // A node that is not there, and more than there is.
+    Bench::of("numa:77").is_refused("no NUMA node 77 with memory", "rackpool doctor");
+    let all = Bench::new(MemoryKind::Node(node.id), node.memory_bytes & !0xf_ffff);
+    all.is_refused("free", "ask for less --memory");
+}
+
+#[test]
+fn huge_pages_of_2_mib_conform() {
+    huge_pages(HugePage::Size2M);
+}
+
+#[test]
+fn huge_pages_of_1_gib_conform() {
+    huge_pages(HugePage::Size1G);
+}
+
+fn huge_pages(page: HugePage) {
+    let kind = MemoryKind::Huge(page);
+    let uneven = Bench::new(kind.clone(), page.bytes() + 4096);
+    uneven.is_refused("needs a multiple of", "the next one is");
+    let alone = Reserved::alone();
+    in_own_mounts(&format!("conformance of {kind}"), |folder| {
+        let unmounted = Bench::new(kind.clone(), 2 * page.bytes());
+        if Machine::here().mounts().iter().all(|mount| mount.huge_page() != Some(page)) {
+            unmounted.is_refused("no hugetlbfs", "mount -t hugetlbfs");
+        }
+        let options = format!("pagesize={page},mode=0700");
+        if let Err(error) =
+            mount(Some("none"), folder, Some("hugetlbfs"), MsFlags::empty(), Some(options.as_str()))
+        {
+            return skipped(&format!("conformance of {kind}: can't mount a hugetlbfs: {error}"));
+        }
+        // Twice the memory: a program of an earlier rack may keep its own.
+        let pages = if page == HugePage::Size1G { 1 } else { 2 };
+        let reserved = Reserved::at_least(&alone, page, 2 * pages);
+        let free = Machine::here().huge_pool(page).available();
+        if free >= 2 * pages {
+            Bench::new(kind.clone(), pages * page.bytes()).conforms();
+        } else {
+            skipped(&format!("conformance of {kind}: {free} huge pages can be had"));
+        }
+        drop(reserved);
+        let too_much = (Machine::here().huge_pool(page).total + 1000) * page.bytes();
+        let refused = Bench::new(kind.clone(), too_much);
+        refused.is_refused("huge pages, ", "echo ");
+        assert!(only_ours(folder));
+        umount2(folder, MntFlags::MNT_DETACH).unwrap();
+    });
+}
+
+/// Whether all files on the hugetlbfs bear the name of a rack's folder.
+fn only_ours(folder: &Path) -> bool {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    let mut names = std::fs::read_dir(folder).unwrap().map(name);
+    names.all(|name| name.to_str().unwrap().starts_with("rackpool-%2F"))
+}
+
+#[test]
+fn devices_that_are_no_dax_are_refused() {
+    for (path, why) in [
+        ("/dev/dax99.99", "it is not there"),
+        ("/dev/zero", "a device of another kind"),
+        ("/dev/null", "a device of another kind"),
+    ] {
+        Bench::of(&format!("dax:{path}")).is_refused(why, "daxctl");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    Bench::of(&format!("dax:{}", file.path().display()))
+        .is_refused("no character device", "daxctl");
+}
+
+/// The first device here, whose contents a test may overwrite only if whoever runs it says so.
+#[test]
+fn dax_conforms() {
+    let Some(device) = std::env::var_os("RACKPOOL_TEST_DAX").map(PathBuf::from) else {
+        return skipped(
+            "conformance of dax: name a device that may be overwritten in RACKPOOL_TEST_DAX",
+        );
+    };
+    let bench = Bench::new(MemoryKind::Dax(device.clone()), 64 << 20);
+    println!("conformance of {}", bench.kind);
+    let made = bench.create().unwrap();
+    bench.is_as_long_as_asked_and_zero(&made);
+    bench.is_seen_through_a_passed_descriptor(&made);
+    bench.is_locked();
+    drop(made);
+    bench.is_reopened_with_its_contents();
+    let other = bench.place().open(MemoryId(5)).unwrap_err().to_string();
+    assert!(other.contains("other memory than this rack's"), "{other}");
+    let huge = Place { bytes: 1 << 50, ..bench.place() }.open(MEMORY).unwrap_err().to_string();
+    assert!(huge.contains("ask for at most"), "{huge}");
+}
+
+/// Runs the test in mounts of its own, in a thread of its own: nothing is left for others. Says
+/// aloud when this user may not.
+fn in_own_mounts(what: &str, test: impl FnOnce(&Path) + Send) {
+    let run = || {
+        let separate = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
+            let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
+        });
+        if let Err(error) = separate {
+            return skipped(&format!("{what}: mounting needs root: {error}"));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        test(folder.path());
+    };
+    std::thread::scope(|scope| scope.spawn(run).join()).unwrap();
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Huge pages added to the kernel's pool, given back at the end.
+struct Reserved {
+    path: String,
+    before: String,
+}
+
+impl Reserved {
+    /// The pool is one for the machine: tests of this file take turns.
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at_least(_alone: &MutexGuard<'_, ()>, page: HugePage, count: u64) -> Option<Self> {
+        let pool = Machine::here().huge_pool(page);
+        if pool.available() >= count {
+            return None;
+        }
+        let path = page.pool_file();
+        let before = std::fs::read_to_string(&path).ok()?;
+        // Who may not reserve is told by the pool's figures.
+        std::fs::write(&path, (pool.total + count).to_string()).ok()?;
+        Some(Self { path, before })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.path, self.before.trim());
+    }
+}

@@ -1,0 +1,203 @@
+//! What must hold: always, and when everything has come to rest.
+
+use std::collections::BTreeMap;
+
+use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_proto::planted::Bugs;
+use rackpool_proto::swap::RackEvent;
+
+use crate::client::Client;
+use crate::daemon::Input;
+use crate::rules::{FRAMES, MILLI, RACKS, USED, WORDS};
+use crate::world::{RackNode, World, born};
+
+impl<B: Bugs> RackNode<B> {
+    /// Swaps, records, drains and sharings, and wants; `None` when the daemon is down.
+    fn under_way(&self) -> Option<[usize; 4]> {
+        let daemon = self.daemon.as_ref()?;
+        let written = self.memory.records.iter().filter(|words| words[0] != 0).count();
+        let damaged = self.damages.iter().filter(|damage| damage.words[0] != 0).count();
+        let records = written - damaged;
+        // What is shared is not any more soon after the last copy was read.
+        let drains = daemon.drains.len() + daemon.frees.len() + daemon.shares.len();
+        Some([daemon.swap.under_way(), records, drains, daemon.swap.wants()])
+    }
+}
+
+impl<B: Bugs> World<B> {
+    /// The same, without what waits for a human.
+    fn under_way(&self, rack: usize) -> Option<[usize; 4]> {
+        let [swaps, records, drains, wants] = self.racks[rack].under_way()?;
+        let waiting = self.left_waiting(rack);
+        Some([swaps - waiting, records - waiting, drains, wants])
+    }
+
+    /// A daemon stores a page word.
+    pub(crate) fn store(&mut self, rack: usize, frame: FrameId, word: PageWord) {
+        if self.is_left_alone(rack, frame) {
+            self.breaks(|| format!("rack {rack} changes {frame}, whose record is damaged"));
+        }
+        self.racks[rack].memory.frame(frame).word = word;
+        if !word.is_readable() {
+            return;
+        }
+        let page = word.page();
+        // Many may read what nobody writes.
+        let of_page = |word: &PageWord| word.page() == page && word.is_readable();
+        let all = || self.racks.iter().flat_map(|rack| rack.memory.all());
+        let readers = all().filter(|(_, word)| of_page(word)).count();
+        let writers = all().filter(|(_, word)| of_page(word) && word.is_writable()).count();
+        if readers > 2 || writers > 0 && readers > 1 {
+            self.breaks(|| {
+                format!(
+                    "{page} is read in {readers} frames and written in {writers}, last in rack {rack}"
+                )
+            });
+        }
+        let epoch = word.epoch().raw();
+        if let Some((old_rack, old_frame, old)) = self.lived.get(&page).copied() {
+            let stays = (old_rack, old_frame) == (rack, frame.0);
+            if epoch < old || (epoch == old && !stays) {
+                self.breaks(|| {
+                    format!("{page} had epoch {old} in rack {old_rack}, and {epoch} in rack {rack}")
+                });
+            }
+        }
+        self.lived.insert(page, (rack, frame.0, epoch));
+    }
+
+    /// Whether another rack than this lets the page be written.
+    pub(crate) fn is_written_elsewhere(&self, rack: usize, page: PageId) -> bool {
+        let others = self.racks.iter().enumerate().filter(|(other, _)| *other != rack);
+        let mut words = others.flat_map(|(_, other)| other.memory.all());
+        words.any(|(_, word)| word.page() == page && word.is_writable())
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.server.is_up()
+            && self.clients.iter().all(Client::is_idle)
+            && (0..RACKS).all(|rack| self.under_way(rack) == Some([0; 4]))
+    }
+
+    /// What is still under way.
+    pub(crate) fn unrest(&self) -> String {
+        let mut unrest = Vec::new();
+        if !self.server.is_up() {
+            unrest.push("the metadata server is down".to_string());
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            if !client.is_idle() {
+                unrest.push(format!("client {index} has not finished"));
+            }
+        }
+        for index in 0..RACKS {
+            match self.under_way(index) {
+                None => unrest.push(format!("rack {index} is down")),
+                Some([0, 0, 0, 0]) => {}
+                Some([swaps, records, drains, wants]) => unrest.push(format!(
+                    "rack {index} has {swaps} swaps, {records} records, {drains} drains or sharings, {wants} wants"
+                )),
+            }
+        }
+        unrest.join("; ")
+    }
+
+    /// At rest each page is in one frame, where the metadata server says it is, and every frame
+    /// has its page.
+    pub(crate) fn check_frames(&self) -> Result<(), String> {
+        let mut found: BTreeMap<PageId, (usize, PageState)> = BTreeMap::new();
+        for (index, rack) in self.racks.iter().enumerate() {
+            for (frame, word) in rack.memory.all() {
+                let state = match word.state() {
+                    Some(state @ (PageState::Free | PageState::Live)) => state,
+                    _ if self.is_left_alone(index, frame) => continue,
+                    // A page was being freed: that it was no swap's only the damaged record said.
+                    Some(PageState::Leaving) if self.is_damaged(index) => continue,
+                    Some(PageState::Frozen) if self.is_left_waiting(index, word.page()) => {
+                        PageState::Live
+                    }
+                    other => {
+                        return Err(format!("{frame} of rack {index} is {other:?}: it leaked"));
+                    }
+                };
+                if let Some((other, _)) = found.insert(word.page(), (index, state)) {
+                    return Err(format!("{} is in racks {other} and {index}", word.page()));
+                }
+            }
+        }
+        for rack in 0..RACKS {
+            for index in 0..FRAMES {
+                let page = PageId(born(rack).first.0 + index);
+                let Some((home, state)) = found.get(&page).copied() else {
+                    if self.is_stuck(page) {
+                        continue;
+                    }
+                    return Err(format!("{page} is nowhere: it was lost"));
+                };
+                if self.settled_home(page) != Some(home) {
+                    return Err(format!(
+                        "{page} is in rack {home}, but the metadata server says {:?}",
+                        self.settled_home(page)
+                    ));
+                }
+                let used = index < USED || self.allocated.contains(&page);
+                if (state == PageState::Live) != used {
+                    return Err(format!("{page} is {state:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One client of each rack reads every word, so that what was acknowledged must show.
+    pub(crate) fn read_everything(&mut self) -> Result<(), String> {
+        let used = |rack| (0..USED).map(move |page| PageId(born(rack).first.0 + page));
+        let pages = (0..RACKS).flat_map(used).chain(self.allocated.iter().copied());
+        let pages = pages.filter(|page| !self.is_stuck(*page));
+        let words = pages.flat_map(|page| (0..WORDS).map(move |word| (page, word)));
+        let words: Vec<_> = words.collect();
+        for client in 0..RACKS {
+            self.clients[client].errands.clone_from(&words);
+            self.next_step(client, 0);
+        }
+        Ok(())
+    }
+
+    /// A page, its home, and another rack. A rack without a free frame neither asks nor gives; one
+    /// whose record is damaged may have lost its last.
+    fn choose_move(&mut self) -> Option<(PageId, usize, usize)> {
+        let whole = |rack: &usize| {
+            let mut words = self.racks[*rack].memory.all().map(|(_, word)| word.state());
+            !self.is_damaged(*rack)
+                && self.left_waiting(*rack) == 0
+                && words.any(|state| state == Some(PageState::Free))
+        };
+        let pages = (0..RACKS).flat_map(|rack| born(rack).first.0..born(rack).first.0 + USED);
+        let homes = pages.map(PageId).filter(|page| !self.is_stuck(*page));
+        let homes = homes.filter_map(|page| Some((page, self.settled_home(page)?)));
+        let homes: Vec<_> = homes.filter(|(_, home)| whole(home)).collect();
+        let racks: Vec<usize> = (0..RACKS).filter(whole).collect();
+        if homes.is_empty() || racks.len() < 2 {
+            return None;
+        }
+        let (page, home) = homes[self.rng.below(homes.len())];
+        let others: Vec<usize> = racks.into_iter().filter(|rack| *rack != home).collect();
+        Some((page, home, others[self.rng.below(others.len())]))
+    }
+
+    /// After all faults a page that is hot elsewhere moves there.
+    pub(crate) fn move_one_page(&mut self) -> Result<(), String> {
+        let Some((page, home, rack)) = self.choose_move() else { return Ok(()) };
+        for _ in 0..100 {
+            let heated = RackEvent::Heated { page, milli: u64::MAX, read_hot: false };
+            self.feed(rack, Input::Swap(heated));
+            let end = self.now + 20 * MILLI;
+            self.run_until(end, |_| false)?;
+            self.now = end;
+            if self.settled_home(page) == Some(rack) {
+                return Ok(());
+            }
+        }
+        Err(format!("{page} does not move from rack {home} to rack {rack} any more"))
+    }
+}

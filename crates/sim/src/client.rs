@@ -1,0 +1,365 @@
+//! Clients: one operation at a time, step by step, as the library does it.
+
+use std::collections::BTreeMap;
+
+use rackpool_model::{FrameId, PageId, PageWord};
+use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::share::CopyId;
+
+use crate::history::Kind;
+use crate::memory::{Shown, Slot};
+use crate::message::Call;
+use crate::rules::{CLIENT_PATIENCE, MICRO, MILLI, RACKS, STORM, USED, WORDS};
+use crate::world::{Event, World, born};
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) rack: usize,
+    /// The translation cache.
+    cache: BTreeMap<PageId, (FrameId, PageWord)>,
+    /// Copies of pages of other racks.
+    copies: BTreeMap<PageId, (FrameId, CopyId)>,
+    stage: Stage,
+    deadline: u64,
+    /// Grows with each step: a wake-up for an earlier one is void.
+    step: u64,
+    /// What is still to be read, at the end.
+    pub(crate) errands: Vec<(PageId, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The slot names the frame.
+    Published {
+        operation: usize,
+        frame: FrameId,
+        word: PageWord,
+    },
+    /// The word was the expected one.
+    Entered {
+        operation: usize,
+        frame: FrameId,
+    },
+    /// The copy was still shown.
+    Looked {
+        operation: usize,
+        frame: FrameId,
+        copy: CopyId,
+    },
+    /// It has been read. What was found counts only if the copy is still shown and its time not over.
+    Loaded {
+        operation: usize,
+        frame: FrameId,
+        copy: CopyId,
+        found: u64,
+        /// The page was shared, wherever its home is.
+        shared: bool,
+    },
+    /// Done, the slot is to be cleared.
+    Leaving {
+        operation: usize,
+        found: u64,
+    },
+    /// The daemon has been asked.
+    Asked {
+        operation: usize,
+    },
+}
+
+/// What a daemon tells its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Local(FrameId, PageWord),
+    Copy(FrameId, CopyId),
+    Done(u64),
+    /// Perhaps done, perhaps not.
+    Failed,
+}
+
+impl Client {
+    pub(crate) const fn new(rack: usize) -> Self {
+        Self {
+            rack,
+            cache: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            stage: Stage::Idle,
+            deadline: 0,
+            step: 0,
+            errands: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stage == Stage::Idle && self.errands.is_empty()
+    }
+}
+
+impl<B: Bugs> World<B> {
+    pub(crate) fn next_step(&mut self, client: usize, wait: u64) {
+        self.clients[client].step += 1;
+        let step = self.clients[client].step;
+        self.after(wait, Event::Step { client, step });
+    }
+
+    /// The time between two instructions of a client, which may be stopped there.
+    fn moment(&mut self) -> u64 {
+        if self.rng.percent(self.weather.stops) {
+            self.rng.within(MICRO..90 * MILLI)
+        } else {
+            self.rng.within(1..2 * MICRO)
+        }
+    }
+
+    pub(crate) fn client_step(&mut self, client: usize, step: u64) {
+        if self.clients[client].step != step {
+            return;
+        }
+        let rack = self.clients[client].rack;
+        match self.clients[client].stage {
+            Stage::Idle => self.begin_operation(client),
+            Stage::Published { operation, frame, word } => {
+                let now = self.racks[rack].memory.frame(frame).word;
+                let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
+                let ignored = self.bugs.has(Bug::IgnoreFrozenWord) && now.is_readable() && same;
+                if now == word || ignored {
+                    self.set_stage(client, Stage::Entered { operation, frame });
+                    let wait = self.moment();
+                    self.next_step(client, wait);
+                } else {
+                    self.clear_slot(rack, client);
+                    let page = self.history.get(operation).page;
+                    self.clients[client].cache.remove(&page);
+                    self.ask(client, operation);
+                }
+            }
+            Stage::Entered { operation, frame } => {
+                let found = self.local_access(rack, operation, frame);
+                self.set_stage(client, Stage::Leaving { operation, found });
+                let wait = self.moment();
+                self.next_step(client, wait);
+            }
+            Stage::Looked { .. } | Stage::Loaded { .. } => self.copy_step(client),
+            Stage::Leaving { operation, found } => {
+                self.clear_slot(rack, client);
+                self.history.acknowledge(operation, found);
+                self.go_idle(client);
+            }
+            // Patience has ended: nobody knows whether it was done, or still will be.
+            Stage::Asked { .. } => self.go_idle(client),
+        }
+    }
+
+    fn set_stage(&mut self, client: usize, stage: Stage) {
+        self.clients[client].stage = stage;
+    }
+
+    fn go_idle(&mut self, client: usize) {
+        self.set_stage(client, Stage::Idle);
+        let wait = self.rng.within(50 * MICRO..12 * MILLI);
+        self.next_step(client, wait);
+    }
+
+    fn begin_operation(&mut self, client: usize) {
+        let joined = self.racks[self.clients[client].rack].joined;
+        let (page, word, kind) = if self.now < STORM {
+            let chosen = if joined { self.choose(client) } else { None };
+            let Some(chosen) = chosen else { return self.go_idle(client) };
+            chosen
+        } else {
+            let Some((page, word)) = self.clients[client].errands.pop() else { return };
+            (page, word, Kind::Read)
+        };
+        let operation = self.history.begin(page, word, kind);
+        self.clients[client].deadline = self.now + CLIENT_PATIENCE;
+        self.enter(client, operation);
+    }
+
+    /// Each rack likes some pages more than others, and changes its mind.
+    fn choose(&mut self, client: usize) -> Option<(PageId, usize, Kind)> {
+        if self.rng.percent(15)
+            && let Some(page) = self.allocated_page(client)
+        {
+            let word = self.rng.below(WORDS);
+            let kind = self.kind(page, word);
+            return self.history.has_room(page, word).then_some((page, word, kind));
+        }
+        let pages = RACKS * USED as usize;
+        let favourite =
+            self.clients[client].rack + usize::try_from(self.now / (400 * MILLI)).unwrap_or(0);
+        let index = match self.rng.below(10) {
+            0..4 => (favourite * 2 + 1) % pages,
+            4..7 => (favourite * 5 + 3) % pages,
+            _ => self.rng.below(pages),
+        };
+        let (rack, frame) = (index % RACKS, u32::try_from(index / RACKS).ok()?);
+        if !self.racks[rack].joined {
+            return None;
+        }
+        let page = PageId(born(rack).first.0 + frame);
+        let word = self.rng.below(WORDS);
+        let kind = self.kind(page, word);
+        self.history.has_room(page, word).then_some((page, word, kind))
+    }
+
+    fn kind(&mut self, page: PageId, word: usize) -> Kind {
+        let new = self.rng.next() | 1;
+        if self.rng.percent(self.weather.reads) {
+            return Kind::Read;
+        }
+        match self.rng.below(12) + 8 {
+            8..14 => Kind::Write(new),
+            14..17 => Kind::FetchAndAdd(new),
+            // Half of them expect what is there.
+            _ if self.rng.percent(50) => Kind::CompareAndSwap { expected: 0, new },
+            _ => Kind::CompareAndSwap { expected: self.peek(page, word), new },
+        }
+    }
+
+    fn peek(&self, page: PageId, word: usize) -> u64 {
+        let found = self.racks.iter().find_map(|rack| {
+            let (frame, _) = rack.memory.find(page)?;
+            Some(rack.memory.frames[frame.0 as usize].bytes[word])
+        });
+        found.unwrap_or(0)
+    }
+
+    fn enter(&mut self, client: usize, operation: usize) {
+        let one = self.history.get(operation);
+        let writes = one.kind != Kind::Read;
+        let rack = self.clients[client].rack;
+        match self.clients[client].cache.get(&one.page).copied() {
+            Some((frame, word)) if !writes || word.is_writable() => {
+                self.racks[rack].memory.slots[client] = Some(Slot { frame, writes });
+                self.set_stage(client, Stage::Published { operation, frame, word });
+                let wait = self.moment();
+                self.next_step(client, wait);
+            }
+            _ if !writes && self.look_at_copy(client, operation) => {}
+            _ => self.ask(client, operation),
+        }
+    }
+
+    /// Begins to read a copy, if one is known and still shown.
+    fn look_at_copy(&mut self, client: usize, operation: usize) -> bool {
+        let page = self.history.get(operation).page;
+        let Some((frame, copy)) = self.clients[client].copies.get(&page).copied() else {
+            return false;
+        };
+        let rack = self.clients[client].rack;
+        let shown = *self.racks[rack].memory.shown(frame);
+        if shown.copy != Some(copy) {
+            self.clients[client].copies.remove(&page);
+            return false;
+        }
+        self.set_stage(client, Stage::Looked { operation, frame, copy });
+        let wait = self.moment();
+        self.next_step(client, wait);
+        true
+    }
+
+    fn copy_step(&mut self, client: usize) {
+        let rack = self.clients[client].rack;
+        match self.clients[client].stage {
+            Stage::Looked { operation, frame, copy } => {
+                let one = self.history.get(operation);
+                let found = self.racks[rack].memory.frame(frame).bytes[one.word];
+                let shared = self.is_shared_somewhere(one.page);
+                let loaded = Stage::Loaded { operation, frame, copy, found, shared };
+                self.set_stage(client, loaded);
+                let wait = self.moment();
+                self.next_step(client, wait);
+            }
+            Stage::Loaded { operation, frame, copy, found, shared } => {
+                let now = self.local_time(rack);
+                let Shown { copy: there, until } = *self.racks[rack].memory.shown(frame);
+                let shown = there == Some(copy) || self.bugs.has(Bug::LookOnlyBefore);
+                let page = self.history.get(operation).page;
+                if !shown || (now >= until && !self.bugs.has(Bug::ReadAfterTheLease)) {
+                    self.clients[client].copies.remove(&page);
+                    return self.ask(client, operation);
+                }
+                if !shared {
+                    self.breaks(|| {
+                        format!("rack {rack} reads a copy of {page}, which is not shared")
+                    });
+                }
+                self.seen.copies += 1;
+                self.history.acknowledge(operation, found);
+                self.go_idle(client);
+                self.copy_used(rack, page);
+            }
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, client: usize, operation: usize) {
+        self.set_stage(client, Stage::Asked { operation });
+        let patience = self.clients[client].deadline.saturating_sub(self.now);
+        self.next_step(client, patience);
+        let rack = self.clients[client].rack;
+        let (life, call) = (self.racks[rack].life, Call { client, operation });
+        self.after(MICRO, Event::Asked { rack, life, call });
+    }
+
+    pub(crate) fn answer(&mut self, call: Call, answer: Answer) {
+        let Call { client, operation } = call;
+        if self.clients[client].stage != (Stage::Asked { operation }) {
+            return;
+        }
+        match answer {
+            Answer::Local(frame, word) => {
+                let page = self.history.get(operation).page;
+                self.clients[client].cache.insert(page, (frame, word));
+                self.enter(client, operation);
+            }
+            Answer::Copy(frame, copy) => {
+                let page = self.history.get(operation).page;
+                self.clients[client].copies.insert(page, (frame, copy));
+                self.enter(client, operation);
+            }
+            Answer::Done(found) => {
+                self.history.acknowledge(operation, found);
+                self.go_idle(client);
+            }
+            Answer::Failed => self.go_idle(client),
+        }
+    }
+
+    fn local_access(&mut self, rack: usize, operation: usize, frame: FrameId) -> u64 {
+        let one = self.history.get(operation);
+        self.check_use(rack, frame, one.page, one.kind, "a local access");
+        self.carry_out(rack, frame, one.word, one.kind)
+    }
+
+    /// An atomic access by the rack's own processors.
+    pub(crate) fn carry_out(
+        &mut self,
+        rack: usize,
+        frame: FrameId,
+        word: usize,
+        kind: Kind,
+    ) -> u64 {
+        let cell = &mut self.racks[rack].memory.frame(frame).bytes[word];
+        let before = *cell;
+        *cell = kind.result(before);
+        kind.shown(before)
+    }
+
+    /// A client is killed: its slot counts as empty, and another client takes its place.
+    pub(crate) fn crash_client(&mut self, client: usize) {
+        self.seen.crashes += 1;
+        let rack = self.clients[client].rack;
+        self.clear_slot(rack, client);
+        if let Stage::Published { operation, .. }
+        | Stage::Entered { operation, .. }
+        | Stage::Looked { operation, .. }
+        | Stage::Loaded { operation, .. } = self.clients[client].stage
+        {
+            self.history.void(operation);
+        }
+        self.clients[client].cache.clear();
+        self.clients[client].copies.clear();
+        self.go_idle(client);
+    }
+}

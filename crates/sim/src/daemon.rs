@@ -1,0 +1,467 @@
+//! The shell of a rack's machines.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rackpool_model::{FrameId, Incarnation, PageId, PageState};
+use rackpool_proto::Time;
+use rackpool_proto::heat::Heats;
+use rackpool_proto::lease::{
+    Holder, HolderAction, HolderEvent, Home, HomeAction, HomeEvent, LeaseId, Users,
+};
+use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
+use rackpool_proto::swap::{Drain, News, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
+use rackpool_wire::swap::{OfferRefusal, SwapId, SwapMessage};
+
+use crate::alloc::Freeing;
+use crate::memory::{Memory, View};
+use crate::message::{Message, Node, Wish};
+use crate::requests::Pending;
+use crate::rules::{HEAT, LEASE, MICRO, MILLI, SHARE, SWAP};
+use crate::world::{World, rack_id};
+
+#[derive(Debug)]
+pub(crate) struct Daemon<B> {
+    pub(crate) swap: Rack<B>,
+    pub(crate) home: Home<B>,
+    pub(crate) holder: Holder<B>,
+    pub(crate) shares: share::Home<B>,
+    pub(crate) copies: Copies<B>,
+    pub(crate) heats: Heats,
+    /// Frames that somebody must leave.
+    pub(crate) drains: Vec<Waiter>,
+    pub(crate) frees: Vec<Freeing>,
+    /// Requests of clients that are not answered.
+    pub(crate) calls: Vec<Pending>,
+    /// Pages that go, whose readers are to know where they can go on, and the swaps by which they do.
+    pub(crate) redirects: BTreeMap<PageId, SwapId>,
+    /// Who asks for leases of pages that arrive: the rack, the page, the question, what for.
+    pub(crate) lookups: Vec<(usize, PageId, u64, Wish)>,
+    /// Where pages were found last.
+    pub(crate) homes: BTreeMap<PageId, usize>,
+    /// Records that its machine has reported as damaged.
+    pub(crate) reported: [bool; RECORDS],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) whose: Whose,
+    pub(crate) frame: FrameId,
+    pub(crate) page: PageId,
+    pub(crate) who: Drain,
+    /// No lease is out.
+    pub(crate) clean: bool,
+}
+
+/// Which machine waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Swap(SwapId),
+    Share,
+}
+
+impl Waiter {
+    /// What its machine is told.
+    const fn news(&self) -> Input {
+        match self.whose {
+            Whose::Swap(swap) => Input::Swap(RackEvent::Drained(swap, self.who)),
+            Whose::Share => Input::Shares(share::HomeEvent::Drained(self.page)),
+        }
+    }
+
+    fn is_over(&self, memory: &Memory) -> bool {
+        self.clean
+            && match self.who {
+                Drain::Writers => memory.is_drained(self.frame, true),
+                Drain::Holders => true,
+                Drain::Everyone => memory.is_drained(self.frame, false),
+            }
+    }
+}
+
+/// What happens to one of the machines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Input {
+    Swap(RackEvent),
+    Home(HomeEvent),
+    Holder(HolderEvent),
+    Shares(share::HomeEvent),
+    Copies(CopiesEvent),
+}
+
+impl<B: Bugs> Daemon<B> {
+    pub(crate) fn new(now: Time, life: Incarnation, memory: &Memory, bugs: B) -> Self {
+        let first = LeaseId(life.0 << 32);
+        Self {
+            swap: Rack::restore(now, SWAP, Incarnation(life.0 << 32), &memory.records, bugs),
+            home: Home::new(now, LEASE, first, life.0 > 1, bugs),
+            holder: Holder::new(now, LEASE, life.0 << 32, bugs),
+            shares: share::Home::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
+            copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
+            heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
+            drains: Vec::new(),
+            frees: Vec::new(),
+            calls: Vec::new(),
+            redirects: BTreeMap::new(),
+            lookups: Vec::new(),
+            homes: BTreeMap::new(),
+            reported: [false; RECORDS],
+        }
+    }
+
+    fn take_in(&mut self, now: Time, memory: &Memory, input: Input) {
+        match input {
+            Input::Swap(event) => {
+                let view = View { memory, heats: &self.heats, copies: &self.copies, now };
+                self.swap.handle(now, &view, event);
+            }
+            Input::Home(event) => self.home.handle(now, event),
+            Input::Holder(event) => self.holder.handle(now, event),
+            Input::Shares(event) => {
+                self.shares.handle(now, &|page| memory.find(page), event);
+            }
+            Input::Copies(event) => self.copies.handle(now, event),
+        }
+    }
+}
+
+/// What one of the machines wants done.
+enum Output {
+    Swap(RackAction),
+    Home(HomeAction),
+    Holder(HolderAction),
+    Shares(share::HomeAction),
+    Copies(CopiesAction),
+}
+
+impl<B: Bugs> World<B> {
+    pub(crate) fn local_time(&self, rack: usize) -> Time {
+        self.racks[rack].clock.read(self.now)
+    }
+
+    /// Hands something to a machine and carries out everything that follows.
+    pub(crate) fn feed(&mut self, rack: usize, input: Input) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        inputs.push_back(input);
+        let now = self.local_time(rack);
+        while let Some(input) = inputs.pop_front() {
+            let node = &mut self.racks[rack];
+            let Some(daemon) = &mut node.daemon else { return };
+            daemon.take_in(now, &node.memory, input);
+            while let Some(output) = self.next_output(rack) {
+                if !self.burns(rack) {
+                    return;
+                }
+                match output {
+                    Output::Swap(action) => self.do_swap(rack, action, &mut inputs),
+                    Output::Home(action) => self.do_home(rack, action, &mut inputs),
+                    Output::Shares(action) => self.do_shares(rack, action, &mut inputs),
+                    Output::Copies(action) => self.do_copies(rack, action),
+                    Output::Holder(HolderAction::Return(page, endpoint, id, users)) => {
+                        let home = self.endpoint_home(endpoint);
+                        let back = Message::Returned(page, endpoint, id, users);
+                        self.send(Node::Rack(rack), Node::Rack(home), back);
+                    }
+                    Output::Holder(HolderAction::Renew(page, home)) => {
+                        self.renew(rack, page, usize::from(home.0));
+                    }
+                }
+            }
+        }
+        self.inputs = inputs;
+        self.wake_rack(rack);
+    }
+
+    /// An operation was begun under a lease that ends soon.
+    pub(crate) fn renew_used(&mut self, rack: usize) {
+        while let Some(daemon) = &mut self.racks[rack].daemon {
+            match daemon.holder.poll() {
+                Some(HolderAction::Renew(page, home)) => {
+                    self.renew(rack, page, usize::from(home.0));
+                }
+                Some(HolderAction::Return(..)) | None => return,
+            }
+        }
+    }
+
+    fn renew(&mut self, rack: usize, page: PageId, home: usize) {
+        let now = self.local_time(rack);
+        if let Some(daemon) = &mut self.racks[rack].daemon {
+            let question = daemon.holder.ask(now, page);
+            let wish = if daemon.copies.is_wanted(page) { Wish::Copy } else { Wish::Read };
+            let lookup = Message::Lookup { page, question, wish };
+            self.send(Node::Rack(rack), Node::Rack(home), lookup);
+        }
+    }
+
+    fn next_output(&mut self, rack: usize) -> Option<Output> {
+        let daemon = self.racks[rack].daemon.as_mut()?;
+        let swap = daemon.swap.poll().map(Output::Swap);
+        let home = |daemon: &mut Daemon<B>| daemon.home.poll().map(Output::Home);
+        let holder = |daemon: &mut Daemon<B>| daemon.holder.poll().map(Output::Holder);
+        swap.or_else(|| home(daemon))
+            .or_else(|| holder(daemon))
+            .or_else(|| daemon.shares.poll().map(Output::Shares))
+            .or_else(|| daemon.copies.poll().map(Output::Copies))
+    }
+
+    fn note(&mut self, rack: usize, slot: usize, words: &[u64; RECORD_WORDS]) {
+        self.check_record(rack, slot);
+        for word in (1..words.len()).chain([0]) {
+            if !self.burns(rack) {
+                return;
+            }
+            self.racks[rack].memory.records[slot][word] = words[word];
+        }
+    }
+
+    /// The head alone: half of a record is none.
+    fn erase(&mut self, rack: usize, slot: usize) {
+        self.check_record(rack, slot);
+        let tail = if self.bugs.has(Bug::EraseFromTail) { RECORD_WORDS } else { 1 };
+        for word in (0..tail).rev() {
+            if word + 1 < tail && !self.burns(rack) {
+                return;
+            }
+            self.racks[rack].memory.records[slot][word] = 0;
+        }
+    }
+
+    /// False when the daemon dies before its next action.
+    fn burns(&mut self, rack: usize) -> bool {
+        match &mut self.racks[rack].fuse {
+            Some(0) => {
+                self.crash_rack(rack);
+                return false;
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        true
+    }
+
+    fn do_swap(&mut self, rack: usize, action: RackAction, inputs: &mut VecDeque<Input>) {
+        let me = Node::Rack(rack);
+        match action {
+            RackAction::TellServer(message) => {
+                self.send(me, Node::Server, Message::ToServer(message));
+            }
+            RackAction::TellRack(to, between) => {
+                self.send(me, Node::Rack(usize::from(to.0)), Message::Between(between));
+            }
+            RackAction::Note { slot, words } => self.note(rack, slot, &words),
+            RackAction::Erase { slot } => self.erase(rack, slot),
+            RackAction::Store(frame, word) => {
+                self.take_frame(rack, frame);
+                self.store(rack, frame, word);
+                self.look_soon(rack);
+            }
+            RackAction::Drain { swap, frame, page, who } => {
+                let clean = who == Drain::Everyone;
+                let waiter = Waiter { whose: Whose::Swap(swap), frame, page, who, clean };
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.drains.push(waiter);
+                }
+                let needed = match who {
+                    Drain::Writers => Users::Writers,
+                    Drain::Holders => Users::Everyone,
+                    Drain::Everyone => return,
+                };
+                inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, needed)));
+            }
+            RackAction::Spare(swap, page) => {
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.drains.retain(|waiter| waiter.whose != Whose::Swap(swap));
+                }
+                inputs.push_back(Input::Home(HomeEvent::PageSpared(page)));
+            }
+            RackAction::Copy { swap, from, theirs, ours } => {
+                self.post_copy(rack, usize::from(from.0), swap, theirs, ours);
+            }
+            RackAction::Redirect { swap, page, to } => {
+                self.redirect(rack, swap, page, usize::from(to.0), inputs);
+            }
+            RackAction::Report(news) => self.note_news(rack, news),
+        }
+    }
+
+    fn note_news(&mut self, rack: usize, news: News) {
+        let now = self.local_time(rack);
+        match news {
+            News::Arrived(page) => {
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.heats.arrived(now, page);
+                }
+            }
+            News::OfferRefused(page, OfferRefusal::ReadHot) => {
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.copies.handle(now, CopiesEvent::Wanted(page));
+                }
+            }
+            News::GaveUp(_) => self.seen.given_up += 1,
+            News::Damaged(slot, error) => self.damage_reported(rack, slot, error),
+            _ => {}
+        }
+    }
+
+    fn do_home(&mut self, rack: usize, action: HomeAction, inputs: &mut VecDeque<Input>) {
+        match action {
+            HomeAction::Revoke(page, endpoint, id, users) => {
+                let holder = self.endpoint_holder(endpoint);
+                let revoke = Message::Revoke(page, endpoint, id, users);
+                self.send(Node::Rack(rack), Node::Rack(holder), revoke);
+            }
+            HomeAction::Fence(endpoint) => self.fence(endpoint),
+            HomeAction::Clean(page, users) => {
+                let Some(daemon) = &mut self.racks[rack].daemon else { return };
+                let waits = |waiter: &&mut Waiter| {
+                    let for_writers = waiter.who == Drain::Writers;
+                    waiter.page == page && (for_writers || users == Users::Everyone)
+                };
+                for waiter in daemon.drains.iter_mut().filter(waits) {
+                    waiter.clean = true;
+                }
+                self.look_at_drains(rack, inputs);
+                if users == Users::Everyone {
+                    self.freeing_clean(rack, page);
+                }
+            }
+        }
+    }
+
+    fn look_at_drains(&mut self, rack: usize, inputs: &mut VecDeque<Input>) {
+        let node = &mut self.racks[rack];
+        let Some(daemon) = &mut node.daemon else { return };
+        daemon.drains.retain(|waiter| {
+            let over = waiter.is_over(&node.memory);
+            if over {
+                inputs.push_back(waiter.news());
+            }
+            !over
+        });
+    }
+
+    pub(crate) fn rack_woke(&mut self, rack: usize, life: u64) {
+        if life != self.racks[rack].life || self.racks[rack].daemon.is_none() {
+            return;
+        }
+        self.look_at_frees(rack);
+        let mut inputs = VecDeque::new();
+        self.look_at_drains(rack, &mut inputs);
+        for input in inputs {
+            self.feed(rack, input);
+        }
+        self.feed(rack, Input::Swap(RackEvent::DeadlinePassed));
+        self.feed(rack, Input::Home(HomeEvent::DeadlinePassed));
+        self.feed(rack, Input::Shares(share::HomeEvent::DeadlinePassed));
+        self.feed(rack, Input::Copies(CopiesEvent::DeadlinePassed));
+        self.answer_lookups(rack);
+        self.retry_calls(rack);
+        self.wake_rack(rack);
+    }
+
+    /// Looks are due when something has changed, deadlines when they are over; in between nothing
+    /// would come of it.
+    pub(crate) fn wake_rack(&mut self, rack: usize) {
+        let node = &self.racks[rack];
+        let Some(daemon) = &node.daemon else { return };
+        let [shares, copies] = [daemon.shares.deadline(), daemon.copies.deadline()];
+        let machines = [daemon.swap.deadline(), daemon.home.deadline(), shares, copies];
+        let deadline = machines.into_iter().flatten().min();
+        let out = daemon.drains.iter().any(|waiter| waiter.is_over(&node.memory))
+            || daemon.frees.iter().any(|freeing| freeing.is_over(&node.memory));
+        let looks = out.then_some(self.now + 100 * MICRO);
+        let asks = daemon.calls.iter().filter_map(Pending::asks_again).min();
+        self.wake(Node::Rack(rack), deadline, looks.into_iter().chain(asks).min());
+    }
+
+    /// A page has come, gone or thawed: requests may wait for that.
+    pub(crate) fn look_soon(&mut self, rack: usize) {
+        let Some(daemon) = &self.racks[rack].daemon else { return };
+        if !(daemon.calls.is_empty() && daemon.lookups.is_empty()) {
+            let soon = self.now + self.rng.within(20 * MICRO..MILLI);
+            self.wake(Node::Rack(rack), None, Some(soon));
+        }
+    }
+
+    /// A client is in no frame any more: a drain may wait for that.
+    pub(crate) fn clear_slot(&mut self, rack: usize, client: usize) {
+        self.racks[rack].memory.slots[client] = None;
+        let Some(daemon) = &self.racks[rack].daemon else { return };
+        if !(daemon.drains.is_empty() && daemon.frees.is_empty()) {
+            self.wake_rack(rack);
+        }
+    }
+
+    pub(crate) fn crash_rack(&mut self, rack: usize) {
+        let longest = if self.rng.percent(50) { 10 } else { 200 };
+        let wait = self.rng.within(MILLI..longest * MILLI);
+        self.stop_rack(rack, wait);
+    }
+
+    /// A daemon dies, and another one starts after `wait`.
+    pub(crate) fn stop_rack(&mut self, rack: usize, wait: u64) {
+        if self.racks[rack].daemon.take().is_none() {
+            return;
+        }
+        self.seen.crashes += 1;
+        self.racks[rack].fuse = None;
+        self.connections_of_the_dead(rack);
+        self.damage(rack);
+        self.after(wait, crate::world::Event::Restart(Node::Rack(rack)));
+    }
+
+    pub(crate) fn rack_got(&mut self, rack: usize, from: Node, message: Message) {
+        if self.racks[rack].daemon.is_none() {
+            return;
+        }
+        match (message, from) {
+            (Message::FromServer(message), _) => {
+                self.feed(rack, Input::Swap(RackEvent::ServerSent(message)));
+            }
+            (Message::Between(between), Node::Rack(peer)) => {
+                if let SwapMessage::Offer { wanted, read_hot: false, .. } = between.message {
+                    // It is refused, and comes again.
+                    self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
+                }
+                self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(peer), between)));
+            }
+            (Message::Located(page, home), _) => self.learn_home(rack, page, Some(home)),
+            (Message::NotHere(page), _) => self.learn_home(rack, page, None),
+            (Message::Lookup { page, question, wish }, Node::Rack(peer)) => {
+                self.grant(rack, peer, page, question, wish);
+            }
+            (Message::Location { page, question, lease }, _) => {
+                let granted = HolderEvent::Granted { page, question, lease };
+                self.feed(rack, Input::Holder(granted));
+                self.redirected(rack, page);
+                self.keep(rack, page);
+                self.retry_calls(rack);
+            }
+            // These go over the endpoint that they name: when that is gone they do not come.
+            (Message::Revoke(_, endpoint, ..) | Message::Returned(_, endpoint, ..), _)
+                if !self.is_open(endpoint) => {}
+            (Message::Revoke(page, endpoint, id, users), _) => {
+                self.hide_revoked(rack, page);
+                let revoked = HolderEvent::Revoked(page, endpoint, id, users);
+                self.feed(rack, Input::Holder(revoked));
+            }
+            (Message::Returned(page, endpoint, id, users), _) => {
+                let returned = HomeEvent::Returned(page, endpoint, id, users);
+                self.feed(rack, Input::Home(returned));
+            }
+            (Message::Atomic { call, page, word, kind }, _) => {
+                self.feed(rack, Input::Shares(share::HomeEvent::Needed(page)));
+                if self.racks[rack].daemon.is_none() {
+                    return;
+                }
+                let here = self.racks[rack].memory.find(page);
+                let live = here.filter(|(_, word)| word.state() == Some(PageState::Live));
+                let found = live.map(|(frame, _)| self.carry_out(rack, frame, word, kind));
+                self.send(Node::Rack(rack), from, Message::AtomicDone { call, found });
+            }
+            (Message::AtomicDone { call, found }, _) => self.atomic_done(rack, call, found),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Records of swaps that somebody has scribbled over: reported, and left alone with their frames.
+
+use rackpool_model::{FrameId, PageId, PageState};
+use rackpool_proto::planted::Bugs;
+use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError};
+
+use crate::world::{RackNode, World};
+
+/// The most records of one world that are damaged.
+const MOST: usize = 2;
+
+/// A damaged record, and what it said before.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    slot: usize,
+    /// What it says.
+    pub(crate) words: [u64; RECORD_WORDS],
+    /// Frames in the midst of the swap that it was about.
+    frames: Vec<FrameId>,
+    /// Pages of that swap.
+    pages: Vec<PageId>,
+}
+
+impl<B: Bugs> World<B> {
+    /// While the daemon of a rack is dead a record may be damaged, so that it says what no swap does.
+    pub(crate) fn damage(&mut self, rack: usize) {
+        let node = &self.racks[rack];
+        let is_over = node.damages.len() >= MOST || self.weather.scribbled != Some(rack);
+        if is_over || !self.rng.percent(40) {
+            return;
+        }
+        let whole = |slot: &usize| !node.damages.iter().any(|damage| damage.slot == *slot);
+        let in_use = |slot: &usize| node.memory.records[*slot][0] != 0;
+        let mut slots: Vec<usize> = (0..RECORDS).filter(whole).collect();
+        if slots.iter().any(in_use) {
+            slots.retain(in_use);
+        }
+        let slot = slots[self.rng.below(slots.len())];
+        let before = node.memory.records[slot];
+        let mut words = before;
+        // Not every change shows: another number of a swap is as good as the right one.
+        for _ in 0..8 {
+            words = before;
+            words[self.rng.below(RECORD_WORDS)] ^= self.rng.next();
+            if Record::from_words(&words).is_err() {
+                break;
+            }
+        }
+        if Record::from_words(&words).is_err() {
+            self.scribble(rack, slot, words);
+        }
+    }
+
+    fn scribble(&mut self, rack: usize, slot: usize, words: [u64; RECORD_WORDS]) {
+        let memory = &mut self.racks[rack].memory;
+        let record = Record::from_words(&memory.records[slot]).ok().flatten();
+        memory.records[slot] = words;
+        // A vacated frame may be in use by another swap.
+        let under_way = |(frame, page): (Option<FrameId>, PageId)| {
+            let word = memory.word(frame?).filter(|word| word.page() == page)?;
+            let over = matches!(word.state(), Some(PageState::Free | PageState::Live));
+            frame.filter(|_| !over)
+        };
+        let sides = record.iter().flat_map(|record| {
+            [(record.out_frame, record.out.page), (record.in_frame, record.incoming.page)]
+        });
+        let frames = sides.filter_map(under_way).collect();
+        let pages = record.iter().flat_map(|one| [one.out, one.incoming, one.vacant]);
+        let pages = pages.map(|life| life.page).collect();
+        self.racks[rack].damages.push(Damage { slot, words, frames, pages });
+        self.seen.damaged += 1;
+    }
+
+    pub(crate) fn damage_reported(&mut self, rack: usize, slot: usize, error: RecordError) {
+        let node = &mut self.racks[rack];
+        if let Some(daemon) = &mut node.daemon {
+            daemon.reported[slot] = true;
+        }
+        if !node.damages.iter().any(|damage| damage.slot == slot) {
+            self.breaks(|| format!("record {slot} of rack {rack}: {error}"));
+        }
+    }
+
+    /// A daemon is about to write a record.
+    pub(crate) fn check_record(&mut self, rack: usize, slot: usize) {
+        if self.racks[rack].damages.iter().any(|damage| damage.slot == slot) {
+            self.breaks(|| format!("rack {rack} writes over its damaged record {slot}"));
+        }
+    }
+
+    /// Whether a frame was left in the midst of a swap whose record is damaged.
+    pub(crate) fn is_left_alone(&self, rack: usize, frame: FrameId) -> bool {
+        self.racks[rack].damages.iter().any(|damage| damage.frames.contains(&frame))
+    }
+
+    /// Whether nobody can serve the page until a human has looked at a damaged record.
+    pub(crate) fn is_stuck(&self, page: PageId) -> bool {
+        let mut damages = self.racks.iter().flat_map(|rack| &rack.damages);
+        let named = damages.any(|damage| damage.pages.contains(&page));
+        let damaged = self.racks.iter().filter(|rack| !rack.damages.is_empty());
+        let is_in = |state, rack: &RackNode<B>| {
+            rack.memory.all().any(|(_, word)| word.page() == page && word.state() == Some(state))
+        };
+        let whole = |state| self.racks.iter().any(|rack| is_in(state, rack));
+        let leaving = damaged.into_iter().any(|rack| is_in(PageState::Leaving, rack));
+        (named || leaving) && !whole(PageState::Free) && !whole(PageState::Live)
+    }
+
+    /// Whether a page that has come to a rack is not written until a human has looked at a damaged
+    /// record: its old home can't tell any more whether it has left it.
+    pub(crate) fn is_left_waiting(&self, rack: usize, page: PageId) -> bool {
+        let Some(daemon) = &self.racks[rack].daemon else { return false };
+        let mut waits = daemon.swap.waits();
+        waits.any(|(peer, waits)| waits == page && self.is_damaged(usize::from(peer.0)))
+    }
+
+    /// How many swaps of a rack are under way only for such pages.
+    pub(crate) fn left_waiting(&self, rack: usize) -> usize {
+        let Some(daemon) = &self.racks[rack].daemon else { return 0 };
+        daemon.swap.waits().filter(|(_, page)| self.is_left_waiting(rack, *page)).count()
+    }
+
+    pub(crate) fn is_damaged(&self, rack: usize) -> bool {
+        !self.racks[rack].damages.is_empty()
+    }
+
+    pub(crate) fn check_damage(&self) -> Result<(), String> {
+        for (index, rack) in self.racks.iter().enumerate() {
+            for Damage { slot, words, .. } in &rack.damages {
+                if rack.memory.records[*slot] != *words {
+                    return Err(format!("the damaged record {slot} of rack {index} has changed"));
+                }
+                if !rack.daemon.as_ref().is_some_and(|daemon| daemon.reported[*slot]) {
+                    return Err(format!(
+                        "nobody reports the damaged record {slot} of rack {index}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! What goes wrong, and how often: each seed has its own weather.
+
+use rackpool_proto::planted::Bugs;
+
+use crate::message::Node;
+use crate::rng::Rng;
+use crate::rules::{CLIENTS, FLIGHT, MICRO, MILLI, RACKS, STORM};
+use crate::world::{Event, World};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Weather {
+    /// Messages lost, of a hundred.
+    pub(crate) loss: u64,
+    /// Messages that come twice, of a hundred.
+    pub(crate) double: u64,
+    /// Messages and operations that take long, of a hundred.
+    pub(crate) slow: u64,
+    /// Steps of clients after which they are stopped, of a hundred.
+    pub(crate) stops: u64,
+    /// Operations of clients that read, of a hundred.
+    pub(crate) reads: u64,
+    /// Kinds of faults that happen in this seed.
+    kinds: Vec<Kind>,
+    /// Mean time between two of them, in ns.
+    pause: u64,
+    /// When the last rack joins.
+    pub(crate) joins: u64,
+    /// Whose records are damaged.
+    pub(crate) scribbled: Option<usize>,
+    /// One-way cuts: from, to, until.
+    cuts: Vec<(Node, Node, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    RackDies,
+    /// In the midst of its next actions.
+    RackDiesAtAStep,
+    ServerDies,
+    ClientDies,
+    RackPauses,
+    ServerPauses,
+    LinkIsCut,
+    DiskFails,
+    /// For long, once.
+    RackLeaves,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::RackDies,
+    Kind::RackDiesAtAStep,
+    Kind::ServerDies,
+    Kind::ClientDies,
+    Kind::RackPauses,
+    Kind::ServerPauses,
+    Kind::LinkIsCut,
+    Kind::DiskFails,
+    Kind::RackLeaves,
+];
+
+impl Weather {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let mut often = |chance: u64, most: u64| {
+            if rng.percent(chance) { rng.within(0..most) } else { 0 }
+        };
+        let (loss, double) = (often(60, 12), often(60, 12));
+        let (slow, stops) = (often(70, 8), often(60, 3));
+        let kinds = KINDS.into_iter().filter(|_| rng.percent(45)).collect();
+        let pause = rng.within(10 * MILLI..200 * MILLI);
+        let scribbled = rng.percent(25).then(|| rng.below(RACKS));
+        let joins = if rng.percent(25) { rng.within(MILLI..STORM / 2) } else { 0 };
+        let reads = if rng.percent(40) { rng.within(80..99) } else { 40 };
+        Self { loss, double, slow, stops, reads, kinds, pause, joins, scribbled, cuts: Vec::new() }
+    }
+
+    pub(crate) fn delay(&self, rng: &mut Rng) -> u64 {
+        if rng.percent(self.slow) {
+            rng.within(MICRO..80 * MILLI)
+        } else {
+            rng.within(5 * MICRO..300 * MICRO)
+        }
+    }
+
+    pub(crate) fn is_cut(&self, now: u64, from: Node, to: Node) -> bool {
+        self.cuts.iter().any(|(a, b, until)| (*a, *b) == (from, to) && now < *until)
+    }
+}
+
+impl<B: Bugs> World<B> {
+    pub(crate) fn fault(&mut self) {
+        if self.now >= STORM || self.weather.kinds.is_empty() {
+            return;
+        }
+        let kind = self.weather.kinds[self.rng.below(self.weather.kinds.len())];
+        let rack = self.rng.below(RACKS);
+        let until = self.now + self.rng.within(MILLI..150 * MILLI);
+        match kind {
+            Kind::RackDies => self.crash_rack(rack),
+            Kind::RackDiesAtAStep => self.racks[rack].fuse = Some(self.rng.within(0..60)),
+            Kind::ServerDies => self.crash_server(),
+            Kind::ClientDies => {
+                let client = self.rng.below(CLIENTS);
+                self.crash_client(client);
+            }
+            Kind::RackPauses => self.racks[rack].paused_until = until,
+            Kind::ServerPauses => self.server.paused_until = until,
+            Kind::LinkIsCut => {
+                let mut node = || match self.rng.below(RACKS + 1) {
+                    RACKS => Node::Server,
+                    rack => Node::Rack(rack),
+                };
+                let cut = (node(), node(), until);
+                self.weather.cuts.push(cut);
+            }
+            Kind::DiskFails => self.server.disk_fails = true,
+            Kind::RackLeaves => {
+                self.weather.kinds.retain(|kind| *kind != Kind::RackLeaves);
+                let wait = self.rng.within(200 * MILLI..1500 * MILLI);
+                self.stop_rack(rack, wait);
+            }
+        }
+        let wait = self.rng.within(0..2 * self.weather.pause);
+        self.after(wait, Event::Fault);
+    }
+
+    /// All faults heal: whoever is dead is started again, and nothing is lost any more.
+    pub(crate) fn clear_up(&mut self) {
+        self.weather = Weather {
+            loss: 0,
+            double: 0,
+            slow: 0,
+            stops: 0,
+            reads: self.weather.reads,
+            kinds: Vec::new(),
+            pause: FLIGHT,
+            joins: 0,
+            scribbled: None,
+            cuts: Vec::new(),
+        };
+        self.server.disk_fails = false;
+        self.server.paused_until = 0;
+        self.start(Node::Server);
+        for rack in 0..RACKS {
+            self.racks[rack].fuse = None;
+            self.racks[rack].paused_until = 0;
+            self.start(Node::Rack(rack));
+        }
+    }
+}

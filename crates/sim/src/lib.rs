@@ -1,0 +1,122 @@
+//! The simulator: the real machines of swap, leases and hotness in a world of faults.
+//!
+//! A run follows from its seed alone. Racks, metadata server, clients, network, clocks, memory and
+//! disk are simulated; the machines are those of `rackpool-proto`. docs/design/swap.md says what
+//! is checked and what the world does not do.
+#![forbid(unsafe_code)]
+
+mod alloc;
+mod check;
+mod client;
+mod daemon;
+mod damage;
+mod disk;
+mod fabric;
+mod faults;
+mod history;
+mod memory;
+mod message;
+mod queue;
+mod requests;
+mod rng;
+mod rules;
+mod sharing;
+mod trace;
+mod world;
+
+use std::fmt;
+use std::ops::AddAssign;
+
+pub use rackpool_proto::planted::{Bug, Bugs, Sound};
+
+/// What a run has seen. Two runs of one seed see the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// A hash of everything that happened, in its order. The same on every machine.
+    pub trace: u64,
+    /// Events carried out.
+    pub events: u64,
+    /// Operations of clients that were acknowledged.
+    pub acknowledged: u64,
+    /// Operations of which nobody knows whether they were done.
+    pub indeterminate: u64,
+    /// Swaps committed.
+    pub moved: u64,
+    /// Swaps given up.
+    pub given_up: u64,
+    /// Crashes of racks, clients and the metadata server.
+    pub crashes: u64,
+    /// Endpoints torn down by the home of a page.
+    pub fenced: u64,
+    /// Records of swaps that were damaged.
+    pub damaged: u64,
+    /// Pages that clients have freed.
+    pub freed: u64,
+    /// Reads of copies.
+    pub copies: u64,
+}
+
+impl AddAssign for Seen {
+    /// The counts of both runs, and a hash of both traces.
+    fn add_assign(&mut self, other: Self) {
+        self.trace = rng::mix(self.trace) ^ other.trace;
+        self.events += other.events;
+        self.acknowledged += other.acknowledged;
+        self.indeterminate += other.indeterminate;
+        self.moved += other.moved;
+        self.given_up += other.given_up;
+        self.crashes += other.crashes;
+        self.fenced += other.fenced;
+        self.damaged += other.damaged;
+        self.freed += other.freed;
+        self.copies += other.copies;
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
+        let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
+        write!(
+            f,
+            "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
+             indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
+             {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
+             {copies} reads of copies, trace {trace:016x}"
+        )
+    }
+}
+
+/// A run that broke a promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Run this again to see it again.
+    pub seed: u64,
+    /// What was broken.
+    pub what: String,
+    /// Until then.
+    pub seen: Seen,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, what, seen } = self;
+        write!(f, "seed {seed}, event {}: {what}\n(again: cargo x sim --seed {seed})", seen.events)
+    }
+}
+
+/// Runs one seed with sound machines.
+///
+/// # Errors
+/// When a promise is broken.
+pub fn run(seed: u64) -> Result<Seen, Box<Failure>> {
+    run_with(seed, Sound)
+}
+
+/// Runs one seed with machines that have these bugs.
+///
+/// # Errors
+/// When a promise is broken.
+pub fn run_with<B: Bugs>(seed: u64, bugs: B) -> Result<Seen, Box<Failure>> {
+    world::World::new(seed, bugs).run()
+}

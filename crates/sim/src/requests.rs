@@ -1,0 +1,310 @@
+//! What clients ask of their daemon, and what daemons ask each other for them. These shells are the
+//! simulator's own.
+
+use std::collections::VecDeque;
+
+use rackpool_model::{Access, PageId, PageState, PageWord};
+use rackpool_proto::lease::{Lease, LeaseKind};
+use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::share::{self, CopiesEvent};
+use rackpool_proto::swap::RackEvent;
+use rackpool_wire::swap::SwapId;
+
+use crate::client::Answer;
+use crate::daemon::Input;
+use crate::memory::Memory;
+use crate::message::{Call, Message, Node, Wish};
+use crate::rules::{CLIENT_PATIENCE, MILLI};
+use crate::world::{World, rack_id};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    call: Call,
+    until: u64,
+    wait: Wait,
+    ask_again: u64,
+}
+
+fn is_arriving(memory: &Memory, page: PageId) -> bool {
+    let arrives = |word: PageWord| word.state() == Some(PageState::Arriving);
+    memory.all().any(|(_, word)| word.page() == page && arrives(word))
+}
+
+impl Pending {
+    /// When it asks again, if it waits for an answer.
+    pub(crate) fn asks_again(&self) -> Option<u64> {
+        (self.wait == Wait::Asked).then_some(self.ask_again)
+    }
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Where the page is, or a lease: it asks again.
+    Asked,
+    /// The page is here, but on the move.
+    Here,
+    /// On its way to the home, or to its memory.
+    Sent,
+}
+
+impl<B: Bugs> World<B> {
+    pub(crate) fn learn_home(&mut self, rack: usize, page: PageId, home: Option<usize>) {
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        let Some(home) = home else {
+            daemon.homes.remove(&page);
+            return;
+        };
+        // Only the first answer sets off questions, or answers and questions would multiply.
+        let first = daemon.homes.insert(page, home).is_none();
+        if first || self.bugs.has(Bug::AskAtEachAnswer) {
+            for pending in &mut daemon.calls {
+                pending.ask_again = self.now;
+            }
+            self.retry_calls(rack);
+        }
+    }
+
+    /// A page goes: its readers are to know where they can go on. Those of part of the pages are none.
+    pub(crate) fn redirect(
+        &mut self,
+        rack: usize,
+        swap: SwapId,
+        page: PageId,
+        to: usize,
+        inputs: &mut VecDeque<Input>,
+    ) {
+        if self.rng.percent(20) {
+            return inputs.push_back(Input::Swap(RackEvent::Redirected(swap)));
+        }
+        let now = self.local_time(rack);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        daemon.redirects.insert(page, swap);
+        let question = daemon.holder.ask(now, page);
+        let lookup = Message::Lookup { page, question, wish: Wish::Read };
+        self.send(Node::Rack(rack), Node::Rack(to), lookup);
+    }
+
+    /// There is a lease of the page at its new home.
+    pub(crate) fn redirected(&mut self, rack: usize, page: PageId) {
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        if let Some(swap) = daemon.redirects.remove(&page) {
+            self.feed(rack, Input::Swap(RackEvent::Redirected(swap)));
+        }
+    }
+
+    /// Pages that arrived can be read, or have not come.
+    pub(crate) fn answer_lookups(&mut self, rack: usize) {
+        let node = &mut self.racks[rack];
+        let Some(daemon) = &mut node.daemon else { return };
+        let waits = |page: PageId| is_arriving(&node.memory, page);
+        let due: Vec<_> = daemon.lookups.extract_if(.., |(_, page, ..)| !waits(*page)).collect();
+        for (peer, page, question, wish) in due {
+            self.grant(rack, peer, page, question, wish);
+        }
+    }
+
+    /// Another rack asks for a lease.
+    pub(crate) fn grant(
+        &mut self,
+        rack: usize,
+        peer: usize,
+        page: PageId,
+        question: u64,
+        wish: Wish,
+    ) {
+        let me = Node::Rack(rack);
+        let now = self.local_time(rack);
+        self.ask_to_share(rack, page, wish);
+        if wish != Wish::Write && is_arriving(&self.racks[rack].memory, page) {
+            if let Some(daemon) = &mut self.racks[rack].daemon {
+                daemon.lookups.push((peer, page, question, wish));
+            }
+            return;
+        }
+        let Some((frame, word)) = self.racks[rack].memory.find(page) else {
+            return self.send(me, Node::Rack(peer), Message::NotHere(page));
+        };
+        let Some(daemon) = &self.racks[rack].daemon else { return };
+        let sharing = daemon.shares.sharing(page).filter(|_| wish == Wish::Copy);
+        let most = match word.state() {
+            Some(PageState::Shared) if wish == Wish::Write => return,
+            Some(PageState::Shared) => sharing.map_or(LeaseKind::Read, LeaseKind::Share),
+            Some(PageState::Live) => LeaseKind::Write,
+            Some(PageState::Frozen) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
+                LeaseKind::Write
+            }
+            Some(PageState::Frozen) if wish != Wish::Write => LeaseKind::Read,
+            _ => return,
+        };
+        let endpoint = self.endpoint(rack, peer);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        if let Some((id, kind)) = daemon.home.grant(now, page, endpoint, most) {
+            let (home, epoch) = (rack_id(rack), word.epoch());
+            let lease = Lease { id, kind, home, endpoint, frame, epoch };
+            self.send(me, Node::Rack(peer), Message::Location { page, question, lease });
+            if matches!(kind, LeaseKind::Share(_)) {
+                self.feed(rack, Input::Shares(share::HomeEvent::Leased(page)));
+            }
+        }
+    }
+
+    /// What a question means for a page that is shared, or may be.
+    fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
+        let Some(daemon) = &self.racks[rack].daemon else { return };
+        let event = match wish {
+            Wish::Read => return,
+            Wish::Write => share::HomeEvent::Needed(page),
+            Wish::Copy => {
+                let busy = daemon.swap.is_busy(page);
+                share::HomeEvent::Wanted { page, busy }
+            }
+        };
+        self.feed(rack, Input::Shares(event));
+    }
+
+    /// A client asks its daemon.
+    pub(crate) fn asked(&mut self, rack: usize, life: u64, call: Call) {
+        if self.racks[rack].life != life {
+            return;
+        }
+        let one = self.history.get(call.operation);
+        let now = self.local_time(rack);
+        let here = self.racks[rack].memory.all().any(|(_, word)| word.page() == one.page);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        let access = one.kind.access();
+        let found = daemon.heats.accessed(now, one.page, access, 1);
+        let kept = daemon.copies.is_wanted(one.page);
+        // In part of the worlds copies are wanted without a home that keeps its page.
+        if found.read_hot && !here && self.weather.reads > 60 && self.rng.percent(50) {
+            self.feed(rack, Input::Copies(CopiesEvent::Wanted(one.page)));
+        } else if found.hot && !here && !kept {
+            let (milli, read_hot) = (found.milli, found.read_hot);
+            let heated = RackEvent::Heated { page: one.page, milli, read_hot };
+            self.feed(rack, Input::Swap(heated));
+        }
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        let until = self.now + CLIENT_PATIENCE;
+        daemon.calls.push(Pending { call, until, wait: Wait::Asked, ask_again: 0 });
+        self.retry_calls(rack);
+        self.wake_rack(rack);
+    }
+
+    pub(crate) fn close_call(&mut self, rack: usize, call: Call) {
+        if let Some(daemon) = &mut self.racks[rack].daemon {
+            daemon.calls.retain(|pending| pending.call != call);
+        }
+    }
+
+    pub(crate) fn retry_calls(&mut self, rack: usize) {
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        daemon.calls.retain(|pending| pending.until > self.now);
+        let calls: Vec<Pending> =
+            daemon.calls.iter().filter(|pending| pending.wait != Wait::Sent).copied().collect();
+        for pending in calls {
+            self.try_call(rack, pending);
+        }
+    }
+
+    fn try_call(&mut self, rack: usize, pending: Pending) {
+        let call = pending.call;
+        let one = self.history.get(call.operation);
+        let access = one.kind.access();
+        let is_read = access == Access::Read;
+        match self.racks[rack].memory.find(one.page) {
+            Some((frame, word)) if word.is_writable() || is_read && word.is_readable() => {
+                self.close_call(rack, call);
+                return self.answer(call, Answer::Local(frame, word));
+            }
+            // It is moving or shared: when its word has changed.
+            Some(_) => {
+                self.mark(rack, call, Wait::Here);
+                return self.feed(rack, Input::Shares(share::HomeEvent::Needed(one.page)));
+            }
+            None => {}
+        }
+        let (now, me) = (self.local_time(rack), Node::Rack(rack));
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        if let Some((frame, copy)) = daemon.copies.find(now, one.page).filter(|_| is_read) {
+            daemon.holder.used_by_copy(now, one.page);
+            self.close_call(rack, call);
+            self.answer(call, Answer::Copy(frame, copy));
+            return self.renew_used(rack);
+        }
+        let home = daemon.homes.get(&one.page).copied().filter(|home| *home != rack);
+        let again = self.now >= pending.ask_again;
+        match (home, one.kind) {
+            (Some(home), kind) if again && kind.is_atomic() => {
+                let (page, word) = (one.page, one.word);
+                self.mark(rack, call, Wait::Sent);
+                let message = Message::Atomic { call, page, word, kind };
+                self.send(me, Node::Rack(home), message);
+            }
+            (Some(_), kind) if kind.is_atomic() => {}
+            (Some(home), _) => {
+                if let Some(lease) = daemon.holder.begin(now, one.page, access) {
+                    self.mark(rack, call, Wait::Sent);
+                    self.post_access(rack, call, lease);
+                    self.renew_used(rack);
+                    self.ask_for_copy(rack, one.page, lease);
+                } else if again {
+                    let page = one.page;
+                    let question = daemon.holder.ask(now, page);
+                    let wish = match access {
+                        Access::Write => Wish::Write,
+                        Access::Read if daemon.copies.is_wanted(page) => Wish::Copy,
+                        Access::Read => Wish::Read,
+                    };
+                    self.mark(rack, call, Wait::Asked);
+                    let lookup = Message::Lookup { page, question, wish };
+                    self.send(me, Node::Rack(home), lookup);
+                }
+            }
+            (None, _) if again => {
+                self.mark(rack, call, Wait::Asked);
+                self.send(me, Node::Server, Message::Locate(one.page));
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// The page is read from afar under a lease that is good for no copy, and a copy is wanted.
+    fn ask_for_copy(&mut self, rack: usize, page: PageId, lease: Lease) {
+        let now = self.local_time(rack);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        let enough = matches!(lease.kind, LeaseKind::Share(_));
+        if enough || !daemon.copies.is_wanted(page) {
+            return;
+        }
+        let question = daemon.holder.ask(now, page);
+        let lookup = Message::Lookup { page, question, wish: Wish::Copy };
+        self.send(Node::Rack(rack), Node::Rack(usize::from(lease.home.0)), lookup);
+    }
+
+    fn mark(&mut self, rack: usize, call: Call, wait: Wait) {
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        if let Some(pending) = daemon.calls.iter_mut().find(|pending| pending.call == call) {
+            pending.wait = wait;
+            if wait != Wait::Here {
+                pending.ask_again = self.now + 8 * MILLI;
+            }
+        }
+    }
+
+    pub(crate) fn atomic_done(&mut self, rack: usize, call: Call, found: Option<u64>) {
+        match found {
+            Some(found) => {
+                self.answer(call, Answer::Done(found));
+                self.close_call(rack, call);
+            }
+            None => {
+                self.mark(rack, call, Wait::Asked);
+                let page = self.history.get(call.operation).page;
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.homes.remove(&page);
+                }
+                self.wake_rack(rack);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The size of the world, and the times its machines go by.
+
+use std::time::Duration;
+
+use rackpool_model::HeatRules;
+use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::share::ShareRules;
+use rackpool_proto::swap::SwapRules;
+
+pub(crate) const RACKS: usize = 3;
+pub(crate) const FRAMES: u32 = 6;
+/// Frames of each rack that hold pages which clients use; the others begin free.
+pub(crate) const USED: u32 = 3;
+/// Words of a page.
+pub(crate) const WORDS: usize = 2;
+pub(crate) const CLIENTS: usize = 6;
+
+pub(crate) const MICRO: u64 = 1_000;
+pub(crate) const MILLI: u64 = 1_000_000;
+
+/// Clients and faults stop after this.
+pub(crate) const STORM: u64 = 3_400 * MILLI;
+/// After that everything must have come to rest within this.
+pub(crate) const CALM: u64 = 4_000 * MILLI;
+/// A world that needs more is stuck in talk: the busiest ones have a fifth of it.
+pub(crate) const MOST_EVENTS: u64 = 200_000;
+/// A client gives an operation up after this.
+pub(crate) const CLIENT_PATIENCE: u64 = 500 * MILLI;
+/// How much a clock may be faster or slower than true time, in millionths.
+pub(crate) const SKEW_PPM: u64 = 5_000;
+/// The longest flight of a one-sided operation.
+pub(crate) const FLIGHT: u64 = 60 * MILLI;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) const SWAP: SwapRules = SwapRules {
+    patience: ms(60),
+    server_patience: ms(150),
+    retry: ms(5),
+    pause: ms(30),
+    want: ms(200),
+    parallel: 4,
+    wants: 16,
+};
+
+pub(crate) const LEASE: LeaseRules = LeaseRules {
+    lease: ms(150),
+    copy: ms(80),
+    // Two clocks, one fast and one slow.
+    drift_ppm: 10_200,
+    copy_drift_ppm: 10_200,
+    flight: ms(62),
+    patience: ms(25),
+    retry: ms(4),
+};
+
+pub(crate) const SHARE: ShareRules = ShareRules {
+    rest: ms(10),
+    longest_rest: ms(100),
+    worth: ms(60),
+    idle: ms(120),
+    shared: 2,
+    copies: 2,
+    pause: ms(40),
+};
+
+pub(crate) const HEAT: HeatRules = HeatRules {
+    lifetime: Duration::from_secs(1),
+    decay: 2.0,
+    hot: 3.0,
+    read_hot: 0.9,
+    rest: ms(40),
+};

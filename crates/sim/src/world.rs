@@ -1,0 +1,345 @@
+//! The world: who there is, what time it is, and what happens next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use rackpool_model::{Incarnation, MemoryId, PageId, PageRange, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::directory::{Directory, Moved, Run};
+use rackpool_proto::planted::{Bug, Bugs};
+
+use crate::client::Client;
+use crate::daemon::{Daemon, Input};
+use crate::damage::Damage;
+use crate::disk::ServerNode;
+use crate::fabric::{Endpoint, OneSided};
+use crate::faults::Weather;
+use crate::history::History;
+use crate::memory::Memory;
+use crate::message::{Call, Message, Node};
+use crate::queue::Queue;
+use crate::rng::{Rng, mix};
+use crate::rules::{CALM, CLIENTS, FRAMES, MICRO, MOST_EVENTS, RACKS, SKEW_PPM, STORM};
+use crate::trace::Trace;
+use crate::{Failure, Seen};
+
+/// What happens at one moment. Whoever is paused does it later, whoever is dead not at all.
+#[derive(Clone, Debug, Hash)]
+pub(crate) enum Event {
+    Deliver { to: Node, from: Node, message: Message },
+    Wake(Node, u64),
+    Asked { rack: usize, life: u64, call: Call },
+    Step { client: usize, step: u64 },
+    Land { id: u64, part: usize },
+    Ended { id: u64, found: Option<u64> },
+    EndpointEnded { rack: usize, life: u64, endpoint: usize },
+    Persisted { life: u64, batch: u64, moved: Vec<Moved>, fails: bool },
+    Restart(Node),
+    Fault,
+}
+
+const MILLION: u64 = 1_000_000;
+
+/// A clock that runs at its own speed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    offset: u64,
+    /// Millionths of true time.
+    rate: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct RackNode<B> {
+    pub(crate) memory: Memory,
+    pub(crate) daemon: Option<Daemon<B>>,
+    /// The metadata server knows its pages.
+    pub(crate) joined: bool,
+    /// Counts from 1; grows with each daemon.
+    pub(crate) life: u64,
+    pub(crate) clock: Clock,
+    pub(crate) paused_until: u64,
+    pub(crate) wake_at: u64,
+    /// The daemon dies after so many more actions.
+    pub(crate) fuse: Option<u64>,
+    pub(crate) damages: Vec<Damage>,
+}
+
+#[derive(Debug)]
+pub(crate) struct World<B> {
+    pub(crate) bugs: B,
+    pub(crate) rng: Rng,
+    pub(crate) now: u64,
+    /// The pages that racks were born with, which no crash forgets.
+    pub(crate) directory: Directory,
+    pub(crate) racks: Vec<RackNode<B>>,
+    pub(crate) server: ServerNode<B>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) one_sided: BTreeMap<u64, OneSided>,
+    pub(crate) next_one_sided: u64,
+    pub(crate) weather: Weather,
+    pub(crate) history: History,
+    /// Pages that clients have allocated and not freed.
+    pub(crate) allocated: Vec<PageId>,
+    /// Where each page was live last: rack, frame, epoch.
+    pub(crate) lived: BTreeMap<PageId, (usize, u32, u32)>,
+    pub(crate) seen: Seen,
+    pub(crate) broken: Option<String>,
+    /// Empty; kept for its room.
+    pub(crate) inputs: VecDeque<Input>,
+    queue: Queue,
+    trace: Trace,
+    seed: u64,
+}
+
+impl Clock {
+    fn new(rng: &mut Rng) -> Self {
+        let rate = rng.within(MILLION - SKEW_PPM..MILLION + 1 + SKEW_PPM);
+        Self { offset: rng.within(0..1 << 40), rate }
+    }
+
+    pub(crate) fn read(&self, now: u64) -> Time {
+        Time::from_nanos(self.offset + now * self.rate / MILLION)
+    }
+
+    /// The first moment at which the clock shows `time`; the last one when that is hours away.
+    fn moment(&self, time: Time) -> u64 {
+        let ticks = time.as_nanos().saturating_sub(self.offset);
+        ticks.checked_mul(MILLION).map_or(u64::MAX, |ticks| ticks.div_ceil(self.rate))
+    }
+}
+
+/// The pages that rack `rack` was born with.
+pub(crate) fn born(rack: usize) -> PageRange {
+    PageRange { first: PageId(1 + FRAMES * u32::try_from(rack).unwrap_or(0)), count: FRAMES }
+}
+
+pub(crate) fn rack_id(rack: usize) -> RackId {
+    RackId(u16::try_from(rack).unwrap_or(u16::MAX))
+}
+
+impl<B: Bugs> World<B> {
+    pub(crate) fn new(seed: u64, bugs: B) -> Self {
+        let mut rng = Rng::new(mix(seed));
+        let racks = (0..RACKS).map(|rack| RackNode {
+            memory: Memory::new(born(rack).first),
+            daemon: None,
+            joined: false,
+            life: 0,
+            clock: Clock::new(&mut rng),
+            paused_until: 0,
+            wake_at: 0,
+            fuse: None,
+            damages: Vec::new(),
+        });
+        let racks = racks.collect();
+        let server = ServerNode::new(Clock::new(&mut rng));
+        let weather = Weather::new(&mut rng);
+        Self {
+            bugs,
+            rng,
+            now: 0,
+            directory: Directory::default(),
+            racks,
+            server,
+            clients: (0..CLIENTS).map(|client| Client::new(client % RACKS)).collect(),
+            endpoints: Vec::new(),
+            one_sided: BTreeMap::new(),
+            next_one_sided: 0,
+            weather,
+            history: History::default(),
+            allocated: Vec::new(),
+            lived: BTreeMap::new(),
+            seen: Seen::default(),
+            broken: None,
+            inputs: VecDeque::new(),
+            queue: Queue::default(),
+            trace: Trace::default(),
+            seed,
+        }
+    }
+
+    /// A storm of faults, then a calm in which everything must come to rest and work.
+    pub(crate) fn run(mut self) -> Result<Seen, Box<Failure>> {
+        let result = self.storm_and_calm();
+        self.seen.trace = self.trace.finish();
+        (self.seen.acknowledged, self.seen.indeterminate) = self.history.counts();
+        let (seed, seen) = (self.seed, self.seen);
+        result.map(|()| seen).map_err(|what| Box::new(Failure { seed, what, seen }))
+    }
+
+    fn storm_and_calm(&mut self) -> Result<(), String> {
+        self.start(Node::Server);
+        for rack in 0..RACKS - 1 {
+            self.start(Node::Rack(rack));
+        }
+        self.after(self.weather.joins, Event::Restart(Node::Rack(RACKS - 1)));
+        for client in 0..CLIENTS {
+            self.next_step(client, client as u64 * MICRO);
+        }
+        self.after(0, Event::Fault);
+        self.run_until(STORM, |_| false)?;
+        self.clear_up();
+        self.rest("after the faults have healed")?;
+        self.read_everything()?;
+        self.rest("after reading everything")?;
+        self.move_one_page()?;
+        self.rest("after one more swap")?;
+        self.check_frames()?;
+        self.check_damage()?;
+        self.history.check()
+    }
+
+    fn rest(&mut self, when: &str) -> Result<(), String> {
+        self.run_until(self.now + CALM, Self::is_at_rest)?;
+        if self.is_at_rest() { Ok(()) } else { Err(format!("{when}: {}", self.unrest())) }
+    }
+
+    pub(crate) fn run_until(
+        &mut self,
+        end: u64,
+        enough: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
+        while self.queue.next_time().is_some_and(|time| time <= end) && !enough(self) {
+            let Some((time, event)) = self.queue.pop() else { break };
+            self.now = time;
+            self.happen(event);
+            if let Some(what) = self.broken.take() {
+                return Err(what);
+            }
+            if self.seen.events > MOST_EVENTS {
+                return Err(format!("{MOST_EVENTS} events: somebody talks without end"));
+            }
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some(node) = event.node() {
+            let paused_until = match node {
+                Node::Server => self.server.paused_until,
+                Node::Rack(rack) => self.racks[rack].paused_until,
+            };
+            if paused_until > self.now {
+                return self.after(paused_until - self.now, event);
+            }
+        }
+        self.seen.events += 1;
+        (self.now, &event).hash(&mut self.trace);
+        match event {
+            Event::Deliver { to: Node::Server, from, message } => self.server_got(from, message),
+            Event::Deliver { to: Node::Rack(rack), from, message } => {
+                self.rack_got(rack, from, message);
+            }
+            Event::Wake(Node::Server, life) => self.server_woke(life),
+            Event::Wake(Node::Rack(rack), life) => self.rack_woke(rack, life),
+            Event::Asked { rack, life, call } => self.asked(rack, life, call),
+            Event::Step { client, step } => self.client_step(client, step),
+            Event::Land { id, part } => self.land(id, part),
+            Event::Ended { id, found } => self.one_sided_ended(id, found),
+            Event::EndpointEnded { rack, life, endpoint } => {
+                self.endpoint_ended(rack, life, endpoint);
+            }
+            Event::Persisted { life, batch, moved, fails } => {
+                self.persisted(life, batch, moved, fails);
+            }
+            Event::Restart(node) => self.start(node),
+            Event::Fault => self.fault(),
+        }
+    }
+
+    pub(crate) fn after(&mut self, wait: u64, event: Event) {
+        self.queue.push(self.now + wait, event);
+    }
+
+    /// Sends a message through the network, which may lose, double and delay it.
+    pub(crate) fn send(&mut self, from: Node, to: Node, message: Message) {
+        if self.weather.is_cut(self.now, from, to) || self.rng.percent(self.weather.loss) {
+            return;
+        }
+        let copies =
+            if !message.is_sent_once() && self.rng.percent(self.weather.double) { 2 } else { 1 };
+        for _ in 0..copies {
+            let delay = self.weather.delay(&mut self.rng);
+            self.after(delay, Event::Deliver { to, from, message });
+        }
+    }
+
+    /// Makes sure that the machines of a node are woken when they want to be.
+    pub(crate) fn wake(&mut self, node: Node, deadline: Option<Time>, at_latest: Option<u64>) {
+        let (clock, life, wake_at) = match node {
+            Node::Server => (self.server.clock, self.server.life, &mut self.server.wake_at),
+            Node::Rack(rack) => {
+                let rack = &mut self.racks[rack];
+                (rack.clock, rack.life, &mut rack.wake_at)
+            }
+        };
+        let deadline = deadline.map(|deadline| clock.moment(deadline));
+        let Some(at) = deadline.into_iter().chain(at_latest).min() else { return };
+        let at = at.max(self.now + 20 * MICRO);
+        // A wake-up that is already on its way is early enough.
+        if at == u64::MAX || (*wake_at > self.now && *wake_at <= at) {
+            return;
+        }
+        *wake_at = at;
+        self.after(at - self.now, Event::Wake(node, life));
+    }
+
+    fn join(&mut self, rack: usize) {
+        if std::mem::replace(&mut self.racks[rack].joined, true) {
+            return;
+        }
+        let memory = MemoryId(rack as u128 + 1);
+        let run = Run { pages: born(rack), rack: rack_id(rack), memory };
+        let mut known = Ok(());
+        for directory in [&mut self.directory, &mut self.server.directory] {
+            known = known
+                .and_then(|()| directory.add(run))
+                .and_then(|()| directory.serve(run.rack, memory));
+        }
+        if let Err(error) = known {
+            self.breaks(|| format!("rack {rack} can't join: {error}"));
+        }
+    }
+
+    pub(crate) fn start(&mut self, node: Node) {
+        match node {
+            Node::Server => self.start_server(),
+            Node::Rack(rack) if self.racks[rack].daemon.is_none() => {
+                self.join(rack);
+                let node = &mut self.racks[rack];
+                node.life += 1;
+                node.wake_at = 0;
+                let now = node.clock.read(self.now);
+                if !self.bugs.has(Bug::TrustCopiesOverARestart) {
+                    node.memory.hide_all();
+                }
+                let incarnation = Incarnation(node.life);
+                node.daemon = Some(Daemon::new(now, incarnation, &node.memory, self.bugs));
+                self.rack_woke(rack, self.racks[rack].life);
+                self.resume_freeing(rack);
+            }
+            Node::Rack(_) => {}
+        }
+    }
+
+    pub(crate) fn breaks(&mut self, what: impl FnOnce() -> String) {
+        if self.broken.is_none() {
+            self.broken = Some(what());
+        }
+    }
+}
+
+impl Event {
+    /// Whose work it is, if that can be paused.
+    const fn node(&self) -> Option<Node> {
+        match self {
+            Self::Deliver { to, .. } => Some(*to),
+            Self::Wake(node, _) => Some(*node),
+            Self::Asked { rack, .. } | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
+            Self::Persisted { .. } => Some(Node::Server),
+            Self::Step { .. } | Self::Land { .. } | Self::Ended { .. } => None,
+            Self::Restart(_) | Self::Fault => None,
+        }
+    }
+}

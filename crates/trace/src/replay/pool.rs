@@ -1,0 +1,284 @@
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use rackpool_model::{Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, PageState, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::directory::{Directory, Moved, Run};
+use rackpool_proto::heat::Heats;
+use rackpool_proto::planted::Sound;
+use rackpool_proto::swap::{
+    News, RECORD_WORDS, RECORDS, Rack as Machine, RackAction, RackEvent, Server, ServerEvent,
+    SwapBatch,
+};
+use rackpool_wire::swap::{OfferRefusal, SwapId, ToServer, WantRefusal};
+
+use super::memory::{Memory, View};
+use super::{Costs, Outcome, Policy, ReplayError};
+use crate::{Accessed, RackFrames, Trace};
+
+struct Rack {
+    machine: Machine,
+    memory: Memory,
+    heats: Heats,
+}
+
+enum Step {
+    Rack(RackId, RackEvent),
+    Server(ServerEvent),
+}
+
+/// What lies in a rack's frames, and whether it is live: the pages that are used, pages that never
+/// are, and free ones. Of those, no more are made than could ever be given for used ones.
+fn pages_of(
+    rack: &RackFrames,
+    used: &BTreeSet<PageId>,
+    homes: &HashMap<PageId, RackId>,
+) -> Vec<(PageId, bool)> {
+    let here = used.iter().filter(|page| homes.get(page) == Some(&rack.rack));
+    let mut pages: Vec<(PageId, bool)> = here.map(|page| (*page, true)).collect();
+    let room = (rack.frames as usize).saturating_sub(pages.len());
+    let free = room.min(rack.free as usize);
+    let enough = used.len() + SPARE;
+    let (cold, free) = ((room - free).min(enough), free.min(enough));
+    let born = (0..rack.frames).map(|at| PageId(rack.first.0 + at));
+    let unused = born.filter(|page| !used.contains(page)).take(cold + free);
+    pages.extend(unused.enumerate().map(|(at, page)| (page, at < cold)));
+    pages
+}
+
+/// Frames beyond those that are needed at most.
+const SPARE: usize = 16;
+
+/// The pool as the trace found it, and what has become of it.
+pub(super) struct Pool {
+    racks: BTreeMap<RackId, Rack>,
+    directory: Directory,
+    server: Server,
+    homes: HashMap<PageId, RackId>,
+    /// Racks that a page has left, by page.
+    left: BTreeSet<(PageId, RackId)>,
+    /// Copies under way, in order of their ends.
+    copies: BTreeSet<(Time, RackId, SwapId)>,
+    page_bytes: u64,
+    copy: Duration,
+    swaps: bool,
+    /// Nothing happens by itself before.
+    next: Time,
+    outcome: Outcome,
+    /// Wants by their nonces, which are repeated with a want.
+    asked: BTreeSet<(RackId, u64)>,
+    /// Swaps that were given up; those that the home refused are among them.
+    given_up: BTreeSet<SwapId>,
+    offers_refused: u64,
+    steps: VecDeque<Step>,
+}
+
+impl Pool {
+    pub(super) fn new(trace: &Trace, policy: &Policy, costs: &Costs) -> Result<Self, ReplayError> {
+        let used: BTreeSet<PageId> = trace.accesses.iter().map(|access| access.page).collect();
+        let homes: HashMap<PageId, RackId> =
+            used.iter().filter_map(|page| Some((*page, trace.home(*page)?))).collect();
+        let mut directory = Directory::default();
+        let mut racks = BTreeMap::new();
+        for (number, rack) in (1..).zip(&trace.racks) {
+            let pages = PageRange { first: rack.first, count: rack.frames };
+            let run = Run { pages, rack: rack.rack, memory: MemoryId(number) };
+            // A trace that was read has runs in order, without overlap.
+            if directory.add(run).is_ok() {
+                let _ = directory.serve(rack.rack, run.memory);
+            }
+            let pages = pages_of(rack, &used, &homes);
+            let records = [[0; RECORD_WORDS]; RECORDS];
+            let life = Incarnation(1);
+            racks.insert(
+                rack.rack,
+                Rack {
+                    machine: Machine::restore(Time::ZERO, policy.swap, life, &records, Sound),
+                    memory: Memory::new(pages),
+                    heats: Heats::new(policy.heat)?,
+                },
+            );
+        }
+        #[expect(clippy::cast_precision_loss, reason = "pages have at most 2^30 bytes")]
+        let copy = trace.page_bytes as f64 / costs.copy_bytes_per_s;
+        // Where pages live that had moved before; the swap that moved them is of another boot.
+        for (page, home) in trace.homes.iter().filter(|(page, _)| used.contains(page)) {
+            let Some(memory) = directory.served_by(*home).map(|run| run.memory) else { continue };
+            let moved =
+                Moved { page: *page, home: *home, memory, epoch: Epoch::ZERO, swap: SwapId(0) };
+            let _ = directory.place(moved);
+        }
+        Ok(Self {
+            racks,
+            directory,
+            server: Server::new(Time::ZERO, policy.swap, 1, Sound),
+            homes,
+            left: BTreeSet::new(),
+            copies: BTreeSet::new(),
+            page_bytes: trace.page_bytes,
+            copy: Duration::try_from_secs_f64(copy).unwrap_or(Duration::MAX),
+            swaps: policy.swaps,
+            next: Time::END,
+            outcome: Outcome::default(),
+            asked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            offers_refused: 0,
+            steps: VecDeque::new(),
+        })
+    }
+
+    pub(super) fn accessed(&mut self, accessed: &Accessed) {
+        let Accessed { at_ns, page, rack, access } = *accessed;
+        let now = Time::from_nanos(at_ns);
+        while self.next <= now && self.next < Time::END {
+            self.pass(self.next);
+        }
+        let is_local = self.homes.get(&page) == Some(&rack);
+        self.outcome.accesses += 1;
+        self.outcome.local += u64::from(is_local);
+        let Some(user) = self.racks.get_mut(&rack) else { return };
+        if !self.swaps {
+            return;
+        }
+        let found = user.heats.accessed(now, page, access, 1);
+        if found.hot && !is_local {
+            let (milli, read_hot) = (found.milli, found.read_hot);
+            self.steps.push_back(Step::Rack(rack, RackEvent::Heated { page, milli, read_hot }));
+            self.run(now);
+        }
+    }
+
+    /// Copies that end, and deadlines.
+    fn pass(&mut self, now: Time) {
+        while let Some(&(end, rack, swap)) = self.copies.first().filter(|(end, ..)| *end <= now) {
+            self.copies.remove(&(end, rack, swap));
+            let copied = RackEvent::Copied { swap, whole: true };
+            self.steps.push_back(Step::Rack(rack, copied));
+        }
+        for rack in self.racks.keys() {
+            self.steps.push_back(Step::Rack(*rack, RackEvent::DeadlinePassed));
+        }
+        self.steps.push_back(Step::Server(ServerEvent::DeadlinePassed));
+        self.run(now);
+        // A deadline that is not over when it is told would come again and again.
+        self.next = self.next.max(Time::from_nanos(now.as_nanos().saturating_add(1)));
+    }
+
+    fn run(&mut self, now: Time) {
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Rack(id, event) => {
+                    let Some(rack) = self.racks.get_mut(&id) else { continue };
+                    let view = View { memory: &rack.memory, heats: &rack.heats, now };
+                    rack.machine.handle(now, &view, event);
+                    while let Some(action) =
+                        self.racks.get_mut(&id).and_then(|rack| rack.machine.poll())
+                    {
+                        self.act(now, id, action);
+                    }
+                }
+                Step::Server(event) => {
+                    self.server.handle(now, &self.directory, event);
+                    while let Some(batch) = self.server.next_batch(&self.directory) {
+                        self.commit(&batch);
+                        let committed = ServerEvent::Committed(batch.id);
+                        self.server.handle(now, &self.directory, committed);
+                    }
+                    while let Some((rack, message)) = self.server.poll() {
+                        self.steps.push_back(Step::Rack(rack, RackEvent::ServerSent(message)));
+                    }
+                }
+            }
+        }
+        let racks = self.racks.values().filter_map(|rack| rack.machine.deadline());
+        let copies = self.copies.first().map(|(end, ..)| *end);
+        let next = racks.chain(self.server.deadline()).chain(copies).min();
+        self.next = next.unwrap_or(Time::END);
+    }
+
+    fn act(&mut self, now: Time, id: RackId, action: RackAction) {
+        let Some(rack) = self.racks.get_mut(&id) else { return };
+        match action {
+            RackAction::TellServer(message) => {
+                if let ToServer::Want { nonce, .. } = message {
+                    self.asked.insert((id, nonce));
+                }
+                self.steps.push_back(Step::Server(ServerEvent::RackSent(id, message)));
+            }
+            RackAction::TellRack(to, between) => {
+                self.steps.push_back(Step::Rack(to, RackEvent::RackSent(id, between)));
+            }
+            RackAction::Store(frame, word) => rack.memory.store(frame, word),
+            RackAction::Drain { swap, who, .. } => {
+                self.steps.push_back(Step::Rack(id, RackEvent::Drained(swap, who)));
+            }
+            RackAction::Copy { swap, from, theirs, .. } => {
+                self.begin_copy(now, id, swap, from, theirs)
+            }
+            RackAction::Redirect { swap, .. } => {
+                self.steps.push_back(Step::Rack(id, RackEvent::Redirected(swap)));
+            }
+            RackAction::Report(news) => self.hear(now, id, news),
+            RackAction::Note { .. } | RackAction::Erase { .. } | RackAction::Spare(..) => {}
+        }
+    }
+
+    fn begin_copy(&mut self, now: Time, id: RackId, swap: SwapId, from: RackId, theirs: FrameId) {
+        let word = self.racks.get(&from).and_then(|rack| rack.memory.word(theirs));
+        let live = word.is_some_and(|word| word.state() == Some(PageState::Frozen));
+        self.outcome.bytes_moved += if live { self.page_bytes } else { 0 };
+        self.copies.insert((now.after(self.copy), id, swap));
+    }
+
+    fn hear(&mut self, now: Time, id: RackId, news: News) {
+        let refused = &mut self.outcome.refused;
+        match news {
+            News::Arrived(page) => {
+                if let Some(rack) = self.racks.get_mut(&id) {
+                    rack.heats.arrived(now, page);
+                }
+            }
+            News::GaveUp(swap) => {
+                self.given_up.insert(swap);
+            }
+            News::NothingToOffer(_) => refused.nothing_to_offer += 1,
+            News::WantRefused(_, WantRefusal::QueueFull) => refused.full += 1,
+            News::WantRefused(..) => refused.by_server += 1,
+            News::OfferRefused(_, reason) => {
+                self.offers_refused += 1;
+                *match reason {
+                    OfferRefusal::Hotter => &mut refused.hotter,
+                    OfferRefusal::ReadHot => &mut refused.read_hot,
+                    OfferRefusal::Rests => &mut refused.rests,
+                    OfferRefusal::Unavailable => &mut refused.unavailable,
+                    OfferRefusal::Full => &mut refused.full,
+                } += 1;
+            }
+            News::Thawed(_) | News::Departed(_) | News::Damaged(..) => {}
+        }
+    }
+
+    fn commit(&mut self, batch: &SwapBatch) {
+        self.outcome.swaps += batch.moved.len() as u64 / 2;
+        for moved in &batch.moved {
+            let _ = self.directory.place(*moved);
+            // Pages that nobody uses move as well: that counts as a swap, not as a move.
+            let Some(home) = self.homes.get_mut(&moved.page) else { continue };
+            let from = std::mem::replace(home, moved.home);
+            self.left.insert((moved.page, from));
+            self.outcome.moves += 1;
+            self.outcome.returns += u64::from(self.left.remove(&(moved.page, moved.home)));
+        }
+    }
+
+    pub(super) fn finish(mut self, costs: &Costs) -> Outcome {
+        self.outcome.asked = self.asked.len() as u64;
+        let given_up = self.given_up.len() as u64;
+        self.outcome.given_up = given_up.saturating_sub(self.offers_refused);
+        let nanos = |count: u64, each: Duration| u128::from(count) * each.as_nanos();
+        let remote = self.outcome.accesses - self.outcome.local;
+        let all = nanos(self.outcome.local, costs.local) + nanos(remote, costs.remote);
+        self.outcome.time = Duration::from_nanos(u64::try_from(all).unwrap_or(u64::MAX));
+        self.outcome
+    }
+}

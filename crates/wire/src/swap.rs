@@ -1,0 +1,180 @@
+//! Swaps of pages: between a rack daemon and the metadata server, and between two rack daemons.
+//!
+//! Each message may be lost, doubled or late; docs/design/swap.md says why that does no harm.
+
+use bincode::{Decode, Encode};
+use rackpool_model::{Epoch, FrameId, PageId, RackId};
+
+/// A swap: the boot of the metadata server that began it, and its number in that boot. Grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct SwapId(pub u64);
+
+/// A page at one moment of its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct PageLife {
+    /// The page.
+    pub page: PageId,
+    /// How often it has changed hands.
+    pub epoch: Epoch,
+}
+
+/// What a rack daemon tells the metadata server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum ToServer {
+    /// I want `page` and give `offered` for it.
+    Want {
+        /// The page, at home elsewhere.
+        page: PageId,
+        /// A page of the sender.
+        offered: PageId,
+        /// Unique among the wants of this rack, in all its lives.
+        nonce: u64,
+    },
+    /// The swap will not be; it was given up.
+    End {
+        /// The swap.
+        swap: SwapId,
+    },
+    /// Both pages are copied, and nobody writes them.
+    Commit {
+        /// The swap.
+        swap: SwapId,
+        /// The wanted page, and the epoch it gets with its new home.
+        page: PageLife,
+        /// The offered one.
+        offered: PageLife,
+    },
+    /// What has become of the swap? If it is not committed it never will be.
+    Outcome {
+        /// The swap.
+        swap: SwapId,
+        /// The page that was to come to the sender.
+        page: PageId,
+    },
+}
+
+/// What the metadata server tells a rack daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum FromServer {
+    /// Go on: both pages are locked for this swap.
+    Begin {
+        /// The swap.
+        swap: SwapId,
+        /// The nonce of the want.
+        nonce: u64,
+        /// The home of the wanted page.
+        home: RackId,
+    },
+    /// The want is dropped.
+    Refused {
+        /// The nonce of the want.
+        nonce: u64,
+        /// Why.
+        reason: WantRefusal,
+    },
+    /// What has become of the swap.
+    Decided {
+        /// The swap.
+        swap: SwapId,
+        /// Whether both pages have moved. If not, they never will by this swap.
+        committed: bool,
+    },
+}
+
+/// Why the metadata server drops a want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum WantRefusal {
+    /// The page is at home at the asker.
+    AtHome,
+    /// One of the pages has no home.
+    NoSuchPage,
+    /// The offered page is at home elsewhere.
+    NotYours,
+    /// As many wait as may.
+    QueueFull,
+}
+
+/// What two rack daemons tell each other about a swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct Between {
+    /// The swap.
+    pub swap: SwapId,
+    /// What.
+    pub message: SwapMessage,
+}
+
+/// A message about one swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum SwapMessage {
+    /// Asker to home: give me your page for mine.
+    Offer {
+        /// The page that the asker wants.
+        wanted: PageId,
+        /// Its hotness at the asker, in thousandths.
+        milli: u64,
+        /// Whether it is read-hot at the asker.
+        read_hot: bool,
+        /// The page that the asker gives.
+        offered: PageLife,
+        /// Whether the offered page holds anything.
+        live: bool,
+    },
+    /// Home to asker: the page is frozen and nobody writes it.
+    Ready {
+        /// The home's number for this acceptance.
+        ticket: u64,
+        /// Where the page lies.
+        frame: FrameId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Asker to home: mine is frozen too, copy it.
+    Pull {
+        /// From [`Self::Ready`].
+        ticket: u64,
+        /// Where the offered page lies.
+        frame: FrameId,
+    },
+    /// Home to asker: the offered page is copied, and only the metadata server may still give the swap
+    /// up.
+    Pulled,
+    /// Either to the other, after the commit: does anybody use the page that you gave?
+    HasLeft,
+    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Also who
+    /// knows nothing of the swap says so.
+    Left,
+    /// Either to the other: the swap is given up, or was never known.
+    Gone,
+    /// Home to asker: no.
+    Refused(OfferRefusal),
+}
+
+/// Why a home does not give a page away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
+pub enum OfferRefusal {
+    /// The page is at least as hot at its home.
+    Hotter,
+    /// The same, but the asker mostly reads it and may cache it, read-only.
+    ReadHot,
+    /// The page has come lately and rests.
+    Rests,
+    /// The page is not live here, or in another swap.
+    Unavailable,
+    /// As many swaps as may be are under way, or no frame is free.
+    Full,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{decode, encode};
+
+    #[test]
+    fn an_epoch_of_more_than_24_bits_is_refused() {
+        let largest = (1_u32 << Epoch::BITS) - 1;
+        let read = |raw: u32| decode::<Epoch>(&encode(&raw).expect("a number"));
+        assert_eq!(read(largest), Ok(Epoch::new(largest)));
+        assert!(read(largest + 1).is_err());
+        assert!(read(u32::MAX).is_err());
+    }
+}

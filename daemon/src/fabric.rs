@@ -1,0 +1,114 @@
+//! How this rack reaches the others.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use rackpool_access::{Credentials, require_loopback};
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
+use rackpool_fabric::tcp::{self, TcpFabric};
+use rackpool_fabric::{Fabric, Keyring, MemoryRegion};
+use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions, check_port};
+use rackpool_model::FabricKind;
+use rackpool_rrpc::Arena;
+use rackpool_shm::{Mapping, cache};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::Options;
+use crate::placement::Placement;
+use crate::rack::Rack;
+use crate::region::{PeerMapper, Region};
+
+/// Refuses a fabric that can't be had here, before the rack's memory is made.
+pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> anyhow::Result<()> {
+    let of_verbs = options.rdma_device.is_some() || options.gid_index.is_some();
+    if of_verbs && options.fabric != FabricKind::Verbs {
+        bail!("--rdma-device and --gid-index are for --fabric verbs, not for {}", options.fabric);
+    }
+    match (options.fabric, options.fabric_listen) {
+        (FabricKind::Emulated, Some(address)) => bail!(
+            "--fabric-listen {address}: the emulated fabric has no address; --fabric tcp and verbs have one"
+        ),
+        (_, Some(address)) => require_loopback("--fabric-listen", address, credentials)?,
+        (_, None) => {}
+    }
+    if options.fabric == FabricKind::Verbs {
+        let address = verbs_address(options).ip();
+        check_port(address, options.rdma_device.as_deref(), options.gid_index)?;
+    }
+    Ok(())
+}
+
+/// Where the verbs fabric listens.
+fn verbs_address(options: &Options) -> SocketAddr {
+    options.fabric_listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
+}
+
+/// Starts the fabric that the options name, which [`check`] has let pass. It exports the frames and the buffers. One other than
+/// the emulated one meets nobody before it has the pool's key, and leaves this host only with
+/// credentials.
+pub(crate) fn start(
+    options: &Options,
+    rack: &Rack,
+    buffers: &Buffers,
+    key: Keyring,
+) -> anyhow::Result<Box<dyn Fabric>> {
+    match options.fabric {
+        FabricKind::Emulated => Ok(Box::new(emulated(options, rack, buffers)?)),
+        FabricKind::Tcp => {
+            let mut tcp = tcp::Options::new(rack.geometry.rack, rack.incarnation);
+            tcp.listen = options.fabric_listen.unwrap_or(tcp.listen);
+            tcp.key = key;
+            tcp.exports = exports(rack, buffers);
+            Ok(Box::new(TcpFabric::new(tcp)?))
+        }
+        FabricKind::Verbs => Ok(Box::new(VerbsFabric::new(VerbsOptions {
+            rack: rack.geometry.rack,
+            incarnation: rack.incarnation,
+            listen: verbs_address(options),
+            exports: exports(rack, buffers),
+            device: options.rdma_device.clone(),
+            gid_index: options.gid_index,
+            key,
+        })?)),
+    }
+}
+
+/// What peers may access: the frames first, then the buffers.
+fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
+    vec![Arc::new(Region(Arc::clone(&rack.frames))), Arc::clone(&buffers.memory)]
+}
+
+/// Memory for what is asked of other racks and what they ask: as much as devices may write into
+/// the last-level cache, and on the node where that cache is.
+pub(crate) struct Buffers {
+    file: OwnedFd,
+    pub(crate) memory: Arc<dyn MemoryRegion>,
+}
+
+impl Buffers {
+    pub(crate) fn new(placement: &Placement) -> anyhow::Result<Self> {
+        let bytes = Arena::bytes_for(cache::io_share());
+        let file = memfd_create("rackpool-buffers", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, bytes)?;
+        let mapping = Mapping::new(&file, bytes)?;
+        placement.bind_memory("the buffers of requests", &mapping)?;
+        Ok(Self { file, memory: Arc::new(Region(mapping)) })
+    }
+}
+
+fn emulated(options: &Options, rack: &Rack, buffers: &Buffers) -> anyhow::Result<EmulatedFabric> {
+    let listen = rack.directory.fabric_socket();
+    let mapper = Arc::new(PeerMapper);
+    let mut emulated = EmulatedOptions::new(rack.geometry.rack, rack.incarnation, listen, mapper);
+    emulated.latency = Duration::from_secs_f64(options.latency_us / 1e6);
+    emulated.bandwidth_gbps = options.bandwidth_gbps;
+    let len = rack.frames.len();
+    emulated.exports = vec![
+        ExportedRegion { fd: rack.frames_file.try_clone()?.into(), len },
+        ExportedRegion { fd: buffers.file.try_clone()?, len: buffers.memory.len() },
+    ];
+    Ok(EmulatedFabric::new(emulated)?)
+}

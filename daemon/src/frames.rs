@@ -1,0 +1,115 @@
+//! The memory of the frames: made with the metadata, opened with it, lost with it.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::bail;
+use rackpool_model::Incarnation;
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::machine::Machine;
+use rackpool_shm::memory::{MemoryKind, Place, RackMemory};
+use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
+use rackpool_shm::superblock::{Geometry, Superblock, SuperblockError};
+use rackpool_shm::{Mapping, file};
+use rackpool_sync::atomic::Ordering;
+
+/// Bytes of all frames.
+pub(crate) fn bytes(geometry: &Geometry) -> u64 {
+    u64::from(geometry.frames) * geometry.page_size.bytes()
+}
+
+fn place<'a>(
+    kind: &'a MemoryKind,
+    directory: &'a RackDirectory,
+    geometry: &Geometry,
+    machine: &'a Machine,
+) -> Place<'a> {
+    Place { kind, directory, bytes: bytes(geometry), machine }
+}
+
+/// Makes the memory and notes its kind. The superblock says last that it is there, so some may be
+/// found that a daemon made which was killed before; but not if any page word was ever set.
+pub(crate) fn make(
+    kind: &MemoryKind,
+    directory: &RackDirectory,
+    wanted: &Geometry,
+    metadata: &File,
+    block: &Superblock,
+) -> anyhow::Result<RackMemory> {
+    let is_new = !directory.frames().exists();
+    if !is_new {
+        require_unused(&directory.frames(), wanted, metadata)?;
+    }
+    let made = place(kind, directory, wanted, &Machine::here()).create(wanted.memory);
+    if is_new && made.is_err() {
+        // It describes nothing, and its length would keep the next attempt from asking for less.
+        let _ = std::fs::remove_file(directory.metadata());
+    }
+    let memory = made?;
+    block.set_memory_kind(kind.code());
+    Ok(memory)
+}
+
+/// Opens the memory that an earlier daemon made, if it is of this kind.
+pub(crate) fn open(
+    kind: &MemoryKind,
+    directory: &RackDirectory,
+    found: &Geometry,
+    block: &Superblock,
+) -> anyhow::Result<RackMemory> {
+    if block.memory_kind() != kind.code() {
+        bail!(SuperblockError::Mismatch {
+            path: directory.metadata(),
+            found: format!("--memory-kind {}", MemoryKind::describe_code(block.memory_kind())),
+            wanted: format!("--memory-kind {kind}"),
+        });
+    }
+    Ok(place(kind, directory, found, &Machine::here()).open(found.memory)?)
+}
+
+/// If the memory that the metadata describes ended with its daemon, begins a new life of the rack:
+/// without the files of the old one, which clients may still have mapped and which therefore go
+/// but are never cut. Returns the metadata to use, locked, and the life that is over: its daemon is
+/// dead, since it gave the lock back.
+pub(crate) fn begin_anew_if_lost(
+    metadata: File,
+    directory: &RackDirectory,
+    wanted: &Geometry,
+) -> anyhow::Result<(File, Option<Incarnation>)> {
+    let path = directory.metadata();
+    let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
+    if metadata.metadata()?.len() < 4096 {
+        return Ok((metadata, None));
+    }
+    let first = Mapping::new(&metadata, 4096)?;
+    let block = first.view::<Superblock>(0)?;
+    let Ok(found) = block.read(&path) else { return Ok((metadata, None)) };
+    if !MemoryKind::is_gone(block.memory_kind()) || found.rack != wanted.rack {
+        return Ok((metadata, None));
+    }
+    tracing::warn!(
+        "the memory of {} was of kind memfd and ended with its daemon: its pages are lost, the rack begins anew",
+        found.rack
+    );
+    for entry in std::fs::read_dir(directory.path())? {
+        let entry = entry?;
+        if entry.file_name().to_str().and_then(RackDirectory::client_of).is_some() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    std::fs::remove_file(&path)?;
+    let fresh = file::create(&path, layout.bytes())?;
+    file::lock(&fresh, &path)?;
+    Ok((fresh, Some(block.incarnation())))
+}
+
+fn require_unused(frames: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {
+    let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
+    let words = RackMetadata::new(Mapping::new(metadata, layout.bytes())?, layout)?;
+    for frame in (0..wanted.frames).map(rackpool_model::FrameId) {
+        if words.word(frame)?.load(Ordering::Relaxed) != 0 {
+            bail!(SuperblockError::Corrupt(frames.to_path_buf()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Reaching the metadata server: which addresses may be used, and TLS where there are credentials.
+
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use rackpool_access::{Credentials, explain, require_loopback};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
+use rackpool_wire::{FrameReader, encode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
+
+/// A connection's bytes, whatever is around them.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Where the metadata server is, and what this daemon proves itself with.
+#[derive(Clone)]
+pub(crate) struct MetadataServer {
+    address: String,
+    credentials: Option<Arc<Credentials>>,
+}
+
+impl MetadataServer {
+    pub(crate) fn new(address: String, credentials: Option<Credentials>) -> Self {
+        Self { address, credentials: credentials.map(Arc::new) }
+    }
+
+    /// What this daemon proves itself with.
+    pub(crate) fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_deref()
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        let address = &self.address;
+        let found = lookup_host(address)
+            .await
+            .with_context(|| format!("--metadata {address}: no such host and port"))?;
+        let found: Vec<_> = found.collect();
+        for address in &found {
+            require_loopback("--metadata", *address, self.credentials.as_deref())?;
+        }
+        let stream = TcpStream::connect(found.as_slice())
+            .await
+            .with_context(|| format!("no metadata server at {address}: start it first"))?;
+        stream.set_nodelay(true)?;
+        let stream: Box<dyn Duplex> = match &self.credentials {
+            None => Box::new(stream),
+            Some(credentials) => {
+                let connector = TlsConnector::from(credentials.client()?);
+                let connected = connector.connect(credentials.server_name()?, stream).await;
+                Box::new(connected.map_err(|error| self.broken(&error))?)
+            }
+        };
+        Ok(Connection { server: self.clone(), stream, frames: FrameReader::new(), next_tag: 0 })
+    }
+
+    fn broken(&self, error: &std::io::Error) -> anyhow::Error {
+        anyhow!("the metadata server at {}: {}", self.address, explain(error))
+    }
+}
+
+/// One connection to the metadata server.
+pub(crate) struct Connection {
+    server: MetadataServer,
+    stream: Box<dyn Duplex>,
+    frames: FrameReader,
+    next_tag: u64,
+}
+
+impl Connection {
+    pub(crate) async fn send(&mut self, message: MetadataRequest) -> anyhow::Result<u64> {
+        self.next_tag += 1;
+        let frame = encode(&Tagged { tag: self.next_tag, message })?;
+        let sent = async {
+            self.stream.write_all(&frame).await?;
+            self.stream.flush().await
+        };
+        sent.await.map_err(|error| self.server.broken(&error))?;
+        Ok(self.next_tag)
+    }
+
+    /// Safe to be dropped while it waits.
+    pub(crate) async fn receive(&mut self) -> anyhow::Result<Tagged<MetadataReply>> {
+        loop {
+            if let Some(reply) = self.frames.next()? {
+                return Ok(reply);
+            }
+            let mut bytes = [0; 16 << 10];
+            match self.stream.read(&mut bytes).await {
+                Ok(0) => {
+                    return Err(anyhow!("the metadata server closed the connection"));
+                }
+                Ok(count) => self.frames.extend(&bytes[..count]),
+                Err(error) => return Err(self.server.broken(&error)),
+            }
+        }
+    }
+}

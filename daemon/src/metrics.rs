@@ -1,0 +1,149 @@
+//! The figures of a rack, for Prometheus.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rackpool_metrics::{Page, Source, Unit};
+
+use crate::plane::{Figures, get};
+use crate::rack::Rack;
+
+/// What is shown.
+pub(crate) struct RackFigures {
+    pub(crate) rack: Arc<Rack>,
+    pub(crate) figures: Arc<Figures>,
+}
+
+impl Source for RackFigures {
+    fn show(&self, page: &mut Page<'_>) -> fmt::Result {
+        self.show_memory(page)?;
+        self.show_requests(page)?;
+        self.show_swaps(page)?;
+        self.show_sharing(page)
+    }
+}
+
+impl RackFigures {
+    fn show_memory(&self, page: &mut Page<'_>) -> fmt::Result {
+        let (figures, geometry) = (&self.figures, &self.rack.geometry);
+        let frames = u64::from(geometry.frames);
+        page.gauge(
+            "rack",
+            "The rack that this daemon serves.",
+            Unit::None,
+            geometry.rack.0.into(),
+        )?;
+        page.gauge("page_size", "Size of a page.", Unit::Bytes, geometry.page_size.bytes())?;
+        page.gauge("frames", "Frames of the rack's memory.", Unit::None, frames)?;
+        let free = get(&figures.free_frames);
+        page.gauge("free_frames", "Frames that hold no page.", Unit::None, free)?;
+        let allocated = get(&figures.allocated_bytes);
+        page.gauge(
+            "allocated",
+            "Objects in use, caches of clients included.",
+            Unit::Bytes,
+            allocated,
+        )?;
+        page.gauge("clients", "Connected clients.", Unit::None, get(&figures.clients))
+    }
+
+    fn show_requests(&self, page: &mut Page<'_>) -> fmt::Result {
+        let figures = &self.figures;
+        let counters = [
+            ("requests", "Requests of clients served.", &figures.requests),
+            (
+                "local_accesses",
+                "Accesses of clients to their own rack, as far as a sample tells.",
+                &figures.local_accesses,
+            ),
+            (
+                "remote_operations",
+                "One-sided operations done for clients of this rack.",
+                &figures.remote_operations,
+            ),
+            ("posted_operations", "One-sided operations posted.", &figures.posted),
+            ("doorbells", "Lists in which operations were posted.", &figures.doorbells),
+            ("sleeps", "How often the data plane went to sleep.", &figures.sleeps),
+        ];
+        for (name, help, figure) in counters {
+            page.counter(name, help, Unit::None, get(figure))?;
+        }
+        page.counters(
+            ("rack_requests", "mode"),
+            "Requests to other racks, by how their data travelled.",
+            Unit::None,
+            &[
+                ("pure", get(&figures.pure_requests)),
+                ("then_one_sided", get(&figures.then_one_sided_requests)),
+                ("zero_copy", get(&figures.zero_copy_requests)),
+            ],
+        )?;
+        page.times(
+            "remote_operation",
+            "Time of one-sided operations for clients, of a sample.",
+            &figures.remote_times,
+        )
+    }
+
+    fn show_sharing(&self, page: &mut Page<'_>) -> fmt::Result {
+        let sharing = &self.figures.sharing;
+        page.gauge(
+            "pages_shared",
+            "Pages that other racks may keep copies of.",
+            Unit::None,
+            get(&sharing.shared),
+        )?;
+        page.gauge(
+            "copies",
+            "Copies of other racks' pages that are kept.",
+            Unit::None,
+            get(&sharing.copies),
+        )?;
+        page.counters(
+            ("sharings", "step"),
+            "How often pages began to be shared, and how often writers ended that.",
+            Unit::None,
+            &[("begun", get(&sharing.begun)), ("ended", get(&sharing.ended))],
+        )?;
+        page.counter("copies_made", "Copies that were made.", Unit::None, get(&sharing.made))?;
+        let reads = get(&sharing.reads);
+        page.counter("copy_reads", "Reads of copies, as a sample tells.", Unit::None, reads)
+    }
+
+    fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {
+        let swaps = &self.figures.swaps;
+        page.counters(
+            ("swaps", "side"),
+            "Swaps that this rack asked for, and that it was asked for.",
+            Unit::None,
+            &[("asked", get(&swaps.asked)), ("served", get(&swaps.served))],
+        )?;
+        page.counters(
+            ("pages_moved", "way"),
+            "Pages that came and went by swaps.",
+            Unit::None,
+            &[("in", get(&swaps.arrived)), ("out", get(&swaps.departed))],
+        )?;
+        let given_up = get(&swaps.given_up);
+        page.counter(
+            "swaps_given_up",
+            "Swaps that were begun and given up.",
+            Unit::None,
+            given_up,
+        )?;
+        let refused: Vec<_> = swaps.refused().collect();
+        page.counters(
+            ("swaps_refused", "reason"),
+            "Hot pages that did not move.",
+            Unit::None,
+            &refused,
+        )?;
+        let copied = get(&swaps.copied_bytes);
+        page.counter("swap_copied", "Pages copied to this rack.", Unit::Bytes, copied)?;
+        page.times(
+            "swap_pause",
+            "For how long pages could not be written because they moved.",
+            &swaps.pauses,
+        )
+    }
+}

@@ -1,0 +1,244 @@
+//! Where the daemon's thread and the files it shares with clients are placed: on the NUMA node of
+//! the RDMA card, because remote operations read and write the clients' files.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use rackpool_shm::Mapping;
+use rackpool_shm::machine::{Machine, Node, list_text};
+use rackpool_shm::memory::MemoryKind;
+use rackpool_shm::numa::Policy;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Which NUMA node an operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// The node of the first RDMA card with an active port; without one, the node with processors
+    /// that is nearest to the memory.
+    Auto,
+    /// No placement: wherever the kernel runs and allocates.
+    Anywhere,
+    /// This one.
+    Node(u32),
+}
+
+/// Text that names no choice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no choice of a NUMA node: write its number, auto or none")]
+pub struct NodeChoiceError(String);
+
+impl FromStr for NodeChoice {
+    type Err = NodeChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, NodeChoiceError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::Anywhere),
+            number => number.parse().map(Self::Node).map_err(|_| NodeChoiceError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for NodeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Anywhere => f.write_str("none"),
+            Self::Node(node) => write!(f, "{node}"),
+        }
+    }
+}
+
+/// Where things go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The node and its processors; `None` leaves the choice to the kernel.
+    node: Option<Node>,
+    /// Why, for people.
+    reason: String,
+}
+
+impl Placement {
+    /// Leaves everything to the kernel.
+    pub(crate) fn anywhere(reason: &str) -> Self {
+        Self { node: None, reason: reason.into() }
+    }
+
+    /// Decides. Refuses a node that an operator named and that is not there or has no processors.
+    pub(crate) fn choose(
+        choice: NodeChoice,
+        kind: &MemoryKind,
+        machine: &Machine,
+    ) -> anyhow::Result<Self> {
+        let nodes = machine.nodes();
+        let anywhere = Self::anywhere;
+        let (id, reason) = match choice {
+            NodeChoice::Anywhere => return Ok(anywhere("as asked")),
+            NodeChoice::Node(id) => (id, "as asked".to_owned()),
+            NodeChoice::Auto if nodes.len() < 2 => {
+                return Ok(anywhere("this machine has one NUMA node"));
+            }
+            NodeChoice::Auto => match (machine.rdma_node(), kind) {
+                (Some(id), _) => (id, "the RDMA card's".to_owned()),
+                (None, MemoryKind::Node(memory)) => match machine.nearest_with_cpus(*memory) {
+                    Some(id) => (id, format!("the nearest to memory node {memory}")),
+                    None => return Ok(anywhere("no node has processors")),
+                },
+                (None, _) => {
+                    return Ok(anywhere("no RDMA card says its node, no memory is bound to one"));
+                }
+            },
+        };
+        let with_cpus: Vec<u32> =
+            nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect();
+        match nodes.into_iter().find(|node| node.id == id && !node.cpus.is_empty()) {
+            Some(node) => Ok(Self { node: Some(node), reason }),
+            None => bail!(
+                "--numa-node {choice}: node {id} has no processors or is not there, nodes with processors are {}: choose one of them, or none",
+                list_text(&with_cpus)
+            ),
+        }
+    }
+
+    /// Keeps the calling thread on the node's processors.
+    pub(crate) fn bind_thread(&self) -> anyhow::Result<()> {
+        let Some(node) = &self.node else { return Ok(()) };
+        let mut set = CpuSet::new();
+        for cpu in node.cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()) {
+            if cpu < CpuSet::MAX_CPU {
+                set.set(cpu);
+            }
+        }
+        sched_setaffinity(None, &set).with_context(|| {
+            format!(
+                "can't run on the processors {} of NUMA node {}: may this process use them (cpuset, taskset)? else --numa-node none",
+                list_text(&node.cpus),
+                node.id
+            )
+        })
+    }
+
+    /// Has the pages of `what` come from the node while that has some. Memory that lies further
+    /// away is slower, not wrong: so the node is preferred, not demanded.
+    pub(crate) fn bind_memory(&self, what: &str, memory: &Mapping) -> anyhow::Result<()> {
+        let Some(node) = &self.node else { return Ok(()) };
+        memory.bind_to_node(node.id, Policy::Prefer).with_context(|| {
+            format!(
+                "can't place {what} on NUMA node {}: allow mbind(2), or --numa-node none",
+                node.id
+            )
+        })
+    }
+
+    /// Whether anything is placed.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.node.is_some()
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            None => write!(f, "thread, client files and buffers anywhere ({})", self.reason),
+            Some(node) => write!(
+                f,
+                "thread (CPUs {}), client files and buffers on NUMA node {} ({})",
+                list_text(&node.cpus),
+                node.id,
+                self.reason
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_skip::skipped;
+
+    use super::*;
+
+    /// Nodes with these processors, and a card at a node.
+    fn machine(cpus: &[&str], card: Option<&str>) -> (tempfile::TempDir, Machine) {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = folder.path().join("sys").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for (id, cpus) in cpus.iter().enumerate() {
+            let node = format!("devices/system/node/node{id}");
+            write(format!("{node}/cpulist"), cpus);
+            write(format!("{node}/meminfo"), "Node 0 MemTotal: 1024 kB");
+            let distance: Vec<String> =
+                (0..cpus.len().max(3)).map(|to| (10 + 5 * to.abs_diff(id)).to_string()).collect();
+            write(format!("{node}/distance"), &distance.join(" "));
+        }
+        if let Some(node) = card {
+            write("class/infiniband/mlx5_0/ports/1/state".into(), "4: ACTIVE");
+            write("class/infiniband/mlx5_0/device/numa_node".into(), node);
+        }
+        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        (folder, machine)
+    }
+
+    fn chosen(choice: NodeChoice, kind: &MemoryKind, machine: &Machine) -> Option<u32> {
+        let placement = Placement::choose(choice, kind, machine).unwrap();
+        assert_eq!(placement.is_bound(), placement.node.is_some());
+        placement.node.map(|node| node.id)
+    }
+
+    #[test]
+    fn auto_is_the_cards_node_else_the_nearest_to_the_memory() {
+        let (_folder, with_card) = machine(&["0-3", "4-7", ""], Some("0"));
+        assert_eq!(chosen(NodeChoice::Auto, &MemoryKind::Node(2), &with_card), Some(0));
+        assert_eq!(chosen(NodeChoice::Auto, &MemoryKind::Tmpfs, &with_card), Some(0));
+        assert_eq!(chosen(NodeChoice::Anywhere, &MemoryKind::Tmpfs, &with_card), None);
+        assert_eq!(chosen(NodeChoice::Node(1), &MemoryKind::Tmpfs, &with_card), Some(1));
+        for card in [None, Some("-1")] {
+            let (_folder, unknown) = machine(&["0-3", "4-7", ""], card);
+            assert_eq!(chosen(NodeChoice::Auto, &MemoryKind::Node(2), &unknown), Some(1));
+            assert_eq!(chosen(NodeChoice::Auto, &MemoryKind::Tmpfs, &unknown), None);
+        }
+        let (_folder, single) = machine(&["0-1"], Some("0"));
+        assert_eq!(chosen(NodeChoice::Auto, &MemoryKind::Node(0), &single), None);
+    }
+
+    #[test]
+    fn nodes_without_processors_are_refused() {
+        let (_folder, machine) = machine(&["0-3", ""], None);
+        for node in [1, 7] {
+            let refused = Placement::choose(NodeChoice::Node(node), &MemoryKind::Tmpfs, &machine);
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("nodes with processors are 0: choose"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_thread_and_its_memory_go_to_a_real_node() {
+        let machine = Machine::here();
+        let Some(node) = machine.nodes().into_iter().find(|node| !node.cpus.is_empty()) else {
+            return skipped("this kernel knows no NUMA nodes");
+        };
+        let choice = NodeChoice::Node(node.id);
+        let placement = Placement::choose(choice, &MemoryKind::Tmpfs, &machine).unwrap();
+        // In a thread of its own: the other tests stay where they are.
+        std::thread::scope(|scope| {
+            scope.spawn(|| placement.bind_thread().unwrap()).join().unwrap();
+        });
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(8192).unwrap();
+        let memory = Mapping::new(&file, 8192).unwrap();
+        placement.bind_memory("memory", &memory).unwrap();
+        assert_eq!(memory.node_at(0).unwrap(), node.id);
+        assert!(placement.to_string().contains("(as asked)"));
+    }
+
+    #[test]
+    fn choices_are_read_as_they_are_written() {
+        for text in ["auto", "none", "0", "12"] {
+            assert_eq!(text.parse::<NodeChoice>().unwrap().to_string(), text);
+        }
+        assert!("x".parse::<NodeChoice>().unwrap_err().to_string().contains("auto or none"));
+    }
+}

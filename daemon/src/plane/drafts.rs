@@ -1,0 +1,346 @@
+//! Draft records of clients that have gone: whether each object was published, and so which one
+//! goes back, the draft or what it replaced, and where to. The rules are in
+//! `docs/design/publication.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rackpool_model::{ClientId, GlobalAddr, PageId, PageState, RackId};
+use rackpool_ring::draft::{Armed, DraftRecord};
+use rackpool_shm::OutOfBounds;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+
+use super::home::Atomic;
+use super::peers::Purpose;
+use super::{DataPlane, Located, Notice};
+use verdict::{back_to, settle};
+
+mod verdict;
+
+/// Between two questions to a rack or metadata server that is away.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The record of a gone client.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    client: ClientId,
+    thread: u16,
+    record: usize,
+}
+
+/// What is asked for next. The link comes first: whoever changes it afterwards has cleared the
+/// owner word before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Link,
+    /// With what the link has said.
+    Owner {
+        linked: bool,
+    },
+    /// Of what was replaced.
+    Stamp,
+    Swap(Swap),
+}
+
+/// A change in the name of the client that has gone. Doing it twice is doing it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Swap {
+    addr: GlobalAddr,
+    expected: u64,
+    new: u64,
+    then: Then,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// It is decided now whether the publication counts.
+    LookAgain,
+    /// Nothing is left to be done.
+    Clear,
+    /// The link is settled, unless bits have changed that do not count.
+    TakeBack,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// For the answer of another rack.
+    Answer,
+    /// For the metadata server to say where the page is.
+    Home(PageId),
+    Until(Instant),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    place: Place,
+    step: Step,
+    waiting: Waiting,
+}
+
+/// What there is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Word(u64),
+    /// Memory that holds no object.
+    NoObject,
+    /// Nothing that could be looked at, now or later.
+    Nowhere,
+}
+
+/// The records that are not decided yet.
+#[derive(Debug, Default)]
+pub(super) struct Drafts {
+    /// Clients of which something may still be on its way.
+    unsettled: BTreeSet<ClientId>,
+    questions: BTreeMap<u64, Question>,
+    next: u64,
+}
+
+impl Drafts {
+    pub(super) fn has_deadlines(&self) -> bool {
+        let waits = |question: &Question| matches!(question.waiting, Waiting::Until(_));
+        !self.unsettled.is_empty() || self.questions.values().any(waits)
+    }
+}
+
+impl DataPlane {
+    /// A client has gone: its drafts are decided as soon as nothing of it is on its way.
+    pub(super) fn resolve_drafts_of(&mut self, client: ClientId) -> anyhow::Result<()> {
+        self.hold_client(client);
+        self.drafts.unsettled.insert(client);
+        self.settle_client(client)
+    }
+
+    /// Takes up what waits for a client's last operations or for another rack.
+    pub(super) fn drive_drafts(&mut self, now: Instant) -> anyhow::Result<()> {
+        for client in self.drafts.unsettled.clone() {
+            self.settle_client(client)?;
+        }
+        let due = |question: &Question| matches!(question.waiting, Waiting::Until(at) if now >= at);
+        let due: Vec<u64> =
+            self.drafts.questions.iter().filter(|(_, q)| due(q)).map(|(id, _)| *id).collect();
+        due.into_iter().try_for_each(|id| self.look_at(id))
+    }
+
+    fn hold_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.all.get_mut(&id) {
+            client.returning += 1;
+        }
+    }
+
+    fn let_client_go(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.all.get_mut(&id) {
+            client.returning = client.returning.saturating_sub(1);
+        }
+        self.forget_if_returned(id);
+    }
+
+    fn settle_client(&mut self, client: ClientId) -> anyhow::Result<()> {
+        if self.transfers.has_any_of(client) || self.peers.has_atomics_of(client) {
+            return Ok(());
+        }
+        self.drafts.unsettled.remove(&client);
+        let Some(file) = self.clients.all.get(&client).map(|client| Arc::clone(&client.file))
+        else {
+            return Ok(());
+        };
+        for thread in 0..file.threads() {
+            for (record, draft) in file.thread(thread)?.drafts.iter().enumerate() {
+                let place = Place { client, thread, record };
+                let step = match (draft.armed(), draft.lent(), draft.to_settle()) {
+                    (Some(_), _, _) => Step::Link,
+                    (_, Some(lent), _) => Step::Swap(back_to(lent.place, lent.token, lent.object)),
+                    (_, _, Some(made)) => Step::Swap(settle(&made, made.word)),
+                    _ => {
+                        self.take_back(place, draft)?;
+                        continue;
+                    }
+                };
+                self.hold_client(client);
+                self.drafts.next += 1;
+                let (id, waiting) = (self.drafts.next, Waiting::Answer);
+                self.drafts.questions.insert(id, Question { place, step, waiting });
+                self.look_at(id)?;
+            }
+        }
+        self.let_client_go(client);
+        Ok(())
+    }
+
+    /// Works with the record at a place. The client's file is kept while there are questions.
+    fn with_record<R>(
+        &mut self,
+        place: Place,
+        work: impl FnOnce(&mut Self, &DraftRecord) -> R,
+    ) -> Result<Option<R>, OutOfBounds> {
+        let Some(file) = self.clients.all.get(&place.client).map(|c| Arc::clone(&c.file)) else {
+            return Ok(None);
+        };
+        let record = file.thread(place.thread)?.drafts.get(place.record);
+        Ok(record.map(|record| work(self, record)))
+    }
+
+    fn armed_at(&mut self, place: Place) -> Result<Option<Armed>, OutOfBounds> {
+        Ok(self.with_record(place, |_, record| record.armed())?.flatten())
+    }
+
+    /// The address of the word that the question is about.
+    fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutOfBounds> {
+        let Some(Question { place, step, .. }) = self.drafts.questions.get(&id).copied() else {
+            return Ok(None);
+        };
+        if let Step::Swap(swap) = step {
+            return Ok(Some(swap.addr));
+        }
+        let armed = self.armed_at(place)?;
+        Ok(armed.map(|armed| {
+            GlobalAddr::from_raw(match step {
+                Step::Link => armed.link,
+                Step::Owner { .. } | Step::Swap(_) => armed.object,
+                Step::Stamp => armed.replaced.wrapping_add(8),
+            })
+        }))
+    }
+
+    fn swap_asked(&self, id: u64) -> Option<Swap> {
+        match self.drafts.questions.get(&id)?.step {
+            Step::Swap(swap) => Some(swap),
+            _ => None,
+        }
+    }
+
+    /// Looks at the word that the question is about or swaps it, or has that done.
+    fn look_at(&mut self, id: u64) -> anyhow::Result<()> {
+        // A record that is not armed any more was changed by its own program, which has gone.
+        let Some(addr) = self.addr_asked(id)? else { return self.seen(id, Seen::Nowhere) };
+        let Some(page) = addr.page(self.rack.geometry.page_size) else {
+            return self.seen(id, Seen::Nowhere);
+        };
+        let here = self.slab.lookup(page);
+        let is_shared = here.is_some_and(|(_, word, _)| word.state() == Some(PageState::Shared));
+        // Who only looks ends no sharing.
+        if !(is_shared && self.swap_asked(id).is_none()) && self.must_wait(page) {
+            self.draft_unanswered(id);
+            return Ok(());
+        }
+        if here.is_some() {
+            let Some(Swap { expected, new, .. }) = self.swap_asked(id) else {
+                let seen = self.word_here(addr, page);
+                return self.seen(id, seen);
+            };
+            let reply = self.atomic(addr, Atomic::CompareAndSwap { expected, new });
+            return self.draft_answered(id, &reply);
+        }
+        match self.home_of(page) {
+            Some(home) => self.ask_for_word(id, home, addr),
+            None => {
+                self.wait(id, Waiting::Home(page));
+                self.notice(Notice::Locate(page));
+                Ok(())
+            }
+        }
+    }
+
+    /// A word of this rack.
+    fn word_here(&self, addr: GlobalAddr, page: PageId) -> Seen {
+        let Some((frame, word, _)) = self.slab.lookup(page) else { return Seen::NoObject };
+        if !word.is_readable() {
+            return Seen::NoObject;
+        }
+        let page_size = self.rack.geometry.page_size;
+        let at = u64::from(frame.0) * page_size.bytes() + addr.offset(page_size);
+        match self.rack.frames.view::<AtomicU64>(at) {
+            // SYNC: pairs with the swaps in `Atomic::apply`. The owner word is read after the link.
+            Ok(cell) => Seen::Word(cell.load(Ordering::SeqCst)),
+            Err(_) => Seen::Nowhere,
+        }
+    }
+
+    fn ask_for_word(&mut self, id: u64, home: RackId, addr: GlobalAddr) -> anyhow::Result<()> {
+        let now = Instant::now();
+        // An earlier daemon may have sent a swap that is not carried out yet.
+        if now < self.earlier_requests_end {
+            self.wait(id, Waiting::Until(self.earlier_requests_end));
+            return Ok(());
+        }
+        if self.is_dead(home) {
+            self.wait(id, Waiting::Until(now + AGAIN));
+            return Ok(());
+        }
+        self.wait(id, Waiting::Answer);
+        self.meet(home);
+        let request = match self.swap_asked(id) {
+            Some(Swap { expected, new, .. }) => PeerRequest::CompareAndSwap { addr, expected, new },
+            None => PeerRequest::FetchAndAdd { addr, delta: 0 },
+        };
+        self.ask(home, request, Purpose::Draft { question: id }, now + self.lease)
+    }
+
+    fn wait(&mut self, id: u64, waiting: Waiting) {
+        if let Some(question) = self.drafts.questions.get_mut(&id) {
+            question.waiting = waiting;
+        }
+    }
+
+    /// Another rack has said what the word is.
+    pub(super) fn draft_answered(&mut self, id: u64, reply: &PeerReply) -> anyhow::Result<()> {
+        match reply {
+            PeerReply::Value(word) => self.seen(id, Seen::Word(*word)),
+            PeerReply::NotAllocated => self.seen(id, Seen::NoObject),
+            // It came back without its memory, or the page has moved.
+            PeerReply::NotHere => {
+                let page_size = self.rack.geometry.page_size;
+                match self.addr_asked(id)?.and_then(|addr| addr.page(page_size)) {
+                    Some(page) => {
+                        self.leases.forget(page);
+                        self.wait(id, Waiting::Home(page));
+                        self.notice(Notice::Locate(page));
+                        Ok(())
+                    }
+                    None => self.seen(id, Seen::Nowhere),
+                }
+            }
+            PeerReply::Busy => {
+                self.draft_unanswered(id);
+                Ok(())
+            }
+            other => {
+                tracing::warn!("a word of a draft can't be looked at: {other:?}");
+                self.seen(id, Seen::Nowhere)
+            }
+        }
+    }
+
+    /// Another rack does not answer: it is asked again.
+    pub(super) fn draft_unanswered(&mut self, id: u64) {
+        self.wait(id, Waiting::Until(Instant::now() + AGAIN));
+    }
+
+    /// The metadata server has said where a page is.
+    pub(super) fn draft_page_located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
+        let waits = |question: &Question| question.waiting == Waiting::Home(page);
+        let asked: Vec<u64> =
+            self.drafts.questions.iter().filter(|(_, q)| waits(q)).map(|(id, _)| *id).collect();
+        for id in asked {
+            match home {
+                // It was asked just now.
+                Located::Home(home) if self.home_of(page) == Some(home) => {
+                    self.draft_unanswered(id);
+                }
+                Located::Home(home) if home != self.rack.geometry.rack => {
+                    if let Some(addr) = self.addr_asked(id)? {
+                        self.ask_for_word(id, home, addr)?;
+                    }
+                }
+                // It has come, is on its way, or the answer is old.
+                Located::Home(_) if self.is_near(page) => self.draft_unanswered(id),
+                Located::Home(_) | Located::NoSuchPage => self.seen(id, Seen::NoObject)?,
+                Located::Lost => self.seen(id, Seen::Nowhere)?,
+                Located::Unreachable => self.draft_unanswered(id),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! What follows from what was found: which object goes back, and where to.
+
+use std::time::Instant;
+
+use rackpool_model::GlobalAddr;
+use rackpool_ring::draft::{Armed, DraftRecord, Terms};
+use rackpool_sync::atomic::Ordering;
+
+use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
+use crate::plane::DataPlane;
+
+/// Puts an object, or nothing, where one was taken out.
+pub(super) const fn back_to(place: u64, token: u64, back: u64) -> Swap {
+    let addr = GlobalAddr::from_raw(place);
+    Swap { addr, expected: token, new: back, then: Then::Clear }
+}
+
+/// Settles a link that is `found`.
+pub(super) fn settle(made: &Armed, found: u64) -> Swap {
+    let new = made.settled(found).unwrap_or(found);
+    Swap { addr: GlobalAddr::from_raw(made.link), expected: found, new, then: Then::TakeBack }
+}
+
+impl DataPlane {
+    /// Goes on with what was found.
+    pub(super) fn seen(&mut self, id: u64, seen: Seen) -> anyhow::Result<()> {
+        let Some(Question { place, step, .. }) = self.drafts.questions.get(&id).copied() else {
+            return Ok(());
+        };
+        if let Step::Swap(swap) = step {
+            return self.swapped(id, place, swap, seen);
+        }
+        let Some(armed) = self.armed_at(place)? else { return self.forget_question(id, place) };
+        let compares = matches!(armed.terms, Terms::Compare(_));
+        let is_token = seen == Seen::Word(armed.token);
+        match (step, seen) {
+            (_, Seen::Nowhere) => {
+                tracing::warn!("client {} left a draft of which nothing is known", place.client.0);
+                self.with_record(place, |_, record| record.clear())?;
+                self.forget_question(id, place)
+            }
+            (Step::Link, seen) => {
+                let linked = matches!(seen, Seen::Word(word) if armed.is_linked(word));
+                if armed.object == 0 || (linked && !compares) {
+                    return self.decided(id, place, &armed, linked);
+                }
+                self.go_on(id, Step::Owner { linked })
+            }
+            (Step::Owner { linked: true }, _) if compares && is_token => {
+                self.go_on(id, Step::Stamp)
+            }
+            // It goes when somebody changes the link.
+            (Step::Owner { linked: true }, Seen::Word(owner))
+                if compares && owner == !armed.token =>
+            {
+                if let Some(question) = self.drafts.questions.get_mut(&id) {
+                    question.step = Step::Link;
+                    question.waiting = Waiting::Until(Instant::now() + AGAIN);
+                }
+                Ok(())
+            }
+            (Step::Owner { linked }, seen) => {
+                let annulled = compares && seen == Seen::Word(!armed.token);
+                // If not the token, somebody has cleared it, or freed the object since, knowing it
+                // by its link.
+                self.decided(id, place, &armed, linked || !(is_token || annulled))
+            }
+            (Step::Stamp | Step::Swap(_), seen) => {
+                let counts =
+                    matches!(armed.terms, Terms::Compare(stamp) if seen == Seen::Word(stamp));
+                let new = if counts { 0 } else { !armed.token };
+                let (addr, expected) = (GlobalAddr::from_raw(armed.object), armed.token);
+                self.go_on(id, Step::Swap(Swap { addr, expected, new, then: Then::LookAgain }))
+            }
+        }
+    }
+
+    fn go_on(&mut self, id: u64, step: Step) -> anyhow::Result<()> {
+        if let Some(question) = self.drafts.questions.get_mut(&id) {
+            question.step = step;
+        }
+        self.look_at(id)
+    }
+
+    /// It is known whether the swap was made: what is reachable by nobody goes back.
+    fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> anyhow::Result<()> {
+        if let Terms::Lent(word) = armed.terms {
+            let back = if made { armed.replaced } else { armed.object };
+            return self.go_on(id, Step::Swap(back_to(word, armed.token, back)));
+        }
+        self.with_record(place, |_, record| match (made, armed.object) {
+            (true, _) => record.mark_replaced(),
+            // Nothing was to be linked, only taken out; and it was not, as far as can be told.
+            (false, 0) => record.clear(),
+            (false, _) => record.disarm(),
+        })?;
+        if made && matches!(armed.terms, Terms::Settle(_)) {
+            let swap = settle(armed, armed.word);
+            return self.go_on(id, Step::Swap(swap));
+        }
+        self.with_record(place, |plane, record| plane.take_back(place, record))?.transpose()?;
+        self.forget_question(id, place)
+    }
+
+    /// A change has been made, or can't be: the word was another one, or is not there.
+    fn swapped(&mut self, id: u64, place: Place, swap: Swap, seen: Seen) -> anyhow::Result<()> {
+        match swap.then {
+            Then::LookAgain if seen != Seen::Nowhere => return self.go_on(id, Step::Link),
+            Then::LookAgain | Then::Clear => {
+                self.with_record(place, |_, record| record.clear())?;
+            }
+            Then::TakeBack => {
+                let made = self.with_record(place, |_, record| record.to_settle())?.flatten();
+                if let (Some(made), Seen::Word(found)) = (made, seen)
+                    && found != swap.expected
+                    && made.is_linked(found)
+                {
+                    return self.go_on(id, Step::Swap(settle(&made, found)));
+                }
+                self.with_record(place, |plane, record| plane.take_back(place, record))?
+                    .transpose()?;
+            }
+        }
+        self.forget_question(id, place)
+    }
+
+    fn forget_question(&mut self, id: u64, place: Place) -> anyhow::Result<()> {
+        if self.drafts.questions.remove(&id).is_some() {
+            self.let_client_go(place.client);
+        }
+        Ok(())
+    }
+
+    /// Frees what a decided record notes, here or by an exchange with its home.
+    pub(super) fn take_back(&mut self, place: Place, record: &DraftRecord) -> anyhow::Result<()> {
+        let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
+        let addr = GlobalAddr::from_raw(noted);
+        if addr.is_null() {
+            return Ok(());
+        }
+        self.give_back(place.client, place.thread, [addr])
+    }
+}

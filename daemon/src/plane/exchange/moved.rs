@@ -1,0 +1,256 @@
+//! Objects that a rack did not take back because their pages had moved away from it. They stay in
+//! the record of that rack, in the state `MOVED`, until the metadata server has said where the pages
+//! are; then they go on into the record of their home. Written there first and struck out here
+//! afterwards: what stands in both after a crash is struck out of the one that says `MOVED`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rackpool_model::{GlobalAddr, PageId, RackId};
+use rackpool_shm::metadata::{MAX_RACKS, PEER_BATCH};
+use rackpool_sync::atomic::Ordering;
+
+use super::Job;
+use super::asked::{FREE, MOVED, addrs_of, set_addrs};
+use crate::plane::{DataPlane, Located, Notice};
+
+/// Between two questions about a page, and between two tries to pass objects on.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The objects in the record of one rack.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// Where their pages are, as far as that is known.
+    homes: BTreeMap<PageId, RackId>,
+    /// When the others are asked for again.
+    again: Instant,
+    /// Until then others wait for the record.
+    deadline: Instant,
+}
+
+impl Moved {
+    fn new(now: Instant, lease: Duration) -> Self {
+        Self { homes: BTreeMap::new(), again: now, deadline: now + lease }
+    }
+
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl DataPlane {
+    /// A rack has taken objects back, but for these.
+    pub(super) fn objects_moved(
+        &mut self,
+        rack: RackId,
+        moved: &[GlobalAddr],
+    ) -> anyhow::Result<()> {
+        let log = self.asked_log(rack)?;
+        // In their order: each one stands in the record at any moment.
+        let page_size = self.rack.geometry.page_size;
+        let mut left = Vec::new();
+        for addr in addrs_of(log) {
+            let is_one = moved.contains(&addr) && addr.page(page_size).is_some();
+            if is_one && !left.contains(&addr) {
+                left.push(addr);
+            }
+        }
+        if left.is_empty() {
+            return self.finish_exchange(rack);
+        }
+        set_addrs(log, &left);
+        log.state.store(MOVED, Ordering::Release);
+        self.seek_moved(rack, &left)
+    }
+
+    /// Asks where the pages of these objects are.
+    fn seek_moved(&mut self, rack: RackId, addrs: &[GlobalAddr]) -> anyhow::Result<()> {
+        let now = self.now();
+        let line = self.exchanges.lines.entry(rack).or_default();
+        let moved = line.moved.get_or_insert_with(|| Moved::new(now, self.lease));
+        moved.again = now + AGAIN;
+        let page_size = self.rack.geometry.page_size;
+        let pages: BTreeSet<PageId> =
+            addrs.iter().filter_map(|addr| addr.page(page_size)).collect();
+        for page in pages.into_iter().filter(|page| !moved.homes.contains_key(page)) {
+            let _ = self.notices.send(Notice::Locate(page));
+        }
+        Ok(())
+    }
+
+    /// The metadata server has said where a page is.
+    pub(in crate::plane) fn moved_located(
+        &mut self,
+        page: PageId,
+        home: Located,
+    ) -> anyhow::Result<()> {
+        let page_size = self.rack.geometry.page_size;
+        let own = self.rack.geometry.rack;
+        let lines: Vec<RackId> = self
+            .exchanges
+            .lines
+            .iter()
+            .filter(|(_, l)| l.moved.is_some())
+            .map(|(r, _)| *r)
+            .collect();
+        for rack in lines {
+            let of_page = |addr: &GlobalAddr| addr.page(page_size) == Some(page);
+            if !addrs_of(self.asked_log(rack)?).iter().any(of_page) {
+                continue;
+            }
+            match home {
+                Located::Home(home) if home != own => {
+                    self.meet(home);
+                    let line = self.exchanges.lines.get_mut(&rack);
+                    if let Some(moved) = line.and_then(|line| line.moved.as_mut()) {
+                        moved.homes.insert(page, home);
+                    }
+                }
+                // It has come, is on its way, or the answer is old.
+                Located::Home(_) if self.is_near(page) => self.free_moved(rack, page)?,
+                Located::Home(_) | Located::NoSuchPage | Located::Lost => {
+                    self.strike_moved(rack, |addr| of_page(&addr))?;
+                }
+                Located::Unreachable => {}
+            }
+            self.pass_on(rack)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back objects of a page that is here now. Free, then struck out, as everywhere.
+    fn free_moved(&mut self, rack: RackId, page: PageId) -> anyhow::Result<()> {
+        if self.slab.lookup(page).is_none() || self.must_wait(page) {
+            return Ok(());
+        }
+        let page_size = self.rack.geometry.page_size;
+        for addr in addrs_of(self.asked_log(rack)?) {
+            if addr.page(page_size) == Some(page) && self.slab.free(addr)?.is_err() {
+                tracing::debug!("{addr} was not in use when it came back");
+            }
+        }
+        self.strike_moved(rack, |addr| addr.page(page_size) == Some(page))
+    }
+
+    fn strike_moved(
+        &self,
+        rack: RackId,
+        struck: impl Fn(GlobalAddr) -> bool,
+    ) -> anyhow::Result<()> {
+        let log = self.asked_log(rack)?;
+        let left: Vec<GlobalAddr> =
+            addrs_of(log).into_iter().filter(|addr| !struck(*addr)).collect();
+        set_addrs(log, &left);
+        Ok(())
+    }
+
+    /// Sends what has a home that is known to it, and ends the line when nothing is left.
+    fn pass_on(&mut self, rack: RackId) -> anyhow::Result<()> {
+        let page_size = self.rack.geometry.page_size;
+        let Some(moved) = self.exchanges.lines.get_mut(&rack).and_then(|line| line.moved.as_mut())
+        else {
+            return Ok(());
+        };
+        let homes = moved.homes.clone();
+        let addrs = addrs_of(self.asked_log(rack)?);
+        let mut by_home = BTreeMap::<RackId, Vec<GlobalAddr>>::new();
+        for addr in &addrs {
+            if let Some(home) = addr.page(page_size).and_then(|page| homes.get(&page)) {
+                by_home.entry(*home).or_default().push(*addr);
+            }
+        }
+        let mut all = by_home.values().map(Vec::len).sum::<usize>() == addrs.len();
+        for (home, addrs) in by_home.iter().filter(|(home, _)| **home != rack) {
+            if self.pass_to(*home, addrs)? {
+                self.strike_moved(rack, |addr| addrs.contains(&addr))?;
+            } else {
+                all = false;
+            }
+        }
+        let left = addrs_of(self.asked_log(rack)?);
+        if (left.is_empty() || all)
+            && let Some(line) = self.exchanges.lines.get_mut(&rack)
+        {
+            line.moved = None;
+        }
+        if left.is_empty() {
+            return self.finish_exchange(rack);
+        }
+        if all {
+            // They are back where they were.
+            let job = Job::Free { client: None, release: None, addrs: left };
+            return self.start_exchange(rack, job).map(drop);
+        }
+        Ok(())
+    }
+
+    /// Puts objects into the record of another rack, if there is room.
+    fn pass_to(&mut self, home: RackId, addrs: &[GlobalAddr]) -> anyhow::Result<bool> {
+        if home.0 >= MAX_RACKS {
+            return Ok(false);
+        }
+        let line = self.exchanges.lines.entry(home).or_default();
+        if line.is_idle() {
+            let job = Job::Free { client: None, release: None, addrs: addrs.to_vec() };
+            return self.start_exchange(home, job);
+        }
+        let Some(moved) = &mut line.moved else { return Ok(false) };
+        let page_size = self.rack.geometry.page_size;
+        let pages = addrs.iter().filter_map(|addr| addr.page(page_size));
+        let log = &self.rack.metadata.peer(home)?.asked;
+        let there = addrs_of(log);
+        if there.len() + addrs.len() > PEER_BATCH {
+            return Ok(false);
+        }
+        moved.homes.extend(pages.map(|page| (page, home)));
+        set_addrs(log, &[&there[..], addrs].concat());
+        Ok(true)
+    }
+
+    /// Asks again, and tries again to pass objects on.
+    pub(super) fn drive_moved(&mut self, now: Instant) -> anyhow::Result<()> {
+        let due = |moved: &Moved| now >= moved.again;
+        let lines = self.exchanges.lines.iter().filter(|(_, l)| l.moved.as_ref().is_some_and(due));
+        for rack in lines.map(|(rack, _)| *rack).collect::<Vec<_>>() {
+            let addrs = addrs_of(self.asked_log(rack)?);
+            self.seek_moved(rack, &addrs)?;
+            self.pass_on(rack)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up what an earlier daemon left. Nothing has been handed out yet: an object that is here
+    /// and not in use was taken back already.
+    pub(super) fn resume_moved(
+        &mut self,
+        rack: RackId,
+        addrs: Vec<GlobalAddr>,
+    ) -> anyhow::Result<()> {
+        tracing::info!("objects of {rack} had moved away: they are looked for");
+        let page_size = self.rack.geometry.page_size;
+        self.strike_everywhere(&addrs);
+        let mut elsewhere = BTreeSet::new();
+        for other in (0..MAX_RACKS).map(RackId).filter(|other| *other != rack) {
+            let log = self.asked_log(other)?;
+            let state = log.state.load(Ordering::Acquire);
+            let is_sent = state != MOVED && state != 0 && log.kind.load(Ordering::Relaxed) == FREE;
+            if is_sent || (state == MOVED && other < rack) {
+                elsewhere.extend(addrs_of(log));
+            }
+        }
+        let is_free = |addr: GlobalAddr| {
+            let page = addr.page(page_size);
+            page.is_some_and(|page| self.slab.lookup(page).is_some())
+                && !self.slab.is_allocated(addr)
+        };
+        let mut left = Vec::new();
+        for addr in addrs {
+            if !elsewhere.contains(&addr) && !is_free(addr) && !left.contains(&addr) {
+                left.push(addr);
+            }
+        }
+        set_addrs(self.asked_log(rack)?, &left);
+        self.seek_moved(rack, &left)?;
+        self.pass_on(rack)
+    }
+}

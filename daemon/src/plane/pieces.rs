@@ -1,0 +1,136 @@
+//! A page that is read from another rack piece by piece: what others want from that rack gets in
+//! between, and waits for two pieces and not for a page.
+
+use rackpool_fabric::{BULK_BYTES, EndpointId, Operation, RegionId, RemoteRegion, Transfer};
+use rackpool_model::FrameId;
+
+use super::DataPlane;
+
+/// 5 us at 100 Gbit/s, and enough for stores that go past the caches.
+const PIECE_BYTES: u64 = BULK_BYTES as u64;
+/// As many as keep the wire busy while the end of one is heard of.
+const AT_A_TIME: u32 = 2;
+
+/// How far it is. All pieces go over one endpoint, so that whoever fences it ends all of them. They are
+/// one operation for leases and swaps, which ends with the last piece that was posted.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    pub(super) endpoint: EndpointId,
+    local: RegionId,
+    ours: FrameId,
+    theirs: FrameId,
+    page_bytes: u64,
+    posted: u64,
+    on_the_way: u32,
+    failed: bool,
+}
+
+impl Pieces {
+    /// Nothing has been posted yet.
+    pub(super) const fn new(
+        endpoint: EndpointId,
+        local: RegionId,
+        theirs: FrameId,
+        ours: FrameId,
+        page_bytes: u64,
+    ) -> Self {
+        Self { endpoint, local, ours, theirs, page_bytes, posted: 0, on_the_way: 0, failed: false }
+    }
+
+    /// The next piece to be posted now; it counts as posted.
+    pub(super) fn next(&mut self) -> Option<Operation> {
+        let len = PIECE_BYTES.min(self.page_bytes - self.posted);
+        if len == 0 || self.failed || self.on_the_way == AT_A_TIME {
+            return None;
+        }
+        let at = |frame: FrameId| u64::from(frame.0) * self.page_bytes + self.posted;
+        let transfer = Transfer {
+            local: self.local,
+            local_offset: at(self.ours),
+            remote: RemoteRegion::FRAMES,
+            remote_offset: at(self.theirs),
+            len: u32::try_from(len).ok()?,
+        };
+        self.posted += len;
+        self.on_the_way += 1;
+        Some(Operation::Read(transfer))
+    }
+
+    /// A posted piece has ended, or could not be posted.
+    pub(super) const fn ended(&mut self, whole: bool) {
+        self.on_the_way = self.on_the_way.saturating_sub(1);
+        self.failed |= !whole;
+    }
+
+    /// Whether the page is there; `None` as long as a piece is on its way or has to be posted.
+    pub(super) const fn outcome(&self) -> Option<bool> {
+        match (self.on_the_way, self.failed) {
+            (0, true) => Some(false),
+            (0, false) if self.posted == self.page_bytes => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl DataPlane {
+    /// Posts what may be on its way now, under the number of the whole page.
+    pub(super) fn post_pieces(&mut self, id: u64, pieces: &mut Pieces) {
+        while let Some(piece) = pieces.next() {
+            if self.rrpc.transfer(pieces.endpoint, id, piece).is_err() {
+                // The endpoint is ending.
+                pieces.ended(false);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(page_bytes: u64) -> Pieces {
+        Pieces::new(EndpointId(1), RegionId(0), FrameId(3), FrameId(5), page_bytes)
+    }
+
+    fn offsets(operation: Option<Operation>) -> (u64, u64, u32) {
+        let Some(Operation::Read(transfer)) = operation else { panic!("{operation:?}") };
+        (transfer.remote_offset, transfer.local_offset, transfer.len)
+    }
+
+    #[test]
+    fn a_page_is_read_once_in_order_and_two_pieces_at_a_time() {
+        let (page, piece) = (1 << 21, 64 << 10);
+        let mut pieces = pieces(page);
+        for number in 0..page / piece {
+            let at = number * piece;
+            assert_eq!(offsets(pieces.next()), (3 * page + at, 5 * page + at, 64 << 10));
+            if number > 0 {
+                assert_eq!(pieces.next(), None, "two are on their way");
+                pieces.ended(true);
+            }
+            assert_eq!(pieces.outcome(), None);
+        }
+        assert_eq!(pieces.next(), None, "all are posted");
+        pieces.ended(true);
+        assert_eq!(pieces.outcome(), Some(true));
+    }
+
+    #[test]
+    fn a_page_of_less_than_a_piece_is_one() {
+        let mut pieces = pieces(4096);
+        assert_eq!(offsets(pieces.next()).2, 4096);
+        assert_eq!(pieces.next(), None);
+        pieces.ended(true);
+        assert_eq!(pieces.outcome(), Some(true));
+    }
+
+    #[test]
+    fn after_a_failure_nothing_is_posted_and_the_rest_is_waited_for() {
+        let mut pieces = pieces(1 << 21);
+        assert!(pieces.next().is_some() && pieces.next().is_some());
+        pieces.ended(false);
+        assert_eq!((pieces.next(), pieces.outcome()), (None, None), "one may still land");
+        pieces.ended(true);
+        assert_eq!(pieces.outcome(), Some(false));
+    }
+}

@@ -1,0 +1,252 @@
+//! Copies that this rack keeps of pages of others.
+
+use std::time::{Duration, Instant};
+
+use rackpool_fabric::FabricError;
+use rackpool_model::{Access, FrameId, PageId};
+use rackpool_proto::lease::{Lease, LeaseKind};
+use rackpool_proto::share::{CopiesAction, CopiesEvent, SharingId};
+use rackpool_wire::history::PageNews;
+use rackpool_wire::rack::RackAnswer;
+
+use crate::plane::DataPlane;
+use crate::plane::command::{count, set};
+use crate::plane::leases::endpoint_of;
+use crate::plane::pieces::Pieces;
+
+/// Marks the numbers of copies among those of transfers.
+const KEPT: u64 = 1 << 62;
+/// A lease that is good for a copy is asked for once in so long.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A page on its way into a frame.
+#[derive(Debug)]
+pub(super) struct Reading {
+    page: PageId,
+    pub(super) pieces: Pieces,
+}
+
+/// Whether the number is one of a copy.
+pub(in crate::plane) const fn is_kept(id: u64) -> bool {
+    id & KEPT != 0
+}
+
+/// Of so many frames copies leave these free, as long as there are as many: half of that is kept when
+/// programs take them.
+pub(super) const fn frames_that_stay(frames: u32) -> usize {
+    let eighth = (frames / 8) as usize;
+    if eighth < 4 { 4 } else { eighth }
+}
+
+impl DataPlane {
+    /// A page of another rack is read often, and its home does not give it away: a copy would do.
+    pub(in crate::plane) fn copy_wanted(&mut self, page: PageId) -> anyhow::Result<()> {
+        if !self.sharing.enabled || !self.swaps.is_hardly_written(page) {
+            return Ok(());
+        }
+        self.sharing.inputs.push_back(CopiesEvent::Wanted(page));
+        self.run_copies()?;
+        self.ask_for_copy(page)
+    }
+
+    /// Asks the home for a lease that is good for a copy, if one is wanted and there is none.
+    pub(in crate::plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
+        if !self.sharing.wants_copy(page) {
+            return Ok(());
+        }
+        let now = self.moment();
+        let lease = self.leases.lease_until(now, page);
+        let enough = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
+        let recently = self.sharing.asked.get(&page).is_some_and(|at| now < *at + ASK_AGAIN);
+        let home = self.leases.found(page).map(|found| found.home);
+        let Some(home) = home.filter(|_| !enough && !recently) else { return Ok(()) };
+        let copies = &self.sharing.copies;
+        self.sharing.asked.retain(|page, _| copies.is_wanted(*page));
+        self.sharing.asked.insert(page, now);
+        self.renew(page, home)
+    }
+
+    /// What a client is told that wants to read a page of which a copy is shown.
+    pub(in crate::plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
+        if self.sharing.copies.is_empty() {
+            return None;
+        }
+        let (frame, copy) = self.sharing.copies.find(self.leases.at(now), page)?;
+        let found = self.leases.found(page)?;
+        let (home, usage) = (found.home, found.usage);
+        Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
+    }
+
+    /// There is a lease of a page: perhaps a copy of it can be made, or shown.
+    pub(in crate::plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
+        if !self.sharing.wants_copy(page) {
+            return Ok(());
+        }
+        let now = self.now();
+        let Some((lease, until)) = self.leases.lease_until(now, page) else { return Ok(()) };
+        let stay = self.sharing.stay;
+        let spare = if self.may_copy(now) {
+            let busy = |page| self.swap_offers(page);
+            self.slab.frame_to_lend(stay, &busy)
+        } else {
+            None
+        };
+        self.sharing.inputs.push_back(CopiesEvent::Leased { page, lease, until, spare });
+        self.run_copies()
+    }
+
+    /// A page's home calls leases back: nobody reads the copy when that is answered.
+    pub(in crate::plane) fn hide_copy(&mut self, page: PageId) -> anyhow::Result<()> {
+        if self.sharing.copies.is_empty() {
+            return Ok(());
+        }
+        let at = self.leases.at(self.now());
+        // At once, whatever else is being done.
+        self.sharing.copies.handle(at, CopiesEvent::Revoked(page));
+        self.run_copies()?;
+        while let Some(action) = self.sharing.copies.poll() {
+            self.do_copies(action)?;
+        }
+        Ok(())
+    }
+
+    /// Frames are needed for something else.
+    pub(in crate::plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
+        let frames: Vec<FrameId> = self.slab.lent().collect();
+        let idle = |frame: &FrameId| self.sharing.copies.uses(*frame) == Some(false);
+        let taken: Vec<FrameId> = frames.into_iter().filter(idle).collect();
+        self.sharing.inputs.extend(taken.into_iter().map(CopiesEvent::Taken));
+        self.run_copies()
+    }
+
+    /// Whether copies are on their way into frames that would be free without them.
+    pub(in crate::plane) fn is_copying(&self) -> bool {
+        !self.sharing.reading.is_empty()
+    }
+
+    /// Tells the machine what has happened and carries out all that follows.
+    pub(super) fn run_copies(&mut self) -> anyhow::Result<()> {
+        if std::mem::replace(&mut self.sharing.runs, true) {
+            return Ok(());
+        }
+        let result = self.run_all_copies();
+        self.sharing.runs = false;
+        result
+    }
+
+    fn run_all_copies(&mut self) -> anyhow::Result<()> {
+        let nothing = self.sharing.inputs.is_empty() && self.sharing.copies.is_empty();
+        if nothing && self.slab.lent().next().is_none() {
+            return Ok(());
+        }
+        loop {
+            while let Some(action) = self.sharing.copies.poll() {
+                self.do_copies(action)?;
+            }
+            let Some(event) = self.sharing.inputs.pop_front() else { break };
+            let at = self.leases.at(self.now());
+            self.sharing.copies.handle(at, event);
+        }
+        let copies = &self.sharing.copies;
+        let unused = |frame: &FrameId| copies.uses(*frame).is_none();
+        for frame in self.slab.lent().filter(unused).collect::<Vec<_>>() {
+            self.slab.end_loan(frame);
+        }
+        set(&self.figures.sharing.copies, self.sharing.copies.len() as u64);
+        Ok(())
+    }
+
+    fn do_copies(&mut self, action: CopiesAction) -> anyhow::Result<()> {
+        match action {
+            CopiesAction::Copy { page, sharing, ours } => {
+                if !self.begin_reading(page, sharing, ours)? {
+                    let ended = CopiesEvent::Copied { page, whole: false };
+                    self.sharing.inputs.push_back(ended);
+                }
+            }
+            CopiesAction::Show { ours, copy, until } => {
+                let until_ns = self.sharing.start_ns.saturating_add(until.as_nanos());
+                let metadata = std::sync::Arc::clone(&self.rack.metadata);
+                let shown = metadata.shown(ours)?;
+                if shown.shown().is_none()
+                    && let Some(page) = self.sharing.copies.shown_in(ours)
+                {
+                    self.sharing.pages.insert(ours, page);
+                    let now = self.now();
+                    self.swaps.remember_news(now, page, PageNews::Copied);
+                }
+                shown.show(copy.0, until_ns);
+            }
+            CopiesAction::Hide(ours) => {
+                self.rack.metadata.shown(ours)?.hide();
+                if let Some(page) = self.sharing.pages.remove(&ours) {
+                    let now = self.now();
+                    self.swaps.remember_news(now, page, PageNews::CopyGone);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the copy was begun, under a lease of this sharing.
+    fn begin_reading(
+        &mut self,
+        page: PageId,
+        sharing: SharingId,
+        ours: FrameId,
+    ) -> anyhow::Result<bool> {
+        let now = self.now();
+        if !self.slab.lend(ours) {
+            return Ok(false);
+        }
+        let Some(lease) = self.leases.begin(now, page, Access::Read) else { return Ok(false) };
+        let endpoint = endpoint_of(lease.endpoint);
+        if lease.kind != LeaseKind::Share(sharing) || !self.post_reading(page, &lease, ours) {
+            self.operation_ended(page, endpoint, Access::Read)?;
+            return Ok(false);
+        }
+        self.copied_bytes(now);
+        Ok(true)
+    }
+
+    /// Whether any of it was posted. If not, the endpoint is ending.
+    fn post_reading(&mut self, page: PageId, lease: &Lease, ours: FrameId) -> bool {
+        let bytes = self.rack.geometry.page_size.bytes();
+        let endpoint = endpoint_of(lease.endpoint);
+        self.sharing.next += 1;
+        let id = KEPT | self.sharing.next;
+        let mut pieces = Pieces::new(endpoint, self.sharing.frames, lease.frame, ours, bytes);
+        self.post_pieces(id, &mut pieces);
+        let posted = pieces.outcome().is_none();
+        if posted {
+            self.sharing.reading.insert(id, Reading { page, pieces });
+        }
+        posted
+    }
+
+    /// Bytes of a copy have come, or will not.
+    pub(in crate::plane) fn copy_read(
+        &mut self,
+        id: u64,
+        result: Result<(), FabricError>,
+    ) -> anyhow::Result<()> {
+        let Some(mut reading) = self.sharing.reading.remove(&id) else { return Ok(()) };
+        let lease = self.leases.lease_until(self.now(), reading.page);
+        let good = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
+        // Nobody waits for the rest of a copy that will not be shown.
+        reading.pieces.ended(result.is_ok() && good);
+        self.post_pieces(id, &mut reading.pieces);
+        let (page, endpoint) = (reading.page, reading.pieces.endpoint);
+        let Some(whole) = reading.pieces.outcome() else {
+            self.sharing.reading.insert(id, reading);
+            return Ok(());
+        };
+        if whole {
+            count(&self.figures.sharing.made);
+        }
+        self.sharing.inputs.push_back(CopiesEvent::Copied { page, whole });
+        self.run_copies()?;
+        self.operation_ended(page, endpoint, Access::Read)?;
+        self.keep(page)
+    }
+}

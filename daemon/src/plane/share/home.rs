@@ -1,0 +1,151 @@
+//! The home of pages that are shared.
+
+use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_proto::Time;
+use rackpool_proto::lease::{LeaseKind, Users};
+use rackpool_proto::share::{HomeAction, HomeEvent};
+use rackpool_shm::access::{self, is_drained};
+use rackpool_sync::barrier;
+use rackpool_wire::history::PageNews;
+
+use super::Sharing;
+use crate::plane::DataPlane;
+use crate::plane::command::{count, set};
+
+/// So many pages are not shared any more when objects are wanted: each has room for many.
+const UNSHARED_AT_ONCE: usize = 4;
+
+/// A page that nobody may write, and no rack may keep a copy of, any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    frame: FrameId,
+    page: PageId,
+    /// No lease is out that is good for writing or a copy.
+    clean: bool,
+}
+
+impl DataPlane {
+    /// Another rack wants to keep a copy of a page.
+    pub(in crate::plane) fn share_if_possible(&mut self, page: PageId) -> anyhow::Result<()> {
+        let may = self.sharing.enabled
+            && self.slab.is_of_objects(page)
+            && self.swaps.is_hardly_written(page);
+        if !may {
+            return Ok(());
+        }
+        let busy = self.swap_is_busy(page);
+        self.tell_shares(HomeEvent::Wanted { page, busy })
+    }
+
+    /// What a lease of a page with this word is good for, at most.
+    pub(in crate::plane) fn most_of(&self, page: PageId, word: PageWord, keep: bool) -> LeaseKind {
+        match word.state() {
+            Some(PageState::Live) => LeaseKind::Write,
+            Some(PageState::Shared) if keep => {
+                self.sharing.home.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
+            }
+            _ => LeaseKind::Read,
+        }
+    }
+
+    /// Another rack keeps a copy of the page, or may soon.
+    pub(in crate::plane) fn copy_leased(&mut self, page: PageId) -> anyhow::Result<()> {
+        self.tell_shares(HomeEvent::Leased(page))
+    }
+
+    pub(super) fn tell_shares(&mut self, event: HomeEvent) -> anyhow::Result<()> {
+        let now = self.leases.at(self.now());
+        let slab = &self.slab;
+        let find = |page| slab.lookup(page).map(|(frame, word, _)| (frame, word));
+        self.sharing.home.handle(now, &find, event);
+        self.run_home()
+    }
+
+    /// Ends sharings that nobody uses.
+    pub(super) fn end_idle_sharings(&mut self, now: Time) -> anyhow::Result<()> {
+        if self.sharing.home_due.is_some_and(|due| now >= due) {
+            self.tell_shares(HomeEvent::DeadlinePassed)?;
+        }
+        Ok(())
+    }
+
+    /// Objects of so many bytes are wanted, and there are none: pages that are shared, and have some
+    /// that are free, will not be shared any more soon. Whether there are such, or others on their way.
+    pub(in crate::plane) fn unshare_for(&mut self, bytes: u64) -> bool {
+        let Sharing { home, needed, .. } = &mut self.sharing;
+        let with_room = home.pages().filter(|page| self.slab.has_room(*page, bytes));
+        needed.extend(with_room.take(UNSHARED_AT_ONCE));
+        self.is_unsharing()
+    }
+
+    /// Whether pages will not be shared any more soon.
+    pub(in crate::plane) fn is_unsharing(&self) -> bool {
+        !self.sharing.needed.is_empty() || self.sharing.home.is_ending()
+    }
+
+    pub(super) fn run_home(&mut self) -> anyhow::Result<()> {
+        let mut thawed = false;
+        while let Some(action) = self.sharing.home.poll() {
+            match action {
+                HomeAction::Store(frame, word) => {
+                    self.slab.follow_swap(frame, word)?;
+                    self.sharing.changed = true;
+                    let shared = !word.is_writable();
+                    let news = if shared { PageNews::Shared } else { PageNews::Unshared };
+                    let now = self.now();
+                    self.swaps.remember_news(now, word.page(), news);
+                    if !shared {
+                        thawed = true;
+                        count(&self.figures.sharing.ended);
+                    } else {
+                        count(&self.figures.sharing.begun);
+                    }
+                }
+                HomeAction::Drain(frame, page) => {
+                    self.sharing.drains.push(Draining { frame, page, clean: false });
+                    self.page_needed(page, Users::Writers)?;
+                }
+                HomeAction::Spare(page) => {
+                    self.sharing.drains.retain(|draining| draining.page != page);
+                    self.page_spared(page)?;
+                }
+            }
+        }
+        self.sharing.home_due = self.sharing.home.deadline();
+        set(&self.figures.sharing.shared, self.sharing.home.len() as u64);
+        if thawed { self.wake_waiters() } else { Ok(()) }
+    }
+
+    /// No other rack writes the page or keeps a copy any more.
+    pub(in crate::plane) fn share_page_clean(&mut self, page: PageId) {
+        let waits = |draining: &&mut Draining| draining.page == page;
+        for draining in self.sharing.drains.iter_mut().filter(waits) {
+            draining.clean = true;
+        }
+    }
+
+    /// Tells the machine which pages are drained.
+    pub(super) fn look_at_share_drains(&mut self) -> anyhow::Result<()> {
+        if self.sharing.drains.is_empty() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.sharing.changed) {
+            barrier::heavy();
+        }
+        let mut drained = Vec::new();
+        let clients = &self.clients;
+        self.sharing.drains.retain(|draining| {
+            // Those of this rack read on.
+            let out = draining.clean
+                && is_drained(draining.frame, access::Drain::Writers, clients.access_slots());
+            if out {
+                drained.push(HomeEvent::Drained(draining.page));
+            }
+            !out
+        });
+        for event in drained {
+            self.tell_shares(event)?;
+        }
+        Ok(())
+    }
+}

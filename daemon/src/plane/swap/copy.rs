@@ -1,0 +1,213 @@
+//! Copying a page: its bytes with one-sided reads, and beside that its slab header and bitmap
+//! with a request. Both are in place before the machine hears of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rackpool_fabric::{EndpointId, FabricError};
+use rackpool_model::{FrameId, RackId};
+use rackpool_proto::swap::RackEvent;
+use rackpool_rrpc::{AskId, CallId, Data, Overdue, Wants};
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::swap::SwapId;
+use rackpool_wire::{decode, encode};
+
+use crate::plane::DataPlane;
+use crate::plane::pieces::Pieces;
+use crate::slab::Contents;
+
+/// How long a page's home may take to say what its header and bitmap are.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Marks the numbers of copies among those of transfers.
+const COPY: u64 = 1 << 63;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    OnTheWay,
+    Ended { whole: bool },
+}
+
+/// A page on its way into a frame.
+#[derive(Debug)]
+struct Copying {
+    swap: SwapId,
+    frame: FrameId,
+    bytes: Pieces,
+    contents: Part,
+}
+
+/// All of them, by the numbers of their transfers.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    all: BTreeMap<u64, Copying>,
+    /// Which copy a question for a header and bitmap belongs to.
+    asked: BTreeMap<CallId, u64>,
+    next: u64,
+}
+
+impl Copies {
+    /// The numbers of those that have not ended, the oldest first.
+    pub(super) fn on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+        let all = self.all.iter().filter(|(_, copy)| copy.bytes.outcome().is_none());
+        all.map(|(id, copy)| (*id, copy.bytes.endpoint))
+    }
+}
+
+/// Whether the number is one of a copy.
+pub(in crate::plane) const fn is_copy(id: u64) -> bool {
+    id & COPY != 0
+}
+
+impl DataPlane {
+    pub(super) fn begin_copy(
+        &mut self,
+        swap: SwapId,
+        from: RackId,
+        theirs: FrameId,
+        ours: FrameId,
+    ) -> anyhow::Result<()> {
+        let now = self.now();
+        let begun = match self.peers.connected_endpoint(from) {
+            Some(endpoint) => self.post_copy(now, swap, endpoint, theirs, ours)?,
+            None => false,
+        };
+        if !begun {
+            self.swaps.inputs.push_back(RackEvent::Copied { swap, whole: false });
+        }
+        Ok(())
+    }
+
+    /// Whether the copy was begun.
+    fn post_copy(
+        &mut self,
+        now: Instant,
+        swap: SwapId,
+        endpoint: EndpointId,
+        theirs: FrameId,
+        ours: FrameId,
+    ) -> anyhow::Result<bool> {
+        let bytes = self.rack.geometry.page_size.bytes();
+        let Some(word) = self.slab.word_of(ours) else { return Ok(false) };
+        let request = PeerRequest::Contents { page: word.page(), epoch: word.epoch() };
+        let body = encode(&request)?;
+        let mut call = rackpool_rrpc::Call::new(&body, now + PATIENCE, Overdue::GiveUp);
+        call.wants = Wants::UpTo(u32::try_from(self.slab.bitmap_bytes().max(8))?);
+        self.swaps.copies.next += 1;
+        let id = COPY | self.swaps.copies.next;
+        let asked = match self.rrpc.call(endpoint, &call) {
+            Ok(asked) => asked,
+            Err(error) => {
+                tracing::debug!("{} can't be asked for: {error}", word.page());
+                return Ok(false);
+            }
+        };
+        let mut pieces = Pieces::new(endpoint, self.swaps.frames, theirs, ours, bytes);
+        self.post_pieces(id, &mut pieces);
+        if pieces.outcome() == Some(false) {
+            // The endpoint is ending.
+            self.rrpc.cancel(asked);
+            return Ok(false);
+        }
+        self.swaps.budget.take(now, bytes);
+        let contents = Part::OnTheWay;
+        let copying = Copying { swap, frame: ours, bytes: pieces, contents };
+        self.swaps.copies.all.insert(id, copying);
+        self.swaps.copies.asked.insert(asked, id);
+        Ok(true)
+    }
+
+    /// Bytes of a page have come, or will not.
+    pub(in crate::plane) fn page_read(
+        &mut self,
+        id: u64,
+        result: Result<(), FabricError>,
+    ) -> anyhow::Result<()> {
+        let Some(mut copying) = self.swaps.copies.all.remove(&id) else { return Ok(()) };
+        copying.bytes.ended(result.is_ok());
+        self.post_pieces(id, &mut copying.bytes);
+        if copying.bytes.outcome() == Some(true) {
+            self.figures.swaps.add_copied(self.rack.geometry.page_size.bytes());
+        }
+        self.swaps.copies.all.insert(id, copying);
+        self.end_copy(id)
+    }
+
+    /// Another rack has answered; whether it was asked for a header and bitmap. Its bytes are not
+    /// trusted.
+    pub(in crate::plane) fn contents_answered(
+        &mut self,
+        call: CallId,
+        head: &[u8],
+        data: Data,
+    ) -> anyhow::Result<bool> {
+        let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
+        let bitmap = self.take_data(data);
+        let frame = self.swaps.copies.all.get(&id).map(|copying| copying.frame);
+        let whole = match (decode::<PeerReply>(head), bitmap, frame) {
+            (Ok(PeerReply::Contents { usage }), Some(bitmap), Some(frame)) => {
+                let taken = self.slab.take_contents(frame, &Contents { usage, bitmap })?;
+                taken.inspect_err(|error| tracing::error!("{error}")).is_ok()
+            }
+            _ => false,
+        };
+        self.contents_ended(id, whole)?;
+        Ok(true)
+    }
+
+    /// The bytes that came with an answer.
+    fn take_data(&mut self, data: Data) -> Option<Vec<u8>> {
+        match data {
+            Data::None => Some(Vec::new()),
+            Data::Message(bytes) => Some(bytes.to_vec()),
+            Data::Arena { block, len } => {
+                let mut bytes = vec![0; usize::try_from(len).ok()?];
+                let read = self.rrpc.read(&block, &mut bytes);
+                self.rrpc.give_back(block);
+                read.is_ok().then_some(bytes)
+            }
+            Data::Place(_) => None,
+        }
+    }
+
+    /// A question has no answer; whether it was one for a header and bitmap.
+    pub(in crate::plane) fn contents_failed(&mut self, call: CallId) -> anyhow::Result<bool> {
+        let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
+        self.contents_ended(id, false)?;
+        Ok(true)
+    }
+
+    fn contents_ended(&mut self, id: u64, whole: bool) -> anyhow::Result<()> {
+        if let Some(copying) = self.swaps.copies.all.get_mut(&id) {
+            copying.contents = Part::Ended { whole };
+        }
+        self.end_copy(id)
+    }
+
+    fn end_copy(&mut self, id: u64) -> anyhow::Result<()> {
+        let Some(copying) = self.swaps.copies.all.get(&id) else { return Ok(()) };
+        let swap = copying.swap;
+        let (Some(bytes), Part::Ended { whole: contents }) =
+            (copying.bytes.outcome(), copying.contents)
+        else {
+            return Ok(());
+        };
+        self.swaps.copies.all.remove(&id);
+        self.tell_swaps(RackEvent::Copied { swap, whole: bytes && contents })
+    }
+
+    /// Another rack wants the header and bitmap of a page that it is about to get.
+    pub(in crate::plane) fn serve_contents(
+        &mut self,
+        ask: AskId,
+        request: &PeerRequest,
+    ) -> anyhow::Result<()> {
+        let PeerRequest::Contents { page, epoch } = *request else { return Ok(()) };
+        match self.slab.contents(page, epoch)? {
+            Some(Contents { usage, bitmap }) => {
+                self.rrpc.answer(ask, &encode(&PeerReply::Contents { usage })?, &bitmap);
+                Ok(())
+            }
+            None => self.reply(ask, &PeerReply::NotHere),
+        }
+    }
+}

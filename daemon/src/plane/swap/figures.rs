@@ -1,0 +1,148 @@
+//! What there is to count of swaps.
+
+use rackpool_metrics::Histogram;
+use rackpool_proto::swap::News;
+use rackpool_sync::atomic::AtomicU64;
+use rackpool_wire::control::SwapStatus;
+use rackpool_wire::swap::{OfferRefusal, WantRefusal};
+
+use crate::plane::command::{count, get, set};
+
+/// Why a rack that wants a page does not get it, or gives none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Refused {
+    /// This rack has nothing cold to give.
+    NothingToOffer,
+    /// This rack has copied as much as it may.
+    Budget,
+    /// The page is at home here by now.
+    AtHome,
+    /// The metadata server knows no such page.
+    NoSuchPage,
+    /// What was offered is not this rack's.
+    NotYours,
+    /// Too many racks want pages.
+    QueueFull,
+    /// The home uses it as much.
+    Hotter,
+    /// The same, and it is mostly read.
+    ReadHot,
+    /// It has come to its home lately.
+    Rests,
+    /// It is in another swap, or holds nothing.
+    Unavailable,
+    /// The home has no frame or no record left.
+    Full,
+}
+
+/// Names of [`Refused`], in its order.
+const REFUSED: [&str; 11] = [
+    "nothing to offer",
+    "budget",
+    "at home",
+    "no such page",
+    "not yours",
+    "queue full",
+    "hotter",
+    "read-hot",
+    "rests",
+    "unavailable",
+    "full",
+];
+
+/// Counts of swaps, written by the data plane.
+#[derive(Debug, Default)]
+pub(crate) struct SwapFigures {
+    /// Swaps that this rack asked another one for.
+    pub(crate) asked: AtomicU64,
+    /// Swaps that another rack asked this one for.
+    pub(crate) served: AtomicU64,
+    /// Pages that have come by swaps.
+    pub(crate) arrived: AtomicU64,
+    /// Pages that have gone by swaps.
+    pub(crate) departed: AtomicU64,
+    /// Swaps that were begun and given up.
+    pub(crate) given_up: AtomicU64,
+    /// Bytes of pages that were copied here, those of swaps that were given up included.
+    pub(crate) copied_bytes: AtomicU64,
+    refused: [AtomicU64; REFUSED.len()],
+    /// For how long pages could not be written.
+    pub(crate) pauses: Histogram,
+}
+
+impl SwapFigures {
+    /// Counts a refusal.
+    pub(super) fn refuse(&self, why: Refused) {
+        if let Some(figure) = self.refused.get(why as usize) {
+            count(figure);
+        }
+    }
+
+    /// For each reason how often a swap was refused.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REFUSED.into_iter().zip(self.refused.iter().map(get))
+    }
+
+    /// So many bytes more have been copied.
+    pub(super) fn add_copied(&self, bytes: u64) {
+        set(&self.copied_bytes, get(&self.copied_bytes) + bytes);
+    }
+
+    /// All of them, for people.
+    pub(crate) fn status(&self) -> SwapStatus {
+        SwapStatus {
+            asked: get(&self.asked),
+            served: get(&self.served),
+            arrived: get(&self.arrived),
+            departed: get(&self.departed),
+            given_up: get(&self.given_up),
+            copied_bytes: get(&self.copied_bytes),
+            refused: self.refused().map(|(why, count)| (why.to_owned(), count)).collect(),
+            pauses: self.pauses.micros(),
+        }
+    }
+
+    /// Counts what the machine has to tell.
+    pub(super) fn note(&self, news: &News) {
+        match news {
+            News::Arrived(_) => count(&self.arrived),
+            News::Departed(_) => count(&self.departed),
+            News::GaveUp(_) => count(&self.given_up),
+            News::NothingToOffer(_) => self.refuse(Refused::NothingToOffer),
+            News::WantRefused(_, why) => self.refuse(match why {
+                WantRefusal::AtHome => Refused::AtHome,
+                WantRefusal::NoSuchPage => Refused::NoSuchPage,
+                WantRefusal::NotYours => Refused::NotYours,
+                WantRefusal::QueueFull => Refused::QueueFull,
+            }),
+            News::OfferRefused(_, why) => self.refuse(match why {
+                OfferRefusal::Hotter => Refused::Hotter,
+                OfferRefusal::ReadHot => Refused::ReadHot,
+                OfferRefusal::Rests => Refused::Rests,
+                OfferRefusal::Unavailable => Refused::Unavailable,
+                OfferRefusal::Full => Refused::Full,
+            }),
+            News::Thawed(_) | News::Damaged(..) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_model::PageId;
+
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_their_reason() {
+        let figures = SwapFigures::default();
+        figures.note(&News::OfferRefused(PageId(1), OfferRefusal::Rests));
+        figures.note(&News::OfferRefused(PageId(1), OfferRefusal::Full));
+        figures.note(&News::WantRefused(PageId(1), WantRefusal::QueueFull));
+        figures.refuse(Refused::NothingToOffer);
+        let counted: Vec<_> =
+            figures.refused().filter_map(|(why, count)| (count == 1).then_some(why)).collect();
+        assert_eq!(counted, ["nothing to offer", "queue full", "rests", "full"]);
+    }
+}

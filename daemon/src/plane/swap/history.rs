@@ -1,0 +1,182 @@
+//! What became of the wish to move pages, for `rackpool explain`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rackpool_model::{PageId, RackId};
+use rackpool_wire::history::{PageNews, PageNote};
+use rackpool_wire::swap::SwapId;
+
+/// Pages that are remembered: those that something happened to last.
+const PAGES: usize = 1024;
+/// What is remembered of each.
+const NOTES: usize = 16;
+/// Swaps whose pages are remembered.
+const SWAPS: usize = 64;
+
+const _: () = assert!(PAGES * NOTES * size_of::<PageNote>() <= 1 << 20, "1 MiB is promised");
+
+/// Another rack's offer for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    /// What it wants.
+    pub(super) page: PageId,
+    /// The rack that is asked for the page, or asks for it.
+    pub(super) peer: RackId,
+    /// How hot the page is at the asker, in thousandths.
+    pub(super) milli: u64,
+}
+
+/// A ring of notes for each page. It takes at most 1 MiB and some 100 KiB to find them.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    pages: BTreeMap<PageId, Story>,
+    /// Pages by when something happened to them last.
+    lately: BTreeMap<u64, PageId>,
+    offers: BTreeMap<SwapId, Offer>,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Story {
+    notes: VecDeque<PageNote>,
+    stamp: u64,
+}
+
+impl History {
+    /// Something happened to a page whose hotness here is this, in thousandths.
+    pub(super) fn note(&mut self, page: PageId, milli: u64, news: PageNews) {
+        self.note_at(unix_ms(), page, milli, news);
+    }
+
+    fn note_at(&mut self, unix_ms: u64, page: PageId, milli: u64, news: PageNews) {
+        self.clock += 1;
+        let stamp = self.clock;
+        let story = self
+            .pages
+            .entry(page)
+            .or_insert_with(|| Story { notes: VecDeque::with_capacity(NOTES), stamp });
+        self.lately.remove(&story.stamp);
+        story.stamp = stamp;
+        self.lately.insert(stamp, page);
+        // A refusal says that it was asked for: so asking again and again does not push out the rest.
+        let refused = matches!(news, PageNews::OfferRefused(_) | PageNews::WantRefused(_));
+        let asked = story.notes.back().map(|note| note.news);
+        if refused && matches!(asked, Some(PageNews::Wanted { .. })) {
+            story.notes.pop_back();
+        }
+        match story.notes.back_mut() {
+            Some(last) if news.is_again(&last.news) => {
+                *last = PageNote {
+                    unix_ms: last.unix_ms,
+                    last_unix_ms: unix_ms,
+                    times: last.times.saturating_add(1),
+                    milli,
+                    news,
+                };
+            }
+            _ => {
+                if story.notes.len() == NOTES {
+                    story.notes.pop_front();
+                }
+                let note = PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli, news };
+                story.notes.push_back(note);
+            }
+        }
+        if self.pages.len() > PAGES
+            && let Some((_, oldest)) = self.lately.pop_first()
+        {
+            self.pages.remove(&oldest);
+        }
+    }
+
+    /// What is known of a page, the oldest first.
+    pub(super) fn of(&self, page: PageId) -> Vec<PageNote> {
+        self.pages.get(&page).map(|story| story.notes.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// A swap is about this page. Swaps are numbered in order: the oldest are forgotten.
+    pub(super) fn offered(&mut self, swap: SwapId, offer: Offer) {
+        self.offers.insert(swap, offer);
+        if self.offers.len() > SWAPS {
+            self.offers.pop_first();
+        }
+    }
+
+    /// The page that a swap is about.
+    pub(super) fn offer_of(&self, swap: SwapId) -> Option<Offer> {
+        self.offers.get(&swap).copied()
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_wire::swap::OfferRefusal;
+
+    use super::*;
+
+    const PAGE: PageId = PageId(7);
+
+    #[test]
+    fn what_happens_again_is_counted_and_what_is_old_makes_room() {
+        let mut history = History::default();
+        let kept = |milli| PageNews::Kept { asker: RackId(1), milli, reason: OfferRefusal::Hotter };
+        history.note_at(10, PAGE, 9000, kept(5000));
+        history.note_at(20, PAGE, 8000, kept(6000));
+        let found = history.of(PAGE);
+        let again =
+            PageNote { unix_ms: 10, last_unix_ms: 20, times: 2, milli: 8000, news: kept(6000) };
+        assert_eq!(found, [again]);
+        for at in 0..40 {
+            let news = if at % 2 == 0 { PageNews::Arrived } else { PageNews::Departed };
+            history.note_at(100 + at, PAGE, 1000, news);
+        }
+        let found = history.of(PAGE);
+        assert_eq!((found.len(), found[0].unix_ms, found[15].unix_ms), (NOTES, 124, 139));
+        assert!(history.of(PageId(8)).is_empty());
+    }
+
+    #[test]
+    fn asking_in_vain_again_and_again_is_one_note() {
+        let mut history = History::default();
+        history.note_at(1, PAGE, 1000, PageNews::Departed);
+        for at in 0..50 {
+            history.note_at(10 + at, PAGE, 5000, PageNews::Wanted { offered: PageId(1) });
+            let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+            history.note_at(10 + at, PAGE, 5000, refused);
+        }
+        let told: Vec<_> = history.of(PAGE).iter().map(|note| (note.news, note.times)).collect();
+        let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+        assert_eq!(told, [(PageNews::Departed, 1), (refused, 50)]);
+    }
+
+    #[test]
+    fn the_page_that_nothing_happened_to_for_longest_is_forgotten() {
+        let mut history = History::default();
+        for page in 0..3000 {
+            history.note_at(u64::from(page), PageId(page), 1000, PageNews::Arrived);
+            history.note_at(u64::from(page), PageId(0), 1000, PageNews::GaveUp);
+        }
+        assert_eq!((history.pages.len(), history.lately.len()), (PAGES, PAGES));
+        assert_eq!(history.of(PageId(0))[0].times, 1);
+        assert_eq!(history.of(PageId(0))[1].times, 3000);
+        assert!(history.of(PageId(1)).is_empty() && !history.of(PageId(2999)).is_empty());
+    }
+
+    #[test]
+    fn offers_of_old_swaps_are_forgotten() {
+        let mut history = History::default();
+        let offer = Offer { page: PAGE, peer: RackId(0), milli: 5000 };
+        for swap in 0..1000 {
+            history.offered(SwapId(swap), offer);
+        }
+        assert_eq!(history.offers.len(), SWAPS);
+        assert_eq!(history.offer_of(SwapId(999)), Some(offer));
+        assert_eq!(history.offer_of(SwapId(1)), None);
+    }
+}

@@ -1,0 +1,394 @@
+//! Swaps of pages with other racks: the shell of `proto::swap::Rack`. The rules, and what becomes
+//! of everything else meanwhile, are in `docs/design/swap.md`.
+
+mod budget;
+mod copy;
+mod drains;
+mod figures;
+mod history;
+mod redirect;
+mod story;
+mod unleft;
+mod view;
+mod waiters;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rackpool_fabric::{EndpointId, RegionId};
+use rackpool_model::{Access, FrameId, HeatRules, HeatRulesError, PageId, PageState, PageWord};
+use rackpool_proto::Time;
+use rackpool_proto::heat::{Found, Heats};
+use rackpool_proto::planted::Sound;
+use rackpool_proto::swap::{News, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_rrpc::AskId;
+use rackpool_shm::metadata::RackMetadata;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapMessage, ToServer};
+
+use super::command::count;
+use super::peers::Purpose;
+use super::{DataPlane, Notice};
+use budget::Budget;
+use copy::Copies;
+use drains::Drains;
+use figures::Refused;
+use history::History;
+use unleft::Unleft;
+use view::View;
+use waiters::Waiters;
+
+pub(super) use copy::is_copy;
+pub(crate) use figures::SwapFigures;
+pub(super) use waiters::Work;
+
+/// A message about a swap that could not be sent for so long is dropped: the machines repeat.
+const MESSAGE: Duration = Duration::from_millis(50);
+/// A page is shared if both racks read it at least so often for each time they write it: a write waits
+/// for all copies, and each of these is copied anew.
+const READS_A_WRITE: u32 = 8;
+/// Frames by which the look for the coldest page goes on with each want.
+const STRIDE: u32 = 4096;
+
+/// What the operator says about swaps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SwapSettings {
+    /// Whether this rack asks for pages and gives them.
+    pub(crate) enabled: bool,
+    /// Whether racks keep copies of pages that they mostly read.
+    pub(crate) share: bool,
+    pub(crate) heat: HeatRules,
+    pub(crate) rules: SwapRules,
+    /// Bytes a second that copies may take; 0 is without bound.
+    pub(crate) bytes_per_second: u64,
+}
+
+/// Swaps of this rack.
+#[derive(Debug)]
+pub(super) struct Swaps {
+    machine: Rack<Sound>,
+    enabled: bool,
+    /// The start of the machine's clock.
+    start: Instant,
+    heats: Heats,
+    /// When the machine wants to be told that time has passed.
+    due: Option<Time>,
+    /// What the machine has not been told yet.
+    inputs: VecDeque<RackEvent>,
+    /// Its actions are being carried out: what happens meanwhile is told afterwards.
+    runs: bool,
+    /// The frames as the fabric knows them.
+    frames: RegionId,
+    drains: Drains,
+    copies: Copies,
+    waiters: Waiters,
+    budget: Budget,
+    cursor: u32,
+    history: History,
+    unleft: Unleft,
+    /// Since when the pages that are in these frames, or come, can't be written.
+    stopped: BTreeMap<FrameId, Instant>,
+}
+
+impl Swaps {
+    /// The swaps as the records left them, in a rack with so many `pages`.
+    pub(super) fn new(
+        now: Instant,
+        settings: &SwapSettings,
+        incarnation: rackpool_model::Incarnation,
+        metadata: &RackMetadata,
+        frames: RegionId,
+        pages: u32,
+    ) -> Result<Self, NewError> {
+        let records: Vec<_> = metadata
+            .swaps()?
+            .iter()
+            .map(|record| std::array::from_fn(|word| record.words[word].load(Ordering::Acquire)))
+            .collect();
+        let mut all = [[0; rackpool_proto::swap::RECORD_WORDS]; rackpool_proto::swap::RECORDS];
+        for (into, words) in all.iter_mut().zip(records) {
+            *into = words;
+        }
+        let machine = Rack::restore(Time::ZERO, settings.rules, incarnation, &all, Sound);
+        Ok(Self {
+            due: machine.deadline(),
+            machine,
+            enabled: settings.enabled,
+            start: now,
+            heats: Heats::with_room(settings.heat, pages as usize)?,
+            inputs: VecDeque::new(),
+            runs: false,
+            frames,
+            drains: Drains::default(),
+            copies: Copies::default(),
+            waiters: Waiters::default(),
+            budget: Budget::new(now, settings.bytes_per_second),
+            cursor: 0,
+            history: History::default(),
+            unleft: Unleft::default(),
+            stopped: BTreeMap::new(),
+        })
+    }
+
+    fn at(&self, now: Instant) -> Time {
+        Time::ZERO.after(now.saturating_duration_since(self.start))
+    }
+
+    /// A page was used by this rack so often.
+    pub(super) fn accessed(
+        &mut self,
+        now: Instant,
+        page: PageId,
+        access: Access,
+        times: u32,
+    ) -> Found {
+        let at = self.at(now);
+        self.heats.accessed(at, page, access, times)
+    }
+
+    /// Whether this rack reads the page so much more than it writes it that a copy may be worth it.
+    pub(super) fn is_hardly_written(&self, page: PageId) -> bool {
+        let (reads, writes) = self.heats.counts(page);
+        reads >= writes.saturating_mul(READS_A_WRITE)
+    }
+
+    /// Looks through a part of what is known of pages, and drops what is not used any more.
+    pub(super) fn forget_some(&mut self, now: Instant, places: usize) {
+        let at = self.at(now);
+        self.heats.forget_some(at, places);
+    }
+
+    /// Whether something happens by itself with time.
+    pub(super) fn has_deadlines(&self) -> bool {
+        self.due.is_some() || !self.drains.is_empty() || !self.waiters.is_empty()
+    }
+
+    /// The copies that have not ended, the oldest first.
+    pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+        self.copies.on_their_way()
+    }
+}
+
+/// Why there can be no swaps.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NewError {
+    #[error("the rack metadata is damaged: {0}")]
+    Bounds(#[from] rackpool_shm::OutOfBounds),
+    #[error(transparent)]
+    Heat(#[from] HeatRulesError),
+}
+
+impl DataPlane {
+    /// A page of another rack is hot here, in thousandths.
+    pub(super) fn heated(
+        &mut self,
+        page: PageId,
+        milli: u64,
+        read_hot: bool,
+    ) -> anyhow::Result<()> {
+        if !self.swaps.enabled {
+            return Ok(());
+        }
+        if !self.swaps.budget.has_any(self.now()) {
+            self.figures.swaps.refuse(Refused::Budget);
+            return Ok(());
+        }
+        self.tell_swaps(RackEvent::Heated { page, milli, read_hot })
+    }
+
+    /// Whether a swap under way concerns the page.
+    pub(super) fn swap_is_busy(&self, page: PageId) -> bool {
+        self.swaps.machine.is_busy(page) || self.slab.is_moving(page)
+    }
+
+    /// Whether the free page's frame may be given away at any time.
+    pub(super) fn swap_offers(&self, page: PageId) -> bool {
+        self.swaps.machine.offers(page) || self.swaps.machine.is_busy(page)
+    }
+
+    /// Whether pages may be copied now, by what the operator said.
+    pub(super) fn may_copy(&mut self, now: Instant) -> bool {
+        self.swaps.budget.has_any(now)
+    }
+
+    /// A page is being copied.
+    pub(super) fn copied_bytes(&mut self, now: Instant) {
+        self.swaps.budget.take(now, self.rack.geometry.page_size.bytes());
+    }
+
+    /// Whether a page that the metadata server takes for one of this rack is here, on its way here
+    /// or away, or known to have gone. If not it does not exist.
+    pub(super) fn is_near(&self, page: PageId) -> bool {
+        self.slab.lookup(page).is_some() || self.swap_is_busy(page) || self.home_of(page).is_some()
+    }
+
+    /// The metadata server has said something about a swap.
+    pub(super) fn server_sent(&mut self, message: FromServer) -> anyhow::Result<()> {
+        self.tell_swaps(RackEvent::ServerSent(message))
+    }
+
+    /// Another rack has said something about a swap. Nothing in it is trusted.
+    pub(super) fn serve_swap(&mut self, ask: AskId, between: Between) -> anyhow::Result<()> {
+        self.reply(ask, &PeerReply::Heard)?;
+        let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
+        if matches!(between.message, SwapMessage::Offer { .. }) {
+            count(&self.figures.swaps.served);
+        }
+        if between.message == SwapMessage::HasLeft
+            && self.leases.may_be_used_by_the_dead(self.now())
+        {
+            // Of a memory that is no more it is not known what was given. It is asked again.
+            return Ok(());
+        }
+        if let SwapMessage::Offer { wanted, read_hot: false, .. } = between.message {
+            // It is refused as long as the page is shared, and comes again.
+            self.sharing.need(wanted);
+        }
+        self.swaps.remember_offer(rack, &between);
+        self.tell_swaps(RackEvent::RackSent(rack, between))
+    }
+
+    /// Does what is due with time.
+    pub(super) fn drive_swaps(&mut self, now: Instant) -> anyhow::Result<()> {
+        let due = self.swaps.due.is_some_and(|due| self.swaps.at(now) >= due);
+        if due {
+            self.tell_swaps(RackEvent::DeadlinePassed)?;
+        } else if !self.swaps.drains.is_empty() {
+            self.run_swaps()?;
+        }
+        self.drive_waiters(now)
+    }
+
+    /// Tells the machine something and carries out all that follows.
+    fn tell_swaps(&mut self, event: RackEvent) -> anyhow::Result<()> {
+        self.swaps.inputs.push_back(event);
+        self.run_swaps()
+    }
+
+    fn run_swaps(&mut self) -> anyhow::Result<()> {
+        if std::mem::replace(&mut self.swaps.runs, true) {
+            return Ok(());
+        }
+        let result = self.run_all_swaps();
+        self.swaps.runs = false;
+        self.swaps.due = self.swaps.machine.deadline();
+        result?;
+        if self.swaps.waiters.is_empty() { Ok(()) } else { self.wake_waiters() }
+    }
+
+    fn run_all_swaps(&mut self) -> anyhow::Result<()> {
+        loop {
+            while let Some(event) = self.swaps.inputs.pop_front() {
+                let now = self.now();
+                let at = self.swaps.at(now);
+                let view = View {
+                    slab: &self.slab,
+                    heats: &self.swaps.heats,
+                    now: at,
+                    may_copy: self.swaps.budget.has_any(now),
+                    may_give: self.swaps.enabled,
+                    cursor: self.swaps.cursor,
+                };
+                self.swaps.machine.handle(at, &view, event);
+                while let Some(action) = self.swaps.machine.poll() {
+                    self.do_swap(now, action)?;
+                }
+            }
+            if !self.look_at_drains() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn do_swap(&mut self, now: Instant, action: RackAction) -> anyhow::Result<()> {
+        self.swaps.remember(now, &action);
+        match action {
+            RackAction::TellServer(message) => {
+                if let ToServer::Want { .. } = message {
+                    self.swaps.cursor = self.swaps.cursor.wrapping_add(STRIDE);
+                }
+                self.notice(Notice::TellServer(message));
+            }
+            RackAction::TellRack(rack, between) => {
+                if let SwapMessage::Offer { .. } = between.message {
+                    count(&self.figures.swaps.asked);
+                }
+                if between.message == SwapMessage::HasLeft {
+                    self.tell_of_unleft(now, rack);
+                }
+                self.meet(rack);
+                let request = PeerRequest::Swap(between);
+                self.ask(rack, request, Purpose::Swap, now + MESSAGE)?;
+            }
+            RackAction::Note { slot, words } => self.slab.note_swap(slot, &words)?,
+            RackAction::Erase { slot } => self.slab.erase_swap(slot)?,
+            RackAction::Store(frame, word) => {
+                self.time_pause(now, frame, word);
+                self.slab.follow_swap(frame, word)?;
+            }
+            RackAction::Drain { swap, frame, page, who } => {
+                self.begin_drain(swap, frame, page, who)?;
+            }
+            RackAction::Spare(swap, page) => self.end_drain(swap, page)?,
+            RackAction::Copy { swap, from, theirs, ours } => {
+                self.begin_copy(swap, from, theirs, ours)?;
+            }
+            RackAction::Redirect { swap, page, to } => self.begin_redirect(now, swap, page, to)?,
+            RackAction::Report(news) => self.report(now, &news)?,
+        }
+        Ok(())
+    }
+
+    /// Counts for how long a page could not be written: where it comes to, from when it is known that
+    /// it stands still until it is live; of a swap that was given up, until it is live again.
+    fn time_pause(&mut self, now: Instant, frame: FrameId, word: PageWord) {
+        let stopped = &mut self.swaps.stopped;
+        match word.state() {
+            // A page that has come stopped when its old home froze it.
+            Some(PageState::Frozen | PageState::Arriving) => {
+                stopped.entry(frame).or_insert(now);
+            }
+            Some(PageState::Live) => {
+                if let Some(since) = stopped.remove(&frame) {
+                    self.figures.swaps.pauses.record(now.saturating_duration_since(since));
+                }
+            }
+            _ => {
+                stopped.remove(&frame);
+            }
+        }
+    }
+
+    fn report(&mut self, now: Instant, news: &News) -> anyhow::Result<()> {
+        self.figures.swaps.note(news);
+        match *news {
+            News::Arrived(page) => {
+                let at = self.swaps.at(now);
+                self.swaps.heats.arrived(at, page);
+                tracing::debug!("{page} has come");
+                // Who looks for it elsewhere finds it here.
+                self.seek(page)?;
+            }
+            News::Thawed(page) => {
+                tracing::debug!("{page} can be written");
+                self.swaps.unleft.forget(page);
+            }
+            News::Departed(page) => {
+                tracing::debug!("{page} has gone");
+                if let Some(home) = self.swaps.machine.goes_to(page) {
+                    self.leases.note_home(page, home);
+                }
+            }
+            News::Damaged(slot, error) => {
+                tracing::error!(
+                    "the record of swap {slot} is damaged, its frames are lost: {error}"
+                );
+            }
+            News::GaveUp(swap) => tracing::debug!("swap {:x} is given up", swap.0),
+            News::OfferRefused(page, OfferRefusal::ReadHot) => self.copy_wanted(page)?,
+            News::NothingToOffer(_) | News::WantRefused(..) | News::OfferRefused(..) => {}
+        }
+        Ok(())
+    }
+}

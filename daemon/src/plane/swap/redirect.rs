@@ -1,0 +1,50 @@
+//! Readers of a page that goes: before it can't be read here any more this rack has a lease of it at
+//! its new home, so that they ask nobody but this daemon.
+
+use std::time::Instant;
+
+use rackpool_fabric::EndpointId;
+use rackpool_model::{Access, PageId, RackId};
+use rackpool_proto::swap::RackEvent;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::swap::SwapId;
+
+use crate::plane::DataPlane;
+use crate::plane::peers::Purpose;
+
+impl DataPlane {
+    /// Asks the new home for a lease. It answers when the page can be read there.
+    pub(super) fn begin_redirect(
+        &mut self,
+        now: Instant,
+        swap: SwapId,
+        page: PageId,
+        to: RackId,
+    ) -> anyhow::Result<()> {
+        let Some(endpoint) = self.peers.connected_endpoint(to) else {
+            self.swaps.inputs.push_back(RackEvent::Redirected(swap));
+            return Ok(());
+        };
+        let question = self.leases.ask(now, page);
+        let purpose = Purpose::Redirect { swap, page, question };
+        let request = PeerRequest::Lookup { page, question, access: Access::Read, keep: false };
+        self.ask_over(endpoint, request, purpose, now + self.lease)
+    }
+
+    /// The new home has answered, be it that the page has not come.
+    pub(in crate::plane) fn redirected(
+        &mut self,
+        swap: SwapId,
+        (page, question): (PageId, u64),
+        from: (RackId, EndpointId),
+        reply: &PeerReply,
+    ) -> anyhow::Result<()> {
+        self.renewed(page, question, from, reply)?;
+        self.not_redirected(swap)
+    }
+
+    /// There is no answer: readers find their way by themselves.
+    pub(in crate::plane) fn not_redirected(&mut self, swap: SwapId) -> anyhow::Result<()> {
+        self.tell_swaps(RackEvent::Redirected(swap))
+    }
+}

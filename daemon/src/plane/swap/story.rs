@@ -1,0 +1,129 @@
+//! What people want to know of single pages: `rackpool explain` and `rackpool top`.
+
+use std::time::Instant;
+
+use rackpool_model::{PageId, PageState, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::swap::{News, RackAction};
+use rackpool_wire::history::{MAX_TOP_PAGES, PageHeat, PageHistory, PageNews};
+use rackpool_wire::swap::{Between, SwapId, SwapMessage, ToServer};
+
+use super::history::Offer;
+use super::{DataPlane, Swaps};
+
+impl Swaps {
+    /// Another rack wants a page of this one.
+    pub(super) fn remember_offer(&mut self, asker: RackId, between: &Between) {
+        if let SwapMessage::Offer { wanted, milli, .. } = between.message {
+            self.history.offered(between.swap, Offer { page: wanted, peer: asker, milli });
+        }
+    }
+
+    /// Remembers what an action of the machine tells of a page.
+    pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
+        let told = match *action {
+            RackAction::TellServer(ToServer::Want { page, offered, .. }) => {
+                Some((page, PageNews::Wanted { offered }))
+            }
+            RackAction::TellRack(rack, Between { swap, message }) => {
+                self.told_rack(rack, swap, message)
+            }
+            RackAction::Report(news) => self.reported(&news),
+            _ => None,
+        };
+        if let Some((page, news)) = told {
+            self.remember_news(now, page, news);
+        }
+    }
+
+    /// Remembers what has happened to a page.
+    pub(in crate::plane) fn remember_news(&mut self, now: Instant, page: PageId, news: PageNews) {
+        let milli = self.heats.found(self.at(now), page).milli;
+        self.history.note(page, milli, news);
+    }
+
+    fn told_rack(
+        &mut self,
+        rack: RackId,
+        swap: SwapId,
+        message: SwapMessage,
+    ) -> Option<(PageId, PageNews)> {
+        let asked = |swaps: &Self| swaps.history.offer_of(swap).filter(|offer| offer.peer == rack);
+        match message {
+            SwapMessage::Offer { wanted, milli, .. } => {
+                self.history.offered(swap, Offer { page: wanted, peer: rack, milli });
+                None
+            }
+            SwapMessage::Refused(reason) => {
+                let Offer { page, peer, milli } = asked(self)?;
+                Some((page, PageNews::Kept { asker: peer, milli, reason }))
+            }
+            SwapMessage::Ready { .. } => {
+                let Offer { page, peer, milli } = asked(self)?;
+                Some((page, PageNews::Promised { asker: peer, milli }))
+            }
+            _ => None,
+        }
+    }
+
+    fn reported(&self, news: &News) -> Option<(PageId, PageNews)> {
+        match *news {
+            News::Arrived(page) => Some((page, PageNews::Arrived)),
+            News::Departed(page) => Some((page, PageNews::Departed)),
+            News::NothingToOffer(page) => Some((page, PageNews::NothingToOffer)),
+            News::WantRefused(page, reason) => Some((page, PageNews::WantRefused(reason))),
+            News::OfferRefused(page, reason) => Some((page, PageNews::OfferRefused(reason))),
+            News::GaveUp(swap) => {
+                let page = self.history.offer_of(swap)?.page;
+                // A refusal ends the swap as well, and says more.
+                let last = self.history.of(page).last().map(|note| note.news);
+                let refused = matches!(last, Some(PageNews::OfferRefused(_)));
+                (!refused).then_some((page, PageNews::GaveUp))
+            }
+            News::Thawed(_) | News::Damaged(..) => None,
+        }
+    }
+
+    fn heat_of(&self, at: Time, page: PageId, at_home: bool) -> PageHeat {
+        let found = self.heats.found(at, page);
+        let (reads, writes) = self.heats.counts(page);
+        let (hot, read_hot, milli) = (found.hot, found.read_hot, found.milli);
+        PageHeat { page, milli, reads, writes, hot, read_hot, at_home }
+    }
+}
+
+impl DataPlane {
+    /// What is known of a page.
+    pub(in crate::plane) fn page_history(&self, page: PageId) -> PageHistory {
+        let at = self.swaps.at(self.now());
+        PageHistory {
+            heat: self.swaps.heat_of(at, page, self.lives_here(page)),
+            hot_milli: self.swaps.heats.hot_milli(),
+            rests: self.swaps.heats.rests(at, page),
+            notes: self.swaps.history.of(page),
+        }
+    }
+
+    /// The hottest pages of this rack and of those it uses, the hottest first. Looks at every page
+    /// whose heat is known.
+    pub(in crate::plane) fn top_pages(&self, limit: u16) -> Vec<PageHeat> {
+        let at = self.swaps.at(self.now());
+        let limit = usize::from(limit.min(MAX_TOP_PAGES));
+        let known = self.swaps.heats.iter().map(|(page, _)| page);
+        let mut known: Vec<_> =
+            known.map(|page| (self.swaps.heats.found(at, page).milli, page)).collect();
+        let order = |one: &(u64, PageId)| (u64::MAX - one.0, one.1);
+        if known.len() > limit {
+            known.select_nth_unstable_by_key(limit, order);
+            known.truncate(limit);
+        }
+        known.sort_unstable_by_key(order);
+        let pages = known.into_iter().map(|(_, page)| page);
+        pages.map(|page| self.swaps.heat_of(at, page, self.lives_here(page))).collect()
+    }
+
+    fn lives_here(&self, page: PageId) -> bool {
+        let live = [PageState::Live, PageState::Frozen, PageState::Shared].map(Some);
+        self.slab.lookup(page).is_some_and(|(_, word, _)| live.contains(&word.state()))
+    }
+}

@@ -1,0 +1,39 @@
+//! Pages that have come and can't be written, because their old home has not said that it has left
+//! them: people are told when that lasts.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use rackpool_model::{PageId, RackId};
+
+use crate::plane::DataPlane;
+
+/// Since when each of them has been here, as far as this daemon knows, and whether that was told.
+#[derive(Debug, Default)]
+pub(super) struct Unleft {
+    since: BTreeMap<PageId, (Instant, bool)>,
+}
+
+impl Unleft {
+    /// The page can be written, or is not here any more.
+    pub(super) fn forget(&mut self, page: PageId) {
+        self.since.remove(&page);
+    }
+}
+
+impl DataPlane {
+    /// A rack is asked whether it has left the pages that came from it. What takes longer than a
+    /// lease is told once for each page.
+    pub(super) fn tell_of_unleft(&mut self, now: Instant, rack: RackId) {
+        for (_, page) in self.swaps.machine.waits().filter(|(peer, _)| *peer == rack) {
+            let (since, told) = self.swaps.unleft.since.entry(page).or_insert((now, false));
+            if now.saturating_duration_since(*since) > self.lease && !*told {
+                *told = true;
+                tracing::warn!(
+                    "{page} has come from {rack}, which does not say that it has left it: it can be \
+                     read and not written until that daemon runs again"
+                );
+            }
+        }
+    }
+}

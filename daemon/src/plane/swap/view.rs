@@ -1,0 +1,60 @@
+//! What the swap machine sees of the rack's memory.
+
+use rackpool_model::{FrameId, PageId, PageWord};
+use rackpool_proto::Time;
+use rackpool_proto::heat::{Found, Heats};
+use rackpool_proto::swap::{Frames, Offered};
+
+use crate::slab::Slab;
+
+/// Frames that are looked at for the coldest page.
+const LOOK: u32 = 4096;
+
+/// The memory at one moment.
+pub(super) struct View<'a> {
+    pub(super) slab: &'a Slab,
+    pub(super) heats: &'a Heats,
+    pub(super) now: Time,
+    /// Whether pages may be copied now.
+    pub(super) may_copy: bool,
+    /// Whether pages may be given away at all.
+    pub(super) may_give: bool,
+    /// Where to begin to look for the coldest page.
+    pub(super) cursor: u32,
+}
+
+impl Frames for View<'_> {
+    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+        self.slab.lookup(page).map(|(frame, word, _)| (frame, word))
+    }
+
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.slab.word_of(frame)
+    }
+
+    fn spare(&self) -> Option<FrameId> {
+        self.slab.spare().filter(|_| self.may_copy)
+    }
+
+    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
+        if let Some(page) = self.slab.free_page_to_give(busy) {
+            return Some(Offered { page, hot: false });
+        }
+        // Without a spare frame there is nowhere to put what comes.
+        self.slab.spare()?;
+        let movable = self.slab.movable_pages(self.cursor, LOOK);
+        let movable = movable.filter(|page| !busy(*page) && !self.stays(*page));
+        let (found, page) = movable
+            .map(|page| (self.heat(page), page))
+            .min_by_key(|(found, page)| (found.milli, *page))?;
+        Some(Offered { page, hot: found.hot })
+    }
+
+    fn heat(&self, page: PageId) -> Found {
+        self.heats.found(self.now, page)
+    }
+
+    fn stays(&self, page: PageId) -> bool {
+        !self.may_give || self.heats.rests(self.now, page) || !self.slab.is_of_objects(page)
+    }
+}

@@ -1,0 +1,118 @@
+//! What can't be done while a page moves, and is done when the swap has ended: here, or wherever
+//! the page is then.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
+use rackpool_rrpc::AskId;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::rack::RackAnswer;
+
+use crate::plane::DataPlane;
+use crate::plane::clients::Caller;
+
+/// What waits.
+#[derive(Clone, Debug)]
+pub(in crate::plane) enum Work {
+    /// A client wants to know where the page is, to use it like that.
+    Translate(Caller, Access),
+    /// A client frees what stands in its outbox; so many were refused already.
+    Release(Caller, u64),
+    /// What a gone client had noted goes back.
+    GiveBack(ClientId, u16, Vec<GlobalAddr>),
+    /// Another rack frees objects, or looks a page up.
+    Serve(AskId, PeerRequest),
+}
+
+impl Work {
+    /// Whether a page that can be read is all that is waited for.
+    const fn is_reading(&self) -> bool {
+        matches!(self, Self::Serve(_, PeerRequest::Lookup { access: Access::Read, .. }))
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    work: Work,
+    /// `None`: as long as it takes.
+    until: Option<Instant>,
+}
+
+/// All who wait, by page.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    all: BTreeMap<PageId, Vec<Waiter>>,
+}
+
+impl Waiters {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+impl DataPlane {
+    /// Puts something off until the swap of the page has ended.
+    pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
+        self.sharing.need(page);
+        let now = self.now();
+        let until = match work {
+            Work::Translate(..) | Work::Release(..) => Some(now + self.lease),
+            // After a lease without an answer the other rack cuts this one off.
+            Work::Serve(..) => Some(now + self.lease / 4),
+            Work::GiveBack(..) => None,
+        };
+        self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, until });
+    }
+
+    /// Goes on with what waited for pages that do not move any more, or can be read by now.
+    pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
+        let mut awake = Vec::new();
+        let slab = &self.slab;
+        self.swaps.waiters.all.retain(|page, waiters| {
+            let (moves, is_readable) = (slab.is_moving(*page), slab.lookup(*page).is_some());
+            let goes_on = |waiter: &mut Waiter| !moves || is_readable && waiter.work.is_reading();
+            awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter.work)));
+            !waiters.is_empty()
+        });
+        for (page, work) in awake {
+            self.go_on_with(page, work)?;
+        }
+        Ok(())
+    }
+
+    fn go_on_with(&mut self, page: PageId, work: Work) -> anyhow::Result<()> {
+        match work {
+            Work::Translate(caller, access) => self.translate(caller, page, access),
+            Work::Release(caller, refused) => self.release_rest(caller, refused),
+            Work::GiveBack(client, thread, addrs) => self.give_back_rest(client, thread, addrs),
+            Work::Serve(ask, request) => self.serve_peer(ask, request),
+        }
+    }
+
+    /// Answers those who have waited long enough.
+    pub(super) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
+        let mut late = Vec::new();
+        self.swaps.waiters.all.retain(|_, waiters| {
+            let is_late = |waiter: &mut Waiter| waiter.until.is_some_and(|until| now > until);
+            late.extend(waiters.extract_if(.., is_late).map(|waiter| waiter.work));
+            !waiters.is_empty()
+        });
+        let busy = RackAnswer::PageBusy(self.rack.geometry.rack);
+        for work in late {
+            match work {
+                // What stands in the outbox stays there.
+                Work::Translate(caller, _) | Work::Release(caller, _) => {
+                    self.clients.finish(caller, busy);
+                }
+                // Nothing was done and nothing noted: the other rack asks where they are.
+                Work::Serve(ask, PeerRequest::Free { addrs, .. }) => {
+                    self.reply(ask, &PeerReply::Freed { refused: 0, moved: addrs })?;
+                }
+                Work::Serve(ask, _) => self.reply(ask, &PeerReply::Busy)?,
+                Work::GiveBack(..) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! Pages that come and go by swaps: what the allocator derives of a frame follows its word, and a
+//! page's header and bitmap go with its bytes.
+//!
+//! A page that is frozen keeps its bits: nothing in it is handed out or taken back. One that arrives
+//! is not here before its word says that it is frozen.
+
+use std::sync::Arc;
+
+use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, SizeClass};
+use rackpool_proto::swap::{Phase, Record};
+use rackpool_shm::metadata::{PageUse, RackMetadata};
+use rackpool_sync::atomic::Ordering;
+
+use super::{Slab, SlabError};
+
+/// The header and the bitmap of a page, for its new home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// What the page is used for, as its slab header says.
+    pub(crate) usage: u64,
+    /// Objects in use, a bit each; 8 bytes at a time, little endian.
+    pub(crate) bitmap: Vec<u8>,
+}
+
+/// What is sent is not the contents of a page that holds objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a page came with a header or a bitmap that no page of objects has")]
+pub(crate) struct BadContents;
+
+/// The frames of committed swaps from which a page has gone, while they wait for their last reader;
+/// `None` when a record is damaged, so that this can't be told.
+pub(super) fn departed(metadata: &RackMetadata) -> Result<Option<Vec<FrameId>>, SlabError> {
+    let mut departed = Vec::new();
+    for record in metadata.swaps()? {
+        let words = std::array::from_fn(|word| record.words[word].load(Ordering::Acquire));
+        match Record::from_words(&words) {
+            Ok(Some(Record { phase: Phase::Committed, out, out_frame: Some(frame), .. }))
+                if metadata.word(frame).is_ok_and(|word| {
+                    PageWord::from_raw(word.load(Ordering::Acquire)).page() == out.page
+                }) =>
+            {
+                departed.push(frame);
+            }
+            Ok(_) => {}
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(departed))
+}
+
+impl Slab {
+    /// The words of a swap's record, as the rack metadata has them.
+    pub(crate) fn note_swap(&self, slot: usize, words: &[u64]) -> Result<(), SlabError> {
+        let metadata = Arc::clone(&self.metadata);
+        let Some(record) = metadata.swaps()?.get(slot) else { return Ok(()) };
+        // The first word last: without it there is no record.
+        for (cell, word) in record.words.iter().zip(words).skip(1) {
+            self.set(cell, *word);
+        }
+        if let (Some(cell), Some(word)) = (record.words.first(), words.first()) {
+            self.set(cell, *word);
+        }
+        Ok(())
+    }
+
+    /// Strikes a swap's record out.
+    pub(crate) fn erase_swap(&self, slot: usize) -> Result<(), SlabError> {
+        if let Some(record) = self.metadata.swaps()?.get(slot) {
+            self.set(&record.words[0], 0);
+        }
+        Ok(())
+    }
+
+    /// Stores the word that a swap gives a frame; everything derived of the frame follows.
+    pub(crate) fn follow_swap(&mut self, frame: FrameId, next: PageWord) -> Result<(), SlabError> {
+        let was = self.word(frame)?;
+        self.forget_frame(frame, was, next)?;
+        if next.state() == Some(PageState::Free) {
+            self.set_use(frame, PageUse::Unused)?;
+        }
+        self.set(self.metadata.word(frame)?, next.raw());
+        self.know_frame(frame, was, next)
+    }
+
+    fn forget_frame(
+        &mut self,
+        frame: FrameId,
+        was: PageWord,
+        next: PageWord,
+    ) -> Result<(), SlabError> {
+        match was.state() {
+            Some(PageState::Free) => {
+                self.free_pages.remove(&was.page());
+            }
+            Some(PageState::Live) => self.unlist(frame)?,
+            Some(PageState::Arriving) => {
+                self.arriving.remove(&was.page());
+            }
+            _ => {}
+        }
+        let goes = next.state() == Some(PageState::Leaving);
+        if goes && let Some(class) = self.class_of(frame)? {
+            let used = class.objects_per_page(self.page_size) - self.free_objects(frame);
+            self.allocated_bytes -= u64::from(used) * class.bytes();
+        }
+        if (goes || was.page() != next.page())
+            && self.table.elsewhere.get(&was.page()).is_some_and(|found| *found == frame)
+        {
+            self.table.elsewhere.remove(&was.page());
+        }
+        Ok(())
+    }
+
+    fn know_frame(
+        &mut self,
+        frame: FrameId,
+        was: PageWord,
+        next: PageWord,
+    ) -> Result<(), SlabError> {
+        match (was.state(), next.state()) {
+            (_, Some(PageState::Free)) => {
+                self.departed.remove(&frame);
+                self.know_page(next.page(), frame);
+                self.free_pages.insert(next.page(), frame);
+            }
+            (_, Some(PageState::Arriving)) => {
+                self.arriving.insert(next.page());
+            }
+            (_, Some(PageState::Leaving)) => {
+                self.departed.insert(frame);
+            }
+            (Some(PageState::Arriving), Some(PageState::Frozen)) => {
+                self.know_page(next.page(), frame);
+                if let Some(class) = self.class_of(frame)? {
+                    self.count_objects(frame, class)?;
+                }
+            }
+            (_, Some(PageState::Live)) => {
+                if let Some(class) = self.class_of(frame)? {
+                    self.list(frame, class);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn know_page(&self, page: PageId, frame: FrameId) {
+        if self.native(page) != frame {
+            self.table.elsewhere.insert(page, frame);
+        }
+    }
+
+    pub(super) fn class_of(&self, frame: FrameId) -> Result<Option<SizeClass>, SlabError> {
+        let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
+        Ok(match usage {
+            PageUse::Slab(class) => Some(class),
+            PageUse::Unused | PageUse::Run { .. } => None,
+        })
+    }
+
+    pub(super) fn free_objects(&self, frame: FrameId) -> u32 {
+        self.frames[Self::index(frame)].free_objects
+    }
+
+    /// No object is handed out of this frame.
+    fn unlist(&mut self, frame: FrameId) -> Result<(), SlabError> {
+        if let Some(class) = self.class_of(frame)? {
+            self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
+        }
+        self.frames[Self::index(frame)].listed = false;
+        Ok(())
+    }
+
+    pub(super) fn list(&mut self, frame: FrameId, class: SizeClass) {
+        let state = &mut self.frames[Self::index(frame)];
+        if state.free_objects > 0 && !state.listed {
+            state.listed = true;
+            self.partial[usize::from(class.index())].push(frame);
+        }
+    }
+
+    /// Whether a page is between two homes as far as this rack knows: frozen, or not here yet; or shared
+    /// with other racks. What waits for it can be done here or elsewhere when the swap or the sharing
+    /// has ended.
+    pub(crate) fn is_moving(&self, page: PageId) -> bool {
+        match self.lookup(page) {
+            Some((_, word, _)) => {
+                matches!(word.state(), Some(PageState::Frozen | PageState::Shared))
+            }
+            None => self.arriving.contains(&page),
+        }
+    }
+
+    /// The word of a frame; `None` when there is no such frame.
+    pub(crate) fn word_of(&self, frame: FrameId) -> Option<PageWord> {
+        self.word(frame).ok()
+    }
+
+    /// A free frame for a page to come. The last one: runs are made of the first ones.
+    pub(crate) fn spare(&self) -> Option<FrameId> {
+        self.free_pages.values().next_back().copied()
+    }
+
+    /// A free page that may be given away: none if it is the last.
+    pub(crate) fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
+        let spares = self.free_pages.len() > 1;
+        self.free_pages.keys().rev().find(|page| spares && !busy(**page)).copied()
+    }
+
+    /// Live pages of objects among `count` frames from `first` on, the first one following the last.
+    pub(crate) fn movable_pages(&self, first: u32, count: u32) -> impl Iterator<Item = PageId> {
+        let frames = self.metadata.frames();
+        (0..count.min(frames)).filter_map(move |step| {
+            let frame = FrameId((first % frames + step) % frames);
+            let word = self.word(frame).ok()?;
+            let is_slab = self.class_of(frame).ok()?.is_some();
+            let is_known = self.frame_of(word.page()) == Some(frame);
+            (is_slab && is_known && word.state() == Some(PageState::Live)).then(|| word.page())
+        })
+    }
+
+    /// Whether the page is one of objects of up to a page. Those of a run lie side by side and stay.
+    pub(crate) fn is_of_objects(&self, page: PageId) -> bool {
+        let frame = self.frame_of(page);
+        frame.is_some_and(|frame| self.class_of(frame).is_ok_and(|class| class.is_some()))
+    }
+
+    /// The header and the bitmap of a page of this epoch that stands still; `None` when it is not
+    /// here or does not.
+    pub(crate) fn contents(
+        &self,
+        page: PageId,
+        epoch: Epoch,
+    ) -> Result<Option<Contents>, SlabError> {
+        let Some((frame, word, usage)) = self.lookup(page) else { return Ok(None) };
+        let still = word.state() == Some(PageState::Frozen);
+        let Some(class) = self.class_of(frame)?.filter(|_| still && word.epoch() == epoch) else {
+            return Ok(None);
+        };
+        let words = self.metadata.bitmap(frame, class)?;
+        let bitmap = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        Ok(Some(Contents { usage, bitmap: bitmap.collect() }))
+    }
+
+    /// Puts a page's header and bitmap where they belong while it arrives in this frame. Its word
+    /// gives them a meaning.
+    pub(crate) fn take_contents(
+        &self,
+        frame: FrameId,
+        contents: &Contents,
+    ) -> Result<Result<(), BadContents>, SlabError> {
+        let usage = PageUse::from_raw(contents.usage, self.page_size);
+        let PageUse::Slab(class) = usage else { return Ok(Err(BadContents)) };
+        let words = self.metadata.bitmap(frame, class)?;
+        let arrives = self.state(frame)? == Some(PageState::Arriving);
+        if !arrives || usage.to_raw() != contents.usage || contents.bitmap.len() != words.len() * 8
+        {
+            return Ok(Err(BadContents));
+        }
+        for (word, bytes) in words.iter().zip(contents.bitmap.as_chunks::<8>().0) {
+            self.set(word, u64::from_le_bytes(*bytes));
+        }
+        self.set_use(frame, usage)?;
+        Ok(Ok(()))
+    }
+
+    /// Bytes of the longest bitmap.
+    pub(crate) const fn bitmap_bytes(&self) -> u64 {
+        self.page_size.bytes() >> (SizeClass::MIN_BITS + 3)
+    }
+}

@@ -1,0 +1,270 @@
+//! A swap between the allocators of two racks, of which one is killed before each store of its
+//! metadata: word, record, header and bitmap alike.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rackpool_model::{Incarnation, PageId, PageWord, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::heat::Found;
+use rackpool_proto::planted::Sound;
+use rackpool_proto::swap::{Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_wire::swap::{FromServer, SwapId, ToServer};
+
+use super::*;
+
+const SWAP: SwapId = SwapId(1);
+const SIZE: u64 = 3000;
+
+/// What the machine sees.
+struct View<'a> {
+    slab: &'a Slab,
+    offered: PageId,
+}
+
+impl Frames for View<'_> {
+    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+        self.slab.lookup(page).map(|(frame, word, _)| (frame, word))
+    }
+
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.slab.word_of(frame)
+    }
+
+    fn spare(&self) -> Option<FrameId> {
+        self.slab.spare()
+    }
+
+    fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
+        Some(Offered { page: self.offered, hot: false })
+    }
+
+    fn heat(&self, _: PageId) -> Found {
+        Found { milli: 1000, hot: false, read_hot: false }
+    }
+
+    fn stays(&self, page: PageId) -> bool {
+        !self.slab.is_of_objects(page)
+    }
+}
+
+struct Side {
+    fixture: Fixture,
+    first: u32,
+    machine: Rack,
+    offered: PageId,
+    lives: u64,
+}
+
+impl Side {
+    fn new(first: u32) -> Self {
+        let fixture = Fixture::from_page(first);
+        let machine = restore(&fixture, Time::ZERO, 1);
+        Self { fixture, first, machine, offered: PageId(first), lives: 1 }
+    }
+
+    fn restart(&mut self, now: Time) {
+        self.fixture.restart_from(self.first);
+        self.lives += 1;
+        self.machine = restore(&self.fixture, now, self.lives);
+    }
+
+    fn is_killed(&self) -> bool {
+        self.fixture.slab.stores_left.get() == Some(0)
+    }
+}
+
+fn restore(fixture: &Fixture, now: Time, life: u64) -> Rack {
+    let words = fixture.metadata.swaps().unwrap();
+    let records = std::array::from_fn(|slot| {
+        std::array::from_fn(|word| words[slot].words[word].load(Ordering::Relaxed))
+    });
+    Rack::restore(now, SwapRules::DEFAULT, Incarnation(life << 32), &records, Sound)
+}
+
+/// Two racks, the metadata server between them, and nothing that gets lost but by a crash.
+struct Pair {
+    sides: [Side; 2],
+    inputs: VecDeque<(usize, RackEvent)>,
+    begun: bool,
+    committed: Option<bool>,
+    now: Time,
+}
+
+impl Pair {
+    fn server_got(&mut self, from: usize, message: ToServer) {
+        let answer = match message {
+            ToServer::Want { nonce, .. } if !self.begun => {
+                self.begun = true;
+                FromServer::Begin { swap: SWAP, nonce, home: RackId(0) }
+            }
+            ToServer::Want { .. } => return,
+            ToServer::End { .. } => {
+                self.committed.get_or_insert(false);
+                return;
+            }
+            ToServer::Commit { .. } => {
+                let committed = *self.committed.get_or_insert(true);
+                let decided = FromServer::Decided { swap: SWAP, committed };
+                self.inputs.push_back((1 - from, RackEvent::ServerSent(decided)));
+                decided
+            }
+            ToServer::Outcome { .. } => {
+                let committed = *self.committed.get_or_insert(false);
+                FromServer::Decided { swap: SWAP, committed }
+            }
+        };
+        self.inputs.push_back((from, RackEvent::ServerSent(answer)));
+    }
+
+    fn act(&mut self, side: usize, action: RackAction) {
+        let slab = &mut self.sides[side].fixture.slab;
+        let event = match action {
+            RackAction::TellServer(message) => return self.server_got(side, message),
+            RackAction::TellRack(_, between) => {
+                let from = RackId(u16::try_from(side).unwrap());
+                return self.inputs.push_back((1 - side, RackEvent::RackSent(from, between)));
+            }
+            RackAction::Note { slot, words } => return slab.note_swap(slot, &words).unwrap(),
+            RackAction::Erase { slot } => return slab.erase_swap(slot).unwrap(),
+            RackAction::Store(frame, word) => return slab.follow_swap(frame, word).unwrap(),
+            RackAction::Drain { swap, who, .. } => RackEvent::Drained(swap, who),
+            RackAction::Redirect { swap, .. } => RackEvent::Redirected(swap),
+            RackAction::Copy { swap, ours, .. } => {
+                let word = slab.word_of(ours).unwrap();
+                let other = &self.sides[1 - side].fixture.slab;
+                let contents = other.contents(word.page(), word.epoch()).unwrap();
+                let slab = &self.sides[side].fixture.slab;
+                let whole = contents.is_some_and(|c| slab.take_contents(ours, &c).unwrap().is_ok());
+                RackEvent::Copied { swap, whole }
+            }
+            RackAction::Spare(..) | RackAction::Report(_) => return,
+        };
+        self.inputs.push_back((side, event));
+    }
+
+    fn step(&mut self, side: usize, event: RackEvent) {
+        let now = self.now;
+        let Side { fixture, machine, offered, .. } = &mut self.sides[side];
+        machine.handle(now, &View { slab: &fixture.slab, offered: *offered }, event);
+        while let Some(action) = self.sides[side].machine.poll() {
+            self.act(side, action);
+            if self.sides[side].is_killed() {
+                self.inputs.retain(|(to, _)| *to != side);
+                self.sides[side].restart(now);
+            }
+        }
+    }
+
+    /// Until nobody has anything to do.
+    fn run(&mut self) {
+        for _ in 0..10_000 {
+            while let Some((side, event)) = self.inputs.pop_front() {
+                self.step(side, event);
+            }
+            if self.sides.iter().all(|side| side.machine.deadline().is_none()) {
+                return;
+            }
+            self.now = self.now.after(Duration::from_millis(5));
+            self.inputs.extend([(0, RackEvent::DeadlinePassed), (1, RackEvent::DeadlinePassed)]);
+        }
+        panic!("the swap does not end");
+    }
+}
+
+/// The home has a page of objects, the asker another one or a free page; the asker wants it.
+fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
+    let mut sides = [Side::new(100), Side::new(500)];
+    let mut held: Vec<_> = (0..9).map(|_| sides[0].fixture.alloc(SIZE).unwrap()).collect();
+    if live {
+        held.extend((0..7).map(|_| sides[1].fixture.alloc(SIZE).unwrap()));
+    } else {
+        sides[1].offered = PageId(507);
+    }
+    let inputs = VecDeque::from([(
+        1,
+        RackEvent::Heated { page: PageId(100), milli: 5000, read_hot: false },
+    )]);
+    let pair = Pair { sides, inputs, begun: false, committed: None, now: Time::ZERO };
+    (pair, held)
+}
+
+/// Every object is in use in one rack; freed there, nothing is left anywhere.
+fn check(pair: &mut Pair, held: &[GlobalAddr], what: &str) {
+    for side in 0..2 {
+        // Derived anew it is the same.
+        let before = pair.sides[side].fixture.slab.allocated_bytes();
+        let free = pair.sides[side].fixture.slab.free_frames();
+        pair.sides[side].restart(pair.now);
+        let slab = &pair.sides[side].fixture.slab;
+        assert_eq!((slab.allocated_bytes(), slab.free_frames()), (before, free), "{what}");
+    }
+    for addr in held {
+        let homes: Vec<usize> =
+            (0..2).filter(|side| pair.sides[*side].fixture.slab.is_allocated(*addr)).collect();
+        assert_eq!(homes.len(), 1, "{addr} is in use in racks {homes:?}: {what}");
+        assert_eq!(pair.sides[homes[0]].fixture.free(*addr), Ok(()), "{what}");
+    }
+    let mut pages = BTreeSet::new();
+    for side in &mut pair.sides {
+        assert_eq!(side.fixture.slab.allocated_bytes(), 0, "{what}");
+        side.fixture.slab.close_empty_pages().unwrap();
+        side.fixture.drain();
+        assert_eq!(side.fixture.slab.free_frames(), FRAMES, "{what}");
+        let frames = (0..FRAMES).map(|frame| side.fixture.slab.page_of(FrameId(frame)).unwrap());
+        pages.extend(frames);
+    }
+    assert_eq!(pages.len(), 2 * FRAMES as usize, "each page is in one frame: {what}");
+}
+
+#[test]
+fn a_swap_moves_the_objects_of_both_pages() {
+    for live in [true, false] {
+        let (mut pair, held) = pair(live);
+        pair.run();
+        assert_eq!(pair.committed, Some(true));
+        let [home, asker] = &pair.sides;
+        assert!(held[..9].iter().all(|addr| asker.fixture.slab.is_allocated(*addr)));
+        assert!(held[9..].iter().all(|addr| home.fixture.slab.is_allocated(*addr)));
+        // What is handed out next comes from the page that has come, next to what is in use there.
+        let next = pair.sides[1].fixture.alloc(SIZE).unwrap();
+        assert!(!held.contains(&next) && next.page(page_size()) == held[0].page(page_size()));
+        assert_eq!(pair.sides[1].fixture.free(next), Ok(()));
+        check(&mut pair, &held, "no crash");
+    }
+}
+
+#[test]
+fn a_daemon_killed_between_any_two_stores_of_a_swap_loses_nothing() {
+    let mut ends = BTreeSet::new();
+    for (side, live) in [(0, true), (1, true), (0, false), (1, false)] {
+        for stores in 1.. {
+            let (mut pair, held) = pair(live);
+            pair.sides[side].fixture.slab.stores_left.set(Some(stores));
+            pair.run();
+            let was_killed = pair.sides[side].lives > 1;
+            let what = format!("rack {side} killed before store {stores}, live {live}");
+            check(&mut pair, &held, &what);
+            ends.insert((was_killed, pair.committed));
+            if !was_killed {
+                break;
+            }
+        }
+    }
+    // Some died before the commit, some after it.
+    assert!(ends.contains(&(true, Some(false))) && ends.contains(&(true, Some(true))), "{ends:?}");
+}
+
+#[test]
+fn pages_that_were_shuffled_make_no_run_unless_their_frames_are_neighbours() {
+    let mut fixture = Fixture::new();
+    for (frame, page) in [(3_u32, 104_u32), (4, 103)] {
+        let word = PageWord::free(PageId(page));
+        fixture.metadata.word(FrameId(frame)).unwrap().store(word.raw(), Ordering::Relaxed);
+    }
+    fixture.restart();
+    // Frames 0 to 2 and 5 to 15 are left.
+    assert_eq!(fixture.alloc(12 * (64 << 10)), None);
+    let run = fixture.alloc(11 * (64 << 10)).unwrap();
+    assert_eq!(run.page(page_size()), Some(PageId(105)));
+}

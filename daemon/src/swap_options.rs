@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use rackpool_model::{ByteSize, HeatRules};
+use rackpool_proto::swap::SwapRules;
+
+use crate::plane::SwapSettings;
+
+/// When hot pages move between racks. The numbers are the same in the whole pool.
+#[derive(Clone, Debug, Args)]
+pub struct SwapOptions {
+    /// Whether this rack asks for hot pages of others, and gives pages of its own.
+    #[arg(long, value_name = "ON|OFF", default_value = "on")]
+    pub swap: Switch,
+    /// Whether racks keep copies of hot pages that they mostly read and do not get.
+    #[arg(long, value_name = "ON|OFF", default_value = "on")]
+    pub share: Switch,
+    /// Hp: a page that is hotter than this is hot; nothing is cooler than 1.
+    #[arg(long, value_name = "HOTNESS", default_value_t = HeatRules::DEFAULT.hot)]
+    pub hot: f64,
+    /// Rrw: a hot page with more reads than this for each write is read-hot.
+    #[arg(long, value_name = "RATIO", default_value_t = HeatRules::DEFAULT.read_hot)]
+    pub read_hot: f64,
+    /// lambda: how fast hotness fades, per second.
+    #[arg(long, value_name = "RATE", default_value_t = HeatRules::DEFAULT.decay)]
+    pub heat_decay: f64,
+    /// Tl: after so many milliseconds without an access a page counts as never used.
+    #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.lifetime))]
+    pub heat_lifetime_ms: u64,
+    /// How many milliseconds a page that has come is not given away again.
+    #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.rest))]
+    pub rest_ms: u64,
+    /// How many milliseconds a rack that did not get a page leaves it alone.
+    #[arg(long, value_name = "MS", default_value_t = millis(SwapRules::DEFAULT.pause))]
+    pub swap_pause_ms: u64,
+    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter of
+    /// --bandwidth-gbps].
+    #[arg(long, value_name = "BYTES")]
+    pub swap_bandwidth: Option<ByteSize>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+const fn millis(time: Duration) -> u64 {
+    // Defaults of seconds at most.
+    time.as_secs() * 1000 + time.subsec_millis() as u64
+}
+
+impl Default for SwapOptions {
+    fn default() -> Self {
+        let HeatRules { lifetime, decay, hot, read_hot, rest } = HeatRules::DEFAULT;
+        Self {
+            swap: Switch::On,
+            share: Switch::On,
+            hot,
+            read_hot,
+            heat_decay: decay,
+            heat_lifetime_ms: millis(lifetime),
+            rest_ms: millis(rest),
+            swap_pause_ms: millis(SwapRules::DEFAULT.pause),
+            swap_bandwidth: None,
+        }
+    }
+}
+
+impl SwapOptions {
+    /// What the data plane has to know, with a fabric of this bandwidth.
+    pub(crate) fn settings(&self, bandwidth_gbps: f64) -> anyhow::Result<SwapSettings> {
+        let heat = HeatRules {
+            lifetime: Duration::from_millis(self.heat_lifetime_ms),
+            decay: self.heat_decay,
+            hot: self.hot,
+            read_hot: self.read_hot,
+            rest: Duration::from_millis(self.rest_ms),
+        };
+        heat.check()?;
+        let pause = Duration::from_millis(self.swap_pause_ms);
+        let bytes_per_second = match self.swap_bandwidth {
+            Some(bytes) => bytes.0,
+            None => quarter(bandwidth_gbps),
+        };
+        Ok(SwapSettings {
+            enabled: self.swap == Switch::On,
+            share: self.share == Switch::On,
+            heat,
+            rules: SwapRules { pause, ..SwapRules::DEFAULT },
+            bytes_per_second,
+        })
+    }
+}
+
+/// Bytes a second of a quarter of so many Gbit/s, at least one.
+#[expect(clippy::cast_possible_truncation, reason = "no fabric has 2^64 bytes a second")]
+#[expect(clippy::cast_sign_loss, reason = "at least 1")]
+fn quarter(gbps: f64) -> u64 {
+    (gbps * 1e9 / 8.0 / 4.0).max(1.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_paper_and_a_quarter_of_the_fabric() {
+        let settings = SwapOptions::default().settings(100.0).unwrap();
+        assert_eq!(settings.heat, HeatRules::DEFAULT);
+        assert_eq!(settings.rules, SwapRules::DEFAULT);
+        assert_eq!((settings.enabled, settings.bytes_per_second), (true, 3_125_000_000));
+    }
+
+    #[test]
+    fn thresholds_that_can_t_be_meant_are_refused() {
+        let options = SwapOptions { hot: 0.5, ..SwapOptions::default() };
+        assert!(options.settings(1.0).is_err());
+    }
+}

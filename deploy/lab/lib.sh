@@ -1,0 +1,59 @@
+# What scripts for the racks can use; see README.md. They run under `set -euo pipefail`.
+
+fail() {
+    echo "lab: $*" >&2
+    exit 1
+}
+
+on_rack() { [ "$LAB_RACK" -eq "$1" ]; }
+
+# barrier NAME [seconds]: waits until the other rack comes to the barrier of this name. Fails when
+# it does not within the seconds (300: longer than any command between two); ends with 3, which the
+# host takes for the other rack's fault, when its script has failed.
+barrier() {
+    local name=$1 seconds=${2:-300}
+    local other=$LAB_SHARED/barrier.$name.$LAB_PEER
+    touch "$LAB_SHARED/barrier.$name.$LAB_RACK"
+    local end=$((SECONDS + seconds))
+    until [ -e "$other" ]; do
+        if [ -e "$LAB_SHARED/failed.$LAB_PEER" ]; then
+            echo "lab: rack $LAB_PEER failed before '$name'" >&2
+            exit 3
+        fi
+        [ "$SECONDS" -lt "$end" ] || fail "rack $LAB_PEER did not come to '$name' in $seconds s"
+        sleep 0.1
+    done
+}
+
+# eventually SECONDS COMMAND...: repeats the command until it succeeds; shows what the last attempt
+# printed.
+eventually() {
+    local seconds=$1 output
+    shift
+    local end=$((SECONDS + seconds))
+    until output=$("$@" 2>&1); do
+        [ "$SECONDS" -lt "$end" ] || fail "not within $seconds s: $*: $output"
+        sleep 0.1
+    done
+    [ -z "$output" ] || printf '%s\n' "$output"
+}
+
+# expect TEXT COMMAND...: runs the command, shows its output, and fails unless TEXT is in it.
+expect() {
+    local text=$1 output
+    shift
+    output=$("$@" 2>&1) || fail "$* failed: $output"
+    printf '%s\n' "$output"
+    [[ $output == *"$text"* ]] || fail "'$text' is not in the output of: $*"
+}
+
+# report TEXT: a line for the end of what the lab prints.
+report() { echo "$*" >>"$LAB_LOGS/report"; }
+
+# make_dax: turns the rack's CXL expander into /dev/dax0.0, as whoever runs a computer with one
+# would, unless that has been done.
+make_dax() {
+    [ ! -e /dev/dax0.0 ] || return 0
+    cxl create-region -m -d decoder0.0 -t pmem mem0
+    ndctl create-namespace -m devdax
+}

@@ -1,0 +1,21 @@
+# The devices are there, and RDMA works between the racks, before rackpool comes in.
+nodes=$(numactl --hardware)
+echo "$nodes"
+grep -qx 'node 0 cpus: 0 1' <<<"$nodes" || fail 'node 0 does not have the processors'
+grep -qx 'node 1 cpus:' <<<"$nodes" || fail 'node 1 is not without processors'
+if grep -Ew 'erms|fsrm' /proc/cpuinfo; then fail 'soft-RoCE would copy by bytes'; fi
+expect mem0 cxl list --memdevs
+expect 'state ACTIVE' rdma link show
+
+# pair NAME LISTENER CONNECTOR: the listener in rack 0, the connector in rack 1 as soon as it is heard.
+pair() {
+    barrier "$1"
+    if on_rack 0; then
+        timeout 180 $2
+    else
+        eventually 180 timeout 30 $3
+    fi
+}
+pingpong='ibv_rc_pingpong -d rxe0 -g 1 -n 100'
+pair pingpong "$pingpong" "$pingpong $LAB_PEER_ADDRESS"
+pair rping "rping -s -a $LAB_ADDRESS -C 20 -V" "rping -c -a $LAB_PEER_ADDRESS -C 20 -V"

@@ -1,0 +1,10 @@
+# The kinds of memory that no ordinary computer has keep the promises of all kinds: a node without
+# processors, and a CXL expander as a dax device.
+if on_rack 0; then
+    make_dax
+    RACKPOOL_TEST_DAX=/dev/dax0.0 "$LAB_TEST_MEMORY_KINDS" --nocapture --test-threads 1 |
+        tee "$LAB_LOGS/memory-kinds"
+    for kind in tmpfs memfd huge:2M numa:1 dax:/dev/dax0.0; do
+        grep -q "conformance of $kind\$" "$LAB_LOGS/memory-kinds" || fail "$kind was not tried"
+    done
+fi

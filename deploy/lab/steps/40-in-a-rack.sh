@@ -1,0 +1,30 @@
+# The conformance suite over the fabrics that need no device and over verbs held to a slow network, and
+# pools within one guest whose frames lie on a node without processors, in huge pages, and on a CXL
+# expander. Every value that is read is checked.
+
+# pool MEMORY OPTION...: MEMORY is what the status says of it.
+pool() {
+    local memory=$1 dir=/dev/shm/pool log=$LAB_LOGS/pool.log
+    shift
+    rackpool up --dir "$dir" --store /tmp/metadata.redb "$@" >"$log" 2>&1 &
+    local up=$!
+    eventually 180 grep -q 'rackpool is up' "$log"
+    expect "memory of kind $memory" rackpool status --dir "$dir"
+    expect ', 0 wrong.' rackpool ycsb --dir "$dir" --workload a,b,c,d,f --records 300 --ops 400 \
+        --threads 2 --verify --quiet
+    kill -TERM "$up"
+    wait "$up" || fail "the pool did not stop: $(cat "$log")"
+    rm -r "$dir" /tmp/metadata.redb
+}
+
+if on_rack 0; then
+    "$LAB_TEST_FABRICS" emulated::
+    # Here and not with the rest of verbs, because the other rack has more to do in this step.
+    RACKPOOL_RDMA_ADDRESS=$LAB_ADDRESS "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_throttled::
+    mount -o remount,huge=advise /dev/shm
+    pool 'numa:1, pages of 2 MiB' --racks 2 --memory 64M --memory-kind numa:1
+else
+    "$LAB_TEST_FABRICS" tcp
+    pool 'numa:1, pages of 4 KiB' --racks 2 --memory 64M --memory-kind numa:1 --fabric tcp
+    pool dax:/dev/dax0.0 --racks 1 --memory 64M --memory-kind dax:/dev/dax0.0
+fi

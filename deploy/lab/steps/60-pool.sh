@@ -1,0 +1,98 @@
+# One pool of both racks: the metadata server in rack 0, a daemon and clients in each, everybody with
+# credentials. Rack 0's frames lie on the node without processors, rack 1's on the CXL expander. Every
+# value that is read is checked. Then rack 1's daemon is killed, and its memory outlives it.
+make_dax
+kind=numa:1
+on_rack 0 || kind=dax:/dev/dax0.0
+
+# Longer than an emulator on a busy computer stands still.
+lease=20000
+
+# What the daemon saw of it, should a client fail.
+trap '[ $? -eq 0 ] || tail -n 5 "$LAB_LOGS/$fabric-daemon.log"' EXIT
+
+ready() { grep -q ' serves 32 frames' "$LAB_LOGS/$fabric-daemon.log"; }
+
+start_daemon() {
+    : >"$LAB_LOGS/$fabric-daemon.log"
+    rackpool-daemon --rack "$LAB_RACK" --dir "$dir" --memory 64M --memory-kind "$kind" \
+        --metadata "10.0.0.1:$port" --credentials "$credentials/rack-$LAB_RACK" \
+        --lease-ms "$lease" --fabric "$fabric" --fabric-listen "$LAB_ADDRESS:0" >>"$LAB_LOGS/$fabric-daemon.log" 2>&1 &
+    daemon=$!
+    eventually 180 ready
+}
+
+status() { rackpool status --dir "$dir" --metadata "10.0.0.1:$port" --credentials "$credentials/operator"; }
+
+# ycsb TABLE OPTION...: 200 records, by clients of this rack.
+ycsb() {
+    local table=$1
+    shift
+    expect ', 0 wrong.' timeout 200 rackpool ycsb --dir "$dir" --racks "$LAB_RACK" \
+        --table "$table" --records 200 --threads 2 --verify --quiet "$@"
+}
+
+# pool FABRIC PORT: the metadata server's port.
+pool() {
+    fabric=$1 port=$2 dir=/dev/shm/$1 credentials=/tmp/$1-credentials
+    mkdir -p "$dir" "$credentials"
+    if on_rack 0; then
+        rackpool credentials init "$LAB_SHARED/$fabric-credentials" --racks 2
+        cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/"{metadata,operator,rack-0} "$credentials"
+        rackpool-metaserver --listen "$LAB_ADDRESS:$port" --store "/tmp/$fabric.redb" \
+            --lease-ms "$lease" \
+            --credentials "$credentials/metadata" >"$LAB_LOGS/$fabric-metadata.log" 2>&1 &
+        metadata=$!
+        eventually 180 status
+    fi
+    barrier "$fabric: metadata server"
+    on_rack 0 || cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/rack-1" "$credentials"
+    start_daemon
+    # What devices write and the daemon reads lies on the daemon's node.
+    if on_rack 0; then expect prefer:0 grep rackpool-buffers "/proc/$daemon/numa_maps"; fi
+    barrier "$fabric: daemons"
+
+    echo '==== each rack alone'
+    ycsb "table-$LAB_RACK" --workload a --ops 200
+    barrier "$fabric: loaded"
+    echo '==== each rack with what the other one stores'
+    ycsb "table-$LAB_PEER" --no-load --workload a,b,c,f --ops 200
+    barrier "$fabric: crossed"
+    echo '==== both racks with the same'
+    ycsb table-0 --no-load --workload a,d,f --ops 200
+    barrier "$fabric: shared"
+
+    echo "==== rack 1's daemon dies"
+    if on_rack 1; then
+        kill -KILL "$daemon"
+        wait "$daemon" || true
+        start_daemon
+    fi
+    barrier "$fabric: killed"
+    on_rack 1 || ycsb table-1 --no-load --workload c,a --ops 100
+    barrier "$fabric: outlived"
+
+    if on_rack 0; then
+        status
+        remote=$(status | awk '$1 == 0 && $2 == "up" { print $NF }')
+        [ "${remote:-0}" -ge 1000 ] || fail "rack 0 says it did ${remote:-no} remote operations"
+    fi
+    # The operator's credentials are here.
+    if [ "$fabric" = verbs ] && on_rack 0; then
+        counted=$(status | grep "^rack $LAB_RACK: work requests of the device")
+        [[ $counted =~ ([0-9.]+)\ a\ doorbell,\ ([0-9.]+)\ a\ completion ]] || fail "no figures: $counted"
+        report "verbs in the pool, ${counted#rack *: }"
+    fi
+    barrier "$fabric: counted"
+    kill -TERM "$daemon"
+    wait "$daemon" || fail "the daemon did not end well"
+    barrier "$fabric: daemons are gone"
+    if on_rack 0; then
+        kill -TERM "$metadata"
+        wait "$metadata" || fail "the metadata server did not end well"
+    fi
+    rm -r "$dir"
+}
+
+pool tcp 7400
+pool verbs 7401

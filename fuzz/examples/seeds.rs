@@ -1,0 +1,443 @@
+//! Writes the hand-made inputs of the corpora anew, for when a format or the way a target reads its
+//! story has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs that were findings
+//! (named after what they found) are left alone.
+
+use std::fs;
+use std::path::Path;
+
+use rackpool_model::{
+    Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange,
+    PageWord, RackId,
+};
+use rackpool_trace::{RackFrames, Recording};
+use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
+use rackpool_wire::encode;
+use rackpool_wire::metadata::{
+    LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, PageStory,
+    RackAnnouncement, Refusal, Tagged,
+};
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
+
+const ADDR: GlobalAddr = GlobalAddr::from_raw(0x64_0040);
+
+fn main() -> anyhow::Result<()> {
+    messages()?;
+    frames()?;
+    let words = |code: u8, status: u32, words: [u64; 6]| {
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        [&[code][..], &status.to_le_bytes(), &words, &[9]].concat()
+    };
+    let live = PageWord::from_raw((1 << 56) | (7 << 32) | 100).raw();
+    for code in 1..=7 {
+        let name = format!("request-{code}");
+        let run = 2 | 3 << 16 | 1 << 40;
+        write(
+            "words",
+            &name,
+            &words(code, code.into(), [ADDR.raw(), 64, live, 1 | 4 << 8, run, 5]),
+        )?;
+    }
+    geometry()?;
+    hello()?;
+    tcp()?;
+    verbs()?;
+    write("link", "in-order", &[0, 100, 0, 7, 9, 0, 0, 0, 1, 8, 0, 3, 0, 0, 0, 0, 5, 99, 0, 0, 0])?;
+    let wrap = [0, 0xff, 0xff, 1, 0, 0, 0, 0, 5, 1, 0, 0, 0];
+    write("link", "around-the-ring", &wrap.repeat(20))?;
+    write("link", "poked", &[0, 9, 0, 1, 0, 0, 0, 0, 4, 0x80, 1, 255, 255, 0, 0, 0, 0, 0, 0, 5])?;
+    slab()?;
+    plane()?;
+    rrpc()?;
+    traces()?;
+    ordered()?;
+    requests()?;
+    table()
+}
+
+/// Requests as programs and as people write them; the first byte says how they are cut.
+fn requests() -> anyhow::Result<()> {
+    let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
+    let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    write("resp", "pipelined", &[&[6][..], set, get, b"*0\r\n", get].concat())?;
+    write("resp", "typed", b"\x03PING\r\nset k \"a\\x41\\n b\" 'c'\n\r\nget k\r\n")?;
+    let long = [&b"\x09*2\r\n$4\r\nECHO\r\n$100\r\n"[..], &[b'x'; 100], b"\r\n", get].concat();
+    write("resp", "too-long-an-argument", &long)?;
+    write("resp", "announced", b"\xff*1048576\r\n$3\r\nDEL\r\n$536870912\r\nxyz")?;
+    write("resp", "strangers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
+}
+
+/// A page that moves, one that had moved before, and nothing at all.
+fn traces() -> anyhow::Result<()> {
+    let rack = |rack, first| RackFrames { rack, first: PageId(first), frames: 8, free: 4 };
+    let racks = [rack(RackId(0), 1), rack(RackId(1), 9)];
+    write("trace", "empty", &Recording::start(Vec::new(), 65536, &racks)?.finish()?)?;
+    let mut recording = Recording::start(Vec::new(), 65536, &racks)?;
+    recording.lives(PageId(3), RackId(1))?;
+    for n in 0..40_u32 {
+        let access = if n % 3 == 0 { Access::Write } else { Access::Read };
+        let at_ns = u64::from(n) * 1_000_000;
+        recording.accessed(RackId(0), at_ns, PageId(9 + n % 2), access)?;
+        recording.accessed(RackId(1), at_ns + 5, PageId(3), access)?;
+    }
+    write("trace", "moves", &recording.finish()?)
+}
+
+/// Requests and answers of a lane: a head and what follows.
+fn frame(kind: u8, len: usize, last: Option<u64>, content: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let len = u32::try_from(len)?.to_le_bytes();
+    let last = last.map(u64::to_le_bytes);
+    let last = last.as_ref().map_or(&[][..], |last| last);
+    Ok([&[kind, 0, 0, 0][..], &len, last, content].concat())
+}
+
+fn tcp() -> anyhow::Result<()> {
+    let start = |kind: u8| [&b"racktcp\0"[..], &[kind, 0, 0, 0, 1, 0, 0, 0]].concat();
+    let rack = [&[7, 0, 2, 0, 1, 1, 0, 0][..], &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let hello = [&start(1)[..], &rack, &[3; 16], &[4; 32], &[0, 16, 0, 0, 0, 0, 0, 0].repeat(2)];
+    write("greeting", "hello", &hello.concat())?;
+    write("greeting", "refusal", &[&start(2)[..], b"\x04\0full"].concat())?;
+    write("greeting", "proof", &[&start(3)[..], &[5; 32]].concat())?;
+    write("greeting", "welcome", &start(4))?;
+    let requests = [
+        frame(2, 21, Some(3), &[7; 21])?,
+        frame(1, 30, Some(0), &[])?,
+        frame(2, 8, Some(4088), &[8; 8])?,
+        frame(3, 5, Some(0), b"hello")?,
+        frame(4, 0, Some(70), &[])?,
+        frame(1, 4096, Some(0), &[])?,
+    ]
+    .concat();
+    for (name, piece) in [("whole", 255), ("in-words", 7), ("byte-by-byte", 0), ("uneven", 10)] {
+        write("lane", name, &[&[piece][..], &requests].concat())?;
+    }
+    write("lane", "goodbye", &[&[50][..], &requests, &frame(5, 0, Some(0), &[])?].concat())?;
+    write("lane", "cut-off", &[&[10][..], &frame(2, 100, Some(5), &[7; 60])?].concat())?;
+    write("lane", "outside", &[&[10][..], &frame(1, 8, Some(4089), &[])?].concat())?;
+    // Three requests (place, length, kind), the size of a piece, the answers.
+    let posted = [3, 1, 20, 0, 0, 9, 1, 5, 99, 0];
+    let good =
+        [frame(1, 21, None, &[7; 21])?, frame(2, 1, None, &[])?, frame(1, 100, None, &[8; 100])?]
+            .concat();
+    for (name, piece) in [("whole", 255), ("in-words", 7), ("byte-by-byte", 0)] {
+        write("answers", name, &[&posted[..], &[piece], &good].concat())?;
+    }
+    write("answers", "goodbye", &[&posted[..], &[9], &frame(3, 0, None, &[])?].concat())?;
+    write("answers", "too-many", &[&posted[..], &[9], &good, &frame(2, 9, None, &[])?].concat())
+}
+
+/// Requests and what a peer makes of them.
+fn rrpc() -> anyhow::Result<()> {
+    // Not measured; ask for exactly 0x1000 B; the peer answers in each way.
+    let call = |mode: u8| vec![3, 0, 0x10, 2, mode, 200, 1, 1];
+    let message = |kind: u8, len: [u8; 2]| {
+        [&[1, 0, 1, 1, 64][..], &[0, 16, 0, 0], &[0, 0], &len, &[kind, 1]].concat()
+    };
+    let first = [0];
+    let story = |parts: &[Vec<u8>]| [&first[..], &parts.concat()].concat();
+    write("rrpc", "answered", &story(&[call(0), message(4, [0, 16])]))?;
+    write("rrpc", "read", &story(&[call(1), message(6, [0, 0]), vec![6, 0, 1, 0, 1]]))?;
+    write("rrpc", "written", &story(&[call(2), message(7, [0, 16])]))?;
+    write("rrpc", "given-up", &story(&[call(2), vec![5, 0, 1], message(10, [0, 0])]))?;
+    let ask = |kind: u8| vec![1, 255, 1, 9, 1, 0, 0, 16, 0, 0, 0, 0, 0, 0, kind, 1];
+    let answer = vec![4, 0, 0, 8, 1];
+    let done = vec![6, 0, 1, 0, 1];
+    write("rrpc", "asked", &story(&[ask(0), answer.clone(), ask(8)]))?;
+    write("rrpc", "asked-with-a-place", &story(&[ask(1), answer, done]))?;
+    write("rrpc", "probed", &story(&[ask(2), ask(3)]))?;
+    write("rrpc", "measured", &[&[1][..], &message(4, [8, 0]), &[7, 200, 0, 1]].concat())
+}
+
+fn write(target: &str, name: &str, input: &[u8]) -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    fs::create_dir_all(&folder)?;
+    Ok(fs::write(folder.join(name), input)?)
+}
+
+fn member() -> Member {
+    Member {
+        rack: RackId(1),
+        incarnation: Incarnation(5),
+        memory: MemoryId(77),
+        alive: true,
+        pages: PageRange { first: PageId(200), count: 16 },
+        free_frames: 3,
+        control_path: "/dev/shm/rackpool/rack-1/daemon.sock".into(),
+        fabric_address: "emulated:/dev/shm/rackpool/rack-1/fabric.sock".into(),
+    }
+}
+
+fn metadata_requests() -> Vec<MetadataRequest> {
+    let (rack, incarnation) = (RackId(1), Incarnation(5));
+    vec![
+        MetadataRequest::Register(RackAnnouncement {
+            rack,
+            memory: MemoryId(77),
+            incarnation,
+            frames: 16,
+            page_bytes: 2 << 20,
+            control_path: "/run/daemon.sock".into(),
+            fabric_address: "emulated:/run/fabric.sock".into(),
+        }),
+        MetadataRequest::Heartbeat { rack, incarnation, free_frames: 4, seen_version: 1 << 32 },
+        MetadataRequest::Leave { rack, incarnation },
+        MetadataRequest::Locate { page: PageId(201) },
+        MetadataRequest::GetRoot { name: "table".into() },
+        MetadataRequest::PutRoot { name: "table".into(), expected: None, new: Some(ADDR) },
+        MetadataRequest::Status,
+    ]
+}
+
+fn messages() -> anyhow::Result<()> {
+    let mut count = 0;
+    let mut put = |kind: u8, frame: Vec<u8>| {
+        count += 1;
+        // The body alone, and the whole frame.
+        write("messages", &format!("{count:02}-body"), &[&[kind], &frame[5..]].concat())?;
+        write("messages", &format!("{count:02}-frame"), &[&[kind | 0x80], &frame[..]].concat())
+    };
+    let resume = Some(Resume { client: ClientId(3), memory: MemoryId(77) });
+    for message in [
+        ControlRequest::Hello { threads: 8, resume },
+        ControlRequest::PutRoot { name: "x".into(), expected: Some(ADDR), new: None },
+        ControlRequest::RackStatus,
+    ] {
+        put(0, encode(&Tagged { tag: 9, message })?)?;
+    }
+    let rack_status = RackStatus { fabric: "emulated".into(), ..Default::default() };
+    for message in [
+        ControlReply::RackStatus(Box::new(rack_status)),
+        ControlReply::Root { addr: Some(ADDR), changed: true },
+        ControlReply::Refused(ControlRefusal::Metadata(Refusal::NotMember(RackId(2)))),
+    ] {
+        put(1, encode(&Tagged { tag: 9, message })?)?;
+    }
+    for message in metadata_requests() {
+        put(2, encode(&Tagged { tag: 9, message })?)?;
+    }
+    let members = vec![member(), member()];
+    for message in [
+        MetadataReply::Renewed { version: 7, members },
+        MetadataReply::Refused(Refusal::Invalid("no".into())),
+    ] {
+        put(3, encode(&Tagged { tag: 9, message })?)?;
+    }
+    let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
+    let free = PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] };
+    for request in [PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true }, free] {
+        put(4, encode(&request)?)?;
+    }
+    let (frame, epoch) = (FrameId(4), Epoch::new(2));
+    for reply in [
+        PeerReply::Location { lease: 3, frame, epoch, usage: 1, writable: true, sharing: None },
+        PeerReply::Allocated(vec![ADDR; 32]),
+    ] {
+        put(5, encode(&reply)?)?;
+    }
+    let swap = SwapId(6);
+    let life = |page| PageLife { page: PageId(page), epoch: Epoch::new(3) };
+    put(6, encode(&ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 })?)?;
+    put(6, encode(&ToServer::Commit { swap, page: life(9), offered: life(200) })?)?;
+    put(7, encode(&FromServer::Begin { swap, nonce: 4, home: RackId(1) })?)?;
+    put(7, encode(&FromServer::Decided { swap, committed: true })?)?;
+    let ready = SwapMessage::Ready { ticket: 8, frame, epoch: Epoch::new(2) };
+    for message in [ready, SwapMessage::Pull { ticket: 8, frame }] {
+        put(8, encode(&Between { swap, message })?)?;
+    }
+    let (rack, incarnation) = (RackId(1), Incarnation(5));
+    let message = ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 };
+    for message in [
+        MetadataRequest::Swap { rack, incarnation, message },
+        MetadataRequest::Explain { page: PageId(201) },
+    ] {
+        put(2, encode(&Tagged { tag: 9, message })?)?;
+    }
+    for message in [
+        MetadataReply::Swap(FromServer::Decided { swap, committed: true }),
+        MetadataReply::Explained(story()),
+    ] {
+        put(3, encode(&Tagged { tag: PUSHED, message })?)?;
+    }
+    Ok(())
+}
+
+fn story() -> PageStory {
+    let (swap, asker) = (SwapId(1 << 32 | 6), RackId(1));
+    let (page, offered) = (PageId(9), PageId(200));
+    PageStory {
+        page,
+        born: RackId(0),
+        memory: MemoryId(77),
+        home: Some(RackId(2)),
+        moved: Some(LastMove { swap: SwapId(1 << 32 | 5), epoch: Epoch::new(3) }),
+        locked: Some(PageLock { swap, asker, wanted: page, offered, committing: true }),
+        waiting: vec![RackId(3), RackId(4)],
+    }
+}
+
+fn frames() -> anyhow::Result<()> {
+    let mut stream = vec![3];
+    for (tag, message) in (0..).zip(metadata_requests()) {
+        stream.extend(encode(&Tagged { tag, message })?);
+    }
+    write("frames", "many", &stream)?;
+    stream.truncate(stream.len() - 3);
+    write("frames", "cut-short", &stream)?;
+    write("frames", "too-long", &[1, 1, 0, 16, 0, 1, 0])
+}
+
+fn geometry() -> anyhow::Result<()> {
+    for (name, kind) in [("metadata", 1_u32), ("client", 2)] {
+        let mut block = b"rackpool".to_vec();
+        for half in [kind, 1, 21, 512, 7, 64] {
+            block.extend(half.to_le_bytes());
+        }
+        for word in [0x1234_u64, 0x5678, u64::from(kind - 1), 0, 100, 9] {
+            block.extend(word.to_le_bytes());
+        }
+        write("geometry", name, &[&[1], &block[..]].concat())?;
+    }
+    Ok(())
+}
+
+fn verbs() -> anyhow::Result<()> {
+    let packet = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len()).unwrap_or(0);
+        [&b"rackverb"[..], &[kind, 1, len].map(u32::to_le_bytes).concat(), body].concat()
+    };
+    let mut greeting = [7; 48];
+    greeting[2..8].copy_from_slice(&[1, 0, 0, 0, 0, 0]);
+    let window = [&[0, 0, 0, 0, 0, 127, 0, 0][..], &[0, 0, 16, 0, 0, 0, 0, 0, 9, 0, 0, 0], &[0; 4]];
+    let window = window.concat();
+    let start = [17, 0, 0, 0, 1, 2, 3, 0, 0, 0, 5, 16, 1, 0, 0, 0];
+    let pair = [&start[..], &[5; 16], &window, &window].concat();
+    let packets = [packet(1, &greeting), packet(2, &[8; 32]), packet(3, &pair), packet(4, &[])];
+    write("verbs", "handshake", &packets.concat())?;
+    write("verbs", "refusal", &[packet(6, b"full"), packet(5, &[])].concat())?;
+    // 20 small and 3 large messages; 16 are taken, 2 of them large.
+    write("verbs", "numbers", &[0, 20, 0, 0, 0, 0, 3, 1, 0, 0, 1, 2, 0, 16, 0])
+}
+
+fn hello() -> anyhow::Result<()> {
+    let mut packet = b"rackfab\0\x01\0\0\0\x01\0\0\0\x07\0\x02\0\0\0\0\0".to_vec();
+    for word in [9_u64, 4096, 1 << 40] {
+        packet.extend(word.to_le_bytes());
+    }
+    write("hello", "hello", &packet)?;
+    write("hello", "refusal", b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full")
+}
+
+fn slab() -> anyhow::Result<()> {
+    // Small objects, a run, frees, restarts.
+    let start = [0, 1, 9, 0, 0, 0];
+    let alloc = |bytes: u16| [&[0, 2][..], &bytes.to_le_bytes()].concat();
+    let run = |kilobytes: u8| vec![0, 1, kilobytes];
+    let free = |which: u8| vec![3, which, 2];
+    let objects = [alloc(16), alloc(16), alloc(100), run(20), alloc(4096), vec![6]].concat();
+    let frees = [free(3), vec![5], free(0), free(0), vec![6], run(30)].concat();
+    write("slab", "objects-and-runs", &[&start[..], &objects, &frees].concat())?;
+    // (frame, page word: live, epoch 1, page n), then a header.
+    let word = |frame: u8, page: u8| vec![frame, 0, 1, 1, page, 0, 0, 0, 1];
+    let header = |frame: u8, pages: u8, index: u8| vec![frame, 1, 2, pages, index];
+    let story = |pieces: &[Vec<u8>]| [&start[..], &objects, &pieces.concat()].concat();
+    let damaged = |count: u8| vec![7, count - 1];
+    write("slab", "two-frames-one-page", &story(&[damaged(1), word(5, 0), alloc(16), vec![6]]))?;
+    write("slab", "long-run", &story(&[damaged(2), header(0, 9, 0), header(3, 9, 0), free(0)]))?;
+    let tail = [damaged(3), word(6, 6), header(6, 3, 0), header(7, 3, 1), free(9), vec![5, 6]];
+    write("slab", "half-a-run", &story(&tail))?;
+    let bits = vec![7, 0, 0, 2, 8, 255, 255, 255, 255, 255, 255, 255, 255];
+    write("slab", "bits-behind-the-last-object", &story(&[bits, free(2), free(2), alloc(4096)]))
+}
+
+fn plane() -> anyhow::Result<()> {
+    let open = vec![0, 0];
+    let ask = |cell: u8, kind: u8, request: &[u8]| {
+        [&[1, 0, 0, cell, kind, 2, 3, 0, 0, 0], request].concat()
+    };
+    let refill = |bytes: u16, count: u8| [&[1][..], &bytes.to_le_bytes(), &[count]].concat();
+    let step = vec![14, 3];
+    let stays = 2;
+    let client = [
+        open.clone(),
+        ask(0, 0, &refill(64, 8)),
+        ask(1, 0, &[4]),
+        ask(2, 0, &refill(8192, 2)),
+        ask(3, stays, &refill(64, 3)),
+        ask(0, 0, &[0]),
+    ]
+    .concat();
+    write(
+        "plane",
+        "a-client-lives-and-dies",
+        &[client.clone(), vec![8, 0], step.clone()].concat(),
+    )?;
+    write(
+        "plane",
+        "a-daemon-dies",
+        &[client.clone(), vec![9, 0, 14, 9], ask(0, 0, &[4])].concat(),
+    )?;
+    // Members 1 and 2, of which one has free frames; a full rack asks it.
+    let member = |rack: u8, first: u16, free: u32| {
+        let mut member = vec![1, rack, 0, 1];
+        member.extend(first.to_le_bytes());
+        member.extend(16_u32.to_le_bytes());
+        member.extend(free.to_le_bytes());
+        member.push(1);
+        member
+    };
+    let members = [vec![10, 1, 2], member(1, 200, 9), member(2, 300, 1)].concat();
+    let full: Vec<u8> = (0..4).flat_map(|cell| ask(cell, 0, &refill(4096, 200))).collect();
+    let call = vec![11, 1, 1, 1, 14, 1];
+    let objects = [&[13, 5, 3][..], &[1, 200, 0, 0, 0].repeat(3), &[0]].concat();
+    let spill = [open.clone(), members.clone(), full, call.clone(), objects, step.clone()].concat();
+    write("plane", "a-full-rack-spills", &[spill.clone(), vec![8, 0]].concat())?;
+    write("plane", "a-daemon-dies-while-objects-travel", &[spill, vec![9, 0]].concat())?;
+    // Rack 1 connects, allocates, asks again, frees.
+    let accept = vec![11, 1, 1, 0];
+    let allocate = vec![12, 0, 1, 0, 1, 5, 2, 3, 0, 0, 5, 1, 64, 9, 0, 1, 7];
+    let peer = [accept, allocate.clone(), step.clone(), allocate, step.clone()].concat();
+    let damage = vec![9, 3, 1, 2, 1, 1, 4, 0, 1, 3, 3];
+    write("plane", "another-rack-allocates", &peer)?;
+    write("plane", "a-record-is-damaged", &[peer, damage].concat())?;
+    let translate = ask(0, 0, &[0]);
+    let located = vec![10, 0, 2, 1, 1, 200, 0, 0, 0];
+    let lease = [open, members, translate, located, call, vec![13, 0, 3, 0, 0, 0]].concat();
+    write("plane", "a-page-elsewhere", &[lease, ask(1, 0, &[5, 1, 8, 1, 0, 0]), step].concat())?;
+    let garbage = [&[6, 0, 1, 0, 0, 0, 0][..], &[0xa5; 64]].concat();
+    write("plane", "a-client-scribbles", &[client, garbage, vec![8, 0]].concat())
+}
+
+/// Maps with several leaves, looked at from both ends; with sets; and with nodes that are damaged.
+fn ordered() -> anyhow::Result<()> {
+    let many: Vec<u8> =
+        (0..40_u8).flat_map(|key| [0, key.wrapping_mul(37), 8 * (key % 16)]).collect();
+    let looks = [7, 3, 1, 7, 200, 3, 7, 111, 0, 11, 7, 1, 2];
+    let gone: Vec<u8> = (0..20_u8).flat_map(|key| [0, key.wrapping_mul(37), 7]).collect();
+    write("ordered", "grow-and-shrink", &[&many[..], &looks, &gone, &looks].concat())?;
+    let ranks: Vec<u8> =
+        (0..20_u8).flat_map(|member| [9, member % 7, member.wrapping_mul(41)]).collect();
+    let small = [&[12, 1][..], &2.5_f64.to_le_bytes(), &[1, 0, 0, 0, b'm']].concat();
+    let small = [&small[..], &[0; 41][..41 - small.len()]].concat();
+    write("ordered", "sorted-sets", &[&ranks[..], &[9, 0, 7, 9, 3, 134], &small].concat())?;
+    let pokes: Vec<u8> = (0..20_u8)
+        .flat_map(|at| {
+            [13, at, at % 8, at.wrapping_mul(5), at % 3, 1 << (at % 8), 7, at, 1, 7, 9, 3]
+        })
+        .collect();
+    write("ordered", "damaged-nodes", &[&many[..], &ranks, &pokes, &gone].concat())
+}
+
+fn table() -> anyhow::Result<()> {
+    let put = |key: u8, kind: u8| [0, key, kind, key];
+    let many: Vec<u8> = (0..60).flat_map(|key| put(key, 0)).collect();
+    let gone: Vec<u8> = (0..30).flat_map(|key| [0, key, 6, 0]).collect();
+    write("table", "split-and-compact", &[&many[..], &gone, &many[..80], &[9, 10, 9]].concat())?;
+    let large: Vec<u8> = (0..20).flat_map(|key| put(key, 0x80 | (0x40 * (key & 1)))).collect();
+    let swaps: Vec<u8> = (0..20).flat_map(|key| [0, key, 5, 1]).collect();
+    write("table", "large-values", &[&large[..], &swaps, &[9]].concat())?;
+    // Every fourth line gets a flipped bit.
+    let flips: Vec<u8> = (0..20_u8).flat_map(|at| [11, at * 4, 0, at, 1 << (at % 8), 9]).collect();
+    write("table", "flipped-bits", &[&many[..], &flips, &gone].concat())?;
+    let words: Vec<u8> = (0..20_u8).flat_map(|at| [11, at, 0, 200, 8, at * 2, 0, 9]).collect();
+    write("table", "words-from-elsewhere", &[&many[..], &words, &gone].concat())
+}

@@ -1,0 +1,64 @@
+//! Superblocks.
+
+use std::path::Path;
+
+use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
+use rackpool_shm::Mapping;
+use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
+use rackpool_shm::superblock::{FileKind, Geometry, SUPERBLOCK_BYTES, Superblock};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::Input;
+use crate::memory::zeroes;
+
+/// Words that the checksum covers.
+const CHECKED: usize = 56;
+
+/// A superblock is refused, or it says the same when it is read in place, when it is parsed from a
+/// copy, and when what it says is formatted anew. What it describes can be laid out without
+/// leaving 64 bits, and a file that is too short for it is refused.
+pub fn geometry(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let is_sealed = input.byte() & 1 == 1;
+    let mut block = input.bytes(128).to_vec();
+    block.resize(128, 0);
+    if is_sealed {
+        // A checksum that fits, so that the fields behind it are reached.
+        let check = xxh3_64(&block[..CHECKED]);
+        block[CHECKED..CHECKED + 8].copy_from_slice(&check.to_le_bytes());
+    }
+    let path = Path::new("the file under test");
+    let parsed = Superblock::parse(&block, path);
+    for end in [0, 8, 55, 63] {
+        assert!(Superblock::parse(&block[..end], path).is_err(), "{end} B are no superblock");
+    }
+    let mapping = zeroes(SUPERBLOCK_BYTES);
+    mapping.write(0, &block).unwrap();
+    let found = mapping.view::<Superblock>(0).unwrap();
+    assert_eq!(found.read(path), parsed);
+    // What changes later is any bits at all.
+    let _ = (found.first_page(), found.incarnation(), found.owner(), found.is_closed());
+    if let Ok(geometry) = parsed {
+        mapping.write(0, &[0; 64]).unwrap();
+        found.format(&geometry);
+        let mut again = [0; 64];
+        mapping.read(0, &mut again).unwrap();
+        assert_eq!(&again[..], &block[..64], "{geometry:?} has two superblocks");
+        lay_out(&geometry, mapping);
+    }
+}
+
+fn lay_out(geometry: &Geometry, mapping: Mapping) {
+    match geometry.kind {
+        FileKind::Metadata => {
+            let layout = MetadataLayout::new(geometry.page_size, geometry.frames);
+            assert!(layout.bytes() > SUPERBLOCK_BYTES && layout.bytes() < 1 << 62);
+            assert!(RackMetadata::new(mapping, layout).is_err(), "it is longer than its file");
+        }
+        FileKind::Client => {
+            let Ok(threads) = u16::try_from(geometry.threads) else { return };
+            assert!(ClientFile::bytes(threads.min(MAX_THREADS)) < 1 << 32);
+            assert!(ClientFile::new(mapping, threads).is_err(), "it is longer than its file");
+        }
+    }
+}

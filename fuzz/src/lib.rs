@@ -1,0 +1,87 @@
+//! Fuzz targets: one function for everything that parses what another process wrote.
+//!
+//! A target takes arbitrary bytes, interprets them as a story (bytes that arrive, words that are
+//! poked into shared memory, what is asked meanwhile) and panics when a property does not hold.
+//! The same functions are run
+//! - by `cargo test`, over the corpus in `corpus/<target>` and over mutations of it with a fixed seed;
+//! - by `cargo x fuzz --builtin <target> <seconds>`, which goes on mutating;
+//! - by `cargo x fuzz <target> <seconds>` under libFuzzer (`libfuzzer/`), which is led by coverage.
+//!
+//! | module | the bytes come from |
+//! |---|---|
+//! | [`messages`] | sockets and the fabric: control, metadata and peer messages, their frames |
+//! | [`words`] | ring entries, call cells, page words, slab headers |
+//! | [`geometry`] | superblocks of metadata and client files |
+//! | [`slab`] | the metadata a daemon finds when it starts |
+//! | [`plane`] | client files, other racks and the metadata server, as a daemon's data plane sees them |
+//! | [`fabric`] | handshakes and message rings of the emulated fabric |
+//! | [`tcp`] | handshakes and lanes of the fabric over TCP |
+//! | [`rrpc`] | requests between racks, as their caller and their server see them |
+//! | [`verbs`] | handshakes and message numbers of the verbs fabric |
+//! | [`table`] | the pool, as the hash table in it sees it |
+//! | [`ordered`] | the pool, as ordered maps and sorted sets in it see it |
+//! | [`volume`] | the pool, as the file system in it sees it |
+//! | [`trace`] | access traces |
+//! | [`resp`] | clients of the service that speaks Redis' protocol |
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a panic is what a target has to say, and what this machine lacks is no finding"
+)]
+
+pub mod campaign;
+pub mod fabric;
+pub mod geometry;
+mod input;
+mod memory;
+pub mod messages;
+pub mod ordered;
+pub mod plane;
+pub mod resp;
+pub mod rrpc;
+pub mod slab;
+pub mod table;
+pub mod tcp;
+pub mod trace;
+pub mod verbs;
+pub mod volume;
+pub mod words;
+
+pub use input::Input;
+
+/// A target by its name, which is also that of its corpus.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The folder below `corpus`, and what the command line calls it.
+    pub name: &'static str,
+    /// Panics when the bytes make a property fail.
+    pub run: fn(&[u8]),
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "messages", run: messages::messages },
+    Target { name: "frames", run: messages::frames },
+    Target { name: "words", run: words::words },
+    Target { name: "geometry", run: geometry::geometry },
+    Target { name: "slab", run: slab::slab },
+    Target { name: "plane", run: plane::plane },
+    Target { name: "hello", run: fabric::hello },
+    Target { name: "verbs", run: verbs::verbs },
+    Target { name: "link", run: fabric::link },
+    Target { name: "greeting", run: tcp::greeting },
+    Target { name: "lane", run: tcp::lane },
+    Target { name: "answers", run: tcp::answers },
+    Target { name: "rrpc", run: rrpc::rrpc },
+    Target { name: "table", run: table::table },
+    Target { name: "ordered", run: ordered::ordered },
+    Target { name: "volume", run: volume::volume },
+    Target { name: "trace", run: trace::trace },
+    Target { name: "resp", run: resp::resp },
+];
+
+/// The target called `name`.
+#[must_use]
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().copied().find(|target| target.name == name)
+}

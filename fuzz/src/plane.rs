@@ -1,0 +1,405 @@
+//! A daemon's data plane: what clients write into their files, what other racks send, and what the
+//! metadata server says.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rackpool_daemon::fuzzing::PlaneUnderTest;
+use rackpool_fabric::{DisconnectReason, EndpointId};
+use rackpool_model::{
+    Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,
+};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
+use rackpool_ring::request::Request;
+use rackpool_rrpc::message::{self, Message};
+use rackpool_shm::metadata::PeerLog;
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::metadata::Member;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+use rackpool_wire::{decode, encode};
+
+use crate::Input;
+
+const THREADS: u16 = 2;
+const CLIENTS: u8 = 3;
+/// Where the slots of threads begin and end in a client's file.
+const SLOTS: u64 = 4096;
+const SLOTS_END: u64 = SLOTS + 2 * (16 << 10);
+/// Behind the call cells of all threads.
+const RINGS: u64 = SLOTS_END + 2 * 128 * CELLS_PER_THREAD as u64;
+
+struct Story {
+    plane: PlaneUnderTest,
+    endpoints: Vec<EndpointId>,
+    calls: Vec<(EndpointId, u64, PeerRequest)>,
+    /// Numbers of the calls of clients so far.
+    begun: u32,
+    /// Whether other racks have taken part.
+    has_peers: bool,
+    /// Clients whose own rings are so damaged that pushing might not end.
+    broken: BTreeSet<ClientId>,
+    /// Whether clients wrote what no client of this release writes.
+    is_honest: bool,
+}
+
+/// Requests and arbitrary bytes in client files, messages and silence of other racks, members and
+/// homes from the metadata server, clients and daemons that die. Whatever comes:
+/// - the data plane goes on (an error would end the daemon) and posts no transfer out of bounds;
+/// - what it sends can be read by other racks, and is never more than a message may be;
+/// - a daemon that starts anew derives the very figures from the metadata that this one has;
+/// - an answer stands in a cell only if it can be understood;
+/// - when all clients have gone and only they took part, nothing is in use.
+pub fn plane(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut story = Story {
+        plane: PlaneUnderTest::new().unwrap(),
+        endpoints: Vec::new(),
+        calls: Vec::new(),
+        begun: 0,
+        has_peers: false,
+        broken: BTreeSet::new(),
+        is_honest: true,
+    };
+    while !input.is_empty() {
+        match input.below(16) {
+            0 => story.open(client(&mut input)),
+            1..=5 => story.request(&mut input),
+            6 => story.scribble(&mut input),
+            7 => story.poke_slot(&mut input),
+            8 => story.plane.kill(client(&mut input)).unwrap(),
+            9 => story.restart(&mut input),
+            10 => story.metadata_server(&mut input),
+            11 => story.peers(&mut input),
+            12 => story.peer_asks(&mut input),
+            13 => story.peer_answers(&mut input),
+            _ => story.step(u64::from(input.byte())),
+        }
+    }
+    story.end();
+}
+
+fn client(input: &mut Input<'_>) -> ClientId {
+    ClientId(u32::from(input.below(CLIENTS)) + 1)
+}
+
+/// An address that is likely to be one of this rack, or of another one.
+fn address(input: &mut Input<'_>) -> GlobalAddr {
+    let page = match input.below(4) {
+        0 => return GlobalAddr::from_raw(input.word()),
+        1 => PageId(u32::from(input.short())),
+        _ => PageId(PlaneUnderTest::FIRST.0 + u32::from(input.byte()) % 20),
+    };
+    let offset = (u64::from(input.short()) % 4096) & !15;
+    GlobalAddr::new(page, offset, PlaneUnderTest::page_size()).unwrap()
+}
+
+fn request(input: &mut Input<'_>) -> RackRequest {
+    let (addr, len) = (address(input), input.number());
+    match input.below(9) {
+        0 => RackRequest::Translate {
+            page: PageId(u32::try_from(len).unwrap_or(101)),
+            access: if addr.raw() & 16 == 0 { Access::Read } else { Access::Write },
+        },
+        1..=3 => RackRequest::Refill {
+            bytes: u64::from(input.short() % 9000),
+            count: u64::from(input.byte()),
+        },
+        4 => RackRequest::Release,
+        5 => RackRequest::Read { addr, len, data: input.number(), batch: input.number() },
+        6 => RackRequest::Write { addr, len, data: input.number(), batch: input.number() },
+        7 => RackRequest::CompareAndSwap { addr, expected: 0, new: len },
+        _ => RackRequest::FetchAndAdd { addr, delta: len },
+    }
+}
+
+impl Story {
+    fn step(&mut self, later_ms: u64) {
+        self.plane.step(Duration::from_millis(later_ms)).unwrap();
+        for (endpoint, message) in self.plane.sent() {
+            match message::decode(&message).unwrap() {
+                Message::Ask { number, body, .. } => {
+                    self.calls.push((endpoint, number, decode(&message[body]).unwrap()));
+                }
+                Message::Answer { head, .. } => {
+                    if let PeerReply::Allocated(addrs) = decode(&message[head]).unwrap() {
+                        let distinct: BTreeSet<_> = addrs.iter().collect();
+                        assert_eq!(distinct.len(), addrs.len(), "an object is handed out twice");
+                    }
+                }
+                // How fast another rack is.
+                _ => {}
+            }
+        }
+    }
+
+    fn open(&mut self, id: ClientId) {
+        if self.plane.client(id).is_none() {
+            self.broken.remove(&id);
+            self.plane.open(id, THREADS).unwrap();
+        }
+    }
+
+    /// A thread asks something as the client library does.
+    fn request(&mut self, input: &mut Input<'_>) {
+        let (id, thread) = (client(input), u16::from(input.below(2)));
+        let (cell, kind) = (input.below(4), input.byte());
+        let request = request(input);
+        let Some(client) = self.plane.client(id) else { return };
+        let file = client.file();
+        self.begun += 1;
+        let (code, arguments) = request.to_words();
+        let route = if code > 3 { Route::Remote } else { Route::Rack };
+        let entry =
+            Request { code, cell, thread, call: self.begun, life: self.plane.life(), arguments };
+        if !self.broken.contains(&id) {
+            // A full ring drops it.
+            let _ = file.ring(route).unwrap().push(&[entry]);
+        }
+        if kind & 1 == 0 {
+            self.step(1);
+        }
+        if kind & 2 == 0 {
+            self.take_from_inbox(id, thread);
+        }
+        self.check_cells();
+    }
+
+    /// As a thread of a client does with what a refill brought: it stands somewhere else first.
+    fn take_from_inbox(&self, id: ClientId, thread: u16) {
+        let Some(client) = self.plane.client(id) else { return };
+        let slot = client.file().thread(thread).unwrap();
+        let objects = slot.inbox.iter().filter(|cell| cell.load(Ordering::Relaxed) != 0);
+        let room =
+            |cells: &[AtomicU64]| cells.iter().position(|cell| cell.load(Ordering::Relaxed) == 0);
+        for object in objects {
+            let to = room(&slot.outbox).map(|at| &slot.outbox[at]);
+            let to = to.or_else(|| room(&slot.magazines[0]).map(|at| &slot.magazines[0][at]));
+            let Some(to) = to else { return };
+            to.store(object.load(Ordering::Relaxed), Ordering::Relaxed);
+            object.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn check_cells(&self) {
+        if !self.is_honest {
+            return;
+        }
+        for client in (1..=u32::from(CLIENTS)).filter_map(|id| self.plane.client(ClientId(id))) {
+            for cell in (0..THREADS).flat_map(|thread| client.file().cells(thread).unwrap()) {
+                let Some(answer) = cell.answer(cell.answered().max(1)) else { continue };
+                let meaning = RackAnswer::from_words(answer.status, answer.values);
+                assert!(meaning.is_some(), "{answer:?} means nothing");
+            }
+        }
+    }
+
+    /// Any bytes anywhere in a client's file but in its superblock.
+    fn scribble(&mut self, input: &mut Input<'_>) {
+        let (id, at) = (client(input), u64::from(input.half()));
+        let Some(client) = self.plane.client(id) else { return };
+        // Behind the slots: cells and rings. The data areas are never parsed.
+        let area = match input.below(3) {
+            0 => SLOTS..ClientFile::bytes(THREADS),
+            1 => SLOTS..SLOTS_END,
+            _ => SLOTS_END..RINGS + 4096,
+        };
+        let offset = area.start + at % (area.end - area.start - 64);
+        if offset + 64 > RINGS {
+            self.broken.insert(id);
+        }
+        client.bytes().write(offset & !7, input.bytes(64)).unwrap();
+        self.is_honest = false;
+    }
+
+    /// An address, good or bad, in one of the places where objects stand.
+    fn poke_slot(&mut self, input: &mut Input<'_>) {
+        let (id, thread) = (client(input), u16::from(input.below(2)));
+        let (place, at, addr) = (input.below(3), usize::from(input.below(64)), address(input));
+        let Some(client) = self.plane.client(id) else { return };
+        let slot = client.file().thread(thread).unwrap();
+        let cell = match place {
+            0 => &slot.inbox[at],
+            1 => &slot.outbox[at],
+            _ => &slot.magazines[at % 16][at],
+        };
+        cell.store(addr.raw(), Ordering::Relaxed);
+        self.is_honest = false;
+    }
+
+    /// The daemon dies, perhaps with a damaged record of another rack, and starts again.
+    fn restart(&mut self, input: &mut Input<'_>) {
+        let before = self.plane.figures();
+        let kind = input.byte();
+        if kind & 1 == 1 {
+            self.has_peers = true;
+            let record = self.plane.metadata().peer(RackId(u16::from(input.below(3)))).unwrap();
+            damage(input, if kind & 2 == 0 { &record.asked } else { &record.served });
+        }
+        self.plane.restart().unwrap();
+        self.endpoints.clear();
+        self.calls.clear();
+        let after = self.plane.figures();
+        // What another rack was being given back may be freed by the record.
+        assert!(after.1 <= before.1 && (after.1 == before.1 || kind & 3 == 3));
+        for id in (1..=u32::from(CLIENTS)).filter(|id| kind & (4 << id) == 0) {
+            self.plane.come_back(ClientId(id)).unwrap();
+        }
+        self.step(0);
+    }
+
+    fn metadata_server(&mut self, input: &mut Input<'_>) {
+        self.has_peers = true;
+        if input.below(2) == 0 {
+            let home = match input.below(4) {
+                0 => None,
+                1 => Some(RackId(input.short())),
+                _ => Some(RackId(u16::from(input.below(3)))),
+            };
+            let page = address(input).page(PlaneUnderTest::page_size()).unwrap_or(PageId(1));
+            self.plane.located(page, home).unwrap();
+            return;
+        }
+        let members = (0..input.below(4)).map(|_| Member {
+            rack: RackId(
+                if input.below(4) == 0 { input.short() } else { input.byte().into() } % 400,
+            ),
+            incarnation: Incarnation(1),
+            memory: MemoryId(u128::from(input.below(2))),
+            alive: input.below(4) != 0,
+            pages: PageRange { first: PageId(input.short().into()), count: input.half() },
+            free_frames: input.half(),
+            control_path: String::new(),
+            fabric_address: if input.below(8) == 0 { String::new() } else { "there".into() },
+        });
+        self.plane.members(members.collect()).unwrap();
+    }
+
+    fn peers(&mut self, input: &mut Input<'_>) {
+        self.has_peers = true;
+        let rack = RackId(if input.below(6) == 0 { input.short() } else { input.below(3).into() });
+        match input.below(5) {
+            0 => self.endpoints.push(self.plane.accept(rack)),
+            1 => self.endpoints.extend(self.plane.connect(Some(rack))),
+            2 => drop(self.plane.connect(None)),
+            3 => {
+                if let Some(endpoint) = self.endpoint(input) {
+                    self.plane.disconnect(endpoint, DisconnectReason::PeerGone);
+                }
+            }
+            _ => self.plane.complete(input.below(3)),
+        }
+    }
+
+    fn endpoint(&self, input: &mut Input<'_>) -> Option<EndpointId> {
+        let at = usize::from(input.byte());
+        (!self.endpoints.is_empty()).then(|| self.endpoints[at % self.endpoints.len()])
+    }
+
+    fn peer_asks(&mut self, input: &mut Input<'_>) {
+        let Some(endpoint) = self.endpoint(input) else { return };
+        let (rack, memory) = (RackId(input.below(3).into()), MemoryId(input.below(2).into()));
+        let sequence = input.number();
+        let addr = address(input);
+        let request = match input.below(8) {
+            0 => return self.plane.message(endpoint, input.bytes(200)),
+            1 => {
+                let page = PageId(100 + u32::from(input.byte()) % 20);
+                let question = input.number();
+                let access = if question & 1 == 0 { Access::Read } else { Access::Write };
+                PeerRequest::Lookup { page, question, access, keep: question & 2 == 2 }
+            }
+            2 => {
+                let (page, lease) = (PageId(input.short().into()), input.number());
+                PeerRequest::Revoke { page, lease, keep_reading: lease & 1 == 0 }
+            }
+            3 => PeerRequest::CompareAndSwap { addr, expected: input.word(), new: 1 },
+            4 => PeerRequest::FetchAndAdd { addr, delta: input.word() },
+            5 | 6 => {
+                let (bytes, count) = (input.number() & 0x3fff, input.short() % 80);
+                PeerRequest::Allocate { rack, memory, sequence, bytes, count }
+            }
+            _ => {
+                let addrs = (0..input.below(40)).map(|_| address(input)).collect();
+                PeerRequest::Free { rack, memory, sequence, addrs }
+            }
+        };
+        let body = encode(&request).unwrap();
+        self.plane.message(endpoint, &message::ask(input.number(), 0, None, &body));
+    }
+
+    fn peer_answers(&mut self, input: &mut Input<'_>) {
+        let reply = match input.below(9) {
+            0 => {
+                let (frame, epoch) = (FrameId(input.half()), Epoch::new(input.half()));
+                let (lease, usage) = (input.number(), input.word());
+                let sharing = (lease & 2 == 2).then_some(usage);
+                PeerReply::Location {
+                    lease,
+                    frame,
+                    epoch,
+                    usage,
+                    writable: lease & 1 == 0,
+                    sharing,
+                }
+            }
+            1 => PeerReply::NotAllocated,
+            2 => PeerReply::NotHere,
+            3 => PeerReply::Returned,
+            4 => PeerReply::Value(input.word()),
+            5 | 6 => PeerReply::Allocated((0..input.below(70)).map(|_| address(input)).collect()),
+            7 => PeerReply::Busy,
+            _ => {
+                let moved = (0..input.below(40)).map(|_| address(input)).collect();
+                PeerReply::Freed { refused: input.short(), moved }
+            }
+        };
+        let at = usize::from(input.byte());
+        let (endpoint, call) = match self.calls.is_empty() {
+            true => match self.endpoint(input) {
+                Some(endpoint) => (endpoint, input.number()),
+                None => return,
+            },
+            false => {
+                let (endpoint, call, _) = self.calls.remove(at % self.calls.len());
+                (endpoint, call)
+            }
+        };
+        self.plane.message(endpoint, &message::answer(call, &encode(&reply).unwrap(), 0));
+    }
+
+    fn end(mut self) {
+        for id in 1..=u32::from(CLIENTS) {
+            self.plane.kill(ClientId(id)).unwrap();
+        }
+        for _ in 0..4 {
+            self.step(5000);
+        }
+        let (free, used, is_leaving) = self.plane.figures();
+        if !self.has_peers {
+            assert!(!is_leaving, "pages that nobody uses do not leave");
+            for id in 1..=u32::from(CLIENTS) {
+                let client = self.plane.client(ClientId(id));
+                assert!(client.is_none() || !self.is_honest, "client {id} is not forgotten");
+            }
+            if self.is_honest {
+                assert_eq!(used, 0, "objects of clients that are gone");
+            }
+        }
+        self.plane.restart().unwrap();
+        assert_eq!(self.plane.figures(), (free, used, is_leaving), "what a new daemon derives");
+    }
+}
+
+/// Writes anything into a record of an exchange.
+fn damage(input: &mut Input<'_>, log: &PeerLog) {
+    let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
+    set(&log.state, u64::from(input.below(5)));
+    set(&log.kind, u64::from(input.below(3)));
+    set(&log.sequence, input.number().wrapping_neg());
+    set(&log.bytes, input.number());
+    set(&log.count, input.number());
+    for cell in log.addrs.iter().take(usize::from(input.below(40))) {
+        set(cell, address(input).raw());
+    }
+}

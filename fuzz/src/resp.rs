@@ -1,0 +1,57 @@
+//! Requests of clients that speak Redis' protocol.
+
+use rackpool_kv_service::resp::{Limits, Parsed, ProtocolError, RequestParser, first_key};
+
+/// What a connection with these limits keeps of an argument, in bytes.
+const KEPT: usize = 64;
+
+/// What a client's bytes are: its requests, and how it ends.
+type Story = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
+
+/// Bytes make the same requests, or the same error, however they are cut into pieces; and no request
+/// has more in it than has come. What was seen ahead in them is what they are.
+pub fn resp(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    if let Some((key, end)) = first_key(bytes) {
+        let mut parser = RequestParser::default();
+        let limits = Limits { kept_bytes: usize::MAX, is_stranger: false };
+        if let Ok(parsed) = parser.parse(bytes, limits) {
+            assert_eq!(parsed, Parsed::Whole { end });
+            assert_eq!(parser.args(bytes).at(1), key);
+        }
+    }
+    for is_stranger in [false, true] {
+        let limits = Limits { kept_bytes: KEPT, is_stranger };
+        let whole = story(bytes, bytes.len().max(1), limits);
+        let pieces = story(bytes, usize::from(*cut) + 1, limits);
+        assert_eq!(whole, pieces);
+        let arguments: usize = whole.0.iter().flat_map(|(args, _)| args).map(Vec::len).sum();
+        assert!(arguments <= bytes.len());
+    }
+}
+
+/// What a connection makes of bytes that come in pieces of this length.
+fn story(bytes: &[u8], piece: usize, limits: Limits) -> Story {
+    let (mut parser, mut input, mut requests) = (RequestParser::default(), Vec::new(), Vec::new());
+    for piece in bytes.chunks(piece) {
+        input.extend_from_slice(piece);
+        loop {
+            match parser.parse(&input, limits) {
+                Ok(Parsed::More) => break,
+                Ok(Parsed::Skip { at, len }) => {
+                    assert!(len > 0);
+                    input.drain(at..at + len);
+                }
+                Ok(Parsed::Whole { end }) => {
+                    let args = parser.args(&input);
+                    let args = args.from(0).map(<[u8]>::to_vec).collect();
+                    requests.push((args, parser.skipped()));
+                    parser.reset();
+                    input.drain(..end);
+                }
+                Err(error) => return (requests, Some(error)),
+            }
+        }
+    }
+    (requests, None)
+}

@@ -1,0 +1,291 @@
+//! What a peer sends to the requests between racks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rackpool_fabric::{EndpointId, FabricError, Operation, RegionId, RemoteRegion, WorkRequest};
+use rackpool_rrpc::message::{self, Message};
+use rackpool_rrpc::{
+    Action, Arena, AskId, Block, Call, CallId, Data, Event, Machine, Mode, News, Outcome, Overdue,
+    RemotePlace, Route, Wants,
+};
+
+use crate::Input;
+
+const ARENA: u64 = 16 << 10;
+const ENDPOINT: EndpointId = EndpointId(1);
+
+struct Story {
+    machine: Machine,
+    now: Instant,
+    /// Posted and not completed.
+    posted: BTreeSet<u64>,
+    open: BTreeMap<CallId, Wants>,
+    asked: Vec<AskId>,
+    held: Vec<Block>,
+    is_open: bool,
+}
+
+/// Messages of a peer, garbage or well-formed with any fields, while this side asks, answers, gives
+/// up and waits. Whatever comes:
+/// - a message that is understood says exactly what its bytes say;
+/// - each request ends at most once, with no more data than was asked for;
+/// - nothing outside of the arena is posted;
+/// - what the machine sends can be read by its peer;
+/// - when the endpoint has ended, every request has, and the whole arena is free.
+pub fn rrpc(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let now = Instant::now();
+    let arena = Arena::new(RegionId(0), RemoteRegion(1), ARENA);
+    let mut story = Story {
+        machine: Machine::new(now, arena, 4),
+        now,
+        posted: BTreeSet::new(),
+        open: BTreeMap::new(),
+        asked: Vec::new(),
+        held: Vec::new(),
+        is_open: true,
+    };
+    let calibrate = input.below(2) == 1;
+    story.handle(Event::Opened { endpoint: ENDPOINT, calibrate });
+    while !input.is_empty() {
+        match input.below(8) {
+            0 => {
+                let len = usize::from(input.byte());
+                story.arrive(input.bytes(len).to_vec());
+            }
+            1 | 2 => story.well_formed(&mut input),
+            3 => story.call(&mut input),
+            4 => story.answer(&mut input),
+            5 => {
+                let at = usize::from(input.byte()) % story.open.len().max(1);
+                if let Some(call) = story.open.keys().nth(at).copied() {
+                    story.open.remove(&call);
+                    story.machine.cancel(call);
+                }
+            }
+            6 => story.complete(&mut input),
+            _ => {
+                story.now += Duration::from_millis(u64::from(input.short()));
+                story.handle(Event::DeadlinePassed);
+            }
+        }
+        let refuses = input.below(16) == 0;
+        story.act(refuses);
+    }
+    story.end();
+}
+
+impl Story {
+    fn handle(&mut self, event: Event) {
+        self.machine.handle(self.now, event);
+    }
+
+    fn arrive(&mut self, bytes: Vec<u8>) {
+        if let Ok(message) = message::decode(&bytes) {
+            assert_eq!(again(&message, &bytes), bytes, "{message:?}");
+        }
+        self.handle(Event::Arrived { endpoint: ENDPOINT, bytes });
+    }
+
+    fn well_formed(&mut self, input: &mut Input<'_>) {
+        // A number in use, or any.
+        let at = usize::from(input.byte());
+        let number = match self.open.keys().nth(at % 8) {
+            Some(call) if at < 200 => call.number,
+            _ => input.number(),
+        };
+        let place = RemotePlace {
+            region: RemoteRegion(u16::from(input.below(3))),
+            offset: input.number(),
+            len: input.half() % 20_000,
+        };
+        let (inline, len) = (u32::from(input.short()), u32::from(input.short()));
+        let bytes = match input.below(12) {
+            0 => message::ask(number, inline, None, &[1, 2]),
+            1 => message::ask(number, inline, Some(&place), &[1, 2]),
+            2 => message::probe(number, inline, None, len),
+            3 => message::probe(number, inline, Some(&place), len),
+            4 | 5 => message::answer(number, b"head", len as usize),
+            6 => message::lies(number, &place, b"head"),
+            7 => message::landed(number, len, b"head"),
+            8 => message::release(number),
+            9 => message::cancel(number),
+            10 => message::withdrawn(number),
+            _ => message::refused(number, len),
+        };
+        self.arrive(bytes);
+    }
+
+    fn call(&mut self, input: &mut Input<'_>) {
+        let len = u32::from(input.short());
+        let wants = match input.below(3) {
+            0 => Wants::Head,
+            1 => Wants::UpTo(len),
+            _ => Wants::Exactly(len),
+        };
+        let mode = Mode::ALL.get(usize::from(input.below(4))).copied();
+        let deadline = self.now + Duration::from_millis(u64::from(input.byte()));
+        let overdue = if input.below(8) == 0 { Overdue::CutOff } else { Overdue::GiveUp };
+        let call = Call { wants, mode, ..Call::new(&[7; 3], deadline, overdue) };
+        if let Ok(id) = self.machine.call(ENDPOINT, &call) {
+            assert!(self.is_open && self.open.insert(id, wants).is_none());
+        }
+    }
+
+    fn answer(&mut self, input: &mut Input<'_>) {
+        let at = usize::from(input.byte());
+        if self.asked.is_empty() {
+            return;
+        }
+        let ask = self.asked.remove(at % self.asked.len());
+        let len = u32::from(input.short());
+        match self.machine.route(ask, 4, len) {
+            Some(Route::Inline) => self.machine.answer(ask, b"head", len, |bytes| bytes.fill(9)),
+            Some(Route::OneSided) => match self.machine.take_block(len) {
+                Some(block) => {
+                    let place = self.machine.arena().place(&block);
+                    self.machine.answer_from(ask, b"head", place, Some(block));
+                }
+                None => self.machine.refuse(ask, message::NO_ROOM),
+            },
+            None => {}
+        }
+    }
+
+    fn complete(&mut self, input: &mut Input<'_>) {
+        let at = usize::from(input.byte()) % self.posted.len().max(1);
+        let Some(id) = self.posted.iter().nth(at).copied() else { return };
+        self.posted.remove(&id);
+        let result = match input.below(8) {
+            0 => Err(FabricError::PeerGone),
+            _ => Ok(()),
+        };
+        self.handle(Event::Completed { id, result });
+        if input.below(2) == 0 {
+            self.held.drain(..).for_each(|block| self.machine.give_back(block));
+        }
+    }
+
+    /// One round, in which the fabric refuses what is offered or takes it.
+    fn act(&mut self, refuses: bool) {
+        self.hear();
+        self.machine.new_round();
+        while let Some(action) = self.machine.poll() {
+            match action {
+                Action::Post { endpoint, list } => {
+                    assert!(list.len() + self.posted.len() <= 4, "more than the queue holds");
+                    let outcome = if refuses {
+                        let error = FabricError::QueueFull { in_flight: 4, asked: list.len() };
+                        Outcome::PostRefused { endpoint, error }
+                    } else {
+                        list.iter().for_each(|request| self.check(request));
+                        Outcome::Posted { endpoint }
+                    };
+                    self.machine.settle(outcome);
+                }
+                Action::Send { endpoint, message } if refuses => {
+                    let error = FabricError::RingFull;
+                    self.machine.settle(Outcome::SendRefused { endpoint, message, error });
+                }
+                Action::Send { message, .. } => {
+                    let read = message::decode(&message).expect("what is sent can be read");
+                    assert_eq!(again(&read, &message), message);
+                }
+                Action::Disconnect { why, .. } => {
+                    assert!(!why.is_empty());
+                    self.handle_end();
+                }
+                Action::AnswerProbe { ask, len } => {
+                    let place = self.machine.arena().beginning(len);
+                    assert_eq!(place.len, len);
+                    match self.machine.route(ask, 0, len) {
+                        Some(Route::Inline) => self.machine.answer(ask, &[], len, |_| {}),
+                        Some(Route::OneSided) => self.machine.answer_from(ask, &[], place, None),
+                        None => {}
+                    }
+                }
+            }
+        }
+        self.hear();
+    }
+
+    fn check(&mut self, request: &WorkRequest) {
+        let transfer = match request.operation {
+            Operation::Read(transfer) | Operation::Write(transfer) => transfer,
+        };
+        assert!(transfer.len > 0 && transfer.local == RegionId(0));
+        assert!(transfer.local_offset + u64::from(transfer.len) <= ARENA, "outside of the arena");
+        assert!(self.posted.insert(request.id), "an id is used again");
+    }
+
+    fn hear(&mut self) {
+        while let Some(news) = self.machine.news() {
+            match news {
+                News::Answered { call, data, .. } => {
+                    let wants = self.open.remove(&call).expect("a request ends once");
+                    let most = match wants {
+                        Wants::Head => 0,
+                        Wants::UpTo(most) | Wants::Exactly(most) => most,
+                    };
+                    assert!(data.len() <= u64::from(most));
+                    if let Data::Arena { block, len } = data {
+                        assert!(len <= block.len());
+                        self.held.push(block);
+                    }
+                }
+                News::Failed { call, .. } => {
+                    self.open.remove(&call).expect("a request ends once");
+                }
+                News::Asked { ask, .. } => self.asked.push(ask),
+                News::Withdrawn { ask } => self.asked.retain(|other| *other != ask),
+                _ => {}
+            }
+        }
+    }
+
+    fn handle_end(&mut self) {
+        for id in std::mem::take(&mut self.posted) {
+            self.handle(Event::Completed { id, result: Err(FabricError::Closed) });
+        }
+        self.handle(Event::Ended { endpoint: ENDPOINT, error: FabricError::Closed });
+        self.is_open = false;
+    }
+
+    fn end(mut self) {
+        self.handle_end();
+        self.hear();
+        assert!(self.open.is_empty(), "requests outlive their endpoint");
+        self.held.drain(..).for_each(|block| self.machine.give_back(block));
+        assert_eq!(self.machine.arena().free_bytes(), ARENA, "a buffer is lost");
+        assert_eq!(self.machine.deadline(), None, "a deadline of nothing");
+    }
+}
+
+/// The bytes of a message, from what was read in them.
+fn again(message: &Message, bytes: &[u8]) -> Vec<u8> {
+    match message {
+        Message::Ask { number, inline, place, body } => {
+            message::ask(*number, *inline, place.as_ref(), &bytes[body.clone()])
+        }
+        Message::Probe { number, inline, place, len } => {
+            message::probe(*number, *inline, place.as_ref(), *len)
+        }
+        Message::Answer { number, head, data } => {
+            let mut answer = message::answer(*number, &bytes[head.clone()], data.len());
+            let start = answer.len() - data.len();
+            answer[start..].copy_from_slice(&bytes[data.clone()]);
+            answer
+        }
+        Message::Lies { number, place, head } => {
+            message::lies(*number, place, &bytes[head.clone()])
+        }
+        Message::Landed { number, len, head } => {
+            message::landed(*number, *len, &bytes[head.clone()])
+        }
+        Message::Release { number } => message::release(*number),
+        Message::Cancel { number } => message::cancel(*number),
+        Message::Withdrawn { number } => message::withdrawn(*number),
+        Message::Refused { number, why } => message::refused(*number, *why),
+    }
+}

@@ -1,0 +1,51 @@
+//! What a peer of the verbs fabric sends.
+
+use rackpool_fabric::FabricError;
+use rackpool_fabric_verbs::fuzzing::{Account, reencode_packet};
+
+/// The most messages that may be on the way.
+const WINDOW: u64 = 128;
+
+/// Packets of the handshake are refused, or say exactly what their bytes say. Numbers that tell what
+/// was taken never make room for more than was sent.
+pub fn verbs(bytes: &[u8]) {
+    packets(bytes.to_vec());
+    account(bytes);
+}
+
+fn packets(mut bytes: Vec<u8>) {
+    loop {
+        let before = bytes.clone();
+        match reencode_packet(&mut bytes) {
+            Ok(Some(again)) => assert_eq!([&again[..], &bytes].concat(), before),
+            Ok(None) => return assert_eq!(bytes, before),
+            Err(FabricError::Refused { reason }) => {
+                assert!(reason.chars().count() <= 256 && !reason.contains(char::is_control));
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+fn account(bytes: &[u8]) {
+    let mut account = Account::default();
+    let (mut sent, mut taken) = (0_u64, 0_u64);
+    for step in bytes.chunks_exact(5) {
+        match step {
+            [0, count, large, ..] => {
+                for _ in 0..*count {
+                    sent += u64::from(account.send(large & 1 == 1));
+                }
+            }
+            [_, number @ ..] => {
+                let number = u32::from_le_bytes(number.try_into().unwrap());
+                if account.told(number).is_err() {
+                    return;
+                }
+                taken += u64::from(number >> 16).wrapping_sub(taken) & 0xffff;
+            }
+            [] => {}
+        }
+        assert!(taken <= sent && sent - taken <= WINDOW, "{taken} of {sent} taken");
+    }
+}

@@ -1,0 +1,279 @@
+//! What fuzzing (or writing a target) has found in the data plane, one test for each.
+#![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use rackpool_daemon::fuzzing::PlaneUnderTest;
+use rackpool_fabric::EndpointId;
+use rackpool_model::{
+    Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,
+};
+use rackpool_ring::call::CallCell;
+use rackpool_ring::client_file::{CELLS_PER_THREAD, Route, ThreadSlot};
+use rackpool_ring::request::Request;
+use rackpool_rrpc::message::{self, Message};
+use rackpool_sync::atomic::Ordering;
+use rackpool_wire::metadata::Member;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+use rackpool_wire::{decode, encode};
+
+const CLIENT: ClientId = ClientId(1);
+
+thread_local! {
+    /// The number of the last call in each cell.
+    static ASKED: RefCell<[u32; CELLS_PER_THREAD]> = const { RefCell::new([0; CELLS_PER_THREAD]) };
+}
+
+fn rack_with_a_client() -> PlaneUnderTest {
+    let mut plane = PlaneUnderTest::new().unwrap();
+    plane.open(CLIENT, 1).unwrap();
+    step(&mut plane);
+    plane
+}
+
+fn step(plane: &mut PlaneUnderTest) {
+    plane.step(Duration::from_millis(5)).unwrap();
+}
+
+fn slot(plane: &PlaneUnderTest) -> &ThreadSlot {
+    plane.client(CLIENT).unwrap().file().thread(0).unwrap()
+}
+
+fn cell(plane: &PlaneUnderTest, cell: u8) -> &CallCell {
+    &plane.client(CLIENT).unwrap().file().cells(0).unwrap()[usize::from(cell)]
+}
+
+/// Posts a request and lets the daemon look at it; its answer, if there is one at once.
+fn ask(plane: &mut PlaneUnderTest, at: u8, request: RackRequest) -> Option<RackAnswer> {
+    let call = ASKED.with_borrow_mut(|asked| {
+        asked[usize::from(at)] += 1;
+        asked[usize::from(at)]
+    });
+    let (code, arguments) = request.to_words();
+    let entry = Request { code, cell: at, thread: 0, call, life: plane.life(), arguments };
+    plane.client(CLIENT).unwrap().file().ring(Route::Rack).unwrap().push(&[entry]).unwrap();
+    step(plane);
+    answer(plane, at)
+}
+
+fn answer(plane: &PlaneUnderTest, at: u8) -> Option<RackAnswer> {
+    let found = cell(plane, at).answer(ASKED.with_borrow(|asked| asked[usize::from(at)]))?;
+    RackAnswer::from_words(found.status, found.values)
+}
+
+fn member(rack: u16) -> Member {
+    Member {
+        rack: RackId(rack),
+        incarnation: Incarnation(1),
+        memory: MemoryId(u128::from(rack)),
+        alive: true,
+        pages: PageRange { first: PageId(u32::from(rack) * 1000), count: 16 },
+        free_frames: 16,
+        control_path: String::new(),
+        fabric_address: format!("rack {rack}"),
+    }
+}
+
+/// Fills the rack; the next refill has to go elsewhere.
+fn fill(plane: &mut PlaneUnderTest) {
+    let all = u64::from(PlaneUnderTest::FRAMES) * 4096;
+    let refill = RackRequest::Refill { bytes: all, count: 1 };
+    assert_eq!(ask(plane, 0, refill), Some(RackAnswer::Done(1)));
+    // As if the program had it.
+    slot(plane).inbox[0].store(0, Ordering::Relaxed);
+}
+
+/// The requests that the daemon sent.
+fn requests(plane: &PlaneUnderTest) -> Vec<(EndpointId, u64, PeerRequest)> {
+    let sent = plane.sent().into_iter();
+    let requests = sent.filter_map(|(endpoint, bytes)| match message::decode(&bytes).unwrap() {
+        Message::Ask { number, body, .. } => {
+            Some((endpoint, number, decode(&bytes[body]).unwrap()))
+        }
+        _ => None,
+    });
+    requests.collect()
+}
+
+#[test]
+fn a_member_with_a_number_that_no_rack_has_ends_no_daemon() {
+    let mut plane = rack_with_a_client();
+    plane.members(vec![member(300)]).unwrap();
+    fill(&mut plane);
+    let refill = RackRequest::Refill { bytes: 64, count: 1 };
+    let refused = ask(&mut plane, 0, refill);
+    assert!(matches!(refused, Some(RackAnswer::OutOfMemory { racks: 1, .. })), "{refused:?}");
+}
+
+#[test]
+fn a_home_with_a_number_that_no_rack_has_ends_no_daemon() {
+    let mut plane = rack_with_a_client();
+    let page = PageId(7000);
+    let addr = GlobalAddr::new(page, 0, PlaneUnderTest::page_size()).unwrap();
+    slot(&plane).outbox[0].store(addr.raw(), Ordering::Relaxed);
+    assert_eq!(ask(&mut plane, 0, RackRequest::Release), None);
+    plane.located(page, Some(RackId(300))).unwrap();
+    step(&mut plane);
+    assert_eq!(answer(&plane, 0), Some(RackAnswer::Done(1)), "it was no object");
+}
+
+#[test]
+fn a_refill_into_an_inbox_that_is_not_empty_loses_nothing() {
+    let mut plane = rack_with_a_client();
+    let refill = |bytes| RackRequest::Refill { bytes, count: 1 };
+    assert_eq!(ask(&mut plane, 0, refill(64)), Some(RackAnswer::Done(1)));
+    assert_eq!(ask(&mut plane, 0, refill(4096)), Some(RackAnswer::Invalid));
+    slot(&plane).inbox[5]
+        .store(slot(&plane).inbox[0].swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    assert_eq!(ask(&mut plane, 0, refill(64)), Some(RackAnswer::Invalid));
+    plane.kill(CLIENT).unwrap();
+    step(&mut plane);
+    assert_eq!(plane.figures().1, 0);
+}
+
+#[test]
+fn a_rack_that_answers_in_anothers_place_does_not_cut_that_one_off() {
+    let mut plane = rack_with_a_client();
+    plane.members(vec![member(1), member(2)]).unwrap();
+    fill(&mut plane);
+    assert_eq!(ask(&mut plane, 0, RackRequest::Refill { bytes: 64, count: 1 }), None);
+    // Rack 1 is called, as the first of the equally free; somebody else is there.
+    let wrong = plane.connect(Some(RackId(77))).unwrap();
+    step(&mut plane);
+    assert_eq!(requests(&plane), []);
+    plane.message(wrong, b"anything");
+    let again = (0..1000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        step(&mut plane);
+        plane.connect(Some(RackId(1)))
+    });
+    step(&mut plane);
+    let sent = requests(&plane);
+    assert!(
+        matches!(sent[..], [(endpoint, _, PeerRequest::Allocate { .. })] if Some(endpoint) == again)
+    );
+}
+
+#[test]
+fn objects_that_another_rack_can_not_have_handed_out_reach_no_client() {
+    let size = PlaneUnderTest::page_size();
+    let elsewhere = GlobalAddr::new(PageId(1000), 64, size).unwrap();
+    let here = GlobalAddr::new(PlaneUnderTest::FIRST, 0, size).unwrap();
+    for objects in [
+        vec![here],
+        vec![GlobalAddr::NULL],
+        vec![elsewhere, elsewhere],
+        (0..40).map(|at| elsewhere.add(at * 64).unwrap()).collect(),
+    ] {
+        let mut plane = rack_with_a_client();
+        plane.members(vec![member(1)]).unwrap();
+        fill(&mut plane);
+        assert_eq!(ask(&mut plane, 0, RackRequest::Refill { bytes: 64, count: 64 }), None);
+        plane.connect(Some(RackId(1))).unwrap();
+        step(&mut plane);
+        let [(endpoint, call, _)] = requests(&plane)[..] else { panic!("one request") };
+        let reply = PeerReply::Allocated(objects);
+        plane.message(endpoint, &message::answer(call, &encode(&reply).unwrap(), 0));
+        step(&mut plane);
+        assert_eq!(answer(&plane, 0), Some(RackAnswer::Invalid));
+        assert!(slot(&plane).inbox.iter().all(|cell| cell.load(Ordering::Relaxed) == 0));
+    }
+}
+
+#[test]
+fn a_record_with_the_last_of_all_numbers_ends_no_daemon() {
+    let mut plane = rack_with_a_client();
+    let log = &plane.metadata().peer(RackId(1)).unwrap().asked;
+    log.sequence.store(u64::MAX, Ordering::Relaxed);
+    plane.members(vec![member(1)]).unwrap();
+    fill(&mut plane);
+    assert_eq!(ask(&mut plane, 0, RackRequest::Refill { bytes: 64, count: 1 }), None);
+    plane.restart().unwrap();
+    step(&mut plane);
+}
+
+#[test]
+fn an_entry_that_is_pushed_again_or_has_no_number_is_no_new_call() {
+    let mut plane = rack_with_a_client();
+    let ring = |plane: &PlaneUnderTest, call, cell| {
+        let (code, arguments) = RackRequest::Refill { bytes: 64, count: 1 }.to_words();
+        let entry = Request { code, cell, thread: 0, call, life: plane.life(), arguments };
+        plane.client(CLIENT).unwrap().file().ring(Route::Rack).unwrap().push(&[entry]).unwrap();
+    };
+    ring(&plane, 0, 3);
+    step(&mut plane);
+    assert_eq!(slot(&plane).inbox[0].load(Ordering::Relaxed), 0, "a call without a number");
+    // Waits for another rack: pushed a thousand times it is still one call.
+    plane.members(vec![member(1)]).unwrap();
+    fill(&mut plane);
+    for _ in 0..1000 {
+        ring(&plane, 7, 4);
+        step(&mut plane);
+    }
+    plane.connect(Some(RackId(1))).unwrap();
+    step(&mut plane);
+    let asked = requests(&plane);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+}
+
+/// A page of rack 1.
+const ELSEWHERE: PageId = PageId(1003);
+const LOOK: RackRequest = RackRequest::Translate { page: ELSEWHERE, access: Access::Read };
+
+/// Rack 1 answers the one question that there is with a lease for reading, or for a copy.
+fn lease(plane: &mut PlaneUnderTest, lease: u64, sharing: Option<u64>) -> EndpointId {
+    let [(endpoint, call, PeerRequest::Lookup { page: ELSEWHERE, .. })] = requests(plane)[..]
+    else {
+        panic!("one question")
+    };
+    let (frame, epoch) = (FrameId(3), Epoch::new(1));
+    let reply = PeerReply::Location { lease, frame, epoch, usage: 0, writable: false, sharing };
+    plane.message(endpoint, &message::answer(call, &encode(&reply).unwrap(), 0));
+    step(plane);
+    endpoint
+}
+
+/// A client has a lease of a page of rack 1.
+fn rack_with_a_lease() -> PlaneUnderTest {
+    let mut plane = rack_with_a_client();
+    plane.members(vec![member(1)]).unwrap();
+    assert_eq!(ask(&mut plane, 0, LOOK), None, "its home is asked");
+    plane.connect(Some(RackId(1))).unwrap();
+    step(&mut plane);
+    lease(&mut plane, 1, None);
+    assert!(matches!(answer(&plane, 0), Some(RackAnswer::Remote { .. })));
+    plane
+}
+
+/// The clock of a round of requests is not that of what other racks sent before.
+#[test]
+fn a_question_after_a_long_rest_waits_for_its_answer() {
+    let mut plane = rack_with_a_lease();
+    plane.want_copy(ELSEWHERE).unwrap();
+    // Longer than a lease, in which nobody wants anything.
+    plane.step(Duration::from_secs(3)).unwrap();
+    assert_eq!(ask(&mut plane, 1, LOOK), None);
+    step(&mut plane);
+    assert_eq!(answer(&plane, 1), None, "the home has time to answer");
+}
+
+#[test]
+fn the_frame_of_the_last_copy_is_free_when_that_is_called_back() {
+    let mut plane = rack_with_a_lease();
+    plane.want_copy(ELSEWHERE).unwrap();
+    step(&mut plane);
+    let endpoint = lease(&mut plane, 2, Some(1));
+    plane.complete(0);
+    step(&mut plane);
+    let copied = ask(&mut plane, 0, LOOK);
+    assert!(matches!(copied, Some(RackAnswer::Copied { .. })), "{copied:?}");
+    let call_back = PeerRequest::Revoke { page: ELSEWHERE, lease: 2, keep_reading: true };
+    plane.message(endpoint, &message::ask(1, 0, None, &encode(&call_back).unwrap()));
+    step(&mut plane);
+    let again = ask(&mut plane, 0, LOOK);
+    assert!(matches!(again, Some(RackAnswer::Remote { .. })), "it is read there: {again:?}");
+    // All frames of the rack, in one piece.
+    fill(&mut plane);
+}

@@ -1,0 +1,190 @@
+//! A page moves away and another one comes, message by message: who may read and write when.
+
+use rackpool_wire::swap::{FromServer, PageLife};
+
+use super::*;
+
+const SWAP: SwapId = SwapId(9);
+/// The page that comes.
+const COMES: PageId = PageId(1007);
+const COMES_AT: Epoch = Epoch::new(3);
+
+/// A rack that gives a page for one of another rack.
+struct Moving {
+    stand: Stand,
+    goes: PageId,
+    /// Where the other rack asks, and where it is asked.
+    theirs: EndpointId,
+    ours: EndpointId,
+    /// The slab header of both pages.
+    usage: u64,
+    /// The question for a lease of the page that goes, at its new home.
+    redirect: Option<(EndpointId, u64)>,
+}
+
+impl Moving {
+    fn new() -> Self {
+        let mut stand = Stand::new();
+        let (ours, _) = stand.lease();
+        let goes = stand.allocate().page(PlaneUnderTest::page_size()).unwrap();
+        let theirs = stand.plane.accept(HOME);
+        stand.step(0);
+        let usage = match stand.asks(theirs, &lookup(goes)) {
+            PeerReply::Location { usage, writable: true, .. } => usage,
+            other => panic!("{other:?}"),
+        };
+        Self { stand, goes, theirs, ours, usage, redirect: None }
+    }
+
+    fn tell(&mut self, message: SwapMessage) {
+        let request = PeerRequest::Swap(Between { swap: SWAP, message });
+        assert_eq!(self.stand.asks(self.theirs, &request), PeerReply::Heard);
+    }
+
+    /// What the daemon has asked since, but for messages about the swap, and those.
+    fn asked(&mut self) -> (Vec<(EndpointId, u64, PeerRequest)>, Vec<SwapMessage>) {
+        let (mut requests, mut messages) = (Vec::new(), Vec::new());
+        // What was said in the last round is sent in the next.
+        self.stand.step(0);
+        while let Some((endpoint, number, request)) = self.stand.request() {
+            match request {
+                PeerRequest::Swap(Between { swap, message }) => {
+                    assert_eq!(swap, SWAP);
+                    messages.push(message);
+                }
+                request => requests.push((endpoint, number, request)),
+            }
+        }
+        (requests, messages)
+    }
+
+    fn offer(&mut self) {
+        let offered = PageLife { page: COMES, epoch: COMES_AT };
+        let (wanted, milli) = (self.goes, u64::MAX);
+        self.tell(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live: true });
+    }
+
+    /// Gives back what was called back.
+    fn give_back(&mut self, keeps_reading: bool) {
+        let (requests, _) = self.asked();
+        let [(over, number, PeerRequest::Revoke { page, keep_reading, .. })] = requests[..] else {
+            panic!("{requests:?}")
+        };
+        assert_eq!((page, keep_reading), (self.goes, keeps_reading));
+        self.stand.reply((over, number), &PeerReply::Returned);
+    }
+
+    /// Copies the page that comes.
+    fn copy(&mut self, ticket: u64) {
+        self.tell(SwapMessage::Pull { ticket, frame: FrameId(2) });
+        let (requests, _) = self.asked();
+        let contents = PeerRequest::Contents { page: COMES, epoch: COMES_AT };
+        let [(over, number, ref request)] = requests[..] else { panic!("{requests:?}") };
+        assert_eq!((over, request), (self.ours, &contents));
+        let head = encode(&PeerReply::Contents { usage: self.usage }).unwrap();
+        self.stand.plane.message(over, &message::answer(number, &head, 8));
+        self.stand.plane.complete(0);
+        self.stand.step(0);
+    }
+
+    /// The page goes as soon as nobody writes it, and another one comes.
+    fn commit(&mut self) {
+        self.offer();
+        self.give_back(true);
+        let (_, messages) = self.asked();
+        let [SwapMessage::Ready { ticket, .. }] = messages[..] else { panic!("{messages:?}") };
+        self.copy(ticket);
+        let (requests, messages) = self.asked();
+        assert_eq!(messages, [SwapMessage::Pulled]);
+        let [(over, number, PeerRequest::Lookup { page, access: Access::Read, .. })] = requests[..]
+        else {
+            panic!("{requests:?}")
+        };
+        assert_eq!((over, page), (self.ours, self.goes));
+        self.redirect = Some((over, number));
+        let decided = FromServer::Decided { swap: SWAP, committed: true };
+        self.stand.plane.server_sent(decided).unwrap();
+        self.stand.step(0);
+    }
+
+    /// The page that goes can be read at its new home.
+    fn redirect(&mut self) {
+        let (epoch, usage) = (Epoch::ZERO.next(), self.usage);
+        let (frame, writable, sharing) = (FrameId(2), false, None);
+        let location =
+            PeerReply::Location { lease: 1 << 40, frame, epoch, usage, writable, sharing };
+        self.stand.reply(self.redirect.take().unwrap(), &location);
+    }
+
+    fn translate(&mut self, cell: u8, page: PageId, access: Access) -> Option<RackAnswer> {
+        self.stand.call(cell, RackRequest::Translate { page, access })
+    }
+}
+
+fn is_here(answer: Option<RackAnswer>) -> bool {
+    matches!(answer, Some(RackAnswer::Local { .. }))
+}
+
+#[test]
+fn while_a_page_is_copied_it_is_read_and_not_written() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.offer();
+    assert!(is_here(moving.translate(0, goes, Access::Read)));
+    assert_eq!(moving.translate(1, goes, Access::Write), None, "it waits");
+    let read = PeerRequest::Lookup { page: goes, question: 2, access: Access::Read, keep: false };
+    let reply = moving.stand.asks(moving.theirs, &read);
+    assert!(matches!(reply, PeerReply::Location { writable: false, .. }));
+    assert_eq!(moving.asked().1, [], "a lease for writing is out");
+}
+
+#[test]
+fn a_page_that_has_come_is_read_at_once_and_written_when_its_old_home_has_left_it() {
+    let mut moving = Moving::new();
+    moving.commit();
+    assert!(is_here(moving.translate(0, COMES, Access::Read)));
+    assert_eq!(moving.translate(1, COMES, Access::Write), None, "it waits");
+    moving.asked();
+    moving.stand.step(20);
+    assert!(moving.asked().1.contains(&SwapMessage::HasLeft));
+    moving.tell(SwapMessage::Left);
+    assert!(is_here(moving.stand.answer(1)));
+}
+
+#[test]
+fn a_page_that_has_gone_is_read_here_until_the_daemon_can_say_where_to_go_on() {
+    let mut moving = Moving::new();
+    let (goes, usage) = (moving.goes, moving.usage);
+    moving.commit();
+    assert!(is_here(moving.translate(0, goes, Access::Read)), "nothing is known of the new home");
+    moving.asked();
+    moving.redirect();
+    let remote = RackAnswer::Remote { home: HOME, usage };
+    assert_eq!(moving.translate(1, goes, Access::Read), Some(remote));
+    let (requests, _) = moving.asked();
+    let asks = |request: &PeerRequest| matches!(request, PeerRequest::Lookup { .. });
+    assert!(!requests.iter().any(|(.., request)| asks(request)), "{requests:?}");
+}
+
+#[test]
+fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.redirect();
+    moving.tell(SwapMessage::HasLeft);
+    let (requests, messages) = moving.asked();
+    assert!(!messages.contains(&SwapMessage::Left), "a lease for reading is out");
+    let back = requests.iter().find_map(|(over, number, request)| match request {
+        PeerRequest::Revoke { page, keep_reading: false, .. } => {
+            (*page == goes).then_some((*over, *number))
+        }
+        _ => None,
+    });
+    moving.stand.reply(back.unwrap(), &PeerReply::Returned);
+    assert!(moving.asked().1.contains(&SwapMessage::Left));
+    // Before that this memory is too new to be asked.
+    moving.stand.step(2_500);
+    moving.tell(SwapMessage::HasLeft);
+    assert!(moving.asked().1.contains(&SwapMessage::Left), "as often as it is asked");
+}

@@ -1,0 +1,154 @@
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::ready;
+use std::time::Duration;
+
+use rackpool_access::{Party, explain};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
+use rackpool_wire::{CodecError, FrameReader, encode};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+/// How long a stranger may take for the handshake and its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The largest request in bytes: several times what the longest names and addresses need.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
+
+/// The first byte of a TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A connection's bytes, whatever is around them.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection of somebody known, with its first request.
+pub(crate) struct Admitted {
+    pub(crate) stream: Box<dyn Duplex>,
+    pub(crate) peer: SocketAddr,
+    /// Who it is; `None` where no credentials are asked for.
+    pub(crate) party: Option<Party>,
+    pub(crate) frames: FrameReader,
+    pub(crate) first: Tagged<MetadataRequest>,
+}
+
+/// Why a stranger is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("it asked nothing within {} s", FIRST_REQUEST.as_secs())]
+    Silent,
+    #[error("it left without asking anything")]
+    Left,
+    #[error("{0}")]
+    Garbage(#[from] CodecError),
+    #[error("it speaks TLS, this server was started without --credentials")]
+    SpeaksTls,
+    #[error("it has no credentials: name them there with --credentials")]
+    NoCredentials,
+    #[error("{0}")]
+    Handshake(String),
+    #[error("its certificate names no party of a pool")]
+    Nobody,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("others came while it asked nothing")]
+    Crowded,
+    #[error("there are {0} connections already")]
+    Full(usize),
+}
+
+/// Finds out who has connected and what the first request is.
+pub(crate) async fn admit(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+) -> Result<Admitted, Rejection> {
+    match tokio::time::timeout(FIRST_REQUEST, knock(stream, peer, tls)).await {
+        Ok(result) => result,
+        Err(_) => Err(Rejection::Silent),
+    }
+}
+
+async fn knock(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+) -> Result<Admitted, Rejection> {
+    // Answers are small and each is waited for.
+    stream.set_nodelay(true)?;
+    // Nothing is made for somebody who says nothing.
+    let mut start = [0; 2];
+    let length = stream.peek(&mut start).await?;
+    if length == 0 {
+        return Err(Rejection::Left);
+    }
+    let Some(tls) = tls else {
+        // A request that began so would be larger than any.
+        let speaks_tls = start == [TLS_HANDSHAKE, 3];
+        let (frames, first) = match first_request(&mut stream).await {
+            Err(Rejection::Garbage(_)) if speaks_tls => return Err(Rejection::SpeaksTls),
+            asked => asked?,
+        };
+        return Ok(Admitted { stream: Box::new(stream), peer, party: None, frames, first });
+    };
+    if start[0] != TLS_HANDSHAKE {
+        refuse_in_plain_words(&mut stream).await?;
+        return Err(Rejection::NoCredentials);
+    }
+    let accepted = tls.accept(stream).await;
+    let mut stream = accepted.map_err(|error| Rejection::Handshake(explain(&error)))?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let party = certificates.first().and_then(Party::of_certificate).ok_or(Rejection::Nobody)?;
+    let (frames, first) = first_request(&mut stream).await?;
+    Ok(Admitted { stream: Box::new(stream), peer, party: Some(party), frames, first })
+}
+
+/// For a peer that was started without credentials: it can show this to its operator.
+async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
+    let reason =
+        "this metadata server serves nobody without credentials: name them with --credentials";
+    let message = MetadataReply::Refused(Refusal::Denied(reason.into()));
+    let bytes = encode(&Tagged { tag: 0, message }).map_err(io::Error::other)?;
+    // What it has sent is taken, so that closing does not take the answer back.
+    let _ = stream.try_read(&mut [0; 4096]);
+    stream.write_all(&bytes).await?;
+    stream.shutdown().await
+}
+
+async fn first_request(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<(FrameReader, Tagged<MetadataRequest>), Rejection> {
+    let mut frames = FrameReader::with_limit(MAX_REQUEST_BYTES);
+    loop {
+        if let Some(request) = frames.next()? {
+            return Ok((frames, request));
+        }
+        match read_some(stream, &mut frames).await {
+            Ok(0) => return Err(Rejection::Left),
+            Ok(_) => {}
+            // With TLS 1.3 a client is told only now that its certificate is refused, and says why
+            // it refuses the server's.
+            Err(error) => return Err(Rejection::Handshake(explain(&error))),
+        }
+    }
+}
+
+/// Reads what is there, waiting for it; 0 at the end. Safe to be dropped while it waits. The buffer
+/// lives only while there is something to read, so an idle connection has none.
+pub(crate) async fn read_some(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    frames: &mut FrameReader,
+) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut bytes = [0; 4096];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
+        frames.extend(buffer.filled());
+        std::task::Poll::Ready(Ok(buffer.filled().len()))
+    })
+    .await
+}

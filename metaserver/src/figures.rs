@@ -1,0 +1,146 @@
+//! What there is to count, for Prometheus.
+
+use std::fmt;
+use std::time::Duration;
+
+use rackpool_metrics::{Histogram, Page, Source, Unit};
+use rackpool_proto::metadata::{Change, News};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::metadata::MetadataRequest;
+
+/// Names of the kinds of requests.
+const REQUESTS: [&str; 9] = [
+    "register",
+    "heartbeat",
+    "leave",
+    "locate",
+    "get_root",
+    "put_root",
+    "status",
+    "swap",
+    "explain",
+];
+
+/// Counts since the server started.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    requests: [AtomicU64; REQUESTS.len()],
+    connections: AtomicU64,
+    pushed: AtomicU64,
+    joined: AtomicU64,
+    left: AtomicU64,
+    expired: AtomicU64,
+    pages_moved: AtomicU64,
+    commits: Histogram,
+    commits_failed: AtomicU64,
+}
+
+fn add(figure: &AtomicU64, count: u64) {
+    figure.fetch_add(count, Ordering::Relaxed);
+}
+
+fn get(figure: &AtomicU64) -> u64 {
+    figure.load(Ordering::Relaxed)
+}
+
+impl Figures {
+    /// Somebody has asked this.
+    pub(crate) fn asked(&self, request: &MetadataRequest) {
+        let kind = match request {
+            MetadataRequest::Register(_) => 0,
+            MetadataRequest::Heartbeat { .. } => 1,
+            MetadataRequest::Leave { .. } => 2,
+            MetadataRequest::Locate { .. } => 3,
+            MetadataRequest::GetRoot { .. } => 4,
+            MetadataRequest::PutRoot { .. } => 5,
+            MetadataRequest::Status => 6,
+            MetadataRequest::Swap { .. } => 7,
+            MetadataRequest::Explain { .. } => 8,
+        };
+        add(&self.requests[kind], 1);
+    }
+
+    /// So many are connected.
+    pub(crate) fn connected(&self, count: usize) {
+        self.connections.store(count as u64, Ordering::Relaxed);
+    }
+
+    /// A message has been sent unasked.
+    pub(crate) fn pushed(&self) {
+        add(&self.pushed, 1);
+    }
+
+    /// The machine has told this.
+    pub(crate) fn heard(&self, news: &News) {
+        add(
+            match news {
+                News::Joined { .. } => &self.joined,
+                News::Left { .. } => &self.left,
+                News::Expired { .. } => &self.expired,
+            },
+            1,
+        );
+    }
+
+    /// Changes have become durable, or not, after so long.
+    pub(crate) fn written(&self, moved: u64, took: Duration, durable: bool) {
+        self.commits.record(took);
+        if durable {
+            add(&self.pages_moved, moved);
+        } else {
+            add(&self.commits_failed, 1);
+        }
+    }
+}
+
+/// How many pages get another home by these changes.
+pub(crate) fn moves(changes: &[Change]) -> u64 {
+    changes.iter().filter(|change| matches!(change, Change::PageMoved(_))).count() as u64
+}
+
+impl Source for Figures {
+    fn show(&self, page: &mut Page<'_>) -> fmt::Result {
+        let requests: Vec<_> = REQUESTS.into_iter().zip(self.requests.iter().map(get)).collect();
+        page.counters(
+            ("metadata_requests", "kind"),
+            "Requests to the metadata server.",
+            Unit::None,
+            &requests,
+        )?;
+        page.gauge(
+            "metadata_connections",
+            "Connections of racks, clients and commands.",
+            Unit::None,
+            get(&self.connections),
+        )?;
+        page.counter(
+            "metadata_pushes",
+            "Messages about swaps sent to racks unasked.",
+            Unit::None,
+            get(&self.pushed),
+        )?;
+        page.counters(
+            ("racks", "event"),
+            "Racks that joined, left on purpose, or sent no heartbeat within their lease.",
+            Unit::None,
+            &[
+                ("joined", get(&self.joined)),
+                ("left", get(&self.left)),
+                ("expired", get(&self.expired)),
+            ],
+        )?;
+        page.counter(
+            "metadata_pages_moved",
+            "Pages that got another home by swaps, durably.",
+            Unit::None,
+            get(&self.pages_moved),
+        )?;
+        page.times("metadata_commit", "Time of durable commits.", &self.commits)?;
+        page.counter(
+            "metadata_commits_failed",
+            "Commits that did not become durable.",
+            Unit::None,
+            get(&self.commits_failed),
+        )
+    }
+}

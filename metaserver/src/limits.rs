@@ -1,0 +1,47 @@
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Strangers at the same time, if there are descriptors for them.
+const STRANGERS: u64 = 1024;
+/// Known connections at the same time, if there are descriptors for them.
+const KNOWN: u64 = 4096;
+/// Descriptors for everything else.
+const OTHERS: u64 = 64;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Of strangers.
+    pub(crate) strangers: usize,
+    /// Of those who are known; more are sent away.
+    pub(crate) known: usize,
+}
+
+impl Limits {
+    /// What this process may have, once it has asked for all it can get.
+    pub(crate) fn raise() -> Self {
+        let found = getrlimit(Resource::Nofile);
+        let raised =
+            setrlimit(Resource::Nofile, Rlimit { current: found.maximum, maximum: found.maximum });
+        let granted = if raised.is_ok() { found.maximum } else { found.current };
+        Self::of(granted.unwrap_or(u64::MAX))
+    }
+
+    fn of(descriptors: u64) -> Self {
+        let strangers = STRANGERS.min(descriptors / 4).max(1);
+        let known = KNOWN.min(descriptors.saturating_sub(strangers + OTHERS)).max(1);
+        let number = |count| usize::try_from(count).unwrap_or(usize::MAX);
+        Self { strangers: number(strangers), known: number(known) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_never_need_more_descriptors_than_there_are() {
+        assert_eq!(Limits::of(1 << 20), Limits { strangers: 1024, known: 4096 });
+        assert_eq!(Limits::of(1024), Limits { strangers: 256, known: 704 });
+        assert_eq!(Limits::of(0), Limits { strangers: 1, known: 1 });
+    }
+}

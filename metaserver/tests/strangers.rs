@@ -1,0 +1,161 @@
+//! Strangers cost little and keep nobody out, however many and however rude they are.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rackpool_access::{Authority, Party};
+use rackpool_wire::metadata::MetadataReply;
+use support::Server;
+
+const CROWD: usize = 10_000;
+
+/// Each crowd needs nearly all descriptors that a process may have.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test has a crowd: before a rack registers, whose lease would run out meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    raise_descriptors();
+    alone
+}
+
+fn raise_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let wanted = CROWD as u64 + 200;
+    // Root may raise the hard limit as well.
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted.max(hard), wanted.max(hard));
+    let raised = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    raised.unwrap();
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert!(soft >= wanted, "`ulimit -Hn` is {hard}: this test needs {wanted} descriptors");
+}
+
+fn resident_kib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A crowd comes; a rack that was there before and those that come later are served all the time.
+fn crowd(
+    server: &Server,
+    says: &[u8],
+    mut serve_rack: impl FnMut(),
+    mut come_and_go: impl FnMut(),
+) {
+    let mut strangers = Vec::with_capacity(CROWD);
+    let mut longest = Duration::ZERO;
+    for number in 0..CROWD {
+        let mut stranger = TcpStream::connect(server.address).unwrap();
+        // Some have been sent away before they could say anything.
+        let _ = stranger.write_all(says);
+        strangers.push(stranger);
+        if number % 100 == 0 {
+            let began = Instant::now();
+            serve_rack();
+            longest = longest.max(began.elapsed());
+        }
+        if number % 1000 == 999 {
+            come_and_go();
+        }
+    }
+    assert!(
+        longest < Duration::from_secs(2),
+        "a heartbeat took {longest:?}: its lease would be over"
+    );
+    come_and_go();
+    assert!(resident_kib(server) < 150 << 10, "{} KiB", resident_kib(server));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count();
+    assert!(open < 1200, "{open} descriptors are open");
+    server.wait_for_log("others came while it asked nothing");
+    server.wait_for_log("more connections of strangers");
+    // Debug lines are on in tests; those of strangers are few.
+    let lines = server.log().matches("closed the connection from").count();
+    assert!(lines < 2000, "{lines} lines");
+    drop(strangers);
+    serve_rack();
+}
+
+#[test]
+fn ten_thousand_silent_connections_keep_nobody_out() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    let mut rack = server.connect();
+    rack.register(0, 1, 1);
+    let serve_rack = || {
+        assert!(matches!(rack.heartbeat(0, 1, 0), MetadataReply::Renewed { .. }));
+    };
+    let come_and_go = || {
+        assert_eq!(server.connect().status().members.len(), 1);
+    };
+    crowd(&server, b"", serve_rack, come_and_go);
+    assert!(!server.log().contains("sent no heartbeat"), "{}", server.log());
+}
+
+#[test]
+fn ten_thousand_half_open_handshakes_keep_nobody_out() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let credentials = tempfile::tempdir().unwrap();
+    let authority = Authority::create(credentials.path()).unwrap();
+    let own = authority.issue(Party::MetadataServer, 30, false).unwrap();
+    let operator = authority.issue(Party::Operator, 30, false).unwrap();
+    let server = Server::start(directory.path(), &["--credentials", own.to_str().unwrap()]);
+    let operator = rackpool_access::Credentials::load(&operator).unwrap();
+    let mut standing = support::Tls::connect(&server, &operator);
+    let look = |standing: &mut support::Tls| {
+        assert!(matches!(
+            standing.ask(rackpool_wire::metadata::MetadataRequest::Status),
+            MetadataReply::Status(_)
+        ));
+    };
+    look(&mut standing);
+    // The beginning of a ClientHello that says it has 512 bytes.
+    let begun = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    crowd(
+        &server,
+        &begun,
+        || look(&mut standing),
+        || {
+            let mut newcomer = support::Tls::connect(&server, &operator);
+            assert!(matches!(
+                newcomer.ask(rackpool_wire::metadata::MetadataRequest::Status),
+                MetadataReply::Status(_)
+            ));
+        },
+    );
+}
+
+#[test]
+fn who_says_nothing_is_let_go_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    // Before the server can know of them: nothing that this test waits for shortens their time.
+    let began = Instant::now();
+    let mut silent = TcpStream::connect(server.address).unwrap();
+    let mut half = TcpStream::connect(server.address).unwrap();
+    half.write_all(&[9, 0, 0]).unwrap();
+    for stranger in [&mut silent, &mut half] {
+        stranger.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0);
+    }
+    assert!(began.elapsed() >= Duration::from_secs(4));
+    server.wait_for_log("it asked nothing within 5 s");
+}
+
+#[test]
+fn a_request_larger_than_any_is_refused_by_its_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    let mut connection = server.connect();
+    connection.stream.write_all(&[0, 0x41, 0, 0, 1]).unwrap();
+    assert_eq!(connection.receive(), None);
+    server.wait_for_log("a message of 16640 B is over the limit of 16384 B");
+}

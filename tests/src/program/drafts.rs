@@ -1,0 +1,124 @@
+//! Drafts that the tests make, publish and leave behind; table operations without a pause.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rackpool_client::{Draft, GlobalAddr, Link, Pool, Terms};
+use rackpool_kv::{KvError, Table};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::store::value;
+use super::{Arguments, say};
+
+/// `drafts`: answers each line of the standard input with one line, until it ends.
+///
+/// | request | does | answers |
+/// |---|---|---|
+/// | `alloc BYTES` | allocates | the address |
+/// | `draft BYTES` | makes the next draft and writes its token | the address |
+/// | `tombstone` | makes the next draft, without an object | `ok` |
+/// | `take PLACE OBJECT` | takes the next draft out of a word | `ok`, or `no` |
+/// | `publish N LINK EXPECTED REPLACED` | publishes the `N`th | what the link was |
+/// | `compare N LINK EXPECTED REPLACED STAMP` | the same, if the stamp is right | the same |
+/// | `settle N LINK EXPECTED REPLACED WORD` | the same, and settles the link at last | the same |
+/// | `finish N` | finishes it | `ok` |
+///
+/// The link becomes the draft's address, or the tombstone's token. Numbers after `N` are hexadecimal.
+pub(super) fn drafts(pool: &Arc<Pool>) -> anyhow::Result<()> {
+    let mut drafts = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
+        let answer = answer(pool, &mut drafts, &mut Arguments(words.into_iter()));
+        say(&answer.unwrap_or_else(|error| format!("error: {error:#}")))?;
+    }
+    Ok(())
+}
+
+fn answer(
+    pool: &Pool,
+    drafts: &mut Vec<Option<Draft>>,
+    arguments: &mut Arguments,
+) -> anyhow::Result<String> {
+    let command = arguments.text("a request")?;
+    Ok(match command.as_str() {
+        "alloc" => format!("{:x}", pool.alloc(arguments.number("BYTES")?)?.raw()),
+        "draft" => {
+            let draft = pool.alloc_draft(arguments.number("BYTES")?)?;
+            pool.write(draft.addr(), &draft.token().to_le_bytes())?;
+            let addr = draft.addr().raw();
+            drafts.push(Some(draft));
+            format!("{addr:x}")
+        }
+        "tombstone" => {
+            drafts.push(Some(pool.tombstone()?));
+            "ok".into()
+        }
+        "take" => {
+            let (place, object) = (arguments.addr("PLACE")?, arguments.addr("OBJECT")?);
+            match pool.take_draft(place, object)? {
+                Some(draft) => {
+                    pool.write(draft.addr(), &draft.token().to_le_bytes())?;
+                    drafts.push(Some(draft));
+                    "ok".into()
+                }
+                None => "no".into(),
+            }
+        }
+        "publish" | "compare" | "settle" => {
+            let index = usize::try_from(arguments.number("N")?)?;
+            let draft = drafts.get_mut(index).and_then(Option::as_mut).context("no such draft")?;
+            let (addr, expected) = (arguments.addr("LINK")?, arguments.addr("EXPECTED")?.raw());
+            let replaced = Some(arguments.addr("REPLACED")?).filter(|addr| !addr.is_null());
+            let new = if draft.addr().is_null() { draft.token() } else { draft.addr().raw() };
+            let terms = match command.as_str() {
+                "compare" => Terms::Compare(arguments.addr("STAMP")?.raw()),
+                "settle" => Terms::Settle(arguments.addr("WORD")?.raw()),
+                _ => Terms::Plain,
+            };
+            let link = Link { addr, expected, new, mask: u64::MAX, replaced, terms };
+            format!("{:x}", pool.publish(draft, &link)?)
+        }
+        "finish" => {
+            let index = usize::try_from(arguments.number("N")?)?;
+            let draft = drafts.get_mut(index).and_then(Option::take).context("no such draft")?;
+            pool.finish(draft)?;
+            "ok".into()
+        }
+        other => bail!("there is no request '{other}'"),
+    })
+}
+
+/// `mix TABLE SEED BYTES KEYS`: puts, inserts, updates, compares and deletes keys 0 to
+/// KEYS - 1 without a pause, and says after each 10 operations how many there were.
+pub(super) fn mix(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
+    let table: GlobalAddr = arguments.addr("TABLE")?;
+    let mut random = SmallRng::seed_from_u64(arguments.number("SEED")?);
+    let (bytes, keys) = (arguments.number("BYTES")?, arguments.number("KEYS")?);
+    let mut handle = Table::open(Arc::clone(pool), table)?.handle();
+    let mut known = Vec::new();
+    for number in 1_u64.. {
+        let key = format!("key {}", random.random_range(0..keys));
+        let value = value(number, usize::try_from(bytes)?);
+        let done = match random.random_range(0..20) {
+            0..10 => handle.put(key.as_bytes(), &value),
+            10 | 11 => handle.insert(key.as_bytes(), &value),
+            12 | 13 => handle.update(key.as_bytes(), &value),
+            14..18 => match handle.get(key.as_bytes(), &mut known) {
+                Ok(true) => handle.compare_and_put(key.as_bytes(), Some(&known), &value),
+                other => other,
+            },
+            _ => handle.delete(key.as_bytes()),
+        };
+        match done {
+            // A rack was slow enough to be taken for dead; what is left here goes with this program.
+            Ok(_) | Err(KvError::OutcomeUnknown) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if number.is_multiple_of(10) {
+            say(&number.to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! One operation between two marks, so that a tracer can end it at any instruction.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, raise};
+use nix::sys::{prctl, ptrace};
+use rackpool_client::{ClientOptions, Draft, GlobalAddr, Link, Pool, Terms};
+use rackpool_kv::{Handle, Table};
+
+use super::store::value;
+use super::{Arguments, say};
+use crate::contents;
+
+/// What a word that takes an object out of a link has and no address.
+pub const TOMBSTONE: u64 = 1 << 63;
+/// Bytes of a value in the table.
+pub const VALUE: usize = 400;
+/// The bytes of a segment, and its slots, all of which are in every key's path.
+pub const SEGMENT: u64 = 256;
+const SLOTS: usize = 24;
+/// Objects that fill a thread's cache of one size.
+const CACHE: usize = 64;
+
+/// Returns what must not be dropped before the second mark.
+type Work = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Any>>>;
+
+fn kept(what: impl Any) -> anyhow::Result<Box<dyn Any>> {
+    Ok(Box::new(what))
+}
+
+/// What is prepared before the first mark: the program's objects, and what it does next.
+struct Prepared {
+    objects: Vec<GlobalAddr>,
+    work: Work,
+}
+
+/// `step OPERATION BYTES RUN LINK TABLE`: prepares an operation, says `ready ADDR...` with the
+/// objects it has, stops, carries the operation out, and stops again. It says nothing of what the
+/// operation brought.
+pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
+    // Whoever started it may end without a chance to end this.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let operation = arguments.text("OPERATION")?;
+    let prepared = if operation == "open" {
+        let work: Work = Box::new(move || {
+            let pool = Pool::open(options)?;
+            pool.ping()?;
+            kept(pool)
+        });
+        Prepared { objects: Vec::new(), work }
+    } else {
+        let scene = Scene {
+            pool: Arc::new(Pool::open(options)?),
+            bytes: arguments.number("BYTES")?,
+            run: arguments.number("RUN")?,
+            link: arguments.addr("LINK")?,
+            table: arguments.addr("TABLE")?,
+        };
+        scene.prepare(&operation)?
+    };
+    let objects = prepared.objects.iter().map(|addr| format!(" {:x}", addr.raw()));
+    say(&format!("ready{}", objects.collect::<String>()))?;
+    // Where tracing is forbidden the program is stopped and killed all the same.
+    let _ = ptrace::traceme();
+    raise(Signal::SIGSTOP)?;
+    let kept = (prepared.work)()?;
+    raise(Signal::SIGSTOP)?;
+    drop(kept);
+    Ok(())
+}
+
+struct Scene {
+    pool: Arc<Pool>,
+    bytes: u64,
+    run: u64,
+    link: GlobalAddr,
+    table: GlobalAddr,
+}
+
+impl Scene {
+    fn prepare(self, operation: &str) -> anyhow::Result<Prepared> {
+        self.pool.ping()?;
+        match operation {
+            "alloc" | "refill" | "drain" | "run" | "free" | "free-run" => self.objects(operation),
+            "read" | "write" | "miss" | "add" => self.accesses(operation),
+            "draft" | "abandon" | "publish" | "finish" | "tombstone" => self.drafts(operation),
+            "put" | "delete" | "compare" | "compact" => self.table(operation),
+            "ping" => {
+                let Self { pool, .. } = self;
+                let work: Work = Box::new(move || {
+                    pool.ping()?;
+                    kept(pool)
+                });
+                Ok(Prepared { objects: Vec::new(), work })
+            }
+            "close" => {
+                for bytes in [self.bytes, self.bytes * 2, self.run] {
+                    self.pool.free(self.pool.alloc(bytes)?)?;
+                }
+                let pool = Arc::into_inner(self.pool).context("the pool is used elsewhere")?;
+                let work: Work = Box::new(move || {
+                    pool.close();
+                    kept(())
+                });
+                Ok(Prepared { objects: Vec::new(), work })
+            }
+            other => bail!("there is no operation '{other}'"),
+        }
+    }
+
+    /// An object of the program that holds what belongs to its address.
+    fn object(&self, bytes: u64) -> anyhow::Result<GlobalAddr> {
+        let addr = self.pool.alloc(bytes)?;
+        self.pool.write(addr, &contents::of(addr.raw(), usize::try_from(bytes)?))?;
+        Ok(addr)
+    }
+
+    /// The same from another thread: this one's caches and pages do not know it.
+    fn object_of_another_thread(&self, bytes: u64) -> anyhow::Result<GlobalAddr> {
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| self.object(bytes)).join();
+            made.map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        })
+    }
+
+    fn objects(self, operation: &str) -> anyhow::Result<Prepared> {
+        let bytes = self.bytes;
+        let objects = match operation {
+            "alloc" => {
+                self.pool.free(self.pool.alloc(bytes)?)?;
+                Vec::new()
+            }
+            "free" => vec![self.object(bytes)?],
+            "free-run" => vec![self.object(self.run)?],
+            "drain" => {
+                let last = self.object_of_another_thread(bytes)?;
+                let held: Result<Vec<_>, _> = (0..CACHE).map(|_| self.pool.alloc(bytes)).collect();
+                held?.into_iter().try_for_each(|addr| self.pool.free(addr))?;
+                vec![last]
+            }
+            _ => Vec::new(),
+        };
+        let bytes = if operation == "run" { self.run } else { bytes };
+        let (pool, freed) = (self.pool, objects.first().copied());
+        let work: Work = match freed {
+            Some(addr) => Box::new(move || {
+                pool.free(addr)?;
+                kept(pool)
+            }),
+            None => Box::new(move || kept((pool.alloc(bytes)?, pool))),
+        };
+        Ok(Prepared { objects, work })
+    }
+
+    fn accesses(self, operation: &str) -> anyhow::Result<Prepared> {
+        let len = usize::try_from(self.bytes)?;
+        let addr = match operation {
+            "miss" => self.object_of_another_thread(self.bytes)?,
+            _ => self.object(self.bytes)?,
+        };
+        let mut found = vec![0; len];
+        if operation == "add" {
+            self.pool.write(addr, &[0; 8])?;
+        }
+        if operation != "miss" {
+            self.pool.read(addr, &mut found)?;
+        }
+        let pool = self.pool;
+        let work: Work = match operation {
+            "write" => {
+                let written = contents::of(addr.raw() ^ 1, len);
+                Box::new(move || {
+                    pool.write(addr, &written)?;
+                    kept((pool, written))
+                })
+            }
+            "add" => Box::new(move || kept((pool.fetch_and_add(addr, 1)?, pool))),
+            _ => Box::new(move || {
+                pool.read(addr, &mut found)?;
+                kept((pool, found))
+            }),
+        };
+        Ok(Prepared { objects: vec![addr], work })
+    }
+
+    fn draft(&self) -> anyhow::Result<Draft> {
+        let draft = self.pool.alloc_draft(self.bytes)?;
+        self.pool.write(draft.addr(), &draft.token().to_le_bytes())?;
+        Ok(draft)
+    }
+
+    /// The swap that puts a draft where the link points now.
+    fn swap(&self, draft: &Draft) -> anyhow::Result<Link> {
+        let mut word = [0; 8];
+        self.pool.read(self.link, &mut word)?;
+        let expected = u64::from_le_bytes(word);
+        let is_object = expected != 0 && expected & TOMBSTONE == 0;
+        let replaced = Some(GlobalAddr::from_raw(expected)).filter(|_| is_object);
+        if let Some(published) = replaced {
+            // Its publisher may have been killed before it could say that it is published.
+            self.pool.read(published, &mut word)?;
+            let token = u64::from_le_bytes(word);
+            if token != 0 {
+                self.pool.compare_and_swap(published, token, 0)?;
+            }
+        }
+        let new =
+            if draft.addr().is_null() { draft.token() | TOMBSTONE } else { draft.addr().raw() };
+        Ok(Link { addr: self.link, expected, new, mask: u64::MAX, replaced, terms: Terms::Plain })
+    }
+
+    fn publish(&self) -> anyhow::Result<Draft> {
+        let mut draft = self.draft()?;
+        let swap = self.swap(&draft)?;
+        anyhow::ensure!(self.pool.publish(&mut draft, &swap)? == swap.expected, "not alone");
+        Ok(draft)
+    }
+
+    fn drafts(self, operation: &str) -> anyhow::Result<Prepared> {
+        if matches!(operation, "publish" | "finish" | "tombstone") {
+            self.pool.finish(self.publish()?)?;
+        }
+        let work: Work = match operation {
+            "draft" => {
+                self.pool.finish(self.draft()?)?;
+                Box::new(move || kept((self.pool.alloc_draft(self.bytes)?, self.pool)))
+            }
+            "abandon" => {
+                let draft = self.draft()?;
+                Box::new(move || {
+                    self.pool.finish(draft)?;
+                    kept(self.pool)
+                })
+            }
+            "finish" => {
+                let draft = self.publish()?;
+                Box::new(move || {
+                    self.pool.finish(draft)?;
+                    kept(self.pool)
+                })
+            }
+            _ => {
+                let mut draft =
+                    if operation == "publish" { self.draft()? } else { self.pool.tombstone()? };
+                let swap = self.swap(&draft)?;
+                Box::new(move || {
+                    let found = self.pool.publish(&mut draft, &swap)?;
+                    anyhow::ensure!(found == swap.expected, "somebody else changed the link");
+                    kept((draft, self.pool))
+                })
+            }
+        };
+        Ok(Prepared { objects: Vec::new(), work })
+    }
+
+    fn table(self, operation: &str) -> anyhow::Result<Prepared> {
+        let (pool, operation) = (Arc::clone(&self.pool), operation.to_owned());
+        let mut handle = Table::open(self.pool, self.table)?.handle();
+        let (first, next) = (value(1, VALUE), value(2, VALUE));
+        handle.put(b"key", &first)?;
+        if operation == "compact" {
+            fill(&pool, self.table, &mut handle)?;
+        }
+        let work: Work = Box::new(move || {
+            match operation.as_str() {
+                "put" => handle.put(b"key", &next)?,
+                "compare" => handle.compare_and_put(b"key", Some(&first), &next)?,
+                "delete" => handle.delete(b"key")?,
+                _ => handle.put(b"next", &next)?,
+            };
+            kept((handle, next))
+        });
+        Ok(Prepared { objects: Vec::new(), work })
+    }
+}
+
+/// Fills a table's only segment with deleted keys, so that the next key has no room without a
+/// compaction.
+fn fill(pool: &Pool, table: GlobalAddr, handle: &mut Handle<Arc<Pool>>) -> anyhow::Result<()> {
+    let mut word = [0; 8];
+    pool.read(GlobalAddr::from_raw(table.raw() + 16), &mut word)?;
+    let directory = GlobalAddr::from_raw(u64::from_le_bytes(word));
+    let segment = || {
+        let mut entry = [0; 8];
+        pool.read(directory, &mut entry).map(|()| entry)
+    };
+    let before = segment()?;
+    let mut number = 0_u64;
+    let mut come_and_go = |handle: &mut Handle<Arc<Pool>>| {
+        number += 1;
+        let key = number.to_le_bytes();
+        handle.put(&key, b"")?;
+        handle.delete(&key).map(drop)
+    };
+    while segment()? == before {
+        come_and_go(handle)?;
+    }
+    // The last of these is all that is deleted in the new segment.
+    let mut used = 1;
+    handle.for_each(|_, _| used += 1)?;
+    for _ in used..SLOTS {
+        come_and_go(handle)?;
+    }
+    Ok(())
+}

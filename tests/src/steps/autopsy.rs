@@ -1,0 +1,83 @@
+//! What a killed client's file says once its daemon has done with it: everything was taken back,
+//! and everything that was written into the rings is whole.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
+use rackpool_ring::request::Request;
+use rackpool_shm::{Mapping, file};
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+/// Threads of a client that says nothing else.
+const THREADS: u16 = 64;
+/// Threads of which a killed client has used one or the other.
+const USED: u16 = 4;
+
+/// The file of a client, held beyond its end.
+#[derive(Debug)]
+pub struct Body(ClientFile);
+
+impl Body {
+    /// The client file among these.
+    #[must_use]
+    pub fn among(files: &[PathBuf]) -> Option<Self> {
+        let is_client = |path: &&PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("client-"))
+        };
+        let found = file::open(files.iter().find(is_client)?).expect("a readable file")?;
+        let mapping = Mapping::new(&found, ClientFile::bytes(THREADS)).expect("a client's file");
+        Some(Self(ClientFile::new(mapping, THREADS).expect("a whole file")))
+    }
+
+    /// What is wrong with it, now that everything has been taken back.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for thread in 0..USED {
+            let slot = self.0.thread(thread).expect("a slot");
+            let arrays =
+                slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());
+            let left =
+                arrays.map(|cell| cell.load(Ordering::Relaxed)).filter(|object| *object != 0);
+            faults.extend(left.map(|object| format!("thread {thread} still has {object:x}")));
+            if let Some(announced) = slot.access.announced() {
+                faults.push(format!("thread {thread} is still in {announced:?}"));
+            }
+            for record in &slot.drafts {
+                let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
+                if noted != 0 || record.armed().is_some() {
+                    faults.push(format!("thread {thread} still has a draft: {record:?}"));
+                }
+            }
+            for cell in self.0.cells(thread).expect("cells") {
+                let answer = cell.answer(cell.answered()).filter(|_| cell.answered() != 0);
+                let Some(answer) = answer else { continue };
+                match RackAnswer::from_words(answer.status, answer.values) {
+                    None | Some(RackAnswer::Invalid) => {
+                        faults.push(format!("thread {thread} was answered {answer:?}"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        for route in [Route::Rack, Route::Remote] {
+            // What the daemon had not taken: nobody else looks at it any more.
+            self.0.ring(route).expect("a ring").pop(usize::MAX, |request| {
+                if !is_whole(&request) {
+                    faults.push(format!("a torn entry: {request:?}"));
+                }
+            });
+        }
+        faults
+    }
+}
+
+fn is_whole(request: &Request) -> bool {
+    RackRequest::from_words(request.code, request.arguments).is_some()
+        && request.thread < THREADS
+        && usize::from(request.cell) < CELLS_PER_THREAD
+        && request.call != 0
+        && request.life != 0
+}

@@ -1,0 +1,288 @@
+//! A daemon that is killed inside the thread that serves its clients, and started again.
+
+mod errand;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rackpool_client::{FreeError, GlobalAddr, Pool};
+
+use self::errand::{Client, Done, ERRANDS, is_away};
+use super::fill;
+use super::log::Log;
+use super::plan::{Coverage, Key, Plan, Task};
+use super::symbols::Symbols;
+use super::tracer::TracedThread;
+use crate::census::{self, Census};
+use crate::client::{TestClient, program};
+use crate::contents;
+use crate::pool::TestPool;
+use crate::wait::{PATIENCE, wait_for, wait_until};
+
+/// Instructions of an errand that are looked at, at most.
+const LONGEST: usize = 6_000;
+/// Free pages of rack 0 below which a campaign waits: a restarted daemon frees none for 2 s.
+const FEW: u32 = 150;
+
+/// What a campaign has done; that there is one says that nothing was wrong.
+#[derive(Clone, Debug)]
+pub struct DaemonReport {
+    /// Daemons that were killed.
+    pub kills: usize,
+    /// Distinct instructions of the product that were about to be carried out at a kill.
+    pub distinct: usize,
+    /// How far each errand was covered.
+    pub coverage: Vec<Coverage>,
+    /// How long everything took.
+    pub took: Duration,
+    /// Whether the kills were at chosen instructions.
+    pub traced: bool,
+}
+
+impl fmt::Display for DaemonReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", super::plan::Table(&self.coverage))?;
+        write!(
+            f,
+            "{} daemons killed at {} distinct instructions in {:.1?}",
+            self.kills, self.distinct, self.took
+        )
+    }
+}
+
+/// Whoever needs the daemon while it is killed.
+enum Driver {
+    Thread(Client),
+    /// It has been killed; its daemon takes back what it had. Some of it stays.
+    Gone(Vec<GlobalAddr>),
+}
+
+struct Scene {
+    plan: Plan,
+    symbols: Symbols,
+    link: [GlobalAddr; 2],
+    before: Census,
+    log: Log,
+    fillers: Vec<GlobalAddr>,
+    traced: bool,
+    pool: TestPool,
+}
+
+/// Kills daemons so many times; fails at the first thing that is wrong.
+#[must_use]
+pub fn run(rounds: usize, seed: u64) -> DaemonReport {
+    let began = Instant::now();
+    let mut scene = Scene::new(seed);
+    for _ in 0..rounds {
+        scene.round();
+    }
+    let (distinct, coverage) = (scene.plan.distinct(), scene.plan.coverage().collect());
+    let traced = scene.traced;
+    scene.drain();
+    DaemonReport { kills: rounds, distinct, coverage, took: began.elapsed(), traced }
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        // A killed daemon's pages do not become free for 2.5 s: there is room for some hundred rounds.
+        let pool = TestPool::with(|options| options.memory = 64 << 20);
+        pool.wait_until_racks_meet();
+        let racks = [pool.open(0), pool.open(1)];
+        let link = [0, 1].map(|rack: usize| {
+            let link = racks[rack].alloc(16).expect("an empty rack");
+            racks[rack].write(link, &[0; 16]).expect("a fresh object");
+            link
+        });
+        let fillers = fill(&racks[1]);
+        racks.into_iter().for_each(Pool::close);
+        let before = Census::of(&pool);
+        let keys = ERRANDS.map(|(name, _, daemon)| (name, daemon));
+        Self {
+            plan: Plan::new(seed, keys),
+            symbols: Symbols::of(&program("rackpool-daemon")),
+            link,
+            before,
+            log: Log::default(),
+            fillers,
+            traced: true,
+            pool,
+        }
+    }
+
+    fn round(&mut self) {
+        if self.pool.status(0).free_frames < FEW {
+            let free = || self.pool.status(0).free_frames > 2 * FEW;
+            wait_until("pages become free", PATIENCE, free);
+        }
+        let (key, task) = self.plan.next(|_| true);
+        let errand = ERRANDS.iter().find(|(name, _, daemon)| (*name, *daemon) == key);
+        let (name, rack, daemon) = *errand.expect("a known errand");
+        let process = self.pool.cluster.daemon(rackpool_client::RackId(daemon)).expect("it").id();
+        let is_reclaim = name.ends_with("reclaim");
+        let client = (!is_reclaim).then(|| Client::prepare(&self.pool, name, rack));
+        let dying = is_reclaim.then(|| self.make_dying_client(rack));
+        let thread = TracedThread::stop(process, "data-plane");
+        let driver = match (client, dying) {
+            (Some(client), _) => {
+                client.go();
+                Driver::Thread(client)
+            }
+            (None, Some((mut client, left))) => {
+                client.kill();
+                Driver::Gone(left)
+            }
+            (None, None) => return,
+        };
+        let place = match thread {
+            Some(thread) => self.kill_at(key, task, thread, &driver),
+            None => {
+                self.traced = false;
+                std::thread::sleep(Duration::from_micros(match task {
+                    Task::Kill(target) => target.step as u64,
+                    _ => 100,
+                }));
+                "at some time".into()
+            }
+        };
+        let story = format!("{name} from rack {rack}, daemon {daemon} killed {place}");
+        self.pool.kill_daemon(daemon);
+        self.pool.restart_daemon(daemon);
+        self.check(driver, rack, &story);
+    }
+
+    /// Carries out instructions of the daemon until it is to be killed; where that was.
+    fn kill_at(
+        &mut self,
+        key: Key,
+        task: Task,
+        mut thread: TracedThread,
+        driver: &Driver,
+    ) -> String {
+        let (pool, before) = (&self.pool, &self.before);
+        let mut asked = 0_u32;
+        let mut is_over = || match driver {
+            Driver::Thread(client) => client.is_done(),
+            Driver::Gone(_) => {
+                asked += 1;
+                asked.is_multiple_of(64) && before.newcomers_are_gone(pool)
+            }
+        };
+        let wanted = match task {
+            Task::Kill(target) => target.step,
+            _ => LONGEST,
+        };
+        let mut trace = vec![thread.at()];
+        let mut asleep = false;
+        while trace.len() <= wanted && !is_over() {
+            if !thread.step(&mut is_over) {
+                asleep = true;
+                break;
+            }
+            if task == Task::Measure || trace.len() == wanted {
+                trace.push(thread.at());
+            } else {
+                trace.push(0);
+            }
+        }
+        let at = trace.last().copied().unwrap_or_default();
+        if task == Task::Measure {
+            self.plan.measured(key, &trace, &self.symbols);
+        }
+        if !asleep {
+            self.plan.killed(key, at, &self.symbols);
+        }
+        thread.kill_process();
+        let function = self.symbols.function(at).unwrap_or("elsewhere");
+        format!("after {} steps before {at:x}, {function}", trace.len() - 1)
+    }
+
+    /// A client with a full cache, a draft, and a draft that has replaced another one; and what it
+    /// leaves in use.
+    fn make_dying_client(&self, rack: u16) -> (TestClient, Vec<GlobalAddr>) {
+        let mut client = self.pool.client(rack, &["drafts"]);
+        let link = self.link[usize::from(rack)].raw();
+        let kept = client.alloc(64);
+        let drafts = [0; 3].map(|_| crate::client::parse_addr(&client.ask("draft 128")));
+        let old = drafts[0].raw();
+        assert_eq!(client.ask(&format!("publish 0 {link:x} 0 0")), "0");
+        assert_eq!(client.ask(&format!("publish 1 {link:x} {old:x} {old:x}")), format!("{old:x}"));
+        (client, vec![kept, drafts[1]])
+    }
+
+    fn check(&mut self, driver: Driver, rack: u16, story: &str) {
+        let own = match driver {
+            Driver::Thread(client) => {
+                let Done { objects, counter, pool } = client.done();
+                let own = pool.unwrap_or_else(|| self.pool.open(rack));
+                for (addr, tags) in objects {
+                    check_contents(&own, addr, &tags, story);
+                    free(&own, addr);
+                }
+                if let Some(counter) = counter {
+                    let mut word = [0; 8];
+                    read(&own, counter, &mut word);
+                    assert!(u64::from_le_bytes(word) <= 1, "added twice: {story}");
+                    free(&own, counter);
+                }
+                own
+            }
+            Driver::Gone(left) => {
+                let gone = || self.before.newcomers_are_gone(&self.pool);
+                wait_until(story, PATIENCE, gone);
+                let own = self.pool.open(0);
+                let link = self.link[usize::from(rack)];
+                let mut word = [0; 8];
+                read(&own, link, &mut word);
+                assert_eq!(u64::from_le_bytes(word), left[1].raw(), "{story}");
+                own.write(link, &[0; 8]).expect("an object in use");
+                left.into_iter().for_each(|addr| free(&own, addr));
+                own
+            }
+        };
+        own.close();
+        let gone = || self.before.newcomers_are_gone(&self.pool);
+        wait_until(story, PATIENCE, gone);
+        // What a rack that was away has to free is on its way.
+        let as_before = || census::objects(&self.pool) == self.before.objects;
+        if !crate::pool::wait_or_last(PATIENCE, as_before) {
+            let found = census::objects(&self.pool);
+            let more = found.keys().filter(|addr| !self.before.objects.contains_key(addr));
+            let more: Vec<_> = more.collect();
+            let less = self.before.objects.keys().filter(|addr| !found.contains_key(addr));
+            panic!("leaked: {more:?}, lost: {:?}: {story}", less.collect::<Vec<_>>());
+        }
+        let odd = self.log.odd(&self.pool);
+        assert!(odd.is_empty(), "{odd:#?}: {story}");
+    }
+
+    fn drain(self) {
+        let own = self.pool.open(0);
+        self.link.iter().chain(&self.fillers).for_each(|addr| free(&own, *addr));
+        own.close();
+        self.pool.wait_allocated("everything is freed", PATIENCE, [0, 0]);
+    }
+}
+
+fn read(own: &Pool, addr: GlobalAddr, into: &mut [u8]) {
+    wait_for("an object can be read", PATIENCE, || match own.read(addr, into) {
+        Ok(()) => Some(()),
+        Err(error) if is_away(&error) => None,
+        Err(error) => panic!("{addr}: {error}"),
+    });
+}
+
+fn free(own: &Pool, addr: GlobalAddr) {
+    wait_for("an object can be freed", PATIENCE, || match own.free(addr) {
+        Ok(()) => Some(()),
+        Err(FreeError::Access(error)) if is_away(&error) => None,
+        Err(error) => panic!("{addr}: {error}"),
+    });
+}
+
+fn check_contents(own: &Pool, addr: GlobalAddr, tags: &[u64], story: &str) {
+    if !tags.is_empty() {
+        let mut found = [0; 64];
+        read(own, addr, &mut found);
+        assert_eq!(contents::difference_from_all(tags, &found), None, "{addr}: {story}");
+    }
+}

@@ -1,0 +1,208 @@
+//! What workers have begun and what was acknowledged, in a file that outlives them.
+//!
+//! ```text
+//!      0  pause: workers rest while it is 1
+//!      8  turn: how often workers have been told to rest
+//!     64  workers, 64 B each: rests with turn + 1 | operations | longest wait in us | wrong values
+//!   4096  own words, 16 B each, those of a worker side by side: last number begun | acknowledged
+//!         counters, 16 B each for each worker: additions acknowledged | uncertain
+//! ```
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rackpool_shm::Mapping;
+
+/// Workers: one half in each rack.
+pub const WORKERS: u64 = 4;
+/// Objects, each with one own word for each worker and one counter.
+pub const OBJECTS: u64 = 48;
+
+const AT_WORKERS: u64 = 64;
+const AT_WORDS: u64 = 4096;
+const AT_COUNTERS: u64 = AT_WORDS + WORKERS * OBJECTS * 16;
+const BYTES: u64 = AT_COUNTERS + WORKERS * OBJECTS * 16;
+
+/// The file, mapped.
+#[derive(Debug)]
+pub struct Ledger(Mapping);
+
+/// Two numbers of which the first never lags behind the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Begun, or acknowledged.
+    pub first: u64,
+    /// Acknowledged, or uncertain.
+    pub second: u64,
+}
+
+impl Ledger {
+    /// A new ledger, all zero.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(BYTES)?;
+        Ok(Self(Mapping::new(&file, BYTES)?))
+    }
+
+    /// The ledger that another process has made.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self(Mapping::new(&file, BYTES)?))
+    }
+
+    fn at(&self, offset: u64) -> &AtomicU64 {
+        self.0.view(offset).expect("a place within the ledger")
+    }
+
+    /// Whether workers shall rest.
+    #[must_use]
+    pub fn pauses(&self) -> bool {
+        self.at(0).load(Ordering::Acquire) == 1
+    }
+
+    /// Lets workers rest, or go on.
+    pub fn set_pause(&self, pause: bool) {
+        self.at(0).store(u64::from(pause), Ordering::Release);
+    }
+
+    /// The turn.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.at(8).load(Ordering::Acquire)
+    }
+
+    /// The next turn.
+    pub fn next_turn(&self) {
+        self.at(8).fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn of_worker(&self, worker: u64, word: u64) -> &AtomicU64 {
+        self.at(AT_WORKERS + worker * 64 + word * 8)
+    }
+
+    /// The worker rests in this turn.
+    pub fn rest(&self, worker: u64) {
+        self.of_worker(worker, 0).store(self.turn() + 1, Ordering::Release);
+    }
+
+    /// Whether the worker rests in this turn.
+    #[must_use]
+    pub fn rests(&self, worker: u64) -> bool {
+        self.of_worker(worker, 0).load(Ordering::Acquire) == self.turn() + 1
+    }
+
+    /// An operation has ended after so long.
+    pub fn ended(&self, worker: u64, after: Duration) {
+        self.of_worker(worker, 1).fetch_add(1, Ordering::AcqRel);
+        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        self.of_worker(worker, 2).fetch_max(micros, Ordering::AcqRel);
+    }
+
+    /// Operations of the worker, in all its lives.
+    #[must_use]
+    pub fn operations(&self, worker: u64) -> u64 {
+        self.of_worker(worker, 1).load(Ordering::Acquire)
+    }
+
+    /// The longest that an operation of the worker took since this was asked last.
+    #[must_use]
+    pub fn take_longest(&self, worker: u64) -> Duration {
+        Duration::from_micros(self.of_worker(worker, 2).swap(0, Ordering::AcqRel))
+    }
+
+    /// The worker has read a value that can't be.
+    pub fn wrong(&self, worker: u64) {
+        self.of_worker(worker, 3).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many values that can't be the worker has read.
+    #[must_use]
+    pub fn wrongs(&self, worker: u64) -> u64 {
+        self.of_worker(worker, 3).load(Ordering::Acquire)
+    }
+
+    fn word(&self, worker: u64, object: u64) -> u64 {
+        AT_WORDS + (worker * OBJECTS + object) * 16
+    }
+
+    /// The worker is about to write this number into its word of an object.
+    pub fn begin(&self, worker: u64, object: u64, number: u64) {
+        self.at(self.word(worker, object)).store(number, Ordering::SeqCst);
+    }
+
+    /// The write of this number is acknowledged.
+    pub fn acknowledge(&self, worker: u64, object: u64, number: u64) {
+        self.at(self.word(worker, object) + 8).store(number, Ordering::SeqCst);
+    }
+
+    /// The last number begun, and the last one acknowledged.
+    #[must_use]
+    pub fn written(&self, worker: u64, object: u64) -> Pair {
+        self.pair(self.word(worker, object))
+    }
+
+    fn counter(&self, worker: u64, object: u64) -> u64 {
+        AT_COUNTERS + (worker * OBJECTS + object) * 16
+    }
+
+    /// The worker is about to add 1 to the counter of an object: until it is acknowledged it is
+    /// uncertain.
+    pub fn begin_addition(&self, worker: u64, object: u64) {
+        self.at(self.counter(worker, object) + 8).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The addition is done, or (`false`) was certainly not done.
+    pub fn end_addition(&self, worker: u64, object: u64, done: bool) {
+        let at = self.counter(worker, object);
+        if done {
+            self.at(at).fetch_add(1, Ordering::SeqCst);
+        }
+        self.at(at + 8).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Additions to the counter of an object: acknowledged, and uncertain.
+    #[must_use]
+    pub fn additions(&self, object: u64) -> Pair {
+        let all = (0..WORKERS).map(|worker| self.pair(self.counter(worker, object)));
+        all.fold(Pair { first: 0, second: 0 }, |sum, one| Pair {
+            first: sum.first + one.first,
+            second: sum.second + one.second,
+        })
+    }
+
+    fn pair(&self, at: u64) -> Pair {
+        // The second first: so it is never newer than the first one.
+        let second = self.at(at + 8).load(Ordering::SeqCst);
+        Pair { first: self.at(at).load(Ordering::SeqCst), second }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_mapping_sees_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let (one, other) = (Ledger::create(&path).unwrap(), Ledger::open(&path).unwrap());
+        one.begin(3, 47, 9);
+        assert_eq!(other.written(3, 47), Pair { first: 9, second: 0 });
+        other.acknowledge(3, 47, 9);
+        assert_eq!(one.written(3, 47), Pair { first: 9, second: 9 });
+        one.begin_addition(0, 47);
+        one.begin_addition(3, 47);
+        one.end_addition(3, 47, true);
+        assert_eq!(other.additions(47), Pair { first: 1, second: 1 });
+        assert_eq!(other.additions(0), Pair { first: 0, second: 0 });
+        one.rest(1);
+        assert!(other.rests(1) && !other.rests(0));
+        other.next_turn();
+        assert!(!one.rests(1));
+        one.ended(2, Duration::from_micros(7));
+        assert_eq!((other.operations(2), other.take_longest(2).as_micros()), (1, 7));
+        assert!(Ledger::create(&path).is_err(), "it is there already");
+    }
+}

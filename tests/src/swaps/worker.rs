@@ -1,0 +1,212 @@
+//! What a worker does: it reads and writes words of objects that lie in pages which swap.
+//!
+//! Each object has a word that only this worker writes, with numbers that grow, and a counter that
+//! all add to. What is about to be done and what was acknowledged stands in the ledger, so the
+//! next worker of this number goes on where a killed one was.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::ensure;
+use rackpool_client::{AccessError, ClientOptions, DaemonError, GlobalAddr, Pool};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::ledger::{Ledger, OBJECTS, WORKERS};
+use crate::wait::PATIENCE;
+
+/// Bytes of an object: several lie in a page.
+pub const OBJECT: u64 = 16 << 10;
+/// The name under which the table of the objects' addresses is found.
+pub const ROOT: &str = "swaps";
+/// Objects that a worker prefers at a time, and for how long.
+const FAVOURITES: u64 = OBJECTS / WORKERS;
+const MOMENT: Duration = Duration::from_millis(30);
+
+/// Multiplied with a number it gives the word that stands for it: torn ones stand for none.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// `SPREAD * UNSPREAD == 1`.
+const UNSPREAD: u64 = 0xf1de_83e1_9937_733d;
+
+/// The word that stands for a number of a worker in an object.
+#[must_use]
+pub const fn word_of(worker: u64, object: u64, number: u64) -> u64 {
+    ((number << 16) | (object << 8) | worker).wrapping_mul(SPREAD)
+}
+
+/// The number, if the word stands for one of this worker in this object. No word means 0.
+#[must_use]
+pub const fn number_of(worker: u64, object: u64, word: u64) -> Option<u64> {
+    let plain = word.wrapping_mul(UNSPREAD);
+    match plain & 0xffff == (object << 8) | worker && plain >> 16 < 1 << 40 {
+        true => Some(plain >> 16),
+        false if word == 0 => Some(0),
+        false => None,
+    }
+}
+
+/// Where a worker's word is in an object; the counter is behind the workers' words. They are in
+/// lines of their own all over the object.
+#[must_use]
+pub const fn place(worker: u64) -> u64 {
+    worker * (OBJECT / (WORKERS + 1) / 64 * 64)
+}
+
+/// The objects' addresses, from the table that the pool knows by its name. It may have been hit, or be
+/// late on a busy machine.
+pub fn objects(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match read_table(pool) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            outcome => return outcome,
+        }
+    }
+}
+
+fn read_table(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
+    let table = pool.root(ROOT)?.ok_or_else(|| anyhow::anyhow!("there is no table"))?;
+    let mut bytes = vec![0; usize::try_from(OBJECTS)? * 8];
+    pool.read(table, &mut bytes)?;
+    let (words, []) = bytes.as_chunks::<8>() else { anyhow::bail!("half a word") };
+    Ok(words.iter().map(|word| GlobalAddr::from_raw(u64::from_le_bytes(*word))).collect())
+}
+
+/// Works for ever, but rests while the ledger says so.
+pub fn work(options: ClientOptions, ledger: &Path, worker: u64, seed: u64) -> anyhow::Result<()> {
+    ensure!(worker < WORKERS, "worker {worker}: there are {WORKERS}");
+    let pool = Pool::open(options)?;
+    let objects = objects(&pool)?;
+    let ledger = Ledger::open(ledger)?;
+    let mut work = Work { pool, objects, ledger, worker, random: SmallRng::seed_from_u64(seed) };
+    loop {
+        if work.ledger.pauses() {
+            work.ledger.rest(worker);
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let start = Instant::now();
+        work.once()?;
+        work.ledger.ended(worker, start.elapsed());
+    }
+}
+
+struct Work {
+    pool: Pool,
+    objects: Vec<GlobalAddr>,
+    ledger: Ledger,
+    worker: u64,
+    random: SmallRng,
+}
+
+/// Whether an operation may fail so, and the test goes on: the pool was hit, not wrong.
+#[must_use]
+pub const fn is_expected(error: &AccessError) -> bool {
+    use DaemonError::{MetadataUnreachable, Unavailable};
+    matches!(
+        error,
+        AccessError::RackUnavailable(_)
+            | AccessError::Indeterminate(_)
+            | AccessError::Daemon(Unavailable | MetadataUnreachable)
+    )
+}
+
+impl Work {
+    /// An object: mostly one of those that this worker prefers now. The next moment they are
+    /// preferred by a worker of the other rack.
+    fn choose(&mut self) -> u64 {
+        if self.random.random_range(0..64) == 0 {
+            return self.random.random_range(0..OBJECTS);
+        }
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let moment = u64::try_from(time / MOMENT.as_nanos()).unwrap_or_default();
+        let first = (moment + self.worker) % WORKERS * FAVOURITES;
+        first + self.random.random_range(0..FAVOURITES)
+    }
+
+    fn once(&mut self) -> anyhow::Result<()> {
+        let object = self.choose();
+        let result = match self.random.random_range(0..4) {
+            0 => self.write(object),
+            1 => self.add(object),
+            _ => self.read(object),
+        };
+        match result {
+            Err(error) if !is_expected(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn at(&self, object: u64, worker: u64) -> GlobalAddr {
+        let object = self.objects[usize::try_from(object).unwrap_or(usize::MAX)];
+        GlobalAddr::from_raw(object.raw() + place(worker))
+    }
+
+    fn write(&self, object: u64) -> Result<(), AccessError> {
+        let number = self.ledger.written(self.worker, object).first + 1;
+        self.ledger.begin(self.worker, object, number);
+        let word = word_of(self.worker, object, number);
+        self.pool.write(self.at(object, self.worker), &word.to_le_bytes())?;
+        self.ledger.acknowledge(self.worker, object, number);
+        Ok(())
+    }
+
+    fn add(&self, object: u64) -> Result<(), AccessError> {
+        self.ledger.begin_addition(self.worker, object);
+        match self.pool.fetch_and_add(self.at(object, WORKERS), 1) {
+            Ok(_) => self.ledger.end_addition(self.worker, object, true),
+            // It may have been done: it stays uncertain.
+            Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {}
+            Err(error) => {
+                self.ledger.end_addition(self.worker, object, false);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads somebody's word: not older than what was acknowledged before, not newer than what was
+    /// begun after.
+    fn read(&mut self, object: u64) -> Result<(), AccessError> {
+        let writer = self.random.random_range(0..WORKERS);
+        let least = self.ledger.written(writer, object).second;
+        let mut bytes = [0; 8];
+        self.pool.read(self.at(object, writer), &mut bytes)?;
+        let most = self.ledger.written(writer, object).first;
+        let word = u64::from_le_bytes(bytes);
+        let number = number_of(writer, object, word);
+        if !number.is_some_and(|number| (least..=most).contains(&number)) {
+            eprintln!(
+                "worker {}: word {writer} of object {object} at {} is {word:#x}, number {number:?}, not within {least}..={most}",
+                self.worker,
+                self.at(object, writer),
+            );
+            self.ledger.wrong(self.worker);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_tells_whose_it_is_and_half_of_one_tells_nothing() {
+        assert_eq!(SPREAD.wrapping_mul(UNSPREAD), 1);
+        let (one, other) = (word_of(3, 47, 1_000), word_of(3, 47, 1_001));
+        assert_eq!(number_of(3, 47, one), Some(1_000));
+        assert_eq!(number_of(2, 47, one), None);
+        assert_eq!(number_of(3, 46, one), None);
+        assert_eq!(number_of(3, 46, 0), Some(0));
+        let torn = one & 0xffff_ffff | other & !0xffff_ffff;
+        assert_eq!(number_of(3, 47, torn), None);
+    }
+
+    #[test]
+    fn words_are_apart_and_within_the_object() {
+        let places: Vec<u64> = (0..=WORKERS).map(place).collect();
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 64));
+        assert!(places.iter().all(|at| at % 8 == 0 && at + 8 <= OBJECT));
+    }
+}

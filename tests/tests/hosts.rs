@@ -1,0 +1,271 @@
+//! A pool on two hosts: credentials, a configuration file, TCP between the racks, and a host that
+//! is cut off and comes back.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rackpool_client::RackId;
+use rackpool_shm::directory::RackDirectory;
+use rackpool_tests::client::{TestClient, program};
+use rackpool_tests::hosts::{Host, Hosts};
+use rackpool_tests::wait::{PATIENCE, wait_until};
+
+/// The lease, and what a busy machine may add to it: less than what a call waits for its daemon.
+const LEASE: Duration = Duration::from_millis(2000 + 6000);
+
+/// A server; killed when dropped.
+struct Server {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    fn start(command: &mut Command, log: PathBuf) -> Self {
+        let output = File::create(&log).unwrap();
+        // A test that is killed takes it along.
+        let process = command.arg("--stop-with-stdin").stdin(Stdio::piped()).stderr(output);
+        Self { process: process.spawn().unwrap(), log }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    #[track_caller]
+    fn wait_until(&mut self, what: &str, mut ready: impl FnMut(&str) -> bool) {
+        wait_until(what, PATIENCE, || {
+            let said = self.said();
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended: {said}");
+            ready(&said)
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.log.display(), self.said());
+        }
+    }
+}
+
+/// A metadata server and rack 0 on the first host, rack 1 on the second.
+struct TwoHosts {
+    racks: [Server; 2],
+    metadata: Server,
+    folder: tempfile::TempDir,
+    hosts: Hosts,
+}
+
+impl TwoHosts {
+    fn start() -> Option<Self> {
+        let hosts = Hosts::join()?;
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let made = Command::new(program("rackpool"))
+            .args(["credentials", "init", "--racks", "2"])
+            .arg(at("credentials"))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let metadata_address = format!("{}:7400", hosts.0[0].address);
+        let text = format!(
+            "[metaserver]\nlisten = '{metadata_address}'\nstore = '{store}'\n\
+             credentials = '{credentials}/metadata'\n\
+             [daemon]\nswap = 'off'\nmetadata = '{metadata_address}'\nfabric = 'tcp'\nmemory = '16M'\n\
+             page-size = '64K'\n\
+             [rackpool]\nmetadata = '{metadata_address}'\ncredentials = '{credentials}/operator'\n",
+            store = at("store").display(),
+            credentials = at("credentials").display(),
+        );
+        std::fs::write(at("pool.toml"), text).unwrap();
+        let mut command = hosts.0[0].command(program("rackpool-metaserver"));
+        let mut metadata =
+            Server::start(command.arg("--config").arg(at("pool.toml")), at("metadata.log"));
+        metadata.wait_until("the metadata server listens", |said| said.contains("listening on"));
+        let racks = [0, 1].map(|rack| start_rack(&hosts.0[rack], folder.path(), rack));
+        let mut started = Self { racks, metadata, folder, hosts };
+        for rack in &mut started.racks {
+            rack.wait_until("a rack serves", |said| said.contains("serves 256 frames"));
+        }
+        Some(started)
+    }
+
+    fn dir(&self, rack: usize) -> PathBuf {
+        rack_dir(self.folder.path(), rack)
+    }
+
+    /// A client of the rack on its host.
+    fn client(&self, rack: usize) -> TestClient {
+        let command = self.hosts.0[rack].command(program("rackpool-test-client"));
+        TestClient::start_as(command, &self.dir(rack), u16::try_from(rack).unwrap(), &["serve"])
+    }
+
+    /// What `rackpool` says on the first host.
+    fn rackpool(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = self.hosts.0[0].command(program("rackpool"));
+        command.arg("--config").arg(self.folder.path().join("pool.toml")).args(arguments);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    }
+
+    fn racks_up(&self) -> usize {
+        let (_, said) = self.rackpool(&["status"]);
+        said.lines().filter(|line| line.split_whitespace().nth(1) == Some("up")).count()
+    }
+}
+
+/// The folder of the pool on the host of a rack.
+fn rack_dir(folder: &Path, rack: usize) -> PathBuf {
+    folder.join(format!("host-{rack}"))
+}
+
+fn start_rack(host: &Host, folder: &Path, rack: usize) -> Server {
+    let mut command = host.command(program("rackpool-daemon"));
+    command.arg("--config").arg(folder.join("pool.toml")).args(["--rack", &rack.to_string()]);
+    command.arg("--dir").arg(rack_dir(folder, rack));
+    command.args(["--fabric-listen", &format!("{}:7500", host.address)]);
+    command.arg("--credentials").arg(folder.join(format!("credentials/rack-{rack}")));
+    command.env("RUST_LOG", "rackpool_daemon=debug");
+    Server::start(&mut command, folder.join(format!("rack-{rack}.log")))
+}
+
+/// Objects, each with the number its bytes tell, filled by one client.
+fn write_objects(client: &mut TestClient, from: u64) -> Vec<(String, u64)> {
+    let object = |tag| {
+        let addr = client.ask("alloc 3000");
+        assert_eq!(client.ask(&format!("write {addr} 3000 {tag}")), "ok", "{addr}");
+        (addr, tag)
+    };
+    (from..from + 20).map(object).collect()
+}
+
+#[track_caller]
+fn check(client: &mut TestClient, objects: &[(String, u64)]) {
+    for (addr, tag) in objects {
+        assert_eq!(client.ask(&format!("check {addr} 3000 {tag}")), "ok", "{addr}");
+    }
+}
+
+/// Asks until the answer is an error: at the latest when the rack's lease has run out.
+#[track_caller]
+fn fails_in_time(client: &mut TestClient, request: &str) {
+    let began = Instant::now();
+    let answer = client.ask(request);
+    assert!(answer.starts_with("error: "), "{request}: {answer}");
+    assert!(began.elapsed() < LEASE, "{request}: {answer} after {:?}", began.elapsed());
+}
+
+#[test]
+fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
+    let Some(pool) = TwoHosts::start() else { return };
+    let mut clients = [pool.client(0), pool.client(1)];
+    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+    let objects = [write_objects(&mut clients[0], 0), write_objects(&mut clients[1], 100)];
+    wait_until("the racks meet", PATIENCE, || {
+        let (addr, tag) = &objects[1][0];
+        clients[0].ask(&format!("check {addr} 3000 {tag}")) == "ok"
+    });
+    check(&mut clients[0], &objects[1]);
+    check(&mut clients[1], &objects[0]);
+    // Each also writes to the other's memory.
+    for (client, (addr, tag)) in [(0, &objects[1][1]), (1, &objects[0][1])] {
+        assert_eq!(clients[client].ask(&format!("write {addr} 3000 {tag}")), "ok");
+    }
+
+    pool.hosts.0[1].unplug();
+    let (mine, theirs) = (&objects[0][2].0, &objects[1][2].0);
+    // Reads and writes to the other side, from both sides; then the own memory, as ever.
+    for request in [format!("check {theirs} 3000 102"), format!("write {theirs} 3000 102")] {
+        fails_in_time(&mut clients[0], &request);
+    }
+    for request in [format!("check {mine} 3000 2"), format!("write {mine} 3000 2")] {
+        fails_in_time(&mut clients[1], &request);
+    }
+    check(&mut clients[0], &objects[0]);
+    check(&mut clients[1], &objects[1]);
+    let meanwhile = write_objects(&mut clients[1], 200);
+    wait_until("the lease runs out", PATIENCE, || pool.racks_up() == 1);
+
+    pool.hosts.0[1].plug_in();
+    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+    wait_until("the racks meet again", PATIENCE, || {
+        let (addr, tag) = &meanwhile[0];
+        clients[0].ask(&format!("check {addr} 3000 {tag}")) == "ok"
+    });
+    check(&mut clients[0], &objects[1]);
+    check(&mut clients[0], &meanwhile);
+    wait_until("the other way as well", PATIENCE, || {
+        let (addr, tag) = &objects[0][0];
+        clients[1].ask(&format!("check {addr} 3000 {tag}")) == "ok"
+    });
+    check(&mut clients[1], &objects[0]);
+    assert!(clients.iter_mut().all(TestClient::finish));
+}
+
+#[test]
+fn a_new_fabric_key_reaches_racks_that_run() {
+    let Some(mut pool) = TwoHosts::start() else { return };
+    let mut clients = [pool.client(0), pool.client(1)];
+    let objects = write_objects(&mut clients[1], 0);
+    wait_until("the racks meet", PATIENCE, || {
+        clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
+    });
+    pool.metadata.process.kill().unwrap();
+    pool.metadata.process.wait().unwrap();
+    let at = |name: &str| pool.folder.path().join(name);
+    let mut command = pool.hosts.0[0].command(program("rackpool-metaserver"));
+    command.arg("--config").arg(at("pool.toml")).arg("--new-fabric-key");
+    pool.metadata = Server::start(&mut command, at("metadata.log"));
+    // Connections that stand stay.
+    check(&mut clients[0], &objects);
+    for rack in &mut pool.racks {
+        let got = |said: &str| said.matches("got the pool's fabric key").count() == 2;
+        rack.wait_until("a rack that runs has the new key", got);
+    }
+    // A rack that is started now has the new key only: it is met by one that got it running.
+    pool.racks[1].process.kill().unwrap();
+    pool.racks[1].process.wait().unwrap();
+    pool.racks[1] = start_rack(&pool.hosts.0[1], pool.folder.path(), 1);
+    wait_until("the racks meet again", PATIENCE, || {
+        clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
+    });
+    check(&mut clients[0], &objects);
+}
+
+#[test]
+fn an_address_of_another_host_needs_credentials() {
+    let Some(hosts) = Hosts::join() else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let host = &hosts.0[0];
+    let said = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let needs = |said: &str, option: &str| {
+        assert!(said.contains(option) && said.contains("rackpool credentials init"), "{said}");
+    };
+    let address = format!("{}:7400", host.address);
+    let mut server = host.command(program("rackpool-metaserver"));
+    let store = folder.path().join("store");
+    needs(&said(server.args(["--listen", &address, "--store"]).arg(&store)), "--listen");
+    assert!(!store.exists());
+    let daemon = |arguments: &[&str]| {
+        let mut command = host.command(program("rackpool-daemon"));
+        command.args(["--rack", "0", "--memory", "16M"]).arg("--dir").arg(folder.path());
+        said(command.args(arguments))
+    };
+    needs(&daemon(&["--metadata", &address]), "--metadata");
+    needs(&daemon(&["--fabric", "tcp", "--fabric-listen", &address]), "--fabric-listen");
+    let mut status = host.command(program("rackpool"));
+    needs(&said(status.args(["status", "--metadata", &address])), "--metadata");
+    assert!(!RackDirectory::new(folder.path(), RackId(0)).control_socket().exists());
+}

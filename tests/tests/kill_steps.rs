@@ -1,0 +1,47 @@
+//! Clients and daemons killed at chosen instructions of their operations: nothing leaks, nothing is
+//! handed out twice, nothing is torn. `cargo x kill-steps` does the same for longer.
+
+use rackpool_tests::steps::campaign::{Campaign, Report};
+use rackpool_tests::steps::daemons;
+use rackpool_tests::steps::plan::OPERATIONS;
+use rackpool_tests::steps::tracer::{Means, may_trace};
+
+/// Distinct instructions of the product that each operation is killed at, from each rack.
+const LEAST: usize = 3;
+
+fn has_been_everywhere(report: &Report, least: usize) {
+    for (name, _) in OPERATIONS {
+        for rack in [0, 1] {
+            let found = report.coverage.iter().find(|operation| operation.key == (name, rack));
+            let found = found.unwrap_or_else(|| panic!("{name} was left out:\n{report}"));
+            assert!(found.rounds > least, "{name} of rack {rack} was hardly killed:\n{report}");
+            assert!(found.hit >= least, "{name} of rack {rack} at few instructions:\n{report}");
+        }
+    }
+    assert_eq!(report.coverage.len(), 2 * OPERATIONS.len());
+}
+
+#[test]
+fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing() {
+    let means = may_trace();
+    let least = if means == Means::Steps { LEAST } else { 0 };
+    let report = Campaign { rounds: 416, least, seed: 1, means }.run();
+    has_been_everywhere(&report, least);
+    if means == Means::Steps {
+        assert!(report.distinct >= 300, "hardly any instruction was one to die at:\n{report}");
+    }
+}
+
+#[test]
+fn a_client_killed_at_any_time_inside_any_operation_harms_nobody_and_leaves_nothing() {
+    let report = Campaign { rounds: 128, least: 0, seed: 2, means: Means::Times }.run();
+    has_been_everywhere(&report, 0);
+}
+
+#[test]
+fn a_daemon_killed_at_any_step_while_it_serves_loses_and_doubles_nothing() {
+    let report = daemons::run(24, 1);
+    if may_trace() == Means::Steps {
+        assert!(report.traced && report.distinct >= 5, "hardly any instruction:\n{report}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Daemons with memory of each kind. Kinds that this machine does not offer are named aloud; that
+//! they are refused is tested in `crates/shm/tests/memory_kinds.rs`.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::time::{Duration, Instant};
+
+use rackpool_client::{AccessError, RackId};
+use rackpool_shm::ReadOnlyMapping;
+use rackpool_shm::delay::ExtraLatency;
+use rackpool_shm::machine::Machine;
+use rackpool_shm::memory::MemoryKind;
+use rackpool_shm::superblock::SUPERBLOCK_BYTES;
+use rackpool_tests::contents;
+use rackpool_tests::pool::TestPool;
+use rackpool_tests::skip::skipped;
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+
+const LEN: usize = 100_000;
+
+fn pool_of(kind: &MemoryKind) -> TestPool {
+    TestPool::with(|options| {
+        options.memory_kind = kind.clone();
+    })
+}
+
+/// Written by one rack, read by the other, kept when the daemon is killed.
+fn holds(kind: &MemoryKind) {
+    let mut pool = pool_of(kind);
+    pool.wait_until_racks_meet();
+    assert!(pool.status(0).memory.starts_with(&kind.to_string()), "{}", pool.status(0).memory);
+    let racks = [pool.open(0), pool.open(1)];
+    let addr = racks[1].alloc(LEN as u64).unwrap();
+    racks[0].write(addr, &contents::of(1, LEN)).unwrap();
+    pool.kill_daemon(1);
+    pool.restart_daemon(1);
+    for rack in 0..2 {
+        let mut found = vec![0; LEN];
+        let client = pool.open(rack);
+        wait_until("the rack is back", PATIENCE, || client.read(addr, &mut found).is_ok());
+        assert_eq!(contents::difference(1, &found), None);
+    }
+    // Its client goes on as well.
+    racks[1].write(addr, &contents::of(2, LEN)).unwrap();
+}
+
+#[test]
+fn memory_of_every_kind_with_a_name_outlives_its_daemon() {
+    let machine = Machine::here();
+    holds(&MemoryKind::Tmpfs);
+    match machine.nodes().iter().rev().find(|node| node.free_bytes > 128 << 20) {
+        Some(node) => holds(&MemoryKind::Node(node.id)),
+        None => skipped("a pool of kind numa: no node has 128 MiB to spare"),
+    }
+    for page in machine.mounts().iter().filter_map(|mount| mount.huge_page()) {
+        // Two racks of 16 MiB.
+        let needed = 2 * (16_u64 << 20).div_ceil(page.bytes());
+        if (16_u64 << 20).is_multiple_of(page.bytes())
+            && machine.huge_pool(page).available() >= needed
+        {
+            holds(&MemoryKind::Huge(page));
+        } else {
+            skipped(&format!("a pool of kind huge:{page}: {needed} pages are not free"));
+        }
+    }
+    if machine.mounts().iter().all(|mount| mount.huge_page().is_none()) {
+        skipped("a pool of kind huge: no hugetlbfs is mounted");
+    }
+}
+
+#[test]
+fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
+    let mut pool = pool_of(&MemoryKind::Memfd);
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let addr = racks[1].alloc(LEN as u64).unwrap();
+    racks[0].write(addr, &contents::of(1, LEN)).unwrap();
+    let mut found = vec![0; LEN];
+    racks[1].read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(1, &found), None);
+    pool.kill_daemon(1);
+    pool.restart_daemon(1);
+    let log = std::fs::read_to_string(pool.cluster.daemon(RackId(1)).unwrap().log()).unwrap();
+    assert!(log.contains("its pages are lost, the rack begins anew"), "{log}");
+    // Its lease was given back for it: nobody waited until it ran out.
+    let lost = wait_for("the loss is known", PATIENCE, || {
+        let error = racks[0].read(addr, &mut [0; 64]).err()?;
+        (error != AccessError::RackUnavailable(RackId(1))).then_some(error)
+    });
+    assert_eq!(lost, AccessError::PageLost(addr));
+    let again = pool.open(1);
+    let fresh = again.alloc(LEN as u64).unwrap();
+    again.write(fresh, &contents::of(3, LEN)).unwrap();
+    wait_until("the new memory is reached", PATIENCE, || racks[0].read(fresh, &mut found).is_ok());
+    assert_eq!(contents::difference(3, &found), None);
+}
+
+/// Which accesses wait is counted in `crates/shm/src/window/tests.rs`; this is that a daemon says so, and
+/// a program feels it.
+#[test]
+fn a_distance_is_emulated_only_if_it_is_asked_for_and_then_for_each_local_access() {
+    const READS: u32 = 2000;
+    const NS: u32 = 10_000;
+    for ns in [0, NS] {
+        let pool = TestPool::with(|options| options.cxl_latency_ns = ns);
+        let said = pool.status(0).memory;
+        assert_eq!(said.contains("emulated as CXL memory"), ns > 0, "{said}");
+        let file = std::fs::File::open(pool.rack_dir(0).join("metadata")).unwrap();
+        let noted = ReadOnlyMapping::new(&file, SUPERBLOCK_BYTES).unwrap();
+        assert_eq!(ExtraLatency::noted_in(&noted).unwrap().is_none(), ns == 0);
+        let own = pool.open(0);
+        let addr = own.alloc(64).unwrap();
+        own.write(addr, &[1; 64]).unwrap();
+        let began = Instant::now();
+        (0..READS).for_each(|_| own.read(addr, &mut [0; 64]).unwrap());
+        // A core that runs faster than when the wait was measured waits for less.
+        let least = Duration::from_nanos(u64::from(READS * ns)) / 2;
+        assert!(began.elapsed() >= least, "{READS} reads took {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn memory_of_another_kind_than_it_was_made_of_is_refused() {
+    let mut pool = pool_of(&MemoryKind::Tmpfs);
+    pool.kill_daemon(0);
+    let memory = pool.cluster.options().memory;
+    let said = refusal(&pool, "0", "huge:2M", memory);
+    assert!(said.contains("made with --memory-kind tmpfs"), "{said}");
+    assert!(said.contains("--memory-kind huge:2M was asked for"), "{said}");
+    pool.restart_daemon(0);
+}
+
+#[test]
+fn a_refused_kind_leaves_nothing_that_stands_in_the_way() {
+    let pool = pool_of(&MemoryKind::Tmpfs);
+    for memory in [32 << 20, 16 << 20, 64 << 20] {
+        let said = refusal(&pool, "5", "numa:999", memory);
+        assert!(said.contains("there is no NUMA node 999"), "{said}");
+        let said = refusal(&pool, "5", "dax:/dev/null", memory);
+        assert!(said.contains("/dev/null is no dax device"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(pool.rack_dir(5)).unwrap().count(), 0);
+}
+
+/// What a daemon says that has to end by itself.
+fn refusal(pool: &TestPool, rack: &str, kind: &str, memory: u64) -> String {
+    let refused = std::process::Command::new(rackpool_tests::client::program("rackpool-daemon"))
+        .args(["--rack", rack, "--memory-kind", kind])
+        .args(["--metadata", pool.cluster.metadata_address()])
+        .args(["--memory", &memory.to_string()])
+        .args(["--page-size", &pool.cluster.options().page_size.to_string()])
+        .arg("--dir")
+        .arg(pool.dir())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    said
+}

@@ -1,0 +1,139 @@
+//! Where a daemon's thread and the memory that it shares run and lie, as the kernel says: its
+//! processors, and the policy of each mapping.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeMap;
+
+use rackpool_client::RackId;
+use rackpool_shm::machine::{Machine, Node, list_text};
+use rackpool_shm::memory::MemoryKind;
+use rackpool_tests::pool::TestPool;
+use rackpool_tests::skip::skipped;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
+/// The thread that serves clients and other racks.
+const DATA_PLANE: &str = "data-plane";
+/// The memory that devices write into, by the name that the kernel shows.
+const BUFFERS: &str = "memfd:rackpool-buffers";
+
+fn cpus(set: &CpuSet) -> Vec<u32> {
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu.try_into().unwrap()).collect()
+}
+
+fn set_of(cpus: &[u32]) -> CpuSet {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(usize::try_from(*cpu).unwrap()));
+    set
+}
+
+/// The processors of a process's threads, by their names.
+fn threads(process: u32) -> BTreeMap<String, Vec<Vec<u32>>> {
+    let mut found = BTreeMap::<_, Vec<_>>::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let task = task.unwrap();
+        let number = task.file_name().to_str().unwrap().parse().unwrap();
+        // A thread may have ended meanwhile.
+        let Ok(name) = std::fs::read_to_string(task.path().join("comm")) else { continue };
+        let Ok(set) = sched_getaffinity(Pid::from_raw(number)) else { continue };
+        found.entry(name.trim().to_owned()).or_default().push(cpus(&set));
+    }
+    found
+}
+
+/// The policies of all mappings of a file.
+fn policies(process: u32, file: &str) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/numa_maps")).unwrap();
+    let is_of_file = |line: &&str| {
+        line.split_whitespace()
+            .any(|word| word.strip_prefix("file=").is_some_and(|path| path.contains(file)))
+    };
+    let policy = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
+    maps.lines().filter(is_of_file).map(policy).collect()
+}
+
+/// What a daemon was started with, and what has to hold then.
+struct Case<'a> {
+    numa_node: &'a str,
+    memory_kind: MemoryKind,
+    /// The processors of the thread, beside those that all others have.
+    data_plane: Vec<u32>,
+    shared: String,
+    frames: String,
+    said: String,
+}
+
+/// Starts a pool whose daemons inherit one processor, and asks the kernel where things are.
+fn check(case: &Case<'_>, inherited: &[u32]) {
+    let mut pool = TestPool::with(|options| {
+        options.numa_node = case.numa_node.into();
+        options.memory_kind = case.memory_kind.clone();
+    });
+    let _client = pool.open(0);
+    let said = pool.status(0).placement;
+    assert!(said.starts_with(&case.said), "{said}");
+    let process = pool.cluster.daemon(RackId(0)).unwrap().id();
+    let threads = threads(process);
+    assert_eq!(threads[DATA_PLANE], std::slice::from_ref(&case.data_plane), "{threads:?}");
+    let others = threads.iter().filter(|(name, _)| *name != DATA_PLANE);
+    for (name, found) in others {
+        assert!(found.iter().all(|cpus| cpus == inherited), "{name}: {found:?}");
+    }
+    // Its rings, its call cells and its data ring: all of them lie in the client's file.
+    for (file, policy) in
+        [("rack-0/client-", &case.shared), (BUFFERS, &case.shared), ("rack-0/frames", &case.frames)]
+    {
+        let found = policies(process, file);
+        assert!(!found.is_empty(), "{file} is not mapped");
+        assert!(found.iter().all(|found| found == policy), "{file}: {found:?} and not {policy}");
+    }
+}
+
+/// The processors of a node that this process may use.
+fn allowed(node: &Node) -> Vec<u32> {
+    std::thread::scope(|scope| {
+        let try_it = || {
+            sched_setaffinity(None, &set_of(&node.cpus)).unwrap();
+            cpus(&sched_getaffinity(None).unwrap())
+        };
+        scope.spawn(try_it).join().unwrap()
+    })
+}
+
+#[test]
+fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
+    let machine = Machine::here();
+    let has_room = |node: &Node| !node.cpus.is_empty() && node.free_bytes > 128 << 20;
+    let Some(node) = machine.nodes().into_iter().find(has_room) else {
+        return skipped("this kernel knows no NUMA node with processors and memory to spare");
+    };
+    let all = allowed(&node);
+    // Daemons start with what the thread that starts them has: less than the node.
+    let one = vec![all[0]];
+    sched_setaffinity(None, &set_of(&one)).unwrap();
+    check(
+        &Case {
+            numa_node: &node.id.to_string(),
+            memory_kind: MemoryKind::Node(node.id),
+            data_plane: all,
+            shared: format!("prefer:{}", node.id),
+            frames: format!("bind:{}", node.id),
+            said: format!(
+                "thread (CPUs {}), client files and buffers on NUMA node {} (as asked)",
+                list_text(&node.cpus),
+                node.id
+            ),
+        },
+        &one,
+    );
+    check(
+        &Case {
+            numa_node: "none",
+            memory_kind: MemoryKind::Tmpfs,
+            data_plane: one.clone(),
+            shared: "default".into(),
+            frames: "default".into(),
+            said: "thread, client files and buffers anywhere (as asked)".into(),
+        },
+        &one,
+    );
+}

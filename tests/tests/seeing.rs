@@ -1,0 +1,319 @@
+//! What people see of a pool: live figures, a page's story, figures for Prometheus, thresholds tried on
+//! a recorded trace, and those of the requests between racks.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rackpool_client::{GlobalAddr, Pool};
+use rackpool_model::{FabricKind, PageId, PageSize};
+use rackpool_tests::client::program;
+use rackpool_tests::contents;
+use rackpool_tests::mount;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::skip::skipped;
+use rackpool_tests::wait::{PATIENCE, try_wait_for, wait_for, wait_until};
+
+const SIZE: u64 = 1000;
+
+/// What a command said; it must end well.
+#[track_caller]
+fn said(arguments: &[&str]) -> String {
+    let command = Command::new(program("rackpool")).args(arguments).stdin(Stdio::null()).output();
+    let output = command.unwrap();
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    said
+}
+
+/// What a command complained about; it must fail.
+#[track_caller]
+fn complained(arguments: &[&str]) -> String {
+    let command = Command::new(program("rackpool")).args(arguments).stdin(Stdio::null()).output();
+    let output = command.unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Two racks in which a page moves as soon as it is used from afar; they serve figures.
+fn restless() -> TestPool {
+    let pool = TestPool::with(|options| {
+        options.daemon_arguments = vec![
+            ("--hot", "1.5".into()),
+            ("--rest-ms", "0".into()),
+            ("--swap-pause-ms", "1".into()),
+            ("--metrics", "127.0.0.1:0".into()),
+        ];
+    });
+    pool.wait_until_racks_meet();
+    pool
+}
+
+fn page_of(addr: GlobalAddr) -> PageId {
+    addr.page(PageSize::from_bytes(PAGE).unwrap()).unwrap()
+}
+
+/// Uses an object of another rack until it is in this one.
+fn attract(rack: &Pool, addr: GlobalAddr) {
+    wait_until("the page comes", PATIENCE, || {
+        contents::write(rack, addr, SIZE);
+        contents::check(rack, addr, SIZE);
+        rack.is_local(addr).unwrap()
+    });
+}
+
+#[test]
+fn a_page_that_moved_tells_where_it_lived_and_how_hot_it_was() {
+    let pool = restless();
+    let dir = pool.dir().display().to_string();
+    let (home, user) = (pool.open(0), pool.open(1));
+    let addr = home.alloc(SIZE).unwrap();
+    contents::write(&home, addr, SIZE);
+    let page = page_of(addr).0.to_string();
+    let before = said(&["explain", "--dir", &dir, &page]);
+    assert!(before.contains("born in   rack 0"), "{before}");
+    assert!(before.contains("lives in  rack 0, it never moved"), "{before}");
+
+    attract(&user, addr);
+    let after = said(&["explain", "--dir", &dir, &addr.to_string()]);
+    assert!(after.starts_with(&format!("page {page} of {PAGE} B\n")), "{after}");
+    assert!(after.contains("lives in  rack 1, where swap"), "{after}");
+    for told in [
+        "rack 1   asks for it and offers page",
+        "rack 0   agrees to give it to rack 1: hotness ",
+        "rack 1   it came",
+        "rack 0   it went",
+    ] {
+        assert!(after.contains(told), "{told}\n{after}");
+    }
+    assert!(complained(&["explain", "--dir", &dir, "4000000000"]).contains("no page 4000000000"));
+    assert!(complained(&["explain", "--dir", &dir, "0x1"]).contains("0x1 is no address"));
+}
+
+#[test]
+fn top_prints_once_where_nobody_looks() {
+    let mut pool = restless();
+    let dir = pool.dir().display().to_string();
+    let (home, user) = (pool.open(0), pool.open(1));
+    let addr = home.alloc(SIZE).unwrap();
+    contents::write(&home, addr, SIZE);
+    attract(&user, addr);
+    let top = said(&["top", "--dir", &dir, "--interval", "0.1", "--pages", "3"]);
+    assert!(top.starts_with("rackpool, 2 of 2 racks up, pages of 64 KiB"), "{top}");
+    let swaps = top.split("\nswaps ").nth(1).unwrap();
+    let came: Vec<&str> = swaps.lines().nth(2).unwrap().split_whitespace().take(3).collect();
+    assert_eq!((came[0], came[2]), ("1", "1"), "{top}");
+    let hottest = format!("\n{:<8}    1 ", page_of(addr).0);
+    assert!(top.contains(&hottest), "{hottest:?}\n{top}");
+
+    pool.kill_daemon(0);
+    wait_until("the rack's lease runs out", PATIENCE, || {
+        let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
+        top.starts_with("rackpool, 1 of 2 racks up") && top.contains("down: its lease has run out")
+    });
+}
+
+/// The figures that a daemon or the metadata server serves, whose log says where.
+fn scrape(log: &Path) -> String {
+    let address = wait_for("it says where its figures are", PATIENCE, || {
+        let log = std::fs::read_to_string(log).ok()?;
+        let rest = log.split("figures at http://").nth(1)?;
+        rest.split("/metrics").next().map(str::to_owned)
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    text
+}
+
+#[track_caller]
+fn figure(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+}
+
+#[test]
+fn a_daemon_serves_figures_that_grow_with_what_it_does() {
+    let pool = restless();
+    let (home, user) = (pool.open(0), pool.open(1));
+    let addr = home.alloc(SIZE).unwrap();
+    contents::write(&home, addr, SIZE);
+    attract(&user, addr);
+    let text = scrape(&pool.dir().join("rack-1.log"));
+    assert_eq!(figure(&text, "rackpool_rack"), 1.0);
+    assert!(figure(&text, "rackpool_remote_operations_total") > 0.0);
+    assert_eq!(figure(&text, "rackpool_pages_moved_total{way=\"in\"}"), 1.0);
+    assert!(figure(&text, "rackpool_swap_copied_bytes_total") >= 65536.0);
+    // The page could be read at once, and be written when its old home had left it.
+    wait_until("its pause is counted where it is now", PATIENCE, || {
+        let text = scrape(&pool.dir().join("rack-1.log"));
+        figure(&text, "rackpool_swap_pause_seconds_count") == 1.0
+            && figure(&text, "rackpool_swap_pause_seconds_bucket{le=\"+Inf\"}") == 1.0
+    });
+}
+
+#[test]
+fn what_a_benchmark_did_is_recorded_and_thresholds_are_tried_on_it() {
+    let pool = TestPool::with(|options| {
+        options.memory = 64 << 20;
+        options.page_size = 512 << 10;
+        options.daemon_arguments = vec![("--swap", "off".into())];
+    });
+    pool.wait_until_racks_meet();
+    let dir = pool.dir().display().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace").display().to_string();
+    let run = said(&[
+        "ycsb",
+        "--dir",
+        &dir,
+        "-w",
+        "a",
+        "-r",
+        "500",
+        "--ops",
+        "2000",
+        "--threads",
+        "2",
+        "--quiet",
+        "--record",
+        &trace,
+    ]);
+    assert!(run.contains("rackpool heat replay"), "{run}");
+    let table = said(&["heat", "replay", &trace, "--hot", "3", "--sweep", "hot=1..3"]);
+    for row in ["no swap ", "hot 1 ", "hot 2 ", "hot 3 "] {
+        assert!(table.contains(&format!("\n{row}")), "{row}\n{table}");
+    }
+    let json = said(&["heat", "replay", &trace, "--json"]);
+    assert_eq!(json.matches("\"local_share\"").count(), 2, "{json}");
+    let cut = &std::fs::read(&trace).unwrap()[..100];
+    std::fs::write(&trace, cut).unwrap();
+    assert!(complained(&["heat", "replay", &trace]).contains("record it again"));
+    assert!(complained(&["heat", "replay", "Cargo.toml"]).contains("--record"));
+}
+
+/// Starts a program in the pool with figures to be scraped, its log in this file; it ends with its
+/// standard input, which is the caller's to drop.
+fn start(pool: &TestPool, name: &str, arguments: &[&str], log: &Path) -> Child {
+    Command::new(program(name))
+        .args(arguments)
+        .args(["--dir", &pool.dir().display().to_string()])
+        .args(["--metrics", "127.0.0.1:0", "--stop-with-stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(File::create(log).unwrap())
+        .spawn()
+        .unwrap()
+}
+
+fn end(mut process: Child) {
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
+fn the_service_serves_figures_that_grow_with_what_it_does() {
+    let pool = TestPool::small();
+    let (log, socket) = (pool.dir().join("kv.log"), pool.dir().join("kv.sock"));
+    let service = start(&pool, "rackpool-kv", &["--unix", socket.to_str().unwrap()], &log);
+    let before = figure(&scrape(&log), "rackpool_kv_commands_total");
+    let mut client = wait_for("it serves", PATIENCE, || UnixStream::connect(&socket).ok());
+    client.write_all(b"SET a 1\r\nGET a\r\nNONSENSE\r\n").unwrap();
+    let mut answers = [0; 16];
+    client.read_exact(&mut answers).unwrap();
+    assert_eq!(&answers, b"+OK\r\n$1\r\n1\r\n-ERR");
+    wait_until("all is counted", PATIENCE, || {
+        let text = scrape(&log);
+        figure(&text, "rackpool_kv_commands_total") >= before + 2.0
+            && figure(&text, "rackpool_kv_errors_total") == 1.0
+            && figure(&text, "rackpool_kv_connections") == 1.0
+    });
+    end(service);
+}
+
+#[test]
+fn a_mount_serves_figures_that_grow_with_what_it_does() {
+    if let Some(reason) = mount::why_not() {
+        return skipped(reason);
+    }
+    let pool = TestPool::small();
+    let folder = tempfile::tempdir().unwrap();
+    let log = pool.dir().join("mount.log");
+    let served = start(&pool, "rackpool-fuse", &[folder.path().to_str().unwrap()], &log);
+    let count = |kind: &str| {
+        figure(&scrape(&log), &format!("rackpool_mount_requests_total{{kind=\"{kind}\"}}"))
+    };
+    wait_until("it is mounted", PATIENCE, || {
+        std::fs::read_to_string("/proc/mounts").unwrap().contains(folder.path().to_str().unwrap())
+    });
+    let before = count("write");
+    std::fs::write(folder.path().join("file"), [7; 5000]).unwrap();
+    assert!(count("write") > before);
+    assert_eq!(figure(&scrape(&log), "rackpool_mount_failures_total"), 0.0);
+    end(served);
+}
+
+/// A rack and the other to which its requests go.
+const PAIRS: [[u16; 2]; 2] = [[0, 1], [1, 0]];
+
+/// The thresholds that `rackpool status` shows for the requests of one rack to another.
+fn shown(pool: &TestPool, [rack, other]: [u16; 2]) -> Option<String> {
+    let said = said(&["status", "--dir", &pool.dir().display().to_string()]);
+    let start = format!("rack {rack}: to rack {other}: ");
+    said.lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned)
+}
+
+/// Each result of measuring that a rack's daemons have logged for the requests to another.
+fn measured(pool: &TestPool, [rack, other]: [u16; 2]) -> Vec<String> {
+    let log = std::fs::read_to_string(pool.dir().join(format!("rack-{rack}.log"))).unwrap();
+    let start = format!("requests to rack {other}: ");
+    let results = log.lines().filter_map(|line| line.split_once(&start));
+    results.map(|(_, thresholds)| thresholds.to_owned()).collect()
+}
+
+/// Waits until both racks show the last of more than `before` results. Racks that stood still while
+/// they measured have none: they measure again when they have connected again.
+fn wait_until_thresholds_are_shown(pool: &mut TestPool, before: [usize; 2]) {
+    let are_shown = |pool: &TestPool| {
+        PAIRS.into_iter().zip(before).all(|(pair, before)| {
+            let measured = measured(pool, pair);
+            measured.len() > before && shown(pool, pair).as_ref() == measured.last()
+        })
+    };
+    for _ in 0..4 {
+        // They connect when one asks the other for something.
+        pool.wait_until_racks_serve();
+        if try_wait_for(Duration::from_secs(10), || are_shown(pool).then_some(())).is_some() {
+            return;
+        }
+        pool.kill_daemon(1);
+        pool.restart_daemon(1);
+    }
+    panic!("not shown: {:?}", PAIRS.map(|pair| (shown(pool, pair), measured(pool, pair))));
+}
+
+#[test]
+fn status_shows_the_thresholds_that_were_measured_until_the_racks_part() {
+    let mut pool = TestPool::over(FabricKind::Tcp);
+    wait_until_thresholds_are_shown(&mut pool, [0, 0]);
+    let text = shown(&pool, [0, 1]).unwrap();
+    assert!(text.starts_with("pure RPC up to "), "{text}");
+    assert!(text.ends_with(" when the size is not known"), "{text}");
+    assert_eq!(shown(&pool, [0, 0]), None);
+
+    let before = PAIRS.map(|pair| measured(&pool, pair).len());
+    pool.kill_daemon(1);
+    wait_until("those to a rack that is gone are not shown", PATIENCE, || {
+        shown(&pool, [0, 1]).is_none()
+    });
+    pool.restart_daemon(1);
+    wait_until_thresholds_are_shown(&mut pool, before);
+}

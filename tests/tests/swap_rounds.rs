@@ -1,0 +1,23 @@
+//! Pages swap as fast as they go between two racks, and anyone is killed or stopped at chosen steps.
+
+use rackpool_tests::swaps::campaign;
+
+/// Rounds for each test: `cargo x swap-rounds` runs as many as one likes.
+const ROUNDS: usize = 12;
+
+fn nothing_is_lost(seed: u64) {
+    let report = campaign::run(ROUNDS, seed);
+    assert!(report.problems.is_empty(), "{report}");
+    assert_eq!(report.rounds, ROUNDS, "{report}");
+    assert!(report.moved > 0 && report.moments > 0, "the rounds hit no swap: {report}");
+}
+
+#[test]
+fn no_write_is_lost_and_no_word_torn_while_pages_swap_and_anyone_dies() {
+    nothing_is_lost(1);
+}
+
+#[test]
+fn no_write_is_lost_and_no_word_torn_while_pages_swap_and_anyone_dies_or_stops() {
+    nothing_is_lost(2);
+}
