@@ -74,5 +74,5 @@ has cargo || stop "cargo is not installed. Install Rust from https://rustup.rs, 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 found=$(rustc --version | cut -d ' ' -f 2)
-older=$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)
+older=$(printf '%s\n' "$wanted" "$found" | sort -V | sed -n 1p)
 [ "$older" = "$wanted" ] || stop "rustc $found is too old, $wanted is needed: rustup update stable"

@@ -5,6 +5,7 @@ mod arrows;
 mod definitions;
 mod lengths;
 mod markers;
+mod pipes;
 pub(crate) mod rust_source;
 mod semantics;
 mod sync_pairs;
@@ -50,6 +51,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     violations.extend(arrows::check(&members));
     violations.extend(lengths::check(&tree));
     violations.extend(markers::check(&tree));
+    violations.extend(pipes::check(&tree));
     violations.extend(unsafe_fence::check(&tree));
     violations.extend(sync_pairs::check(&tree, &definitions));
     violations.extend(semantics::check(&tree, &definitions));

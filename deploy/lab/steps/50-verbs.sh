@@ -84,7 +84,7 @@ mount --bind /tmp/cpuinfo /proc/cpuinfo
 refuses 'boot with clearcpuid=erms,fsrm' bash -c daemon
 expect 'soft-RoCE would tear 8-byte words' rackpool doctor --quick
 umount /proc/cpuinfo
-library=$(ldconfig -p | awk '$1 == "libibverbs.so.1" { print $NF; exit }')
+library=$(ldconfig -p | awk '$1 == "libibverbs.so.1" && !found++ { print $NF }')
 mv "$library" "$library.away"
 refuses 'apt-get install libibverbs1' bash -c daemon
 mv "$library.away" "$library"
