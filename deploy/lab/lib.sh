@@ -8,10 +8,10 @@ fail() {
 on_rack() { [ "$LAB_RACK" -eq "$1" ]; }
 
 # barrier NAME [seconds]: waits until the other rack comes to the barrier of this name. Fails when
-# it does not within the seconds (300: longer than any command between two); ends with 3, which the
+# it does not within the seconds (900: longer than any command between two); ends with 3, which the
 # host takes for the other rack's fault, when its script has failed.
 barrier() {
-    local name=$1 seconds=${2:-300}
+    local name=$1 seconds=${2:-900}
     local other=$LAB_SHARED/barrier.$name.$LAB_PEER
     touch "$LAB_SHARED/barrier.$name.$LAB_RACK"
     local end=$((SECONDS + seconds))
@@ -55,5 +55,8 @@ report() { echo "$*" >>"$LAB_LOGS/report"; }
 make_dax() {
     [ ! -e /dev/dax0.0 ] || return 0
     cxl create-region -m -d decoder0.0 -t pmem mem0
-    ndctl create-namespace -m devdax
+    # The kernel makes the region known in the background.
+    eventually 60 make_namespace
 }
+
+make_namespace() { [ -e /dev/dax0.0 ] || ndctl create-namespace -m devdax; }

@@ -1,9 +1,9 @@
 # Runs the steps named by the arguments, one after the other, in both racks at the same time; each
 # writes a log of its own. Ends with the first that fails in either rack.
 for step in "$@"; do
-    barrier "before $step" 600
+    barrier "before $step" 1300
     status=0
-    timeout 600 bash -euo pipefail -c '. "$0"; . "$1"' "$LAB_WORKSPACE/deploy/lab/lib.sh" \
+    timeout 1200 bash -euo pipefail -c '. "$0"; . "$1"' "$LAB_WORKSPACE/deploy/lab/lib.sh" \
         "$LAB_WORKSPACE/deploy/lab/steps/$step.sh" >"$LAB_LOGS/$step.log" 2>&1 || status=$?
     if [ "$status" -ne 0 ]; then
         echo "failed $step with $status; its log ends:"
@@ -12,4 +12,4 @@ for step in "$@"; do
     fi
     echo "passed $step"
 done
-barrier 'the end' 600
+barrier 'the end' 1300

@@ -12,7 +12,7 @@ use rackpool_tests::wait::wait_until;
 const ROUNDS: u64 = 6;
 /// Half a second until a rack is cut off that does not give a lease back, and what a busy machine
 /// may add.
-const FENCED: Duration = Duration::from_secs(5);
+const FENCED: Duration = Duration::from_secs(30);
 /// How long bytes that were on the way have to do harm once their sender goes on.
 const LATE: Duration = Duration::from_millis(300);
 

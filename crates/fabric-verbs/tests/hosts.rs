@@ -72,7 +72,7 @@ fn found(folder: &Path, name: &str) -> String {
         if let Ok(address) = std::fs::read_to_string(folder.join(name)) {
             return address;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody serves");
+        assert!(start.elapsed() < Duration::from_secs(180), "nobody serves");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -15,7 +15,7 @@ use rackpool_model::RackId;
 use rustix::process::Signal;
 
 const LEN: u32 = 256 << 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Not a test: writes to the frames of the rack that started it until that has enough.
 #[test]

@@ -4,8 +4,8 @@ echo "$nodes"
 grep -qx 'node 0 cpus: 0 1' <<<"$nodes" || fail 'node 0 does not have the processors'
 grep -qx 'node 1 cpus:' <<<"$nodes" || fail 'node 1 is not without processors'
 if grep -Ew 'erms|fsrm' /proc/cpuinfo; then fail 'soft-RoCE would copy by bytes'; fi
-expect mem0 cxl list --memdevs
-expect 'state ACTIVE' rdma link show
+eventually 60 expect mem0 cxl list --memdevs
+eventually 60 expect 'state ACTIVE' rdma link show
 
 # pair NAME LISTENER CONNECTOR: the listener in rack 0, the connector in rack 1 as soon as it is heard.
 pair() {
@@ -13,7 +13,7 @@ pair() {
     if on_rack 0; then
         timeout 180 $2
     else
-        eventually 180 timeout 30 $3
+        eventually 180 timeout 120 $3
     fi
 }
 pingpong='ibv_rc_pingpong -d rxe0 -g 1 -n 100'

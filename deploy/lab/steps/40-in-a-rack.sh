@@ -6,7 +6,8 @@
 pool() {
     local memory=$1 dir=/dev/shm/pool log=$LAB_LOGS/pool.log
     shift
-    rackpool up --dir "$dir" --store /tmp/metadata.redb "$@" >"$log" 2>&1 &
+    # As long as an emulator may stand still; heartbeats need the processors too.
+    rackpool up --dir "$dir" --store /tmp/metadata.redb --lease-ms 20000 --nice 0 "$@" >"$log" 2>&1 &
     local up=$!
     eventually 180 grep -q 'rackpool is up' "$log"
     expect "memory of kind $memory" rackpool status --dir "$dir"

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::wait_for;
 
 /// How long a process may take to stop cleanly.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(20);
 
 /// A process of the pool.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ pub use child::Child;
 pub(crate) use child::find;
 
 /// How long a process may take to be ready.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(120);
 
 /// What a pool on this machine is like.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::{Factory, Hardware, Node};
 use crate::fault::{FaultFabric, Faults};
 use crate::{DisconnectReason, EndpointId, ErrorClass, Event, Fabric, MemoryRegion, RegionId};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const LEN: u32 = 8192;
 const ROUNDS: u8 = 3;
 

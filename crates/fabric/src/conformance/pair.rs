@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How long a test waits for what must happen. Far beyond what a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes that each rack of a pair exports.
 pub const FRAMES_LEN: u64 = 4 << 20;

@@ -49,7 +49,7 @@ const BUSYBOX: &str = "/bin/busybox";
 /// The package that depends on Debian's present kernel.
 const NEWEST: &str = "linux-image-amd64";
 const DOWNLOAD: Duration = Duration::from_secs(300);
-const CHORE: Duration = Duration::from_secs(60);
+const CHORE: Duration = Duration::from_secs(300);
 
 /// What a guest is started with.
 #[derive(Clone, Debug)]
