@@ -177,9 +177,11 @@ impl Meeting {
         }
     }
 
-    /// The peer's next step may take as long as this one.
+    /// The peer's next step may take as long as this one. An acceptor that waits for the probe has
+    /// begun before the initiator, which can say that the device found no way: it waits longer.
     fn at(self, stage: Stage) -> Self {
-        Self { stage, give_up_at: Instant::now() + TIMEOUT, ..self }
+        let steps = if matches!(stage, Stage::Ready(_)) { 2 } else { 1 };
+        Self { stage, give_up_at: Instant::now() + steps * TIMEOUT, ..self }
     }
 
     /// The error of a peer that has closed the connection. Both have as much time for
