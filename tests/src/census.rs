@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use rackpool_client::{GlobalAddr, RackId};
+use rackpool_client::{GlobalAddr, PageSize, RackId};
 use rackpool_model::{FrameId, PageState, PageWord, SizeClass};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::{Mapping, file};
 
-use crate::pool::TestPool;
+use crate::pool::{TestPool, wait_or_last};
+use crate::wait::PATIENCE;
 
 /// What is in use at a time when nothing changes.
 #[derive(Debug)]
@@ -60,15 +61,54 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
     (0..pool.cluster.options().racks).flat_map(|rack| objects_of(pool, RackId(rack))).collect()
 }
 
-fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
+/// Waits until no frame is kept for anything, in racks in which nothing is allocated: each is free, or
+/// a page of small objects none of which is in use.
+///
+/// # Panics
+/// When frames stay away.
+#[track_caller]
+pub fn wait_until_frames_are_free(pool: &TestPool) {
+    let kept = || (0..pool.cluster.options().racks).flat_map(|rack| kept_of(pool, RackId(rack)));
+    if !wait_or_last(PATIENCE, || kept().next().is_none()) {
+        panic!("frames that nobody uses are not free: {:?}", kept().collect::<Vec<_>>());
+    }
+}
+
+/// The frames of a rack that are neither free nor a page of small objects without any.
+fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageState>)> {
+    let (metadata, page_size, frames) = metadata_of(pool, rack);
+    let is_kept = |frame: &(FrameId, Option<PageState>)| match *frame {
+        (_, Some(PageState::Free)) => false,
+        (frame, Some(PageState::Live)) => {
+            let kind = metadata.header(frame).expect("a frame").kind();
+            match PageUse::from_raw(kind, page_size) {
+                PageUse::Slab(class) => used(&metadata, frame, class).next().is_some(),
+                _ => true,
+            }
+        }
+        _ => true,
+    };
+    let states = (0..frames).map(FrameId).map(|frame| {
+        let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+        (frame, PageWord::from_raw(word).state())
+    });
+    states.filter(is_kept).map(|(frame, state)| (rack, frame, state)).collect()
+}
+
+/// A rack's metadata, its page size, and how many frames it has.
+fn metadata_of(pool: &TestPool, rack: RackId) -> (RackMetadata, PageSize, u32) {
     let path = RackDirectory::new(pool.dir(), rack).metadata();
     let found = file::open(&path).expect("a readable file").expect("the rack's metadata");
     let options = pool.cluster.options();
-    let page_size = rackpool_client::PageSize::from_bytes(options.page_size).expect("a page size");
+    let page_size = PageSize::from_bytes(options.page_size).expect("a page size");
     let frames = u32::try_from(options.memory / options.page_size).expect("a small rack");
     let layout = MetadataLayout::new(page_size, frames);
     let mapping = Mapping::new(&found, layout.bytes()).expect("a mapping");
-    let metadata = RackMetadata::new(mapping, layout).expect("a whole file");
+    (RackMetadata::new(mapping, layout).expect("a whole file"), page_size, frames)
+}
+
+fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
+    let (metadata, page_size, frames) = metadata_of(pool, rack);
     let mut objects = Vec::new();
     for frame in (0..frames).map(FrameId) {
         let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);

@@ -1,18 +1,29 @@
 //! `rackpool-kill-steps [ROUNDS] [SEED]`: kills clients and daemons at their instructions.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rackpool_tests::steps::campaign::Campaign;
 use rackpool_tests::steps::daemons;
-use rackpool_tests::steps::tracer::may_trace;
+use rackpool_tests::steps::tracer::{Means, may_trace};
+
+/// A daemon is killed for so many clients: it takes longer until all have come back.
+const DAEMONS: usize = 50;
 
 fn main() -> anyhow::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let mut number = |unless_said| numbers.next().unwrap_or(Ok(unless_said));
     let rounds = usize::try_from(number(10_000).context("ROUNDS is no number")?)?;
     let seed = number(1).context("SEED is no number")?;
-    let report = Campaign { rounds, least: 0, seed, means: may_trace() }.run();
+    let (means, daemons) = (may_trace(), rounds.div_ceil(DAEMONS));
+    println!("seed {seed}: {rounds} clients are killed, then {daemons} daemons; {means:?}\n");
+    let report = Campaign { rounds, least: 0, seed, means }.run();
     println!("{report}\n");
-    let report = daemons::run(rounds.div_ceil(20), seed);
+    let few = rounds.min(10_000) / 4;
+    ensure!(
+        means == Means::Times || report.distinct >= few,
+        "killed at {} instructions; so many rounds should come to {few}",
+        report.distinct
+    );
+    let report = daemons::run(daemons, seed);
     println!("{report}");
     Ok(())
 }

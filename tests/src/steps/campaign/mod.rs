@@ -17,7 +17,7 @@ use super::log::Log;
 use super::plan::{OPERATIONS, Plan};
 use super::symbols::Symbols;
 use super::tracer::Means;
-use crate::census::Census;
+use crate::census::{self, Census};
 use crate::client::{TestClient, program};
 use crate::pool::{PAGE, TestPool};
 use crate::steps::fill;
@@ -126,7 +126,12 @@ impl Ground {
 
 impl Scene {
     fn new(campaign: Campaign) -> Self {
-        let pool = TestPool::with(|options| options.memory = 32 << 20);
+        let pool = TestPool::with(|options| {
+            options.memory = 64 << 20;
+            // No daemon ends here, so nothing waits for a lease; and a host that stands still for
+            // some seconds makes no rack take the other one for dead.
+            options.lease_ms = 60_000;
+        });
         pool.wait_until_racks_meet();
         let racks = [0, 1].map(|rack| Arc::new(pool.open(rack)));
         let slots: Vec<Slot> = (0..SLOTS)
@@ -206,5 +211,6 @@ impl Scene {
         self.fillers.iter().for_each(|addr| own.free(*addr).expect("an object in use"));
         own.close();
         pool.wait_allocated("everything is freed", PATIENCE, [0, 0]);
+        census::wait_until_frames_are_free(pool);
     }
 }

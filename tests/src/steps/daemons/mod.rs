@@ -110,6 +110,8 @@ impl Scene {
     }
 
     fn round(&mut self) {
+        // A rack whose daemon was killed is no room for others before they have heard of it.
+        self.pool.wait_until_racks_serve();
         if self.pool.status(0).free_frames < FEW {
             let free = || self.pool.status(0).free_frames > 2 * FEW;
             wait_until("pages become free", PATIENCE, free);
@@ -260,6 +262,7 @@ impl Scene {
         self.link.iter().chain(&self.fillers).for_each(|addr| free(&own, *addr));
         own.close();
         self.pool.wait_allocated("everything is freed", PATIENCE, [0, 0]);
+        census::wait_until_frames_are_free(&self.pool);
     }
 }
 
