@@ -51,7 +51,7 @@ enum Question {
 }
 
 impl Link {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             stage: Stage::Away,
             turn: 0,
@@ -80,11 +80,6 @@ fn nanos(time: std::time::Duration) -> u64 {
 }
 
 impl<B: Bugs> World<B> {
-    pub(crate) fn start_link(&mut self, rack: usize) {
-        self.racks[rack].link = Some(Link::new());
-        self.connect_link(rack);
-    }
-
     fn is_at(&self, rack: usize, connection: usize) -> bool {
         let link = self.racks[rack].link.as_ref();
         link.is_some_and(|link| link.connection() == Some(connection))
@@ -115,7 +110,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    fn connect_link(&mut self, rack: usize) {
+    pub(crate) fn connect_link(&mut self, rack: usize) {
         let life = self.racks[rack].life;
         let Some(connection) = self.connect(Owner::Rack { rack, life }) else {
             return self.appoint(rack, LINK_RETRY);

@@ -297,11 +297,12 @@ impl<B: Bugs> World<B> {
                 let node = &mut self.racks[rack];
                 node.life += 1;
                 node.wake_at = 0;
+                node.link = Some(Link::new());
+                self.connect_link(rack);
                 // Memory that was never formatted has to wait until it is given pages.
-                if node.pages.is_some() {
+                if self.racks[rack].pages.is_some() {
                     self.start_daemon(rack);
                 }
-                self.start_link(rack);
             }
             Node::Rack(_) => {}
         }
