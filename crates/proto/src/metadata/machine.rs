@@ -62,7 +62,7 @@ struct Asked {
 }
 
 impl Machine {
-    /// [`Self::restore_with`] the swap's own rules, and sound.
+    /// [`Self::restore_with`] [`SwapRules::DEFAULT`], and without bugs.
     ///
     /// # Errors
     /// When the records contradict each other.
