@@ -102,6 +102,26 @@ pub enum Bug {
     IgnoreFrozenWord,
     /// A vacated frame is free although readers are in it.
     ReleaseBeforeDrain,
+    /// The metadata server answers requests before their changes are durable.
+    ReplyBeforeDurable,
+    /// The metadata server shows what is being written.
+    ShowBeforeDurable,
+    /// The metadata server answers a heartbeat without renewing the lease.
+    AnswerWithoutRenewing,
+    /// What a rack says of swaps counts over any connection.
+    TakeAnyConnection,
+    /// What a rack is told of swaps goes to the connection over which it registered first.
+    PushToFirstConnection,
+    /// An older life of a daemon takes its rack back.
+    RegisterTheDead,
+    /// Each start of the metadata server takes itself for the first.
+    ForgetBoot,
+    /// The metadata server goes on with swaps although its store has failed.
+    SwapWithoutStore,
+    /// A client of the simulator takes what the store has refused for not done.
+    BelieveTheStore,
+    /// The metadata server gives leases at its start and counts them from before it could be reached.
+    ForgetRestartLease,
 }
 
 /// Says which bugs a machine has.

@@ -8,10 +8,17 @@ use rackpool_proto::swap::RackEvent;
 
 use crate::client::Client;
 use crate::daemon::Input;
-use crate::rules::{FRAMES, MILLI, RACKS, USED, WORDS};
-use crate::world::{RackNode, World, born};
+use crate::link::Link;
+use crate::roots::root_pages;
+use crate::rules::{MILLI, RACKS, USED, WORDS};
+use crate::world::{RackNode, World};
 
 impl<B: Bugs> RackNode<B> {
+    /// Whether it knows that it is registered.
+    fn is_member(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_serving)
+    }
+
     /// Swaps, records, drains and sharings, and wants; `None` when the daemon is down.
     fn under_way(&self) -> Option<[usize; 4]> {
         let daemon = self.daemon.as_ref()?;
@@ -75,6 +82,8 @@ impl<B: Bugs> World<B> {
 
     pub(crate) fn is_at_rest(&self) -> bool {
         self.server.is_up()
+            && self.racks.iter().all(RackNode::is_member)
+            && self.server.promises.all_alive()
             && self.clients.iter().all(Client::is_idle)
             && (0..RACKS).all(|rack| self.under_way(rack) == Some([0; 4]))
     }
@@ -91,6 +100,9 @@ impl<B: Bugs> World<B> {
             }
         }
         for index in 0..RACKS {
+            if !self.racks[index].is_member() || !self.server.promises.is_alive(index) {
+                unrest.push(format!("rack {index} is no member"));
+            }
             match self.under_way(index) {
                 None => unrest.push(format!("rack {index} is down")),
                 Some([0, 0, 0, 0]) => {}
@@ -104,7 +116,7 @@ impl<B: Bugs> World<B> {
 
     /// At rest each page is in one frame, where the metadata server says it is, and every frame
     /// has its page.
-    pub(crate) fn check_frames(&self) -> Result<(), String> {
+    pub(crate) fn check_frames(&mut self) -> Result<(), String> {
         let mut found: BTreeMap<PageId, (usize, PageState)> = BTreeMap::new();
         for (index, rack) in self.racks.iter().enumerate() {
             for (frame, word) in rack.memory.all() {
@@ -126,18 +138,17 @@ impl<B: Bugs> World<B> {
             }
         }
         for rack in 0..RACKS {
-            for index in 0..FRAMES {
-                let page = PageId(born(rack).first.0 + index);
+            for (index, page) in (0..).zip(self.born(rack)) {
                 let Some((home, state)) = found.get(&page).copied() else {
                     if self.is_stuck(page) {
                         continue;
                     }
                     return Err(format!("{page} is nowhere: it was lost"));
                 };
-                if self.settled_home(page) != Some(home) {
+                let said = self.home_of(page);
+                if said != Some(home) {
                     return Err(format!(
-                        "{page} is in rack {home}, but the metadata server says {:?}",
-                        self.settled_home(page)
+                        "{page} is in rack {home}, but the metadata server says {said:?}"
                     ));
                 }
                 let used = index < USED || self.allocated.contains(&page);
@@ -149,13 +160,26 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
+    /// The pages that a rack was born with.
+    fn born(&self, rack: usize) -> impl Iterator<Item = PageId> + use<B> {
+        let pages = self.racks[rack].pages.map(|pages| {
+            let first = pages.first.0;
+            first..first + pages.count
+        });
+        pages.into_iter().flatten().map(PageId)
+    }
+
+    /// The pages that clients use and nobody frees.
+    fn used(&self) -> Vec<PageId> {
+        (0..RACKS).flat_map(|rack| self.born(rack).take(USED as usize)).collect()
+    }
+
     /// One client of each rack reads every word, so that what was acknowledged must show.
     pub(crate) fn read_everything(&mut self) -> Result<(), String> {
-        let used = |rack| (0..USED).map(move |page| PageId(born(rack).first.0 + page));
-        let pages = (0..RACKS).flat_map(used).chain(self.allocated.iter().copied());
+        let pages = self.used().into_iter().chain(self.allocated.iter().copied());
         let pages = pages.filter(|page| !self.is_stuck(*page));
         let words = pages.flat_map(|page| (0..WORDS).map(move |word| (page, word)));
-        let words: Vec<_> = words.collect();
+        let words: Vec<_> = words.chain(root_pages().map(|page| (page, 0))).collect();
         for client in 0..RACKS {
             self.clients[client].errands.clone_from(&words);
             self.next_step(client, 0);
@@ -172,11 +196,11 @@ impl<B: Bugs> World<B> {
                 && self.left_waiting(*rack) == 0
                 && words.any(|state| state == Some(PageState::Free))
         };
-        let pages = (0..RACKS).flat_map(|rack| born(rack).first.0..born(rack).first.0 + USED);
-        let homes = pages.map(PageId).filter(|page| !self.is_stuck(*page));
-        let homes = homes.filter_map(|page| Some((page, self.settled_home(page)?)));
-        let homes: Vec<_> = homes.filter(|(_, home)| whole(home)).collect();
         let racks: Vec<usize> = (0..RACKS).filter(whole).collect();
+        let mut pages = self.used();
+        pages.retain(|page| !self.is_stuck(*page));
+        let homes = pages.into_iter().filter_map(|page| Some((page, self.home_of(page)?)));
+        let homes: Vec<_> = homes.filter(|(_, home)| racks.contains(home)).collect();
         if homes.is_empty() || racks.len() < 2 {
             return None;
         }
@@ -194,7 +218,7 @@ impl<B: Bugs> World<B> {
             let end = self.now + 20 * MILLI;
             self.run_until(end, |_| false)?;
             self.now = end;
-            if self.settled_home(page) == Some(rack) {
+            if self.home_of(page) == Some(rack) {
                 return Ok(());
             }
         }

@@ -9,8 +9,9 @@ use rackpool_proto::share::CopyId;
 use crate::history::Kind;
 use crate::memory::{Shown, Slot};
 use crate::message::Call;
+use crate::roots::is_root;
 use crate::rules::{CLIENT_PATIENCE, MICRO, MILLI, RACKS, STORM, USED, WORDS};
-use crate::world::{Event, World, born};
+use crate::world::{Event, World};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -105,7 +106,7 @@ impl<B: Bugs> World<B> {
     /// The time between two instructions of a client, which may be stopped there.
     fn moment(&mut self) -> u64 {
         if self.rng.percent(self.weather.stops) {
-            self.rng.within(MICRO..90 * MILLI)
+            self.rng.within(MICRO..self.weather.longest_stop)
         } else {
             self.rng.within(1..2 * MICRO)
         }
@@ -161,7 +162,7 @@ impl<B: Bugs> World<B> {
     }
 
     fn begin_operation(&mut self, client: usize) {
-        let joined = self.racks[self.clients[client].rack].joined;
+        let joined = self.racks[self.clients[client].rack].pages.is_some();
         let (page, word, kind) = if self.now < STORM {
             let chosen = if joined { self.choose(client) } else { None };
             let Some(chosen) = chosen else { return self.go_idle(client) };
@@ -172,7 +173,20 @@ impl<B: Bugs> World<B> {
         };
         let operation = self.history.begin(page, word, kind);
         self.clients[client].deadline = self.now + CLIENT_PATIENCE;
+        if is_root(page) {
+            return self.ask_about_root(client, operation);
+        }
         self.enter(client, operation);
+    }
+
+    /// Through its daemon or, as the command does, by itself.
+    fn ask_about_root(&mut self, client: usize, operation: usize) {
+        if self.rng.percent(50) {
+            return self.ask(client, operation);
+        }
+        self.set_stage(client, Stage::Asked { operation });
+        self.next_step(client, CLIENT_PATIENCE);
+        self.ask_root_directly(Call { client, operation });
     }
 
     /// Each rack likes some pages more than others, and changes its mind.
@@ -184,6 +198,9 @@ impl<B: Bugs> World<B> {
             let kind = self.kind(page, word);
             return self.history.has_room(page, word).then_some((page, word, kind));
         }
+        if self.rng.percent(self.weather.roots) {
+            return self.choose_root();
+        }
         let pages = RACKS * USED as usize;
         let favourite =
             self.clients[client].rack + usize::try_from(self.now / (400 * MILLI)).unwrap_or(0);
@@ -193,10 +210,7 @@ impl<B: Bugs> World<B> {
             _ => self.rng.below(pages),
         };
         let (rack, frame) = (index % RACKS, u32::try_from(index / RACKS).ok()?);
-        if !self.racks[rack].joined {
-            return None;
-        }
-        let page = PageId(born(rack).first.0 + frame);
+        let page = PageId(self.racks[rack].pages?.first.0 + frame);
         let word = self.rng.below(WORDS);
         let kind = self.kind(page, word);
         self.history.has_room(page, word).then_some((page, word, kind))

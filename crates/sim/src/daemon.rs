@@ -160,7 +160,7 @@ impl<B: Bugs> World<B> {
                     Output::Holder(HolderAction::Return(page, endpoint, id, users)) => {
                         let home = self.endpoint_home(endpoint);
                         let back = Message::Returned(page, endpoint, id, users);
-                        self.send(Node::Rack(rack), Node::Rack(home), back);
+                        self.send(rack, home, back);
                     }
                     Output::Holder(HolderAction::Renew(page, home)) => {
                         self.renew(rack, page, usize::from(home.0));
@@ -190,7 +190,7 @@ impl<B: Bugs> World<B> {
             let question = daemon.holder.ask(now, page);
             let wish = if daemon.copies.is_wanted(page) { Wish::Copy } else { Wish::Read };
             let lookup = Message::Lookup { page, question, wish };
-            self.send(Node::Rack(rack), Node::Rack(home), lookup);
+            self.send(rack, home, lookup);
         }
     }
 
@@ -241,13 +241,10 @@ impl<B: Bugs> World<B> {
     }
 
     fn do_swap(&mut self, rack: usize, action: RackAction, inputs: &mut VecDeque<Input>) {
-        let me = Node::Rack(rack);
         match action {
-            RackAction::TellServer(message) => {
-                self.send(me, Node::Server, Message::ToServer(message));
-            }
+            RackAction::TellServer(message) => self.tell_of_swap(rack, message),
             RackAction::TellRack(to, between) => {
-                self.send(me, Node::Rack(usize::from(to.0)), Message::Between(between));
+                self.send(rack, usize::from(to.0), Message::Between(between));
             }
             RackAction::Note { slot, words } => self.note(rack, slot, &words),
             RackAction::Erase { slot } => self.erase(rack, slot),
@@ -309,7 +306,7 @@ impl<B: Bugs> World<B> {
             HomeAction::Revoke(page, endpoint, id, users) => {
                 let holder = self.endpoint_holder(endpoint);
                 let revoke = Message::Revoke(page, endpoint, id, users);
-                self.send(Node::Rack(rack), Node::Rack(holder), revoke);
+                self.send(rack, holder, revoke);
             }
             HomeAction::Fence(endpoint) => self.fence(endpoint),
             HomeAction::Clean(page, users) => {
@@ -396,14 +393,16 @@ impl<B: Bugs> World<B> {
     pub(crate) fn crash_rack(&mut self, rack: usize) {
         let longest = if self.rng.percent(50) { 10 } else { 200 };
         let wait = self.rng.within(MILLI..longest * MILLI);
-        self.stop_rack(rack, wait);
+        self.stop_rack(rack, wait, false);
     }
 
-    /// A daemon dies, and another one starts after `wait`.
-    pub(crate) fn stop_rack(&mut self, rack: usize, wait: u64) {
-        if self.racks[rack].daemon.take().is_none() {
+    /// A daemon dies, or `leaves`: it gives its membership back. Another one starts after `wait`.
+    pub(crate) fn stop_rack(&mut self, rack: usize, wait: u64, leaves: bool) {
+        if self.racks[rack].link.is_none() {
             return;
         }
+        self.end_link(rack, leaves);
+        self.racks[rack].daemon = None;
         self.seen.crashes += 1;
         self.racks[rack].fuse = None;
         self.connections_of_the_dead(rack);
@@ -411,27 +410,23 @@ impl<B: Bugs> World<B> {
         self.after(wait, crate::world::Event::Restart(Node::Rack(rack)));
     }
 
-    pub(crate) fn rack_got(&mut self, rack: usize, from: Node, message: Message) {
+    pub(crate) fn rack_got(&mut self, rack: usize, from: usize, message: Message) {
         if self.racks[rack].daemon.is_none() {
             return;
         }
-        match (message, from) {
-            (Message::FromServer(message), _) => {
-                self.feed(rack, Input::Swap(RackEvent::ServerSent(message)));
-            }
-            (Message::Between(between), Node::Rack(peer)) => {
+        match message {
+            Message::Between(between) => {
                 if let SwapMessage::Offer { wanted, read_hot: false, .. } = between.message {
                     // It is refused, and comes again.
                     self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
                 }
-                self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(peer), between)));
+                self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(from), between)));
             }
-            (Message::Located(page, home), _) => self.learn_home(rack, page, Some(home)),
-            (Message::NotHere(page), _) => self.learn_home(rack, page, None),
-            (Message::Lookup { page, question, wish }, Node::Rack(peer)) => {
-                self.grant(rack, peer, page, question, wish);
+            Message::NotHere(page) => self.learn_home(rack, page, None),
+            Message::Lookup { page, question, wish } => {
+                self.grant(rack, from, page, question, wish);
             }
-            (Message::Location { page, question, lease }, _) => {
+            Message::Location { page, question, lease } => {
                 let granted = HolderEvent::Granted { page, question, lease };
                 self.feed(rack, Input::Holder(granted));
                 self.redirected(rack, page);
@@ -439,18 +434,18 @@ impl<B: Bugs> World<B> {
                 self.retry_calls(rack);
             }
             // These go over the endpoint that they name: when that is gone they do not come.
-            (Message::Revoke(_, endpoint, ..) | Message::Returned(_, endpoint, ..), _)
+            Message::Revoke(_, endpoint, ..) | Message::Returned(_, endpoint, ..)
                 if !self.is_open(endpoint) => {}
-            (Message::Revoke(page, endpoint, id, users), _) => {
+            Message::Revoke(page, endpoint, id, users) => {
                 self.hide_revoked(rack, page);
                 let revoked = HolderEvent::Revoked(page, endpoint, id, users);
                 self.feed(rack, Input::Holder(revoked));
             }
-            (Message::Returned(page, endpoint, id, users), _) => {
+            Message::Returned(page, endpoint, id, users) => {
                 let returned = HomeEvent::Returned(page, endpoint, id, users);
                 self.feed(rack, Input::Home(returned));
             }
-            (Message::Atomic { call, page, word, kind }, _) => {
+            Message::Atomic { call, page, word, kind } => {
                 self.feed(rack, Input::Shares(share::HomeEvent::Needed(page)));
                 if self.racks[rack].daemon.is_none() {
                     return;
@@ -458,10 +453,9 @@ impl<B: Bugs> World<B> {
                 let here = self.racks[rack].memory.find(page);
                 let live = here.filter(|(_, word)| word.state() == Some(PageState::Live));
                 let found = live.map(|(frame, _)| self.carry_out(rack, frame, word, kind));
-                self.send(Node::Rack(rack), from, Message::AtomicDone { call, found });
+                self.send(rack, from, Message::AtomicDone { call, found });
             }
-            (Message::AtomicDone { call, found }, _) => self.atomic_done(rack, call, found),
-            _ => {}
+            Message::AtomicDone { call, found } => self.atomic_done(rack, call, found),
         }
     }
 }

@@ -26,7 +26,8 @@ impl<B: Bugs> World<B> {
     pub(crate) fn damage(&mut self, rack: usize) {
         let node = &self.racks[rack];
         let is_over = node.damages.len() >= MOST || self.weather.scribbled != Some(rack);
-        if is_over || !self.rng.percent(40) {
+        // A memory without pages has no records yet.
+        if is_over || node.pages.is_none() || !self.rng.percent(40) {
             return;
         }
         let whole = |slot: &usize| !node.damages.iter().any(|damage| damage.slot == *slot);

@@ -2,6 +2,7 @@
 
 use rackpool_proto::planted::Bugs;
 
+use crate::link::Link;
 use crate::message::Node;
 use crate::rng::Rng;
 use crate::rules::{CLIENTS, FLIGHT, MICRO, MILLI, RACKS, STORM};
@@ -19,6 +20,12 @@ pub(crate) struct Weather {
     pub(crate) stops: u64,
     /// Operations of clients that read, of a hundred.
     pub(crate) reads: u64,
+    /// Operations of clients on names, of a hundred.
+    pub(crate) roots: u64,
+    /// How long racks and the metadata server are paused at most, and links cut, in ns.
+    longest_pause: u64,
+    /// How long clients are stopped at most, in ns.
+    pub(crate) longest_stop: u64,
     /// Kinds of faults that happen in this seed.
     kinds: Vec<Kind>,
     /// Mean time between two of them, in ns.
@@ -41,12 +48,13 @@ enum Kind {
     RackPauses,
     ServerPauses,
     LinkIsCut,
+    ConnectionBreaks,
     DiskFails,
     /// For long, once.
     RackLeaves,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::RackDies,
     Kind::RackDiesAtAStep,
     Kind::ServerDies,
@@ -54,6 +62,7 @@ const KINDS: [Kind; 9] = [
     Kind::RackPauses,
     Kind::ServerPauses,
     Kind::LinkIsCut,
+    Kind::ConnectionBreaks,
     Kind::DiskFails,
     Kind::RackLeaves,
 ];
@@ -70,7 +79,25 @@ impl Weather {
         let scribbled = rng.percent(25).then(|| rng.below(RACKS));
         let joins = if rng.percent(25) { rng.within(MILLI..STORM / 2) } else { 0 };
         let reads = if rng.percent(40) { rng.within(80..99) } else { 40 };
-        Self { loss, double, slow, stops, reads, kinds, pause, joins, scribbled, cuts: Vec::new() }
+        let roots = if rng.percent(50) { rng.within(1..12) } else { 3 };
+        // Most pauses are shorter than a lease; in part of the worlds nobody knows for how long.
+        let longest_pause = if rng.percent(25) { 1_200 * MILLI } else { 150 * MILLI };
+        let longest_stop = if rng.percent(15) { 800 * MILLI } else { 90 * MILLI };
+        Self {
+            loss,
+            double,
+            slow,
+            stops,
+            reads,
+            roots,
+            longest_pause,
+            longest_stop,
+            kinds,
+            pause,
+            joins,
+            scribbled,
+            cuts: Vec::new(),
+        }
     }
 
     pub(crate) fn delay(&self, rng: &mut Rng) -> u64 {
@@ -82,7 +109,13 @@ impl Weather {
     }
 
     pub(crate) fn is_cut(&self, now: u64, from: Node, to: Node) -> bool {
-        self.cuts.iter().any(|(a, b, until)| (*a, *b) == (from, to) && now < *until)
+        self.cut_until(now, from, to).is_some()
+    }
+
+    /// When the way is open again, if it is cut.
+    pub(crate) fn cut_until(&self, now: u64, from: Node, to: Node) -> Option<u64> {
+        let cuts = self.cuts.iter().filter(|(a, b, until)| (*a, *b) == (from, to) && now < *until);
+        cuts.map(|(.., until)| *until).max()
     }
 }
 
@@ -93,7 +126,7 @@ impl<B: Bugs> World<B> {
         }
         let kind = self.weather.kinds[self.rng.below(self.weather.kinds.len())];
         let rack = self.rng.below(RACKS);
-        let until = self.now + self.rng.within(MILLI..150 * MILLI);
+        let until = self.now + self.pause();
         match kind {
             Kind::RackDies => self.crash_rack(rack),
             Kind::RackDiesAtAStep => self.racks[rack].fuse = Some(self.rng.within(0..60)),
@@ -112,15 +145,28 @@ impl<B: Bugs> World<B> {
                 let cut = (node(), node(), until);
                 self.weather.cuts.push(cut);
             }
+            Kind::ConnectionBreaks => {
+                let link = self.racks[rack].link.as_ref();
+                if let Some(connection) = link.and_then(Link::connection) {
+                    self.break_connection(connection);
+                }
+            }
             Kind::DiskFails => self.server.disk_fails = true,
             Kind::RackLeaves => {
                 self.weather.kinds.retain(|kind| *kind != Kind::RackLeaves);
                 let wait = self.rng.within(200 * MILLI..1500 * MILLI);
-                self.stop_rack(rack, wait);
+                let leaves = self.rng.percent(50);
+                self.stop_rack(rack, wait, leaves);
             }
         }
         let wait = self.rng.within(0..2 * self.weather.pause);
         self.after(wait, Event::Fault);
+    }
+
+    /// How long somebody is paused, in ns.
+    fn pause(&mut self) -> u64 {
+        let longest = if self.rng.percent(30) { self.weather.longest_pause } else { 150 * MILLI };
+        self.rng.within(MILLI..longest)
     }
 
     /// All faults heal: whoever is dead is started again, and nothing is lost any more.
@@ -131,6 +177,9 @@ impl<B: Bugs> World<B> {
             slow: 0,
             stops: 0,
             reads: self.weather.reads,
+            roots: 0,
+            longest_pause: MILLI,
+            longest_stop: MILLI,
             kinds: Vec::new(),
             pause: FLIGHT,
             joins: 0,

@@ -197,12 +197,27 @@ fn is_linearizable(operations: &[Operation]) -> Option<bool> {
         let left = |i: &usize| done & (1 << i) == 0;
         let ends = (0..operations.len()).filter(left).filter_map(|i| operations[i].ended);
         let first_end = ends.map(|(end, _)| end).min().unwrap_or(u64::MAX);
-        for i in (0..operations.len()).filter(left) {
-            let Operation { kind, begun, ended, .. } = operations[i];
-            if begun > first_end || ended.is_some_and(|(_, found)| found != kind.shown(value)) {
-                continue;
+        let can_be_next = |i: &usize| {
+            let Operation { kind, begun, ended, .. } = operations[*i];
+            begun <= first_end && ended.is_none_or(|(_, found)| found == kind.shown(value))
+        };
+        let next = || (0..operations.len()).filter(left).filter(can_be_next);
+        // What has seen this value and left it alone may as well have done so at once.
+        let only_saw = |i: &usize| {
+            let Operation { kind, ended, .. } = operations[*i];
+            let sees = matches!(kind, Kind::Read | Kind::CompareAndSwap { .. });
+            ended.is_some() && sees && kind.result(value) == value
+        };
+        if let Some(i) = next().find(only_saw) {
+            open.push((done | 1 << i, value));
+            continue;
+        }
+        for i in next() {
+            let result = operations[i].kind.result(value);
+            // What nobody knows of and what changes nothing need not have been done.
+            if operations[i].ended.is_some() || result != value {
+                open.push((done | 1 << i, result));
             }
-            open.push((done | 1 << i, kind.result(value)));
         }
     }
     Some(false)

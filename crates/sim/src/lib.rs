@@ -1,4 +1,4 @@
-//! The simulator: the real machines of swap, leases and hotness in a world of faults.
+//! The simulator: the real machines of metadata server and daemons in a world of faults.
 //!
 //! A run follows from its seed alone. Racks, metadata server, clients, network, clocks, memory and
 //! disk are simulated; the machines are those of `rackpool-proto`. docs/design/swap.md says what
@@ -8,18 +8,23 @@
 mod alloc;
 mod check;
 mod client;
+mod connection;
 mod daemon;
 mod damage;
 mod disk;
 mod fabric;
 mod faults;
 mod history;
+mod link;
 mod memory;
 mod message;
+mod promises;
 mod queue;
 mod requests;
 mod rng;
+mod roots;
 mod rules;
+mod server;
 mod sharing;
 mod trace;
 mod world;
@@ -54,6 +59,10 @@ pub struct Seen {
     pub freed: u64,
     /// Reads of copies.
     pub copies: u64,
+    /// Memberships that have run out.
+    pub expired: u64,
+    /// Answers about named addresses.
+    pub named: u64,
 }
 
 impl AddAssign for Seen {
@@ -70,19 +79,22 @@ impl AddAssign for Seen {
         self.damaged += other.damaged;
         self.freed += other.freed;
         self.copies += other.copies;
+        self.expired += other.expired;
+        self.named += other.named;
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
-        let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
+        let Self { given_up, crashes, fenced, damaged, freed, copies, expired, named, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
-             {copies} reads of copies, trace {trace:016x}"
+             {copies} reads of copies, {expired} memberships expired, {named} answers about \
+             names, trace {trace:016x}"
         )
     }
 }

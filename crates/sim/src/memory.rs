@@ -39,6 +39,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// A memory that has no pages yet.
+    pub(crate) fn unformatted() -> Self {
+        Self { frames: Vec::new(), ..Self::new(PageId(0)) }
+    }
+
+    /// A memory that has these pages and those that follow.
     pub(crate) fn new(first: PageId) -> Self {
         let word = |frame: u32| {
             let free = PageWord::free(PageId(first.0 + frame));

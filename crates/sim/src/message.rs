@@ -2,7 +2,7 @@
 
 use rackpool_model::PageId;
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, Users};
-use rackpool_wire::swap::{Between, FromServer, ToServer};
+use rackpool_wire::swap::Between;
 
 use crate::history::Kind;
 
@@ -12,15 +12,11 @@ pub(crate) enum Node {
     Rack(usize),
 }
 
-/// A message. Answers about where pages are stand beside the protocol under test: the shells
+/// A message between racks. Questions about pages stand beside the protocol under test: the shells
 /// have their own for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
-    ToServer(ToServer),
-    FromServer(FromServer),
     Between(Between),
-    Locate(PageId),
-    Located(PageId, usize),
     Lookup {
         page: PageId,
         question: u64,

@@ -13,7 +13,8 @@ use rackpool_wire::swap::SwapId;
 use crate::client::Answer;
 use crate::daemon::Input;
 use crate::memory::Memory;
-use crate::message::{Call, Message, Node, Wish};
+use crate::message::{Call, Message, Wish};
+use crate::roots::is_root;
 use crate::rules::{CLIENT_PATIENCE, MILLI};
 use crate::world::{World, rack_id};
 
@@ -82,7 +83,7 @@ impl<B: Bugs> World<B> {
         daemon.redirects.insert(page, swap);
         let question = daemon.holder.ask(now, page);
         let lookup = Message::Lookup { page, question, wish: Wish::Read };
-        self.send(Node::Rack(rack), Node::Rack(to), lookup);
+        self.send(rack, to, lookup);
     }
 
     /// There is a lease of the page at its new home.
@@ -113,7 +114,6 @@ impl<B: Bugs> World<B> {
         question: u64,
         wish: Wish,
     ) {
-        let me = Node::Rack(rack);
         let now = self.local_time(rack);
         self.ask_to_share(rack, page, wish);
         if wish != Wish::Write && is_arriving(&self.racks[rack].memory, page) {
@@ -123,7 +123,7 @@ impl<B: Bugs> World<B> {
             return;
         }
         let Some((frame, word)) = self.racks[rack].memory.find(page) else {
-            return self.send(me, Node::Rack(peer), Message::NotHere(page));
+            return self.send(rack, peer, Message::NotHere(page));
         };
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let sharing = daemon.shares.sharing(page).filter(|_| wish == Wish::Copy);
@@ -142,7 +142,7 @@ impl<B: Bugs> World<B> {
         if let Some((id, kind)) = daemon.home.grant(now, page, endpoint, most) {
             let (home, epoch) = (rack_id(rack), word.epoch());
             let lease = Lease { id, kind, home, endpoint, frame, epoch };
-            self.send(me, Node::Rack(peer), Message::Location { page, question, lease });
+            self.send(rack, peer, Message::Location { page, question, lease });
             if matches!(kind, LeaseKind::Share(_)) {
                 self.feed(rack, Input::Shares(share::HomeEvent::Leased(page)));
             }
@@ -169,6 +169,9 @@ impl<B: Bugs> World<B> {
             return;
         }
         let one = self.history.get(call.operation);
+        if is_root(one.page) {
+            return self.ask_root_over_link(rack, call);
+        }
         let now = self.local_time(rack);
         let here = self.racks[rack].memory.all().any(|(_, word)| word.page() == one.page);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
@@ -223,7 +226,7 @@ impl<B: Bugs> World<B> {
             }
             None => {}
         }
-        let (now, me) = (self.local_time(rack), Node::Rack(rack));
+        let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         if let Some((frame, copy)) = daemon.copies.find(now, one.page).filter(|_| is_read) {
             daemon.holder.used_by_copy(now, one.page);
@@ -238,7 +241,7 @@ impl<B: Bugs> World<B> {
                 let (page, word) = (one.page, one.word);
                 self.mark(rack, call, Wait::Sent);
                 let message = Message::Atomic { call, page, word, kind };
-                self.send(me, Node::Rack(home), message);
+                self.send(rack, home, message);
             }
             (Some(_), kind) if kind.is_atomic() => {}
             (Some(home), _) => {
@@ -257,12 +260,12 @@ impl<B: Bugs> World<B> {
                     };
                     self.mark(rack, call, Wait::Asked);
                     let lookup = Message::Lookup { page, question, wish };
-                    self.send(me, Node::Rack(home), lookup);
+                    self.send(rack, home, lookup);
                 }
             }
             (None, _) if again => {
                 self.mark(rack, call, Wait::Asked);
-                self.send(me, Node::Server, Message::Locate(one.page));
+                self.ask_home(rack, one.page);
             }
             (None, _) => {}
         }
@@ -278,7 +281,7 @@ impl<B: Bugs> World<B> {
         }
         let question = daemon.holder.ask(now, page);
         let lookup = Message::Lookup { page, question, wish: Wish::Copy };
-        self.send(Node::Rack(rack), Node::Rack(usize::from(lease.home.0)), lookup);
+        self.send(rack, usize::from(lease.home.0), lookup);
     }
 
     fn mark(&mut self, rack: usize, call: Call, wait: Wait) {

@@ -31,6 +31,12 @@ pub(crate) const SKEW_PPM: u64 = 5_000;
 /// The longest flight of a one-sided operation.
 pub(crate) const FLIGHT: u64 = 60 * MILLI;
 
+/// Between two attempts of a daemon to reach the metadata server.
+pub(crate) const LINK_RETRY: u64 = 20 * MILLI;
+/// How long a rack is a member without a heartbeat. It runs out for the dead and the cut off, and
+/// seldom for others.
+pub(crate) const MEMBERSHIP_LEASE: Duration = ms(400);
+
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }

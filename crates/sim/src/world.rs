@@ -3,37 +3,42 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use rackpool_model::{Incarnation, MemoryId, PageId, PageRange, RackId};
+use rackpool_model::{Incarnation, PageId, PageRange, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::planted::{Bug, Bugs};
 
 use crate::client::Client;
+use crate::connection::Connection;
 use crate::daemon::{Daemon, Input};
 use crate::damage::Damage;
-use crate::disk::ServerNode;
 use crate::fabric::{Endpoint, OneSided};
 use crate::faults::Weather;
 use crate::history::History;
+use crate::link::Link;
 use crate::memory::Memory;
 use crate::message::{Call, Message, Node};
 use crate::queue::Queue;
 use crate::rng::{Rng, mix};
-use crate::rules::{CALM, CLIENTS, FRAMES, MICRO, MOST_EVENTS, RACKS, SKEW_PPM, STORM};
+use crate::rules::{CALM, CLIENTS, MICRO, MOST_EVENTS, RACKS, SKEW_PPM, STORM};
+use crate::server::ServerNode;
 use crate::trace::Trace;
 use crate::{Failure, Seen};
 
 /// What happens at one moment. Whoever is paused does it later, whoever is dead not at all.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Event {
-    Deliver { to: Node, from: Node, message: Message },
+    Deliver { to: usize, from: usize, message: Message },
     Wake(Node, u64),
     Asked { rack: usize, life: u64, call: Call },
     Step { client: usize, step: u64 },
     Land { id: u64, part: usize },
     Ended { id: u64, found: Option<u64> },
     EndpointEnded { rack: usize, life: u64, endpoint: usize },
-    Persisted { life: u64, batch: u64, moved: Vec<Moved>, fails: bool },
+    ToServer { connection: usize },
+    FromServer { rack: Option<usize>, connection: usize },
+    LinkDue { rack: usize, life: u64, turn: u64 },
+    Persisted { life: u64, batch: u64, fails: bool },
+    ServerEnds { life: u64 },
     Restart(Node),
     Fault,
 }
@@ -51,9 +56,12 @@ pub(crate) struct Clock {
 #[derive(Debug)]
 pub(crate) struct RackNode<B> {
     pub(crate) memory: Memory,
+    /// None while the process is dead.
+    pub(crate) link: Option<Link>,
+    /// None before the memory has pages, too.
     pub(crate) daemon: Option<Daemon<B>>,
-    /// The metadata server knows its pages.
-    pub(crate) joined: bool,
+    /// The pages that its memory was born with, as the metadata server has told.
+    pub(crate) pages: Option<PageRange>,
     /// Counts from 1; grows with each daemon.
     pub(crate) life: u64,
     pub(crate) clock: Clock,
@@ -69,11 +77,11 @@ pub(crate) struct World<B> {
     pub(crate) bugs: B,
     pub(crate) rng: Rng,
     pub(crate) now: u64,
-    /// The pages that racks were born with, which no crash forgets.
-    pub(crate) directory: Directory,
     pub(crate) racks: Vec<RackNode<B>>,
     pub(crate) server: ServerNode<B>,
     pub(crate) clients: Vec<Client>,
+    /// To the metadata server.
+    pub(crate) connections: Vec<Connection>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) one_sided: BTreeMap<u64, OneSided>,
     pub(crate) next_one_sided: u64,
@@ -87,8 +95,8 @@ pub(crate) struct World<B> {
     pub(crate) broken: Option<String>,
     /// Empty; kept for its room.
     pub(crate) inputs: VecDeque<Input>,
+    pub(crate) trace: Trace,
     queue: Queue,
-    trace: Trace,
     seed: u64,
 }
 
@@ -109,11 +117,6 @@ impl Clock {
     }
 }
 
-/// The pages that rack `rack` was born with.
-pub(crate) fn born(rack: usize) -> PageRange {
-    PageRange { first: PageId(1 + FRAMES * u32::try_from(rack).unwrap_or(0)), count: FRAMES }
-}
-
 pub(crate) fn rack_id(rack: usize) -> RackId {
     RackId(u16::try_from(rack).unwrap_or(u16::MAX))
 }
@@ -121,10 +124,11 @@ pub(crate) fn rack_id(rack: usize) -> RackId {
 impl<B: Bugs> World<B> {
     pub(crate) fn new(seed: u64, bugs: B) -> Self {
         let mut rng = Rng::new(mix(seed));
-        let racks = (0..RACKS).map(|rack| RackNode {
-            memory: Memory::new(born(rack).first),
+        let racks = (0..RACKS).map(|_| RackNode {
+            memory: Memory::unformatted(),
+            link: None,
             daemon: None,
-            joined: false,
+            pages: None,
             life: 0,
             clock: Clock::new(&mut rng),
             paused_until: 0,
@@ -139,10 +143,10 @@ impl<B: Bugs> World<B> {
             bugs,
             rng,
             now: 0,
-            directory: Directory::default(),
             racks,
             server,
             clients: (0..CLIENTS).map(|client| Client::new(client % RACKS)).collect(),
+            connections: Vec::new(),
             endpoints: Vec::new(),
             one_sided: BTreeMap::new(),
             next_one_sided: 0,
@@ -153,8 +157,8 @@ impl<B: Bugs> World<B> {
             seen: Seen::default(),
             broken: None,
             inputs: VecDeque::new(),
-            queue: Queue::default(),
             trace: Trace::default(),
+            queue: Queue::default(),
             seed,
         }
     }
@@ -187,6 +191,7 @@ impl<B: Bugs> World<B> {
         self.rest("after one more swap")?;
         self.check_frames()?;
         self.check_damage()?;
+        self.check_membership()?;
         self.history.check()
     }
 
@@ -227,10 +232,10 @@ impl<B: Bugs> World<B> {
         self.seen.events += 1;
         (self.now, &event).hash(&mut self.trace);
         match event {
-            Event::Deliver { to: Node::Server, from, message } => self.server_got(from, message),
-            Event::Deliver { to: Node::Rack(rack), from, message } => {
-                self.rack_got(rack, from, message);
-            }
+            Event::Deliver { to, from, message } => self.rack_got(to, from, message),
+            Event::ToServer { connection } => self.server_hears(connection),
+            Event::FromServer { connection, .. } => self.peer_hears(connection),
+            Event::LinkDue { rack, life, turn } => self.link_due(rack, life, turn),
             Event::Wake(Node::Server, life) => self.server_woke(life),
             Event::Wake(Node::Rack(rack), life) => self.rack_woke(rack, life),
             Event::Asked { rack, life, call } => self.asked(rack, life, call),
@@ -240,9 +245,8 @@ impl<B: Bugs> World<B> {
             Event::EndpointEnded { rack, life, endpoint } => {
                 self.endpoint_ended(rack, life, endpoint);
             }
-            Event::Persisted { life, batch, moved, fails } => {
-                self.persisted(life, batch, moved, fails);
-            }
+            Event::Persisted { life, batch, fails } => self.persisted(life, batch, fails),
+            Event::ServerEnds { life } => self.end_server(life),
             Event::Restart(node) => self.start(node),
             Event::Fault => self.fault(),
         }
@@ -252,9 +256,10 @@ impl<B: Bugs> World<B> {
         self.queue.push(self.now + wait, event);
     }
 
-    /// Sends a message through the network, which may lose, double and delay it.
-    pub(crate) fn send(&mut self, from: Node, to: Node, message: Message) {
-        if self.weather.is_cut(self.now, from, to) || self.rng.percent(self.weather.loss) {
+    /// Sends a message from rack to rack through the fabric, which may lose, double and delay it.
+    pub(crate) fn send(&mut self, from: usize, to: usize, message: Message) {
+        let cut = self.weather.is_cut(self.now, Node::Rack(from), Node::Rack(to));
+        if cut || self.rng.percent(self.weather.loss) {
             return;
         }
         let copies =
@@ -285,42 +290,34 @@ impl<B: Bugs> World<B> {
         self.after(at - self.now, Event::Wake(node, life));
     }
 
-    fn join(&mut self, rack: usize) {
-        if std::mem::replace(&mut self.racks[rack].joined, true) {
-            return;
-        }
-        let memory = MemoryId(rack as u128 + 1);
-        let run = Run { pages: born(rack), rack: rack_id(rack), memory };
-        let mut known = Ok(());
-        for directory in [&mut self.directory, &mut self.server.directory] {
-            known = known
-                .and_then(|()| directory.add(run))
-                .and_then(|()| directory.serve(run.rack, memory));
-        }
-        if let Err(error) = known {
-            self.breaks(|| format!("rack {rack} can't join: {error}"));
-        }
-    }
-
     pub(crate) fn start(&mut self, node: Node) {
         match node {
             Node::Server => self.start_server(),
-            Node::Rack(rack) if self.racks[rack].daemon.is_none() => {
-                self.join(rack);
+            Node::Rack(rack) if self.racks[rack].link.is_none() => {
                 let node = &mut self.racks[rack];
                 node.life += 1;
                 node.wake_at = 0;
-                let now = node.clock.read(self.now);
-                if !self.bugs.has(Bug::TrustCopiesOverARestart) {
-                    node.memory.hide_all();
+                node.link = Some(Link::new());
+                self.connect_link(rack);
+                // Memory that was never formatted has to wait until it is given pages.
+                if self.racks[rack].pages.is_some() {
+                    self.start_daemon(rack);
                 }
-                let incarnation = Incarnation(node.life);
-                node.daemon = Some(Daemon::new(now, incarnation, &node.memory, self.bugs));
-                self.rack_woke(rack, self.racks[rack].life);
-                self.resume_freeing(rack);
             }
             Node::Rack(_) => {}
         }
+    }
+
+    pub(crate) fn start_daemon(&mut self, rack: usize) {
+        let node = &mut self.racks[rack];
+        let now = node.clock.read(self.now);
+        if !self.bugs.has(Bug::TrustCopiesOverARestart) {
+            node.memory.hide_all();
+        }
+        let incarnation = Incarnation(node.life);
+        node.daemon = Some(Daemon::new(now, incarnation, &node.memory, self.bugs));
+        self.rack_woke(rack, self.racks[rack].life);
+        self.resume_freeing(rack);
     }
 
     pub(crate) fn breaks(&mut self, what: impl FnOnce() -> String) {
@@ -334,12 +331,16 @@ impl Event {
     /// Whose work it is, if that can be paused.
     const fn node(&self) -> Option<Node> {
         match self {
-            Self::Deliver { to, .. } => Some(*to),
             Self::Wake(node, _) => Some(*node),
-            Self::Asked { rack, .. } | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
-            Self::Persisted { .. } => Some(Node::Server),
-            Self::Step { .. } | Self::Land { .. } | Self::Ended { .. } => None,
-            Self::Restart(_) | Self::Fault => None,
+            Self::Deliver { to: rack, .. }
+            | Self::FromServer { rack: Some(rack), .. }
+            | Self::LinkDue { rack, .. }
+            | Self::Asked { rack, .. }
+            | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
+            Self::ToServer { .. } | Self::Persisted { .. } => Some(Node::Server),
+            Self::FromServer { rack: None, .. } | Self::Step { .. } => None,
+            Self::Land { .. } | Self::Ended { .. } => None,
+            Self::Restart(_) | Self::ServerEnds { .. } | Self::Fault => None,
         }
     }
 }

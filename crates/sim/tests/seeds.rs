@@ -28,7 +28,8 @@ fn five_seconds_of_seeds_hold() {
     // A world in which nothing happens would hold too.
     let Seen { acknowledged, moved, given_up, crashes, fenced, .. } = sum;
     let least = [acknowledged, moved, given_up, crashes, fenced, sum.damaged, sum.freed];
-    assert!(least.into_iter().all(|count| count > 0), "{sum:?}");
+    let mut least = least.into_iter().chain([sum.expired, sum.named]);
+    assert!(least.all(|count| count > 0), "{sum:?}");
 }
 
 #[test]
@@ -53,13 +54,21 @@ fn half_an_erased_record_is_no_record() {
 /// A restarted holder gave back a lease of its dead predecessor, whose write was on its way.
 #[test]
 fn nobody_gives_back_the_leases_of_the_dead() {
-    let failure = find(Bug::AnswerForTheDead, 400, 40);
+    let failure = find(Bug::AnswerForTheDead, 380, 40);
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
+}
+
+/// The metadata server said of what its disk had refused that nothing was changed. After its restart
+/// some of it was there.
+#[test]
+fn what_a_failing_disk_refused_may_be_there_all_the_same() {
+    let failure = find(Bug::BelieveTheStore, 0, 40);
+    assert!(failure.what.contains("no order explains"), "{failure}");
 }
 
 /// Each answer to a question about a page set off further questions.
 #[test]
 fn questions_do_not_multiply() {
-    let failure = find(Bug::AskAtEachAnswer, 75, 40);
+    let failure = find(Bug::AskAtEachAnswer, 140, 40);
     assert!(failure.what.contains("talks without end"), "{failure}");
 }

@@ -208,8 +208,11 @@ pub enum Refusal {
     /// The asker's credentials don't allow it.
     #[error("{0}")]
     Denied(String),
-    /// The store could not make the change durable; nothing was changed.
-    #[error("the metadata store failed: {0}; see the metadata server's log, nothing was changed")]
+    /// The store could not make the change durable. Whether it has, shows when the metadata server is
+    /// started again: until then nobody sees the change.
+    #[error(
+        "the metadata store failed: {0}; see the metadata server's log; whether the change was made shows when the metadata server is started again"
+    )]
     Store(String),
 }
 

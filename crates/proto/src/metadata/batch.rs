@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use rackpool_model::RackId;
 use rackpool_wire::metadata::MetadataReply;
 
-use super::{BatchId, Change, ConnectionToken, News};
+use super::{Action, BatchId, Change, ConnectionToken, News};
 
 /// Changes that become durable together, and what follows when they are.
 #[derive(Debug)]
@@ -35,6 +35,13 @@ pub(super) struct Answer {
     pub(super) to: ConnectionToken,
     pub(super) tag: u64,
     pub(super) reply: MetadataReply,
+}
+
+impl Answer {
+    pub(super) fn into_action(self) -> Action {
+        let Self { to, tag, reply } = self;
+        Action::Reply { to, tag, reply }
+    }
 }
 
 impl Batch {

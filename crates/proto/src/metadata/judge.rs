@@ -10,10 +10,11 @@ use super::{Change, ConnectionToken, MAX_ADDRESS_BYTES, MAX_RACKS, News, Records
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
+use crate::planted::{Bug, Bugs};
 
 /// Decides requests that may change the records, one after the other. Everything is checked
 /// before the first change, so a refusal changes nothing.
-pub(super) struct Judge<'a> {
+pub(super) struct Judge<'a, B> {
     pub(super) now: Time,
     /// The durable records and all changes of the batch so far.
     pub(super) records: &'a mut Records,
@@ -21,9 +22,10 @@ pub(super) struct Judge<'a> {
     pub(super) batch: &'a mut Batch,
     /// Who asks.
     pub(super) from: ConnectionToken,
+    pub(super) bugs: B,
 }
 
-impl Judge<'_> {
+impl<B: Bugs> Judge<'_, B> {
     pub(super) fn decide(&mut self, request: MetadataRequest) -> MetadataReply {
         let verdict = match request {
             MetadataRequest::Register(announced) => self.register(&announced),
@@ -47,7 +49,10 @@ impl Judge<'_> {
         let page_size = self.check_limits(announced)?;
         let known = self.records.racks.get(&rack);
         if let Some(known) = known {
-            known.admits(announced, self.lease_left(rack))?;
+            match known.admits(announced, self.lease_left(rack)) {
+                Err(Refusal::Superseded { .. }) if self.bugs.has(Bug::RegisterTheDead) => {}
+                admitted => admitted?,
+            }
         } else if self.records.racks.len() >= MAX_RACKS {
             return Err(Refusal::Invalid(format!("a pool has at most {MAX_RACKS} racks")));
         }

@@ -15,7 +15,8 @@ use super::view::View;
 use super::{Action, BatchId, Change, ConnectionToken, Event, News, RecordError, Records};
 use crate::Time;
 use crate::membership::{Heartbeat, Membership, RackRecord};
-use crate::swap::ServerEvent;
+use crate::planted::{Bug, Bugs, Sound};
+use crate::swap::{ServerEvent, SwapRules};
 
 /// The metadata server without its sockets, store and clock.
 ///
@@ -25,8 +26,10 @@ use crate::swap::ServerEvent;
 /// are changes like others; what else there is to say about swaps rests on no change, or on durable
 /// ones.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Machine<B = Sound> {
     now: Time,
+    rules: SwapRules,
+    bugs: B,
     /// What is durable: all that anybody is shown.
     settled: Records,
     /// That and the batch under way.
@@ -34,7 +37,7 @@ pub struct Machine {
     membership: Membership,
     startup: Startup,
     /// Those of this boot; none before its number is durable.
-    swaps: Option<Swaps>,
+    swaps: Option<Swaps<B>>,
     waiting: VecDeque<Asked>,
     in_flight: Option<Batch>,
     last_batch: BatchId,
@@ -59,23 +62,45 @@ struct Asked {
 }
 
 impl Machine {
-    /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
-    /// when this boot is durable: before that nothing is answered.
+    /// [`Self::restore_with`] [`SwapRules::DEFAULT`], and without bugs.
     ///
-    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made durable,
-    /// or their sum in the order that [`Change`] names.
+    /// # Errors
+    /// When the records contradict each other.
     pub fn restore(
         now: Time,
         lease: Duration,
         records: impl IntoIterator<Item = Change>,
     ) -> Result<Self, RecordError> {
+        Self::restore_with(now, lease, SwapRules::DEFAULT, records, Sound)
+    }
+}
+
+impl<B: Bugs> Machine<B> {
+    /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
+    /// when this boot is durable: before that nothing is answered.
+    ///
+    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made durable,
+    /// or their sum in the order that [`Change`] names.
+    ///
+    /// # Errors
+    /// When the records contradict each other.
+    pub fn restore_with(
+        now: Time,
+        lease: Duration,
+        rules: SwapRules,
+        records: impl IntoIterator<Item = Change>,
+        bugs: B,
+    ) -> Result<Self, RecordError> {
         let mut settled = Records::default();
         for change in records {
             settled.apply(&change)?;
         }
-        let membership = Membership::new(lease, u64::from(settled.next_boot()) << 32);
+        let boot = Self::boot_after(&settled, bugs);
+        let membership = Membership::new(lease, u64::from(boot) << 32);
         let mut machine = Self {
             now,
+            rules,
+            bugs,
             ahead: settled.clone(),
             settled,
             membership,
@@ -88,6 +113,11 @@ impl Machine {
         };
         machine.grant_all();
         Ok(machine)
+    }
+
+    /// The number of the start that follows these records.
+    fn boot_after(records: &Records, bugs: B) -> u32 {
+        if bugs.has(Bug::ForgetBoot) { 1 } else { records.next_boot() }
     }
 
     /// Every rack that has not left gets a whole lease.
@@ -198,13 +228,20 @@ impl Machine {
 
     fn heartbeat(&mut self, beat: Heartbeat) -> Result<MetadataReply, Refusal> {
         let record = self.settled.racks.get(&beat.rack).ok_or(Refusal::NotMember(beat.rack))?;
+        let version = self.membership.version();
+        if self.bugs.has(Bug::AnswerWithoutRenewing) && beat.seen_version == version {
+            record.check(beat.rack, beat.incarnation)?;
+            return Ok(MetadataReply::Renewed { version, members: Vec::new() });
+        }
         let tell = self.membership.heartbeat(self.now, record, beat)?;
         let members = if tell { self.view().members() } else { Vec::new() };
         Ok(MetadataReply::Renewed { version: self.membership.version(), members })
     }
 
     fn view(&self) -> View<'_> {
-        View { records: &self.settled, membership: &self.membership }
+        let early = self.bugs.has(Bug::ShowBeforeDurable);
+        let records = if early { &self.ahead } else { &self.settled };
+        View { records, membership: &self.membership }
     }
 
     fn begin_batch(&mut self) {
@@ -212,7 +249,7 @@ impl Machine {
         match self.startup {
             Startup::Due => {
                 self.startup = Startup::Underway;
-                let boot = self.settled.next_boot();
+                let boot = Self::boot_after(&self.settled, self.bugs);
                 self.ahead.boot = boot;
                 batch.changes.push(Change::Started { boot });
             }
@@ -227,6 +264,10 @@ impl Machine {
             return;
         }
         self.last_batch = batch.id;
+        if self.bugs.has(Bug::ReplyBeforeDurable) {
+            let answers = mem::take(&mut batch.answers).into_iter();
+            self.actions.extend(answers.map(Answer::into_action));
+        }
         self.actions.push_back(Action::Persist { batch: batch.id, changes: batch.changes.clone() });
         self.in_flight = Some(batch);
     }
@@ -244,6 +285,7 @@ impl Machine {
             membership: &self.membership,
             batch,
             from,
+            bugs: self.bugs,
         };
         let reply = judge.decide(request);
         batch.answers.push(Answer { to: from, tag, reply });
@@ -254,8 +296,11 @@ impl Machine {
         self.finish(batch);
         if self.startup == Startup::Underway {
             self.startup = Startup::Done;
-            self.grant_all();
-            self.swaps = Some(Swaps::new(self.now, self.settled.boot));
+            if !self.bugs.has(Bug::ForgetRestartLease) {
+                self.grant_all();
+            }
+            let boot = self.settled.boot;
+            self.swaps = Some(Swaps::new(self.now, self.rules, boot, self.bugs));
             for asked in mem::take(&mut self.waiting) {
                 self.requested(asked);
             }
@@ -276,8 +321,7 @@ impl Machine {
             }
         }
         self.actions.extend(batch.news.into_iter().map(Action::Report));
-        let reply = |Answer { to, tag, reply }| Action::Reply { to, tag, reply };
-        self.actions.extend(batch.answers.into_iter().map(reply));
+        self.actions.extend(batch.answers.into_iter().map(Answer::into_action));
         if let Some(swaps) = &mut self.swaps {
             for (&rack, &connection) in &batch.registered {
                 swaps.connect(rack, connection);
@@ -296,7 +340,9 @@ impl Machine {
         self.ahead = self.settled.clone();
         // Whether pages have moved is not known, or nothing can be written any more: no swap may
         // be begun or answered.
-        self.feed_swaps(ServerEvent::CommitFailed);
+        if !self.bugs.has(Bug::SwapWithoutStore) {
+            self.feed_swaps(ServerEvent::CommitFailed);
+        }
         let mut refused: Vec<(ConnectionToken, u64)> =
             batch.answers.iter().map(|answer| (answer.to, answer.tag)).collect();
         if self.startup == Startup::Underway {

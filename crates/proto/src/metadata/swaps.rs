@@ -6,38 +6,45 @@ use rackpool_wire::metadata::{MetadataReply, Refusal};
 use super::{Action, ConnectionToken};
 use crate::Time;
 use crate::directory::Directory;
-use crate::planted::Sound;
+use crate::planted::{Bug, Bugs};
 use crate::swap::{Server, ServerEvent, SwapBatch, SwapRules};
 
 /// The swaps of this boot, and how their racks are reached.
 #[derive(Debug)]
-pub(super) struct Swaps {
-    server: Server,
+pub(super) struct Swaps<B> {
+    server: Server<B>,
+    bugs: B,
     /// Over which connection a rack registered last.
     connections: BTreeMap<RackId, ConnectionToken>,
 }
 
-impl Swaps {
+impl<B: Bugs> Swaps<B> {
     /// Nothing is under way. `boot` is durable.
-    pub(super) const fn new(now: Time, boot: u32) -> Self {
-        let server = Server::new(now, SwapRules::DEFAULT, boot, Sound);
-        Self { server, connections: BTreeMap::new() }
+    pub(super) const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {
+        let server = Server::new(now, rules, boot, bugs);
+        Self { server, bugs, connections: BTreeMap::new() }
     }
 
     /// The machine itself.
-    pub(super) const fn server(&self) -> &Server {
+    pub(super) const fn server(&self) -> &Server<B> {
         &self.server
     }
 
     /// The rack speaks over this connection from now on.
     pub(super) fn connect(&mut self, rack: RackId, connection: ConnectionToken) {
+        if self.bugs.has(Bug::PushToFirstConnection) {
+            self.connections.entry(rack).or_insert(connection);
+            return;
+        }
         self.connections.insert(rack, connection);
     }
 
     /// Whether the rack's daemon is the one at this connection.
     pub(super) fn check(&self, rack: RackId, from: ConnectionToken) -> Result<(), Refusal> {
         match self.connections.get(&rack) {
-            Some(connection) if *connection == from => Ok(()),
+            Some(connection) if *connection == from || self.bugs.has(Bug::TakeAnyConnection) => {
+                Ok(())
+            }
             _ => Err(Refusal::NotMember(rack)),
         }
     }

@@ -7,6 +7,7 @@ use super::swaps::Swaps;
 use super::{Records, Roots};
 use crate::directory::Lookup;
 use crate::membership::Membership;
+use crate::planted::Bugs;
 
 /// What is shown to those who ask.
 pub(super) struct View<'a> {
@@ -23,7 +24,7 @@ impl View<'_> {
         }
     }
 
-    pub(super) fn explain(&self, page: PageId, swaps: &Swaps) -> MetadataReply {
+    pub(super) fn explain<B: Bugs>(&self, page: PageId, swaps: &Swaps<B>) -> MetadataReply {
         let directory = &self.records.directory;
         let Some(born) = directory.born(page) else { return MetadataReply::NoSuchPage };
         let moved = directory.moved(page);

@@ -8,9 +8,10 @@ use super::Machine;
 use crate::Time;
 use crate::metadata::batch::Batch;
 use crate::metadata::{Action, Change, ConnectionToken};
+use crate::planted::Bugs;
 use crate::swap::{ServerEvent, SwapBatch};
 
-impl Machine {
+impl<B: Bugs> Machine<B> {
     pub(super) fn swap_deadline(&self) -> Option<Time> {
         self.swaps.as_ref().and_then(|swaps| swaps.server().deadline())
     }

@@ -1,0 +1,290 @@
+//! A daemon's link to the metadata server: it registers, sends heartbeats, asks for itself and its
+//! clients, and registers again over another connection whenever one has ended.
+
+use std::collections::BTreeMap;
+
+use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState};
+use rackpool_proto::planted::Bugs;
+use rackpool_proto::swap::RackEvent;
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
+use rackpool_wire::swap::ToServer;
+
+use crate::client::Answer;
+use crate::connection::Owner;
+use crate::daemon::Input;
+use crate::memory::Memory;
+use crate::message::Call;
+use crate::promises::memory_id;
+use crate::roots::root_request;
+use crate::rules::{FRAMES, LINK_RETRY, MEMBERSHIP_LEASE};
+use crate::world::{Event, World, rack_id};
+
+/// Messages about swaps that wait until the rack is registered. More are dropped.
+const MOST_WAITING: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    stage: Stage,
+    /// Grows with each appointment: what was due at an earlier one is void.
+    turn: u64,
+    next_tag: u64,
+    seen_version: u64,
+    /// When the metadata server was heard last.
+    heard: u64,
+    questions: BTreeMap<u64, Question>,
+    /// What is to be said of swaps when the rack is registered.
+    waiting: Vec<ToServer>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Away,
+    /// Over this connection.
+    Registering(usize),
+    Serving(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Home(PageId),
+    Root(Call),
+}
+
+impl Link {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stage: Stage::Away,
+            turn: 0,
+            next_tag: 0,
+            seen_version: 0,
+            heard: 0,
+            questions: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(crate) const fn connection(&self) -> Option<usize> {
+        match self.stage {
+            Stage::Away => None,
+            Stage::Registering(connection) | Stage::Serving(connection) => Some(connection),
+        }
+    }
+
+    pub(crate) const fn is_serving(&self) -> bool {
+        matches!(self.stage, Stage::Serving(_))
+    }
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<B: Bugs> World<B> {
+    fn is_at(&self, rack: usize, connection: usize) -> bool {
+        let link = self.racks[rack].link.as_ref();
+        link.is_some_and(|link| link.connection() == Some(connection))
+    }
+
+    fn appoint(&mut self, rack: usize, wait: u64) {
+        let life = self.racks[rack].life;
+        let Some(link) = &mut self.racks[rack].link else { return };
+        link.turn += 1;
+        let turn = link.turn;
+        self.after(wait, Event::LinkDue { rack, life, turn });
+    }
+
+    pub(crate) fn link_due(&mut self, rack: usize, life: u64, turn: u64) {
+        let lives = self.racks[rack].life == life;
+        let Some(link) = &self.racks[rack].link else { return };
+        if !lives || link.turn != turn {
+            return;
+        }
+        let silent = self.now - link.heard > nanos(MEMBERSHIP_LEASE);
+        match link.stage {
+            Stage::Away => self.connect_link(rack),
+            Stage::Serving(connection) if !silent => {
+                self.beat(rack, connection);
+                self.appoint(rack, nanos(MEMBERSHIP_LEASE) / 4);
+            }
+            Stage::Registering(_) | Stage::Serving(_) => self.lose_link(rack),
+        }
+    }
+
+    pub(crate) fn connect_link(&mut self, rack: usize) {
+        let life = self.racks[rack].life;
+        let Some(connection) = self.connect(Owner::Rack { rack, life }) else {
+            return self.appoint(rack, LINK_RETRY);
+        };
+        if let Some(link) = &mut self.racks[rack].link {
+            link.stage = Stage::Registering(connection);
+            link.seen_version = 0;
+        }
+        let announcement = RackAnnouncement {
+            rack: rack_id(rack),
+            memory: memory_id(rack),
+            incarnation: Incarnation(life),
+            frames: FRAMES,
+            page_bytes: PageSize::DEFAULT.bytes(),
+            control_path: String::new(),
+            fabric_address: String::new(),
+        };
+        self.ask_over(rack, connection, MetadataRequest::Register(announcement), None);
+        self.appoint(rack, nanos(MEMBERSHIP_LEASE));
+    }
+
+    fn ask_over(
+        &mut self,
+        rack: usize,
+        connection: usize,
+        request: MetadataRequest,
+        question: Option<Question>,
+    ) {
+        let Some(link) = &mut self.racks[rack].link else { return };
+        link.next_tag += 1;
+        let tag = link.next_tag;
+        if let Some(question) = question {
+            link.questions.insert(tag, question);
+        }
+        self.tell_server(connection, tag, request);
+    }
+
+    fn beat(&mut self, rack: usize, connection: usize) {
+        let free = |state| state == Some(PageState::Free);
+        let free = self.racks[rack].memory.all().filter(|(_, word)| free(word.state())).count();
+        let Some(link) = &self.racks[rack].link else { return };
+        let heartbeat = MetadataRequest::Heartbeat {
+            rack: rack_id(rack),
+            incarnation: Incarnation(self.racks[rack].life),
+            free_frames: u32::try_from(free).unwrap_or(u32::MAX),
+            seen_version: link.seen_version,
+        };
+        self.ask_over(rack, connection, heartbeat, None);
+    }
+
+    /// The connection is given up, and everything that was asked over it.
+    fn lose_link(&mut self, rack: usize) {
+        let Some(link) = &mut self.racks[rack].link else { return };
+        let connection = link.connection();
+        link.stage = Stage::Away;
+        link.waiting.clear();
+        let questions = std::mem::take(&mut link.questions);
+        if let Some(connection) = connection {
+            self.close(connection);
+        }
+        for question in questions.into_values() {
+            if let Question::Root(call) = question {
+                self.answer(call, Answer::Failed);
+            }
+        }
+        self.appoint(rack, LINK_RETRY);
+    }
+
+    /// The daemon has died. `leaves`: it has stopped on purpose, and says so over another connection.
+    pub(crate) fn end_link(&mut self, rack: usize, leaves: bool) {
+        let link = self.racks[rack].link.take();
+        if let Some(connection) = link.and_then(|link| link.connection()) {
+            self.abort(connection);
+        }
+        if leaves && let Some(connection) = self.connect(Owner::Goodbye(rack)) {
+            let (id, incarnation) = (rack_id(rack), Incarnation(self.racks[rack].life));
+            self.tell_server(connection, 1, MetadataRequest::Leave { rack: id, incarnation });
+        }
+    }
+
+    /// Says something about a swap. It is lost when the metadata server is away.
+    pub(crate) fn tell_of_swap(&mut self, rack: usize, message: ToServer) {
+        let (id, incarnation) = (rack_id(rack), Incarnation(self.racks[rack].life));
+        let Some(link) = &mut self.racks[rack].link else { return };
+        match link.stage {
+            Stage::Serving(connection) => {
+                let request = MetadataRequest::Swap { rack: id, incarnation, message };
+                self.ask_over(rack, connection, request, None);
+            }
+            Stage::Registering(_) if link.waiting.len() < MOST_WAITING => {
+                link.waiting.push(message);
+            }
+            Stage::Registering(_) | Stage::Away => {}
+        }
+    }
+
+    /// Asks where a page lives. A heartbeat goes before it, so that its answer comes first.
+    pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) {
+        let Some(Link { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+            return;
+        };
+        self.beat(rack, connection);
+        let question = Some(Question::Home(page));
+        self.ask_over(rack, connection, MetadataRequest::Locate { page }, question);
+    }
+
+    /// A client asks about a name.
+    pub(crate) fn ask_root_over_link(&mut self, rack: usize, call: Call) {
+        let Some(Link { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+            return self.answer(call, Answer::Failed);
+        };
+        let one = self.history.get(call.operation);
+        if let Some(request) = root_request(one.page, one.kind) {
+            self.ask_over(rack, connection, request, Some(Question::Root(call)));
+        }
+    }
+
+    /// Something has come over a connection of a daemon; `None`: it has ended.
+    pub(crate) fn link_heard(
+        &mut self,
+        rack: usize,
+        life: u64,
+        connection: usize,
+        message: Option<(u64, MetadataReply)>,
+    ) {
+        if self.racks[rack].life != life || !self.is_at(rack, connection) {
+            return;
+        }
+        let Some((tag, reply)) = message else { return self.lose_link(rack) };
+        let Some(link) = &mut self.racks[rack].link else { return };
+        link.heard = self.now;
+        if let Some(question) = link.questions.remove(&tag) {
+            return match (question, reply) {
+                (Question::Home(page), MetadataReply::Located { home, .. }) => {
+                    self.learn_home(rack, page, Some(usize::from(home.0)));
+                }
+                // Its rack has not joined yet: the client's request asks again.
+                (Question::Home(_), _) => {}
+                (Question::Root(call), reply) => self.root_told(call, Some(reply)),
+            };
+        }
+        match reply {
+            MetadataReply::Registered { pages, .. } => self.registered(rack, connection, pages),
+            MetadataReply::Renewed { version, members } => {
+                if !members.is_empty() {
+                    link.seen_version = version;
+                }
+            }
+            MetadataReply::Swap(message) => {
+                self.feed(rack, Input::Swap(RackEvent::ServerSent(message)));
+            }
+            MetadataReply::Refused(Refusal::NotMember(_) | Refusal::Store(_)) => {
+                self.lose_link(rack);
+            }
+            other => self.breaks(|| format!("rack {rack} is told {other:?}")),
+        }
+    }
+
+    fn registered(&mut self, rack: usize, connection: usize, pages: PageRange) {
+        let had = self.racks[rack].pages.replace(pages);
+        if had.is_some_and(|had| had != pages) {
+            return self.breaks(|| format!("rack {rack} had {had:?}, and is given {pages:?}"));
+        }
+        let Some(link) = &mut self.racks[rack].link else { return };
+        link.stage = Stage::Serving(connection);
+        let waiting = std::mem::take(&mut link.waiting);
+        if had.is_none() {
+            self.racks[rack].memory = Memory::new(pages.first);
+            self.start_daemon(rack);
+        }
+        for message in waiting {
+            self.tell_of_swap(rack, message);
+        }
+        self.beat(rack, connection);
+        self.appoint(rack, nanos(MEMBERSHIP_LEASE) / 4);
+    }
+}
