@@ -11,7 +11,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::DaemonError;
 use crate::connection::{Connection, Link, lock};
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Pauses};
 
 /// How long a sleeping thread goes without looking at the link: its answer wakes it, the death of
 /// the daemon does not.
@@ -268,13 +268,14 @@ impl Calls {
         entries: &[Request],
         deadline: &Deadline<'_>,
     ) -> Result<(), DaemonError> {
+        let mut pauses = Pauses::default();
         while ring.push(entries).is_err() {
             connection.ring_doorbell();
             connection.check_link()?;
             if deadline.has_passed() {
                 return Err(DaemonError::Unavailable);
             }
-            std::thread::yield_now();
+            pauses.wait();
         }
         Ok(())
     }

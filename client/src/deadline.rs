@@ -38,6 +38,26 @@ impl<'a> Deadline<'a> {
     }
 }
 
+/// Waits for room that others make: at first it gives the core away, later it sleeps, longer each time.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses(u32);
+
+impl Pauses {
+    /// Those that only give the core away.
+    const PROMPT: u32 = 64;
+    const LEAST: Duration = Duration::from_micros(20);
+    /// log2 of how much longer the longest one is: 1.3 ms.
+    const DOUBLINGS: u32 = 6;
+
+    pub(crate) fn wait(&mut self) {
+        match self.0.checked_sub(Self::PROMPT) {
+            None => std::thread::yield_now(),
+            Some(late) => std::thread::sleep(Self::LEAST * (1 << late.min(Self::DOUBLINGS))),
+        }
+        self.0 = self.0.saturating_add(1);
+    }
+}
+
 /// Tries of something that others must get on with: the first few follow each other, later ones wait
 /// a little, longer each time.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use rackpool_shm::access::Intent;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::{Ended, Outcome, Posted};
-use crate::deadline::{Deadline, Retries};
+use crate::deadline::{Deadline, Pauses, Retries};
 use crate::thread::{Thread, access_error};
 use crate::transfer::Bytes;
 use crate::translation::Place;
@@ -130,6 +130,7 @@ impl Thread {
         let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
         let mut pieces = VecDeque::from(pieces(transfers, from));
+        let mut pauses = Pauses::default();
         loop {
             let before = on_the_way.len();
             while stopped.is_none() && self.calls.is_available(&self.connection) {
@@ -149,6 +150,9 @@ impl Thread {
                 }
                 stopped.get_or_insert(Stop::Failed(error.into()));
             }
+            if !on_the_way.is_empty() {
+                pauses = Pauses::default();
+            }
             let Some(oldest) = on_the_way.pop_front() else {
                 match (stopped.take(), pieces.front().copied()) {
                     (Some(stop), _) => return Err(stop),
@@ -161,7 +165,7 @@ impl Thread {
                             pieces[0] = second;
                             pieces.push_front(first);
                         }
-                        std::thread::yield_now();
+                        pauses.wait();
                     }
                     (None, Some(_)) => {
                         return Err(Stop::Failed(DaemonError::Unavailable.into()));

@@ -172,3 +172,26 @@ fn pages_used_anew_are_known_by_their_new_use() {
         user.free(last).unwrap();
     }
 }
+
+/// The value of an atomic comes in the answer: one that reached another thread would show.
+#[test]
+fn each_thread_of_a_client_gets_its_own_answers() {
+    const TURNS: u64 = 300;
+    let pool = TestPool::start(16 << 20, PAGE);
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    std::thread::scope(|scope| {
+        for thread in 1..=32_u64 {
+            let racks = &racks;
+            scope.spawn(move || {
+                let (counter, object) = (racks[1].alloc(8).unwrap(), racks[1].alloc(64).unwrap());
+                racks[0].write(counter, &(thread << 32).to_le_bytes()).unwrap();
+                contents::write(&racks[0], object, 64);
+                for turn in 0..TURNS {
+                    assert_eq!(racks[0].fetch_and_add(counter, 1), Ok((thread << 32) + turn));
+                    contents::check(&racks[0], object, 64);
+                }
+            });
+        }
+    });
+}

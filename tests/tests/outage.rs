@@ -125,6 +125,37 @@ fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     });
 }
 
+/// Requests of one client to several racks share its rings: one that waits holds up no other.
+#[test]
+fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
+    let mut pool = TestPool::with(|options| {
+        options.racks = 3;
+        options.lease_ms = 20_000;
+        options.fabric = FabricKind::Tcp;
+    });
+    let racks = [0, 1, 2].map(|rack| pool.open(rack));
+    let [slow, quick] = [1, 2].map(|home: usize| {
+        let addr = racks[home].alloc(64).unwrap();
+        wait_for("the racks meet", PATIENCE, || racks[0].is_local(addr).ok());
+        contents::write(&racks[0], addr, 64);
+        addr
+    });
+    pool.stop_daemon(1);
+    let before = pool.status(0).remote_operations;
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| contents::check(&racks[0], slow, 64));
+        wait_until("it is on its way", PATIENCE, || pool.status(0).remote_operations > before);
+        for _ in 0..100 {
+            contents::check(&racks[0], quick, 64);
+            racks[0].ping().unwrap();
+            racks[0].free(racks[0].alloc(64).unwrap()).unwrap();
+        }
+        assert!(!waits.is_finished(), "a stopped rack has answered");
+        pool.resume_daemon(1);
+        waits.join().unwrap();
+    });
+}
+
 #[test]
 fn a_rack_without_its_memory_has_lost_its_pages() {
     let mut pool = TestPool::small();

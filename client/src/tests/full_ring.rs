@@ -36,15 +36,23 @@ fn ask(thread: &mut Thread, route: Route) -> Result<RackAnswer, DaemonError> {
     thread.calls.ask(&connection, PING, route)
 }
 
+/// How long this thread has had a core.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.try_into().unwrap()
+}
+
 #[test]
 fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() {
     for route in [Route::Rack, Route::Remote] {
         let mut bench = Bench::new();
         let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
         let calls = fill_up(&bench, route);
-        let began = Instant::now();
+        let (began, used) = (Instant::now(), processor_time());
         assert_eq!(ask(&mut thread, route), Err(UNAVAILABLE));
         assert!(began.elapsed() >= TIMEOUT, "given up after {:?}", began.elapsed());
+        let used = processor_time() - used;
+        assert!(used < TIMEOUT / 4, "who waits for room sleeps: {used:?} of a core");
         // A batch is posted whole or not at all, and a call that was never posted keeps no cell.
         let overdue = Deadline::after(TIMEOUT);
         let connection = Arc::clone(&bench.connection);

@@ -85,6 +85,34 @@ fn entries_are_reused_only_after_they_were_read() {
     });
 }
 
+/// A batch beside another pusher: whole, in order, nothing between.
+#[test]
+fn a_batch_stays_together_beside_another_pusher() {
+    bounded(3).check(|| {
+        let ring: Arc<(RingHeader, [Entry; 4])> = Arc::default();
+        let batches: [&'static [u32]; 2] = [&[1, 2], &[3]];
+        let pushers = batches.map(|calls| {
+            let ring = ring.clone();
+            loom::thread::spawn(move || {
+                let batch: Vec<Request> = calls.iter().map(|call| request(*call)).collect();
+                RequestRing::new(&ring.0, &ring.1).push(&batch).expect("there is room");
+            })
+        });
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let taken = RequestRing::new(&ring.0, &ring.1).pop(4, |popped| {
+                assert_eq!(popped, request(popped.call), "torn");
+                seen.push(popped.call);
+            });
+            if taken == 0 {
+                loom::thread::yield_now();
+            }
+        }
+        assert!(seen == [1, 2, 3] || seen == [3, 1, 2], "{seen:?}");
+        pushers.into_iter().for_each(|pusher| pusher.join().expect("it does not panic"));
+    });
+}
+
 /// A block belongs to one thread at a time, and what its last owner did there is over and seen.
 #[test]
 fn a_block_has_one_owner() {

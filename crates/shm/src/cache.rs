@@ -3,23 +3,34 @@
 use std::path::Path;
 
 const LAST_LEVEL: &str = "/sys/devices/system/cpu/cpu0/cache/index3";
+/// Ways of the last-level cache that programs share with devices, one bit each, where the kernel can
+/// partition it (resctrl).
+const SHARED_WAYS: &str = "/sys/fs/resctrl/info/L3/shareable_bits";
 /// Ways of the last-level cache into which devices write (DDIO): the processors' default.
 const IO_WAYS: u64 = 2;
 
 /// Bytes of the last-level cache that writes of devices may fill; more than this in flight pushes
-/// what arrives out to memory before it is used. Two of its ways: the default of the processors
-/// that have such a limit (Farshin et al., ATC 2020). 0 when the kernel does not describe the
+/// what arrives out to memory before it is used. Its ways that the kernel says are shared with
+/// devices; where it does not say, two: the default of the processors that have such a limit (Farshin
+/// et al., ATC 2020). 0 when the kernel does not describe the
 /// cache.
 #[must_use]
 pub fn io_share() -> u64 {
-    share_in(Path::new(LAST_LEVEL)).unwrap_or(0)
+    let ways = std::fs::read_to_string(SHARED_WAYS).ok().and_then(|mask| ways_in(&mask));
+    share_in(Path::new(LAST_LEVEL), ways.unwrap_or(IO_WAYS)).unwrap_or(0)
 }
 
-fn share_in(folder: &Path) -> Option<u64> {
+/// How many ways a mask in hexadecimal digits names; `None` if none.
+fn ways_in(mask: &str) -> Option<u64> {
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(u64::from(mask.count_ones())).filter(|ways| *ways > 0)
+}
+
+fn share_in(folder: &Path, io_ways: u64) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let bytes = parse_size(&read("size")?)?;
     let ways: u64 = read("ways_of_associativity")?.trim().parse().ok()?;
-    Some(bytes.checked_div(ways)?.saturating_mul(IO_WAYS).min(bytes))
+    Some(bytes.checked_div(ways)?.saturating_mul(io_ways).min(bytes))
 }
 
 /// A size as the kernel writes it: `32768K`.
@@ -42,13 +53,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
         write("size", "32768K\n").unwrap();
-        assert_eq!(share_in(folder.path()), None);
+        assert_eq!(share_in(folder.path(), 2), None);
         write("ways_of_associativity", "16\n").unwrap();
-        assert_eq!(share_in(folder.path()), Some(4 << 20));
+        assert_eq!(share_in(folder.path(), 2), Some(4 << 20));
+        assert_eq!(share_in(folder.path(), 11), Some(22 << 20));
         write("ways_of_associativity", "1\n").unwrap();
-        assert_eq!(share_in(folder.path()), Some(32 << 20));
+        assert_eq!(share_in(folder.path(), 2), Some(32 << 20));
         write("ways_of_associativity", "0\n").unwrap();
-        assert_eq!(share_in(folder.path()), None);
+        assert_eq!(share_in(folder.path(), 2), None);
+    }
+
+    #[test]
+    fn ways_as_the_kernel_writes_them() {
+        assert_eq!((ways_in("600\n"), ways_in("7ff\n")), (Some(2), Some(11)));
+        assert_eq!((ways_in("0\n"), ways_in("x"), ways_in("")), (None, None, None));
     }
 
     #[test]

@@ -24,6 +24,11 @@ fn main() -> anyhow::Result<()> {
         report.distinct
     );
     let report = daemons::run(daemons, seed);
+    ensure!(
+        !report.traced || report.distinct >= daemons / 4,
+        "daemons were killed at {} instructions only",
+        report.distinct
+    );
     println!("{report}");
     Ok(())
 }

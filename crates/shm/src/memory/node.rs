@@ -123,6 +123,23 @@ mod tests {
     use crate::machine::Machine;
     use crate::memory::MemoryKind;
 
+    #[test]
+    fn pages_on_another_node_are_found() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let directory = RackDirectory::new(folder.path(), RackId(0));
+        std::fs::create_dir(directory.path()).unwrap();
+        let machine = Machine::here();
+        let kind = MemoryKind::Tmpfs;
+        let place = Place { kind: &kind, directory: &directory, bytes: 1 << 20, machine: &machine };
+        let made = tmpfs::create(&place).unwrap().touch(&place);
+        let here = made.mapping.node_at(0).unwrap();
+        let elsewhere = verify(&made.mapping, here + 1).unwrap_err();
+        assert!(
+            matches!(elsewhere, MemoryError::Elsewhere { offset: 0, found, .. } if found == here),
+            "{elsewhere}"
+        );
+    }
+
     /// On a machine with one node nothing else shows that the first page was touched too early.
     #[test]
     fn no_page_is_there_before_memory_is_bound_to_its_node() {
