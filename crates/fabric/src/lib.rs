@@ -15,6 +15,7 @@ mod fabric;
 mod held;
 mod key;
 mod keyring;
+mod refusals;
 mod region;
 mod regions;
 
@@ -32,4 +33,5 @@ pub use fabric::{
 };
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
+pub use refusals::Refusals;
 pub use region::{BULK_BYTES, MemoryRegion};

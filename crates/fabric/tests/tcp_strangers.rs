@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Tcp;
+use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
 use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
@@ -29,6 +30,12 @@ impl Stranger {
         let socket = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
         socket.set_read_timeout(Some(HANDSHAKE + BUSY)).unwrap();
         Self { socket }
+    }
+
+    /// The log has a line about it with this reason. Only for the first that its rack refuses.
+    fn logged(&self, reason: &str) {
+        let refused = format!("the fabric refused {}: ", self.socket.local_addr().unwrap());
+        log::wait_for(&[&refused, reason]);
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -157,28 +164,22 @@ fn nonsense_is_refused_and_forgotten() {
 
 #[test]
 fn another_version_is_told_so() {
+    log::listen();
     let test = Tcp::default();
     let mut end = rack(&test);
     let mut stranger = Stranger::connect(&end);
     stranger.send(&hello(99, 1, 1)[..16]);
     let reason = stranger.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
+    stranger.logged("the peer speaks version 99");
     still_serves(&test, &mut end);
 }
 
 #[test]
 fn whoever_has_not_the_key_does_not_get_in() {
+    log::listen();
     let test = keyed(1);
     let mut end = rack(&test);
-    for other in [keyed(2), Tcp::default()] {
-        let mut stranger = rack(&other);
-        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
-        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
-        let failed = stranger.wait("the failure", is_failure);
-        let Event::ConnectFailed { error, .. } = failed else { panic!() };
-        assert_eq!(error.class(), ErrorClass::Fatal);
-        assert!(error.to_string().contains("pool key"), "{error}");
-    }
     // One that says that it has a key and proves nothing.
     let mut stranger = Stranger::connect(&end);
     let mut greeting = hello(1, 1, 1);
@@ -189,6 +190,16 @@ fn whoever_has_not_the_key_does_not_get_in() {
     stranger.send(&proof());
     let reason = stranger.refused();
     assert!(reason.contains("pool key"), "{reason}");
+    stranger.logged("pool key");
+    for other in [keyed(2), Tcp::default()] {
+        let mut stranger = rack(&other);
+        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
+        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+        let failed = stranger.wait("the failure", is_failure);
+        let Event::ConnectFailed { error, .. } = failed else { panic!() };
+        assert_eq!(error.class(), ErrorClass::Fatal);
+        assert!(error.to_string().contains("pool key"), "{error}");
+    }
     end.poll();
     assert_eq!(end.events, []);
     still_serves(&test, &mut end);

@@ -5,6 +5,7 @@
 
 pub mod decorated;
 pub mod endings;
+pub mod log;
 pub mod losses;
 pub mod memory;
 pub mod messages;

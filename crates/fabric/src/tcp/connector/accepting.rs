@@ -43,7 +43,7 @@ impl Connector {
                 Err(errno) => {
                     // Out of descriptors, most likely: strangers have to go first.
                     let error = FabricError::local("accept a connection", errno);
-                    self.refusals.note(None, &error, Instant::now());
+                    self.refusals.note(None::<SocketAddr>, &error, Instant::now());
                     self.give_up_oldest();
                     self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
                     return;
