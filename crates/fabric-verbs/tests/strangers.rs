@@ -203,6 +203,8 @@ fn a_wrong_gid_device_or_missing_memory_is_named() {
     assert!(text.contains(&format!("= {} (RoCE v2)", Verbs::address())), "{text}");
     let text = start_error(|options| options.gid_index = Some(99));
     assert!(text.contains("GID 99"), "{text}");
+    let text = start_error(|options| options.port = Some(9));
+    assert!(text.contains("no active RDMA port 9 has"), "{text}");
     let file: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(4096));
     let text = start_error(|options| options.exports = vec![file]);
     assert!(text.contains("it is not mapped"), "{text}");
