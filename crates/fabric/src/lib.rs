@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod boxed;
+mod crowd;
 mod error;
 mod fabric;
 mod held;
@@ -26,6 +27,7 @@ pub mod fault;
 pub mod tcp;
 pub mod throttle;
 
+pub use crowd::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError};
 pub use fabric::{
     DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,

@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +17,7 @@ use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
 use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
 use rackpool_model::{FabricKey, RackId};
+use rustix::net::{AddressFamily, SocketType};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What a busy machine may add.
@@ -274,6 +278,48 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
         assert!(began.elapsed() < HANDSHAKE + BUSY, "silence is borne for ever");
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn one_address_that_connects_again_and_again_keeps_nobody_out() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let address: SocketAddr =
+        end.node.fabric.address().strip_prefix("tcp:").unwrap().parse().unwrap();
+    let stop = AtomicBool::new(false);
+    let flooded = thread::scope(|scope| {
+        // From another address than the honest: all the room is taken anew many times a second.
+        let flood = || {
+            let (mut open, mut count) = (VecDeque::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                open.extend((0..16).map(|_| connect_from([127, 0, 0, 66], address)));
+                count += 16;
+                open.drain(..open.len().saturating_sub(768));
+                thread::sleep(Duration::from_millis(1));
+            }
+            count
+        };
+        let flood = scope.spawn(flood);
+        let mut slow = Stranger::connect(&end);
+        thread::sleep(Duration::from_secs(1));
+        slow.send(&hello(1, 1, 7));
+        assert_eq!(slow.receive(88 + 48)[8], 1, "a hello comes back");
+        for _ in 0..3 {
+            let began = Instant::now();
+            still_serves(&test, &mut end);
+            assert!(began.elapsed() < HANDSHAKE, "it needs {:?} to connect", began.elapsed());
+        }
+        stop.store(true, Ordering::Relaxed);
+        flood.join().unwrap()
+    });
+    assert!(flooded > 1000, "{flooded} connections are no flood");
+}
+
+fn connect_from(source: [u8; 4], to: SocketAddr) -> OwnedFd {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+    rustix::net::connect(&socket, &to).unwrap();
+    socket
 }
 
 #[test]

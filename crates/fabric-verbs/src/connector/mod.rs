@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{EndpointId, FabricError, Refusals};
+use rackpool_fabric::{EndpointId, FabricError, Refusals, give_way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ use meeting::{Meeting, Step};
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// How often to look at a probe.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Peers that may be in the middle of a handshake; a further one takes the place of the oldest.
+/// Peers that may be in the middle of a handshake; a further one takes the place of another.
 const MAX_STRANGERS: usize = 64;
 
 /// Connections that are accepted in one go: fewer than strangers, so that those who talk are heard
@@ -221,7 +221,7 @@ impl Connector {
                     // Out of descriptors, most likely: strangers have to go first.
                     let error = local("accept a connection", errno);
                     self.refusals.note(None::<SocketAddr>, &error, Instant::now());
-                    self.give_up_oldest();
+                    self.make_room();
                     self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
                     return;
                 }
@@ -232,7 +232,7 @@ impl Connector {
     fn meet(&mut self, socket: OwnedFd, from: Option<SocketAddr>) {
         let strangers = self.meetings.iter().filter(|one| one.endpoint().is_none());
         if strangers.count() >= MAX_STRANGERS {
-            self.give_up_oldest();
+            self.make_room();
         }
         match Meeting::accept(&self.shared, socket, from) {
             Ok(meeting) => self.meetings.push(meeting),
@@ -241,10 +241,12 @@ impl Connector {
     }
 
     /// Makes room for another stranger.
-    fn give_up_oldest(&mut self) {
-        let oldest = self.meetings.iter().position(|one| one.endpoint().is_none());
-        if let Some(oldest) = oldest {
-            let one = self.meetings.remove(oldest);
+    fn make_room(&mut self) {
+        let strangers =
+            self.meetings.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
+        let (places, from): (Vec<_>, Vec<_>) = strangers.map(|(at, one)| (at, one.from())).unzip();
+        if let Some(at) = give_way(from.into_iter()).and_then(|at| places.get(at)) {
+            let one = self.meetings.remove(*at);
             let error = misbehaved("it did not finish its handshake while many others connected");
             self.refusals.note(one.from(), &error, Instant::now());
         }
