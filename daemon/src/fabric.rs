@@ -23,9 +23,13 @@ use crate::region::{PeerMapper, Region};
 
 /// Refuses a fabric that can't be had here, before the rack's memory is made.
 pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> anyhow::Result<()> {
-    let of_verbs = options.rdma_device.is_some() || options.gid_index.is_some();
+    let of_verbs =
+        options.rdma_device.is_some() || options.rdma_port.is_some() || options.gid_index.is_some();
     if of_verbs && options.fabric != FabricKind::Verbs {
-        bail!("--rdma-device and --gid-index are for --fabric verbs, not for {}", options.fabric);
+        bail!(
+            "--rdma-device, --rdma-port and --gid-index are for --fabric verbs, not for {}",
+            options.fabric
+        );
     }
     match (options.fabric, options.fabric_listen) {
         (FabricKind::Emulated, Some(address)) => bail!(
@@ -36,7 +40,8 @@ pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> any
     }
     if options.fabric == FabricKind::Verbs {
         let address = verbs_address(options).ip();
-        check_port(address, options.rdma_device.as_deref(), options.gid_index)?;
+        let device = options.rdma_device.as_deref();
+        check_port(address, device, options.rdma_port, options.gid_index)?;
     }
     Ok(())
 }
@@ -70,6 +75,7 @@ pub(crate) fn start(
             listen: verbs_address(options),
             exports: exports(rack, buffers),
             device: options.rdma_device.clone(),
+            port: options.rdma_port,
             gid_index: options.gid_index,
             key,
         })?)),

@@ -66,6 +66,10 @@ pub struct Options {
     /// listens on.
     #[arg(long, value_name = "NAME")]
     pub rdma_device: Option<String>,
+    /// Port of the RDMA device, counted from 1, if not the one with the address that the verbs fabric
+    /// listens on.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..))]
+    pub rdma_port: Option<u8>,
     /// GID of the verbs fabric, if not the RoCE v2 one of the address that it listens on.
     #[arg(long, value_name = "INDEX")]
     pub gid_index: Option<u8>,

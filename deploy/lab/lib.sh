@@ -47,6 +47,18 @@ expect() {
     [[ $output == *"$text"* ]] || fail "'$text' is not in the output of: $*"
 }
 
+# tests PROGRAM ARGUMENT...: runs a test program, shows its output, and fails unless at least one test
+# ran and none says that it was skipped. A filter that names nothing any more, or a variable that got
+# lost on its way, would pass by itself.
+tests() {
+    local output
+    output=$(mktemp)
+    "$@" 2>&1 | tee "$output" || fail "$* failed"
+    grep -q '^test result: ok\. [1-9][0-9]* passed' "$output" || fail "no test was run by: $*"
+    if grep SKIPPED "$output"; then fail "a test was skipped by: $*"; fi
+    rm "$output"
+}
+
 # report TEXT: a line for the end of what the lab prints.
 report() { echo "$*" >>"$LAB_LOGS/report"; }
 

@@ -52,7 +52,22 @@ fn main() -> anyhow::Result<()> {
     traces()?;
     ordered()?;
     requests()?;
+    scrapes()?;
     table()
+}
+
+/// What Prometheus, a browser and somebody else ask at the port of the figures; the first byte says
+/// how it is cut.
+fn scrapes() -> anyhow::Result<()> {
+    let prometheus = b"GET /metrics?name[]=x HTTP/1.1\r\nHost: rack:9000\r\n\
+        User-Agent: Prometheus/2.53\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\
+        X-Prometheus-Scrape-Timeout-Seconds: 10\r\n\r\n";
+    write("scrape", "prometheus", &[&[16][..], prometheus].concat())?;
+    write("scrape", "head", b"\x02\r\nHEAD /metrics HTTP/1.0\r\n\r\n")?;
+    write("scrape", "browser", b"\xffGET / HTTP/1.1\r\nHost: rack\r\nCookie: a=b\r\n\r\n")?;
+    let headers = "a: b\r\n".repeat(33);
+    write("scrape", "many-headers", format!("\x05GET / HTTP/1.1\r\n{headers}\r\n").as_bytes())?;
+    write("scrape", "unfinished", b"\x01POST /metrics HTTP/1.1\r\nHost")
 }
 
 /// Requests as programs and as people write them; the first byte says how they are cut.

@@ -23,6 +23,7 @@
 //! | [`volume`] | the pool, as the file system in it sees it |
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
+//! | [`scrape`] | who asks at the port of the figures |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
@@ -39,6 +40,7 @@ pub mod ordered;
 pub mod plane;
 pub mod resp;
 pub mod rrpc;
+pub mod scrape;
 pub mod slab;
 pub mod table;
 pub mod tcp;
@@ -78,6 +80,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume", run: volume::volume },
     Target { name: "trace", run: trace::trace },
     Target { name: "resp", run: resp::resp },
+    Target { name: "scrape", run: scrape::scrape },
 ];
 
 /// The target called `name`.

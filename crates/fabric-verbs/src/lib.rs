@@ -50,6 +50,8 @@ pub struct VerbsOptions {
     pub exports: Vec<Arc<dyn MemoryRegion>>,
     /// Use this RDMA device and no other.
     pub device: Option<String>,
+    /// Use the port of this number, counted from 1, and no other.
+    pub port: Option<u8>,
     /// Use this GID, whatever its address.
     pub gid_index: Option<u8>,
     /// The secret of the pool. When none is used, only addresses of this host are listened on and

@@ -24,6 +24,7 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Forced<'a> {
     pub(crate) device: Option<&'a str>,
+    pub(crate) port: Option<u8>,
     pub(crate) gid_index: Option<u8>,
 }
 
@@ -46,7 +47,10 @@ pub(crate) fn choose(
     address: IpAddr,
     forced: Forced<'_>,
 ) -> Result<Port, StartError> {
-    let wanted = |port: &&Candidate| forced.device.is_none_or(|name| name == port.device_name);
+    let wanted = |port: &&Candidate| {
+        forced.device.is_none_or(|name| name == port.device_name)
+            && forced.port.is_none_or(|number| number == port.number)
+    };
     let ports: Vec<_> = candidates.iter().filter(wanted).collect();
     let active: Vec<_> = ports.iter().copied().filter(|port| port.state.active).collect();
     let of_address = gid_of(address);
@@ -93,22 +97,31 @@ pub(crate) fn choose(
 }
 
 fn explain(candidates: &[Candidate], address: IpAddr, forced: Forced<'_>) -> String {
-    let known = |name| candidates.iter().any(|port| port.device_name == name);
+    let of_device = |name| candidates.iter().filter(move |port| port.device_name == name);
     let mut text = match forced {
-        Forced { device: Some(name), .. } if !known(name) => {
+        Forced { device: Some(name), .. } if of_device(name).next().is_none() => {
             format!("there is no RDMA device {name}")
         }
-        Forced { device: Some(name), gid_index: Some(index) } => {
-            format!("no active port of RDMA device {name} has a GID {index} for {address}")
+        Forced { device: Some(name), port: Some(number), .. }
+            if of_device(name).all(|port| port.number != number) =>
+        {
+            format!("RDMA device {name} has no port {number}")
         }
-        Forced { device: Some(name), gid_index: None } => {
-            format!("no active port of RDMA device {name} has a RoCE v2 GID of {address}")
-        }
-        Forced { device: None, gid_index: Some(index) } => {
-            format!("no single active RDMA port has a GID {index}, or the one of {address}")
-        }
-        Forced { device: None, gid_index: None } => {
-            format!("no active RDMA port has a RoCE v2 GID of {address}")
+        Forced { device, port, gid_index } => {
+            let number = port.map_or_else(String::new, |number| format!(" {number}"));
+            let which = match device {
+                Some(name) => format!("port{number} of RDMA device {name}"),
+                None => format!("RDMA port{number}"),
+            };
+            match (device, gid_index) {
+                (Some(_), Some(index)) => {
+                    format!("no active {which} has a GID {index} for {address}")
+                }
+                (None, Some(index)) => {
+                    format!("no single active {which} has a GID {index}, or the one of {address}")
+                }
+                (_, None) => format!("no active {which} has a RoCE v2 GID of {address}"),
+            }
         }
     };
     text.push_str(". There are:");
@@ -117,7 +130,7 @@ fn explain(candidates: &[Candidate], address: IpAddr, forced: Forced<'_>) -> Str
     }
     text.push_str(
         "\nListen on an address of one of them, give its network interface this address, or name \
-         the port with --rdma-device and --gid-index",
+         the port with --rdma-device, --rdma-port and --gid-index",
     );
     text
 }
@@ -210,15 +223,15 @@ mod tests {
 
     #[test]
     fn device_and_gid_can_be_forced() {
-        let second = Forced { device: Some("mlx5_1"), gid_index: None };
+        let second = Forced { device: Some("mlx5_1"), ..Forced::default() };
         assert_eq!(chosen(&ethernet(), "10.0.1.1", second), Some((1, 3)));
         assert_eq!(chosen(&ethernet(), "10.0.0.1", second), None, "not another's address");
-        let both = Forced { device: Some("mlx5_1"), gid_index: Some(1) };
+        let both = Forced { device: Some("mlx5_1"), gid_index: Some(1), port: None };
         assert_eq!(chosen(&ethernet(), "10.9.9.9", both), Some((1, 1)));
-        let index = Forced { device: None, gid_index: Some(2) };
+        let index = Forced { gid_index: Some(2), ..Forced::default() };
         assert_eq!(chosen(&ethernet(), "10.0.1.1", index), Some((1, 2)), "the address decides");
         assert_eq!(chosen(&ethernet(), "10.9.9.9", index), None, "two ports have it");
-        let unknown = Forced { device: Some("mlx5_9"), gid_index: None };
+        let unknown = Forced { device: Some("mlx5_9"), ..Forced::default() };
         assert_eq!(chosen(&ethernet(), "10.0.0.1", unknown), None);
     }
 
@@ -226,7 +239,7 @@ mod tests {
     fn on_a_loopback_address_the_first_port_will_do() {
         for address in ["127.0.0.1", "::1"] {
             assert_eq!(chosen(&ethernet(), address, Forced::default()), Some((0, 3)));
-            let second = Forced { device: Some("mlx5_1"), gid_index: None };
+            let second = Forced { device: Some("mlx5_1"), ..Forced::default() };
             assert_eq!(chosen(&ethernet(), address, second), Some((1, 3)));
             let infiniband = [port(0, "ib", true, vec![gid(1, 0, "fe80::2", false)])];
             assert_eq!(chosen(&infiniband, address, Forced::default()), Some((0, 0)));
@@ -252,6 +265,47 @@ mod tests {
         assert_eq!(chosen(&ports, "192.168.0.1", Forced::default()), None);
     }
 
+    /// A card with two ports, each with the GIDs that it would have alone.
+    fn card(infiniband: bool, addresses: [&str; 2]) -> Vec<Candidate> {
+        let ports = (1..).zip(addresses).map(|(number, address)| {
+            let gids = vec![gid(number, 0, "fe80::2", true), gid(number, 1, address, true)];
+            Candidate { number, ..port(0, "mlx5_0", infiniband, gids) }
+        });
+        ports.collect()
+    }
+
+    fn number(candidates: &[Candidate], address: &str, forced: Forced<'_>) -> Result<u8, String> {
+        let chosen = choose(candidates, address.parse().unwrap(), forced);
+        chosen.map(|port| port.number).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_port_of_a_card_can_be_forced() {
+        let none = Forced::default();
+        let forced = |number| Forced { port: Some(number), ..none };
+        let both = card(true, ["fe80::3", "fe80::4"]);
+        assert!(number(&both, "10.0.0.1", none).is_err(), "either could be meant");
+        for wanted in [1, 2] {
+            assert_eq!(number(&both, "10.0.0.1", forced(wanted)), Ok(wanted));
+            assert_eq!(number(&both, "127.0.0.1", forced(wanted)), Ok(wanted));
+            let with_gid = Forced { gid_index: Some(1), ..forced(wanted) };
+            assert_eq!(number(&both, "10.0.0.1", with_gid), Ok(wanted));
+        }
+        let ethernet = card(false, ["10.0.0.1", "10.0.1.1"]);
+        assert_eq!(number(&ethernet, "10.0.1.1", none), Ok(2));
+        assert_eq!(number(&ethernet, "10.0.1.1", forced(2)), Ok(2));
+        let error = number(&ethernet, "10.0.1.1", forced(1)).unwrap_err();
+        assert!(
+            error.starts_with("no active RDMA port 1 has a RoCE v2 GID of 10.0.1.1"),
+            "{error}"
+        );
+        let of_card = |number| Forced { device: Some("mlx5_0"), ..forced(number) };
+        let error = number(&ethernet, "10.0.1.1", of_card(1)).unwrap_err();
+        assert!(error.starts_with("no active port 1 of RDMA device mlx5_0 has"), "{error}");
+        let error = number(&ethernet, "10.0.1.1", of_card(3)).unwrap_err();
+        assert!(error.starts_with("RDMA device mlx5_0 has no port 3. There are:"), "{error}");
+    }
+
     #[test]
     fn the_error_lists_what_there_is_and_what_to_do() {
         let error = choose(&ethernet(), "10.0.2.1".parse().unwrap(), Forced::default());
@@ -259,12 +313,12 @@ mod tests {
         assert!(text.contains("no active RDMA port has a RoCE v2 GID of 10.0.2.1"), "{text}");
         assert!(text.contains("mlx5_1 port 1 (active):"), "{text}");
         assert!(text.contains("GID 3 = 10.0.1.1 (RoCE v2)"), "{text}");
-        assert!(text.contains("--rdma-device and --gid-index"), "{text}");
+        assert!(text.contains("--rdma-device, --rdma-port and --gid-index"), "{text}");
     }
 
     #[test]
     fn an_unknown_device_is_named() {
-        let forced = Forced { device: Some("mlx5_9"), gid_index: None };
+        let forced = Forced { device: Some("mlx5_9"), ..Forced::default() };
         let error = choose(&ethernet(), "10.0.0.1".parse().unwrap(), forced);
         let text = error.unwrap_err().to_string();
         assert!(text.starts_with("there is no RDMA device mlx5_9. There are:\n  mlx5_0"), "{text}");

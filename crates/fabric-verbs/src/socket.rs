@@ -60,14 +60,14 @@ pub(crate) fn connected(socket: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::socket_error(socket)?
 }
 
-/// Takes the next connection.
-pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let socket = rustix::net::accept_with(listener, FLAGS)?;
-    prepare(&socket)?;
-    Ok(socket)
+/// Takes the next connection, and who made it.
+pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let (socket, from) = rustix::net::acceptfrom_with(listener, FLAGS)?;
+    Ok((socket, from.and_then(|from| SocketAddr::try_from(from).ok())))
 }
 
-fn prepare(socket: &OwnedFd) -> rustix::io::Result<()> {
+/// Sends at once, and notices that nobody is there any more.
+pub(crate) fn prepare(socket: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, ASK_EVERY)?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Verbs;
+use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::{End, ok};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
@@ -115,10 +116,13 @@ fn a_stranger_without_the_key_gets_no_queue_pair() {
     if !common::is_there() {
         return;
     }
+    log::listen();
     let mut end = rack(1);
     let said = said_to(&end, &[&greeting(), &packet(2, 1, &[9; 32])]);
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("does not have the other's pool key"), "{said}");
+    let refused = format!("the fabric refused {}:", Verbs::address());
+    log::wait_for(&[&refused, "the peer does not have the other's pool key"]);
     let another = packet(1, 99, &[]);
     let said = said_to(&end, &[&another]);
     assert!(String::from_utf8_lossy(&said).contains("version 99"));
@@ -146,14 +150,20 @@ fn silent_strangers_keep_nobody_waiting() {
     if !common::is_there() {
         return;
     }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    log::listen();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let mut end = rack(1);
     let strangers: Vec<_> =
-        (0..100).map(|_| TcpStream::connect(address_of(&end)).unwrap()).collect();
+        (0..1000).map(|_| TcpStream::connect(address_of(&end)).unwrap()).collect();
     still_serves(&mut end);
     for mut stranger in strangers {
         stranger.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0, "it was talked to");
     }
+    log::wait_for(&["it did not finish its handshake while many others connected"]);
 }
 
 #[test]
@@ -193,6 +203,8 @@ fn a_wrong_gid_device_or_missing_memory_is_named() {
     assert!(text.contains(&format!("= {} (RoCE v2)", Verbs::address())), "{text}");
     let text = start_error(|options| options.gid_index = Some(99));
     assert!(text.contains("GID 99"), "{text}");
+    let text = start_error(|options| options.port = Some(9));
+    assert!(text.contains("no active RDMA port 9 has"), "{text}");
     let file: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(4096));
     let text = start_error(|options| options.exports = vec![file]);
     assert!(text.contains("it is not mapped"), "{text}");

@@ -1,5 +1,9 @@
 //! A fabric that is worse than the one it decorates: late, out of order where that is allowed, and
 //! cut off at a chosen step. What it chooses follows from a seed.
+//!
+//! Late is what is said, not what is done: bytes land when the decorated fabric moves them, and only
+//! the events that tell of it are held back. A late landing is what each provider's own tests of
+//! fencing are about.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -21,7 +25,8 @@ pub struct Faults {
     /// completions and messages of one, overtake each other.
     pub longest_delay: Duration,
     /// At this step, counted from 0, the endpoint of the step loses its connection. A step is a
-    /// request that is posted, a message that is sent, or an event of an endpoint.
+    /// request that is posted, a message that is sent, or an event of an endpoint. This side sees a
+    /// peer that is gone; the peer is told as by [`Fabric::disconnect`].
     pub lose_at: Option<u64>,
 }
 
@@ -195,5 +200,87 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
             "{}; with delays up to {longest_delay:?}{cut}, seed {seed}",
             self.inner.description()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rackpool_model::{Incarnation, RackId};
+
+    use super::*;
+    use crate::conformance::memory::{FileMapper, FileMemory};
+    use crate::conformance::pair::ok;
+    use crate::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
+
+    const LONGEST: Duration = Duration::from_millis(1);
+    const ENDPOINTS: u8 = 64;
+
+    /// A fabric without peers.
+    fn late(seed: u64) -> FaultFabric<EmulatedFabric> {
+        let folder = ok(tempfile::tempdir());
+        let frames = FileMemory::anonymous(4096);
+        let (listen, mapper) = (folder.path().join("rack"), Arc::new(FileMapper));
+        let mut options = EmulatedOptions::new(RackId(1), Incarnation(1), listen, mapper);
+        options.exports = vec![ExportedRegion { fd: ok(frames.share()), len: 4096 }];
+        let faults = Faults { seed, longest_delay: LONGEST, lose_at: None };
+        FaultFabric::new(ok(EmulatedFabric::new(options)), faults)
+    }
+
+    /// In which order things are said that happened at the same moment: of each endpoint two
+    /// completions, then a message.
+    fn said(fabric: &mut FaultFabric<EmulatedFabric>) -> Vec<Event> {
+        let (now, mut events) = (Instant::now(), Vec::new());
+        for endpoint in (0..ENDPOINTS).map(|id| EndpointId(id.into())) {
+            for id in 0..2 {
+                fabric.learn(Event::Completed { endpoint, id, result: Ok(()) }, now, &mut events);
+            }
+            fabric.learn(Event::Message { endpoint, bytes: vec![7] }, now, &mut events);
+        }
+        assert_eq!(events, [], "what is late was said at once");
+        fabric.held.release(now + LONGEST, &mut events);
+        assert_eq!(events.len(), 3 * usize::from(ENDPOINTS), "it was later than the longest delay");
+        events
+    }
+
+    #[test]
+    fn delays_follow_from_the_seed_and_reach_from_nothing_to_the_longest() {
+        let delays = |seed| {
+            let mut fabric = late(seed);
+            (0..2000).map(|_| fabric.delay()).collect::<Vec<_>>()
+        };
+        let first = delays(1);
+        assert_eq!(first, delays(1));
+        assert_ne!(first, delays(2));
+        assert!(first.iter().all(|delay| *delay <= LONGEST));
+        assert!(first.iter().any(|delay| *delay > LONGEST.mul_f64(0.99)));
+        assert!(first.iter().any(|delay| *delay < LONGEST.mul_f64(0.01)));
+    }
+
+    #[test]
+    fn messages_overtake_completions_and_endpoints_each_other() {
+        let events = said(&mut late(3));
+        let mut completed = vec![0; usize::from(ENDPOINTS)];
+        let mut overtaken = BTreeSet::new();
+        let mut order = Vec::new();
+        for event in &events {
+            match event {
+                Event::Completed { endpoint, id, .. } => {
+                    let before = &mut completed[ok(usize::try_from(endpoint.0))];
+                    assert_eq!(*id, *before, "completions of one endpoint keep their order");
+                    *before += 1;
+                }
+                Event::Message { endpoint, .. } => {
+                    order.push(endpoint.0);
+                    overtaken.insert(completed[ok(usize::try_from(endpoint.0))]);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(overtaken, BTreeSet::from([0, 1, 2]), "completions that messages came after");
+        assert!(!order.is_sorted(), "no endpoint overtook another");
+        assert_eq!(events, said(&mut late(3)), "the same seed");
+        assert_ne!(events, said(&mut late(4)), "another seed");
     }
 }

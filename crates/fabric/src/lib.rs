@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 mod boxed;
+mod crowd;
 mod error;
 mod fabric;
 mod held;
 mod key;
 mod keyring;
+mod refusals;
 mod region;
 mod regions;
 
@@ -25,6 +27,7 @@ pub mod fault;
 pub mod tcp;
 pub mod throttle;
 
+pub use crowd::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError};
 pub use fabric::{
     DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
@@ -32,4 +35,5 @@ pub use fabric::{
 };
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
+pub use refusals::Refusals;
 pub use region::{BULK_BYTES, MemoryRegion};

@@ -6,8 +6,10 @@ mod common;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use common::Emulated;
+use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::{End, ok};
 use rackpool_fabric::conformance::{Factory, Hardware};
@@ -129,8 +131,14 @@ fn still_serves(test: &Emulated, end: &mut End) {
     end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
 }
 
+/// The line that the log has of a stranger, which is this process.
+fn logged(reason: &str) {
+    log::wait_for(&[&format!("the fabric refused process {}: ", std::process::id()), reason]);
+}
+
 #[test]
 fn nonsense_is_refused_and_forgotten() {
+    log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
     let good = Offer::good();
@@ -142,18 +150,21 @@ fn nonsense_is_refused_and_forgotten() {
         let answer = stranger.receive();
         assert!(answer.is_empty() || answer[8] == 2);
     }
+    logged("another protocol");
     assert_eq!(end.events, []);
     still_serves(&test, &mut end);
 }
 
 #[test]
 fn another_version_is_told_so() {
+    log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
     let stranger = Stranger::connect(&test);
     stranger.send(&hello(99), &Offer::good().fds());
     let reason = stranger.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
+    logged("the peer speaks version 99");
     still_serves(&test, &mut end);
 }
 
@@ -253,6 +264,7 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
 
 #[test]
 fn silent_strangers_keep_nobody_waiting_and_are_hung_up_on() {
+    log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
     let strangers: Vec<_> = (0..20).map(|_| Stranger::connect(&test)).collect();
@@ -260,6 +272,27 @@ fn silent_strangers_keep_nobody_waiting_and_are_hung_up_on() {
     for stranger in &strangers {
         assert_eq!(stranger.receive(), []);
     }
+    logged("it said nothing within 5000 ms");
+}
+
+#[test]
+fn more_silent_strangers_than_there_is_room_for_keep_nobody_waiting() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    log::listen();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let strangers: Vec<_> = (0..600).map(|_| Stranger::connect(&test)).collect();
+    let began = Instant::now();
+    still_serves(&test, &mut end);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "an honest rack needs {took:?} to connect");
+    for stranger in &strangers {
+        assert_eq!(stranger.receive(), []);
+    }
+    logged("it said nothing while many others connected");
 }
 
 /// Connects to a listener that does `answer` and nothing else.

@@ -3,16 +3,21 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Tcp;
+use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
 use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
 use rackpool_model::{FabricKey, RackId};
+use rustix::net::{AddressFamily, SocketType};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What a busy machine may add.
@@ -29,6 +34,12 @@ impl Stranger {
         let socket = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
         socket.set_read_timeout(Some(HANDSHAKE + BUSY)).unwrap();
         Self { socket }
+    }
+
+    /// The log has a line about it with this reason. Only for the first that its rack refuses.
+    fn logged(&self, reason: &str) {
+        let refused = format!("the fabric refused {}: ", self.socket.local_addr().unwrap());
+        log::wait_for(&[&refused, reason]);
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -157,28 +168,22 @@ fn nonsense_is_refused_and_forgotten() {
 
 #[test]
 fn another_version_is_told_so() {
+    log::listen();
     let test = Tcp::default();
     let mut end = rack(&test);
     let mut stranger = Stranger::connect(&end);
     stranger.send(&hello(99, 1, 1)[..16]);
     let reason = stranger.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
+    stranger.logged("the peer speaks version 99");
     still_serves(&test, &mut end);
 }
 
 #[test]
 fn whoever_has_not_the_key_does_not_get_in() {
+    log::listen();
     let test = keyed(1);
     let mut end = rack(&test);
-    for other in [keyed(2), Tcp::default()] {
-        let mut stranger = rack(&other);
-        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
-        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
-        let failed = stranger.wait("the failure", is_failure);
-        let Event::ConnectFailed { error, .. } = failed else { panic!() };
-        assert_eq!(error.class(), ErrorClass::Fatal);
-        assert!(error.to_string().contains("pool key"), "{error}");
-    }
     // One that says that it has a key and proves nothing.
     let mut stranger = Stranger::connect(&end);
     let mut greeting = hello(1, 1, 1);
@@ -189,6 +194,16 @@ fn whoever_has_not_the_key_does_not_get_in() {
     stranger.send(&proof());
     let reason = stranger.refused();
     assert!(reason.contains("pool key"), "{reason}");
+    stranger.logged("pool key");
+    for other in [keyed(2), Tcp::default()] {
+        let mut stranger = rack(&other);
+        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
+        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
+        let failed = stranger.wait("the failure", is_failure);
+        let Event::ConnectFailed { error, .. } = failed else { panic!() };
+        assert_eq!(error.class(), ErrorClass::Fatal);
+        assert!(error.to_string().contains("pool key"), "{error}");
+    }
     end.poll();
     assert_eq!(end.events, []);
     still_serves(&test, &mut end);
@@ -263,6 +278,48 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
         assert!(began.elapsed() < HANDSHAKE + BUSY, "silence is borne for ever");
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn one_address_that_connects_again_and_again_keeps_nobody_out() {
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let address: SocketAddr =
+        end.node.fabric.address().strip_prefix("tcp:").unwrap().parse().unwrap();
+    let stop = AtomicBool::new(false);
+    let flooded = thread::scope(|scope| {
+        // From another address than the honest: all the room is taken anew many times a second.
+        let flood = || {
+            let (mut open, mut count) = (VecDeque::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                open.extend((0..16).map(|_| connect_from([127, 0, 0, 66], address)));
+                count += 16;
+                open.drain(..open.len().saturating_sub(768));
+                thread::sleep(Duration::from_millis(1));
+            }
+            count
+        };
+        let flood = scope.spawn(flood);
+        let mut slow = Stranger::connect(&end);
+        thread::sleep(Duration::from_secs(1));
+        slow.send(&hello(1, 1, 7));
+        assert_eq!(slow.receive(88 + 48)[8], 1, "a hello comes back");
+        for _ in 0..3 {
+            let began = Instant::now();
+            still_serves(&test, &mut end);
+            assert!(began.elapsed() < HANDSHAKE, "it needs {:?} to connect", began.elapsed());
+        }
+        stop.store(true, Ordering::Relaxed);
+        flood.join().unwrap()
+    });
+    assert!(flooded > 1000, "{flooded} connections are no flood");
+}
+
+fn connect_from(source: [u8; 4], to: SocketAddr) -> OwnedFd {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+    rustix::net::connect(&socket, &to).unwrap();
+    socket
 }
 
 #[test]

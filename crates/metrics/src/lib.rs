@@ -13,6 +13,8 @@
 //! | a request's head | 8 KiB and 32 headers |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod histogram;
 mod page;
 mod request;

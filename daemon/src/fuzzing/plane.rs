@@ -98,6 +98,7 @@ impl Memory {
             fabric: FabricKind::Emulated,
             fabric_listen: None,
             rdma_device: None,
+            rdma_port: None,
             gid_index: None,
             numa_node: NodeChoice::Anywhere,
             nice: 0,

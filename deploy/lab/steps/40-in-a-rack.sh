@@ -19,13 +19,14 @@ pool() {
 }
 
 if on_rack 0; then
-    "$LAB_TEST_FABRICS" emulated::
+    tests "$LAB_TEST_FABRICS" emulated::
     # Here and not with the rest of verbs, because the other rack has more to do in this step.
-    RACKPOOL_RDMA_ADDRESS=$LAB_ADDRESS "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_throttled::
+    RACKPOOL_RDMA_ADDRESS=$LAB_ADDRESS tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 \
+        verbs_throttled::
     mount -o remount,huge=advise /dev/shm
     pool 'numa:1, pages of 2 MiB' --racks 2 --memory 64M --memory-kind numa:1
 else
-    "$LAB_TEST_FABRICS" tcp
+    tests "$LAB_TEST_FABRICS" tcp
     pool 'numa:1, pages of 4 KiB' --racks 2 --memory 64M --memory-kind numa:1 --fabric tcp
     pool dax:/dev/dax0.0 --racks 1 --memory 64M --memory-kind dax:/dev/dax0.0
 fi

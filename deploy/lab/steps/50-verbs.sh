@@ -28,9 +28,9 @@ barrier verbs
 tc qdisc add dev eth0 root netem loss 2%
 barrier lossy
 if on_rack 0; then
-    "$LAB_TEST_VERBS_HOSTS" --exact serve_through_losses
+    tests "$LAB_TEST_VERBS_HOSTS" --exact serve_through_losses
 else
-    "$LAB_TEST_VERBS_HOSTS" --exact visit_through_losses
+    tests "$LAB_TEST_VERBS_HOSTS" --exact visit_through_losses
 fi
 barrier "no more losses"
 lost=$(tc -s qdisc show dev eth0 | sed -n 's/.*dropped \([0-9]*\),.*/\1/p')
@@ -40,15 +40,15 @@ tc qdisc del dev eth0 root
 barrier reliable
 
 if on_rack 0; then
-    "$LAB_TEST_VERBS_HOSTS" --exact serve
-    "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs::
-    "$LAB_TEST_FENCING" --exact writes_of_a_stopped_rack_do_not_land_over_verbs
+    tests "$LAB_TEST_VERBS_HOSTS" --exact serve
+    tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs::
+    tests "$LAB_TEST_FENCING" --exact writes_of_a_stopped_rack_do_not_land_over_verbs
 else
-    "$LAB_TEST_VERBS_HOSTS" --exact visit
-    "$LAB_TEST_VERBS_PROCESSES" --test-threads 1
-    "$LAB_TEST_VERBS_STRANGERS" --test-threads 1
-    "$LAB_TEST_VERBS_REGISTRATION"
-    "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_with_faults::
+    tests "$LAB_TEST_VERBS_HOSTS" --exact visit
+    tests "$LAB_TEST_VERBS_PROCESSES" --test-threads 1
+    tests "$LAB_TEST_VERBS_STRANGERS" --test-threads 1
+    tests "$LAB_TEST_VERBS_REGISTRATION"
+    tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_with_faults::
 fi
 
 # Without credentials, racks on one host: the loopback address takes the port that there is.
@@ -95,4 +95,9 @@ library=$(ldconfig -p | awk '$1 == "libibverbs.so.1" && !found++ { print $NF }')
 mv "$library" "$library.away"
 refuses 'apt-get install libibverbs1' bash -c daemon
 mv "$library.away" "$library"
+# The next step needs the device again.
+rdma link delete rxe0
+refuses 'modprobe rdma_rxe' bash -c daemon
+rdma link add rxe0 type rxe netdev eth0
+eventually 60 grep ACTIVE /sys/class/infiniband/rxe0/ports/1/state
 rm -r /dev/shm/refused

@@ -237,7 +237,13 @@ fn verbs(facts: &Facts, papers: &Papers) -> Fabric {
             _ => "racks on this host",
         };
         let (number, device, rate) = (port.port, &port.device, &port.rate);
-        format!("{whose} by RDMA, through port {number} of {device} ({rate})")
+        let usable = facts.rdma.iter().filter(|port| what_a_port_lacks(port).is_none()).count();
+        let chosen = if usable > 1 {
+            format!(", one of {usable}: --rdma-device {device} --rdma-port {number}")
+        } else {
+            String::new()
+        };
+        format!("{whose} by RDMA, through port {number} of {device} ({rate}){chosen}")
     });
     lacks.extend(what_papers_lack(papers));
     Fabric { name: "verbs", serves, lacks }
@@ -332,6 +338,11 @@ mod tests {
         assert_eq!(ready.lacks, [], "one usable port is enough");
         let serves = ready.serves.unwrap();
         assert!(serves.starts_with("racks on any host by RDMA, through port 1 of"), "{serves}");
+        assert!(!serves.contains("--rdma-port"), "there is no choice: {serves}");
+        let mut two = facts.clone();
+        two.rdma.push(RdmaPort { port: 2, ..port("ACTIVE", &["::ffff:10.0.1.1"], None) });
+        let serves = verbs(&two, &good()).serves.unwrap();
+        assert!(serves.contains(", one of 2: --rdma-device mlx5_0 --rdma-port 1"), "{serves}");
         assert_eq!(choose(&all(&facts, &good())).what, "--fabric verbs");
         let alone = verbs(&facts, &Papers::None);
         assert!(lacks(&alone, "need credentials"));

@@ -12,14 +12,17 @@ use crate::packet::{Greeting, Packet, Pair};
 use crate::socket::{self, Received};
 
 /// How long a peer may take for its next step of a handshake, of which there are few.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS);
+const TIMEOUT_MS: u64 = 5000;
 const PROTOCOL: &str = "rackpool verbs";
 
 /// A connection that is no link yet.
 pub(super) struct Meeting {
     role: Role,
     /// Of the initiator.
-    target: Option<(EndpointId, SocketAddr)>,
+    endpoint: Option<EndpointId>,
+    /// Of the peer, if it is known.
+    address: Option<SocketAddr>,
     socket: Arc<OwnedFd>,
     /// What the peer has sent and was not looked at yet.
     received: Vec<u8>,
@@ -62,19 +65,24 @@ impl Meeting {
             address: address.to_string(),
             cause: errno.to_string(),
         })?;
-        let target = Some((endpoint, address));
-        Self::new(shared, Role::Initiator, target, socket, Stage::Connection)
+        let meeting = Self::new(shared, Role::Initiator, socket, Stage::Connection)?;
+        Ok(Self { endpoint: Some(endpoint), address: Some(address), ..meeting })
     }
 
     /// Meets somebody who has connected.
-    pub(super) fn accept(shared: &Shared, socket: OwnedFd) -> Result<Self, FabricError> {
-        Self::new(shared, Role::Acceptor, None, socket, Stage::Greeting)
+    pub(super) fn accept(
+        shared: &Shared,
+        socket: OwnedFd,
+        from: Option<SocketAddr>,
+    ) -> Result<Self, FabricError> {
+        socket::prepare(&socket).map_err(|errno| local("set up a socket", errno))?;
+        let meeting = Self::new(shared, Role::Acceptor, socket, Stage::Greeting)?;
+        Ok(Self { address: from, ..meeting })
     }
 
     fn new(
         shared: &Shared,
         role: Role,
-        target: Option<(EndpointId, SocketAddr)>,
         socket: OwnedFd,
         stage: Stage,
     ) -> Result<Self, FabricError> {
@@ -83,12 +91,18 @@ impl Meeting {
         let own = Greeting { rack, incarnation, has_key: shared.key.is_used(), nonce };
         let give_up_at = Instant::now() + TIMEOUT;
         let (socket, received) = (Arc::new(socket), Vec::new());
-        Ok(Self { role, target, socket, received, own, stage, give_up_at })
+        let (endpoint, address) = (None, None);
+        Ok(Self { role, endpoint, address, socket, received, own, stage, give_up_at })
     }
 
     /// Of the initiator: the endpoint that is being connected.
-    pub(super) fn endpoint(&self) -> Option<EndpointId> {
-        self.target.map(|(endpoint, _)| endpoint)
+    pub(super) const fn endpoint(&self) -> Option<EndpointId> {
+        self.endpoint
+    }
+
+    /// Of the acceptor, for the log: who has connected.
+    pub(super) const fn from(&self) -> Option<SocketAddr> {
+        self.address
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
@@ -190,15 +204,21 @@ impl Meeting {
         if self.give_up_at <= Instant::now() {
             return self.too_late();
         }
-        self.unreachable("it closed the connection without an answer")
+        match self.role {
+            Role::Initiator => self.unreachable("it closed the connection without an answer"),
+            Role::Acceptor => misbehaved("it hung up"),
+        }
     }
 
     /// The error of a handshake that took too long. A device may go on trying for longer than that.
     fn too_late(&self) -> FabricError {
         let address = self.address();
-        match &self.stage {
-            Stage::Probe(link) => FabricError::NoPath { address, cause: link.no_answer() },
-            _ => FabricError::Silent { address, timeout_ms: TIMEOUT.as_secs() * 1000 },
+        match (self.role, &self.stage) {
+            (_, Stage::Probe(link)) => FabricError::NoPath { address, cause: link.no_answer() },
+            (Role::Initiator, _) => FabricError::Silent { address, timeout_ms: TIMEOUT_MS },
+            (Role::Acceptor, _) => {
+                misbehaved(format!("it did not go on with its handshake within {TIMEOUT_MS} ms"))
+            }
         }
     }
 
@@ -220,7 +240,7 @@ impl Meeting {
     }
 
     fn address(&self) -> String {
-        self.target.map_or_else(String::new, |(_, address)| address.to_string())
+        self.address.map_or_else(String::new, |address| address.to_string())
     }
 
     fn unreachable(&self, cause: impl ToString) -> FabricError {
@@ -351,7 +371,8 @@ mod tests {
         let (rack, incarnation) = (RackId(1), Incarnation(1));
         let meeting = Meeting {
             role: Role::Initiator,
-            target: Some((EndpointId(1), "192.0.2.1:7500".parse().unwrap())),
+            endpoint: Some(EndpointId(1)),
+            address: Some("192.0.2.1:7500".parse().unwrap()),
             socket: Arc::new(socket),
             received: Vec::new(),
             own: Greeting { rack, incarnation, has_key: true, nonce: [7; 32] },
@@ -370,6 +391,17 @@ mod tests {
         let theirs = meeting.own;
         let meeting = meeting.at(Stage::Proof { theirs });
         assert!(matches!(meeting.ended(), FabricError::Unreachable { .. }), "its time has come");
+    }
+
+    #[test]
+    fn what_a_stranger_did_wrong_is_said_without_an_address_of_its_own() {
+        let (meeting, _peer) = meeting();
+        let mut meeting = Meeting { role: Role::Acceptor, endpoint: None, ..meeting };
+        assert_eq!(meeting.from(), Some("192.0.2.1:7500".parse().unwrap()));
+        assert!(meeting.ended().to_string().contains("it hung up"), "{}", meeting.ended());
+        meeting.give_up_at = Instant::now();
+        let text = meeting.ended().to_string();
+        assert!(text.contains("did not go on with its handshake within 5000 ms"), "{text}");
     }
 
     /// Seen in the lab on a busy host: an acceptor's time was over before the initiator had looked at

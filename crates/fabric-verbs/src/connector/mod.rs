@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{EndpointId, FabricError};
+use rackpool_fabric::{EndpointId, FabricError, Refusals, give_way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::error::local;
+use crate::error::{local, misbehaved};
 use crate::link::{Link, Shared};
 use crate::packet::Packet;
 use crate::provider::{drain, signal};
@@ -21,8 +21,12 @@ use meeting::{Meeting, Step};
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// How often to look at a probe.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Peers that may be in the middle of a handshake; a further one takes the place of the oldest.
+/// Peers that may be in the middle of a handshake; a further one takes the place of another.
 const MAX_STRANGERS: usize = 64;
+
+/// Connections that are accepted in one go: fewer than strangers, so that those who talk are heard
+/// before others take their places.
+const BATCH: usize = 16;
 
 /// What the fabric wants from its connector.
 pub(crate) enum Command {
@@ -60,7 +64,9 @@ pub(crate) struct Connector {
     control: Arc<OwnedFd>,
     commands: Receiver<Command>,
     outcomes: Sender<Outcome>,
+    /// Those with strangers: the oldest first.
     meetings: Vec<Meeting>,
+    refusals: Refusals,
     watched: Vec<Watched>,
     next_watch: u64,
     /// Set when the process ran out of descriptors: accept no more until then.
@@ -91,6 +97,7 @@ impl Connector {
             commands,
             outcomes,
             meetings: Vec::new(),
+            refusals: Refusals::default(),
             watched: Vec::new(),
             next_watch: 0,
             accept_again_at: None,
@@ -205,22 +212,16 @@ impl Connector {
     }
 
     fn accept(&mut self) {
-        loop {
+        for _ in 0..BATCH {
             match socket::accept(&self.listener) {
-                Ok(socket) => {
-                    let strangers = self.meetings.iter().filter(|one| one.endpoint().is_none());
-                    if strangers.count() >= MAX_STRANGERS
-                        && let Some(oldest) =
-                            self.meetings.iter().position(|one| one.endpoint().is_none())
-                    {
-                        self.meetings.remove(oldest);
-                    }
-                    // One that can't be greeted for lack of random numbers goes away again.
-                    self.meetings.extend(Meeting::accept(&self.shared, socket).ok());
-                }
+                Ok((socket, from)) => self.meet(socket, from),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => {
+                Err(errno) => {
+                    // Out of descriptors, most likely: strangers have to go first.
+                    let error = local("accept a connection", errno);
+                    self.refusals.note(None::<SocketAddr>, &error, Instant::now());
+                    self.make_room();
                     self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
                     return;
                 }
@@ -228,8 +229,31 @@ impl Connector {
         }
     }
 
+    fn meet(&mut self, socket: OwnedFd, from: Option<SocketAddr>) {
+        let strangers = self.meetings.iter().filter(|one| one.endpoint().is_none());
+        if strangers.count() >= MAX_STRANGERS {
+            self.make_room();
+        }
+        match Meeting::accept(&self.shared, socket, from) {
+            Ok(meeting) => self.meetings.push(meeting),
+            Err(error) => self.refusals.note(from, &error, Instant::now()),
+        }
+    }
+
+    /// Makes room for another stranger.
+    fn make_room(&mut self) {
+        let strangers =
+            self.meetings.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
+        let (places, from): (Vec<_>, Vec<_>) = strangers.map(|(at, one)| (at, one.from())).unzip();
+        if let Some(at) = give_way(from.into_iter()).and_then(|at| places.get(at)) {
+            let one = self.meetings.remove(*at);
+            let error = misbehaved("it did not finish its handshake while many others connected");
+            self.refusals.note(one.from(), &error, Instant::now());
+        }
+    }
+
     fn go_on(&mut self, flags: PollFlags, meeting: Meeting) {
-        let endpoint = meeting.endpoint();
+        let (endpoint, from) = (meeting.endpoint(), meeting.from());
         match meeting.step(&self.shared, flags) {
             Ok(Step::Waiting(meeting)) => self.meetings.push(meeting),
             Ok(Step::Done { link, socket, received }) => {
@@ -239,12 +263,11 @@ impl Connector {
                 self.watched.push(Watched { watch, socket, received, reported, said_goodbye });
                 self.report(Outcome::Ready { endpoint, watch, link });
             }
-            Err(error) => {
+            Err(error) => match endpoint {
+                Some(endpoint) => self.report(Outcome::Failed { endpoint, error }),
                 // What a stranger does wrong concerns nobody but itself.
-                if let Some(endpoint) = endpoint {
-                    self.report(Outcome::Failed { endpoint, error });
-                }
-            }
+                None => self.refusals.note(from, &error, Instant::now()),
+            },
         }
     }
 

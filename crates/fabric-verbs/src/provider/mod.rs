@@ -19,7 +19,6 @@ use crate::connector::{Command, Connector, Outcome};
 use crate::endpoint::Endpoint;
 use crate::error::{explain_memory, local};
 use crate::link::{Link, Shared};
-use crate::port::Forced;
 use crate::regions::{Regions, register};
 use crate::verbs::{Channel, Domain, Registration};
 use crate::{StartError, VerbsOptions, socket};
@@ -73,7 +72,7 @@ impl VerbsFabric {
     /// accepted before the first `poll` reports it.
     pub fn new(options: VerbsOptions) -> Result<Self, StartError> {
         start::check(&options)?;
-        let forced = Forced { device: options.device.as_deref(), gid_index: options.gid_index };
+        let forced = start::forced(&options);
         let (context, port, limits) = start::open_port(options.listen.ip(), forced)?;
         let device = |step, cause: String| StartError::Device {
             step,

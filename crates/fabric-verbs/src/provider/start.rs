@@ -44,9 +44,16 @@ pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
 pub fn check_port(
     address: IpAddr,
     device: Option<&str>,
+    port: Option<u8>,
     gid_index: Option<u8>,
 ) -> Result<(), StartError> {
-    open_port(address, Forced { device, gid_index }).map(drop)
+    open_port(address, Forced { device, port, gid_index }).map(drop)
+}
+
+/// What the options say about the port.
+pub(super) fn forced(options: &VerbsOptions) -> Forced<'_> {
+    let VerbsOptions { device, port, gid_index, .. } = options;
+    Forced { device: device.as_deref(), port: *port, gid_index: *gid_index }
 }
 
 /// Opens the device of the port that fits the address and the options.
@@ -201,6 +208,7 @@ mod tests {
             listen: listen.parse().unwrap(),
             exports: vec![Arc::new(FileMemory::anonymous(4096))],
             device: None,
+            port: None,
             gid_index: None,
             key: Keyring::unused(),
         };

@@ -46,6 +46,7 @@ impl Verbs {
             listen: SocketAddr::new(Self::address(), 0),
             exports: vec![Arc::clone(frames)],
             device: None,
+            port: None,
             gid_index: None,
             key: Some(FabricKey::new([7; 32])).into(),
         }

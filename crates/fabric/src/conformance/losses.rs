@@ -1,5 +1,5 @@
-//! A scripted exchange that loses its connection at every step: every request completes once, the
-//! end is the last event, and after it nothing lands.
+//! A scripted exchange that loses its connection at every step, by a cut or by the death of a side:
+//! every request completes once, the end is the last event, and after it nothing lands.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,32 @@ use crate::fault::{FaultFabric, Faults};
 use crate::{DisconnectReason, EndpointId, ErrorClass, Event, Fabric, MemoryRegion, RegionId};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-const LEN: u32 = 8192;
 const ROUNDS: u8 = 3;
+/// Bytes of a request of an exchange that is cut.
+const SHORT: u32 = 8192;
+/// Of one in which a side dies: more than any fabric moves at once.
+const LONG: u32 = 256 << 10;
+
+/// What befalls a side at a step.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Lives,
+    /// Its endpoint is cut off.
+    Cut(u64),
+    /// It ends as a killed process does: nobody says goodbye, frames may be half sent.
+    Dies(u64),
+}
 
 /// One side of the exchange, and what it has seen.
 struct Side {
-    fabric: FaultFabric<Box<dyn Fabric>>,
+    fate: Fate,
+    /// `None` when it is dead.
+    fabric: Option<FaultFabric<Box<dyn Fabric>>>,
     frames: Arc<dyn MemoryRegion>,
     own: RegionId,
+    len: u32,
     endpoint: Option<EndpointId>,
+    steps: u64,
     posted: u64,
     completed: Vec<(u64, bool)>,
     messages: Vec<Vec<u8>>,
@@ -29,17 +46,24 @@ struct Side {
 }
 
 impl Side {
-    fn start(factory: &impl Factory, rack: u16, lose_at: Option<u64>) -> Self {
+    fn start(factory: &impl Factory, rack: u16, fate: Fate, len: u32) -> Self {
         let Node { fabric, frames } = factory.start(RackId(rack), FRAMES_LEN, Hardware::FAST);
         let longest_delay = Duration::from_micros(50);
-        let seed = lose_at.unwrap_or(0);
+        let (seed, lose_at) = match fate {
+            Fate::Lives => (0, None),
+            Fate::Cut(step) => (step, Some(step)),
+            Fate::Dies(step) => (step, None),
+        };
         let mut fabric = FaultFabric::new(fabric, Faults { seed, longest_delay, lose_at });
-        let own = fabric.register(memory_of(factory, &vec![7; LEN as usize]));
+        let own = fabric.register(memory_of(factory, &vec![7; len as usize]));
         Self {
-            fabric,
+            fate,
+            fabric: Some(fabric),
             frames,
             own,
+            len,
             endpoint: None,
+            steps: 0,
             posted: 0,
             completed: Vec::new(),
             messages: Vec::new(),
@@ -48,24 +72,59 @@ impl Side {
         }
     }
 
+    /// Counts the steps; dies if its time has come.
+    fn count(&mut self) {
+        if let Some(fabric) = &self.fabric {
+            self.steps = fabric.steps();
+        }
+        if matches!(self.fate, Fate::Dies(step) if self.steps > step) {
+            self.fabric = None;
+        }
+    }
+
+    const fn is_cut(&self) -> bool {
+        matches!(self.fate, Fate::Cut(step) if self.steps > step)
+    }
+
+    const fn is_over(&self) -> bool {
+        self.fabric.is_none() || self.end.is_some()
+    }
+
+    fn is_done(&self) -> bool {
+        self.messages.len() == usize::from(ROUNDS) && self.completed.len() as u64 == self.posted
+    }
+
     /// Writes, reads back and says so; everything may fail once the connection is lost.
     fn ask(&mut self) {
         let Some(endpoint) = self.endpoint.filter(|_| self.end.is_none()) else { return };
-        let at = u64::from(self.sent) * u64::from(LEN);
-        let (id, place) = (self.posted, transfer(self.own, 0, at, LEN));
-        match self.fabric.post(endpoint, &[write(id, place), read(id + 1, place)]) {
-            Ok(()) => self.posted += 2,
+        let at = u64::from(self.sent) * u64::from(self.len);
+        let (id, place) = (self.posted, transfer(self.own, 0, at, self.len));
+        let is_cut = self.is_cut();
+        let Some(fabric) = &mut self.fabric else { return };
+        match fabric.post(endpoint, &[write(id, place), read(id + 1, place)]) {
+            Ok(()) => {
+                assert!(!is_cut, "it posted after the cut");
+                self.posted += 2;
+            }
             Err(error) => assert_ne!(error.class(), ErrorClass::Fatal, "{error}"),
         }
-        match self.fabric.send(endpoint, &[self.sent; 9]) {
-            Ok(()) => self.sent += 1,
+        self.count();
+        let is_cut = self.is_cut();
+        let Some(fabric) = &mut self.fabric else { return };
+        match fabric.send(endpoint, &[self.sent; 9]) {
+            Ok(()) => {
+                assert!(!is_cut, "it sent after the cut");
+                self.sent += 1;
+            }
             Err(error) => assert_ne!(error.class(), ErrorClass::Fatal, "{error}"),
         }
+        self.count();
     }
 
     fn poll(&mut self) {
         let mut events = Vec::new();
-        self.fabric.poll(&mut events);
+        let Some(fabric) = &mut self.fabric else { return };
+        fabric.poll(&mut events);
         for event in events {
             assert!(self.end.is_none(), "{event:?} after the end");
             match event {
@@ -78,11 +137,12 @@ impl Side {
                     assert!(self.endpoint.is_none_or(|own| own == endpoint));
                     self.end = Some(reason);
                     // From here on this memory is its own.
-                    ok(self.frames.write(0, &vec![0xee; 4 * LEN as usize]));
+                    ok(self.frames.write(0, &vec![0xee; 4 * self.len as usize]));
                 }
                 other => panic!("{other:?}"),
             }
         }
+        self.count();
     }
 
     /// What the trait promises, whatever happened.
@@ -95,20 +155,21 @@ impl Side {
             assert_eq!(*message, [number; 9], "each once and in order");
         }
         assert!(self.messages.len() <= usize::from(other.sent));
-        let after = bytes_of(&self.frames, 0, 4 * LEN as usize);
+        let after = bytes_of(&self.frames, 0, 4 * self.len as usize);
         assert!(after.iter().all(|byte| *byte == 0xee), "a late write landed");
     }
 }
 
-/// Runs the exchange; how many steps each side took.
-fn exchange(factory: &impl Factory, lose_at: [Option<u64>; 2]) -> [u64; 2] {
-    let mut sides = [Side::start(factory, 1, lose_at[0]), Side::start(factory, 2, lose_at[1])];
-    let address = sides[1].fabric.address();
-    let connecting = ok(sides[0].fabric.connect(&address));
+/// Runs the exchange; both sides as it left them.
+fn exchange(factory: &impl Factory, fates: [Fate; 2], len: u32) -> [Side; 2] {
+    let [first, second] = fates;
+    let mut sides = [Side::start(factory, 1, first, len), Side::start(factory, 2, second, len)];
+    let address = sides[1].fabric.as_ref().map(|fabric| fabric.address()).unwrap_or_default();
+    let connecting = sides[0].fabric.as_mut().map(|fabric| ok(fabric.connect(&address)));
     let start = Instant::now();
     // Both ask, and ask again when they have heard from the other; the first one hangs up.
-    while sides.iter().any(|side| side.end.is_none()) {
-        assert!(start.elapsed() < PATIENCE, "{lose_at:?}: it never ends");
+    while sides.iter().any(|side| !side.is_over()) {
+        assert!(start.elapsed() < PATIENCE, "{fates:?}: it never ends");
         for side in &mut sides {
             side.poll();
             if usize::from(side.sent) <= side.messages.len() && side.sent < ROUNDS {
@@ -116,11 +177,12 @@ fn exchange(factory: &impl Factory, lose_at: [Option<u64>; 2]) -> [u64; 2] {
             }
         }
         let [first, second] = &mut sides;
-        let is_done = |side: &Side| {
-            side.messages.len() == usize::from(ROUNDS) && side.completed.len() as u64 == side.posted
-        };
-        if is_done(first) && is_done(second) {
-            first.fabric.disconnect(connecting);
+        if first.is_done()
+            && second.is_done()
+            && second.fabric.is_some()
+            && let (Some(fabric), Some(endpoint)) = (&mut first.fabric, connecting)
+        {
+            fabric.disconnect(endpoint);
         }
     }
     // What a slow peer might still do.
@@ -129,22 +191,75 @@ fn exchange(factory: &impl Factory, lose_at: [Option<u64>; 2]) -> [u64; 2] {
         first.poll();
         second.poll();
     }
-    first.check(second);
-    second.check(first);
-    [first.fabric.steps(), second.fabric.steps()]
+    for (side, other) in [(&*first, &*second), (&*second, &*first)] {
+        if side.fabric.is_some() {
+            side.check(other);
+        }
+    }
+    sides
 }
 
-/// The connection is lost at each step of either side, and at each of both at once.
+/// Runs the exchange without a loss; how many steps each side took.
+fn undisturbed(factory: &impl Factory, len: u32) -> [u64; 2] {
+    let sides = exchange(factory, [Fate::Lives; 2], len);
+    let ends = sides.each_ref().map(|side| side.end.clone());
+    assert_eq!(ends, [Some(DisconnectReason::Local), Some(DisconnectReason::Peer)]);
+    let steps = sides.map(|side| side.steps);
+    assert!(steps.iter().all(|steps| *steps >= 16), "nothing was exchanged: {steps:?}");
+    steps
+}
+
+/// Runs an exchange in which each side of which a step is named is cut off there.
+fn cut(factory: &impl Factory, at: [Option<u64>; 2]) {
+    let fates = at.map(|step| step.map_or(Fate::Lives, Fate::Cut));
+    let sides = exchange(factory, fates, SHORT);
+    let ends = sides.each_ref().map(|side| side.end.clone());
+    let gone = Some(DisconnectReason::PeerGone);
+    if let ([Some(_), None] | [None, Some(_)], Some(side)) =
+        (at, sides.iter().find(|side| !matches!(side.fate, Fate::Lives)))
+    {
+        assert!(side.is_cut(), "{at:?}: it took {} steps", side.steps);
+        assert_eq!(side.end, gone, "{at:?}: {ends:?}");
+    }
+    // Of two that are to be cut the first may end the other before its step.
+    assert!(ends.contains(&gone), "{at:?}: nothing was cut: {ends:?}");
+    // When everything is done the first hangs up, whatever the other's last steps are.
+    let hung_up = at[0].is_none() && sides.iter().all(Side::is_done);
+    for end in ends.iter().flatten() {
+        let is_expected = match end {
+            DisconnectReason::PeerGone | DisconnectReason::Peer => true,
+            DisconnectReason::Local => hung_up,
+            DisconnectReason::Failed(_) => false,
+        };
+        assert!(is_expected, "{at:?}: {ends:?}");
+    }
+}
+
+/// The connection is cut at each step of either side, and at each of both at once.
 pub fn at_every_step(factory: &impl Factory) {
-    let [first, second] = exchange(factory, [None, None]);
-    assert!(first >= 16 && second >= 16, "nothing was exchanged: {first}, {second}");
+    let [first, second] = undisturbed(factory, SHORT);
     for step in 0..first {
-        exchange(factory, [Some(step), None]);
+        cut(factory, [Some(step), None]);
     }
     for step in 0..second {
-        exchange(factory, [None, Some(step)]);
+        cut(factory, [None, Some(step)]);
     }
     for step in 0..first.min(second) {
-        exchange(factory, [Some(step), Some(step)]);
+        cut(factory, [Some(step), Some(step)]);
+    }
+}
+
+/// Either side dies at each of its steps, without a goodbye and in the middle of what it was doing.
+pub fn by_death_at_every_step(factory: &impl Factory) {
+    let steps = undisturbed(factory, LONG);
+    for dying in [0, 1] {
+        for step in 0..steps[dying] {
+            let mut fates = [Fate::Lives; 2];
+            fates[dying] = Fate::Dies(step);
+            let sides = exchange(factory, fates, LONG);
+            assert!(sides[dying].fabric.is_none(), "{fates:?}: it lives");
+            let end = &sides[1 - dying].end;
+            assert_eq!(*end, Some(DisconnectReason::PeerGone), "{fates:?}");
+        }
     }
 }

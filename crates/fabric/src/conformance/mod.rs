@@ -5,6 +5,7 @@
 
 pub mod decorated;
 pub mod endings;
+pub mod log;
 pub mod losses;
 pub mod memory;
 pub mod messages;
@@ -87,7 +88,7 @@ macro_rules! conformance_tests {
                 connecting_to_nowhere_fails, addresses_of_others_are_refused,
                 a_connect_can_be_given_up, both_sides_may_connect
             ],
-            losses: [at_every_step],
+            losses: [at_every_step, by_death_at_every_step],
             sleeping: [no_wake_up_is_lost, a_full_ring_wakes_its_sender, idle_fabrics_sleep]
         }
     };

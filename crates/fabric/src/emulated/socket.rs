@@ -1,7 +1,9 @@
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -79,11 +81,29 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Received, FabricError> {
     Ok(Received::Packet(Packet { bytes, fds }))
 }
 
+/// The process at the other end, for people.
+#[derive(Clone, Copy)]
+pub(super) struct Process(i32);
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.0)
+    }
+}
+
+/// Who made the connection.
+pub(super) fn process(socket: &OwnedFd) -> Option<Process> {
+    credentials(socket).ok().map(|credentials| Process(credentials.pid()))
+}
+
+fn credentials(socket: &OwnedFd) -> nix::Result<UnixCredentials> {
+    getsockopt(socket, PeerCredentials)
+}
+
 /// Whether the process at the other end runs as the user of this one.
 pub(super) fn check_user(socket: &OwnedFd) -> Result<(), FabricError> {
-    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    let credentials = getsockopt(socket, PeerCredentials)
-        .map_err(|errno| FabricError::local("ask who the peer is", errno))?;
+    let credentials =
+        credentials(socket).map_err(|errno| FabricError::local("ask who the peer is", errno))?;
     let (ours, theirs) = (rustix::process::geteuid().as_raw(), credentials.uid());
     if ours != theirs {
         return Err(FabricError::OtherUser { ours, theirs });

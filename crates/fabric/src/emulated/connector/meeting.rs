@@ -7,12 +7,17 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use super::{
-    Connector, HANDSHAKE_TIMEOUT, Incoming, MAX_STRANGERS, Outcome, Outgoing, RETRY_AFTER,
+    Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, Incoming, MAX_STRANGERS, Outcome, Outgoing,
+    RETRY_AFTER,
 };
 use crate::FabricError;
 use crate::emulated::handshake;
 use crate::emulated::link::Link;
-use crate::emulated::socket::{self, Received};
+use crate::emulated::socket::{self, Process, Received};
+
+/// Connections that are accepted in one go: fewer than strangers, so that those who talk are heard
+/// before others take their places.
+const BATCH: usize = 64;
 
 /// Connections that are not links yet.
 impl Connector {
@@ -45,9 +50,8 @@ impl Connector {
         match result {
             Ok(Some(one)) if one.give_up_at > Instant::now() => self.outgoing.push(one),
             Ok(Some(one)) => {
-                let timeout_ms = HANDSHAKE_TIMEOUT.as_secs() * 1000;
                 let address = one.path.display().to_string();
-                let error = FabricError::Silent { address, timeout_ms };
+                let error = FabricError::Silent { address, timeout_ms: HANDSHAKE_MS };
                 self.report(Outcome::Failed { endpoint, error });
             }
             Ok(None) => {}
@@ -73,16 +77,24 @@ impl Connector {
     }
 
     pub(super) fn accept(&mut self) {
-        while self.incoming.len() < MAX_STRANGERS {
+        for _ in 0..BATCH {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.listener.socket, flags) {
                 Ok(socket) => {
+                    if self.incoming.len() >= MAX_STRANGERS {
+                        self.give_up_oldest();
+                    }
+                    let from = socket::process(&socket);
                     let give_up_at = Instant::now() + HANDSHAKE_TIMEOUT;
-                    self.incoming.push(Incoming { socket, give_up_at });
+                    self.incoming.push(Incoming { socket, from, give_up_at });
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => {
+                Err(errno) => {
+                    // Out of descriptors, most likely: strangers have to go first.
+                    let error = FabricError::local("accept a connection", errno);
+                    self.refusals.note(None::<Process>, &error, Instant::now());
+                    self.give_up_oldest();
                     self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
                     return;
                 }
@@ -90,24 +102,37 @@ impl Connector {
         }
     }
 
+    /// Makes room for another one.
+    fn give_up_oldest(&mut self) {
+        if !self.incoming.is_empty() {
+            let one = self.incoming.remove(0);
+            let error = FabricError::misbehaved("it said nothing while many others connected");
+            self.refusals.note(one.from, &error, Instant::now());
+        }
+    }
+
     /// A stranger has said something, or has been silent for too long. What it does wrong concerns
     /// nobody but itself.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
-        if !flags.is_empty() {
-            match socket::receive(&one.socket) {
-                Ok(Received::Packet(greeting)) => {
-                    if let Ok(established) = handshake::answer(&self.local, one.socket, greeting) {
-                        self.ready(None, established);
-                    }
-                    return;
+        let (from, now) = (one.from, Instant::now());
+        let heard =
+            if flags.is_empty() { Ok(Received::Nothing) } else { socket::receive(&one.socket) };
+        let refused = match heard {
+            Ok(Received::Packet(greeting)) => {
+                match handshake::answer(&self.local, one.socket, greeting) {
+                    Ok(established) => return self.ready(None, established),
+                    Err(error) => error,
                 }
-                Ok(Received::Nothing) => {}
-                Ok(Received::End) | Err(_) => return,
             }
-        }
-        if one.give_up_at > Instant::now() {
-            self.incoming.push(one);
-        }
+            Ok(Received::Nothing) if now < one.give_up_at => return self.incoming.push(one),
+            Ok(Received::Nothing) => {
+                let silent = format!("it said nothing within {HANDSHAKE_MS} ms");
+                FabricError::misbehaved(silent)
+            }
+            Ok(Received::End) => FabricError::misbehaved("it hung up"),
+            Err(error) => error,
+        };
+        self.refusals.note(from, &refused, now);
     }
 }
 

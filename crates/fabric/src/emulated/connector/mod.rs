@@ -12,15 +12,16 @@ use super::handshake::{Established, Local};
 use super::link::Link;
 use super::listener::Listener;
 use super::sleep::{drain, signal};
-use super::socket;
-use crate::{EndpointId, FabricError};
+use super::socket::{self, Process};
+use crate::{EndpointId, FabricError, Refusals};
 
 /// How long a peer may take for its part of a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
+const HANDSHAKE_MS: u64 = 5000;
 /// How soon to look again at something that can't be waited for.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// Strangers that may be in the middle of a handshake; more wait in the listener's backlog.
-const MAX_STRANGERS: usize = 64;
+/// Strangers that may be in the middle of a handshake; a further one takes the place of the oldest.
+const MAX_STRANGERS: usize = 256;
 
 /// What the fabric wants from its connector.
 pub(super) enum Command {
@@ -55,7 +56,9 @@ pub(super) struct Connector {
     commands: Receiver<Command>,
     outcomes: Sender<Outcome>,
     outgoing: Vec<Outgoing>,
+    /// The oldest first.
     incoming: Vec<Incoming>,
+    refusals: Refusals,
     watched: Vec<Watched>,
     next_watch: u64,
     /// Set when the process ran out of descriptors: accept no more until then.
@@ -73,6 +76,7 @@ struct Outgoing {
 
 struct Incoming {
     socket: OwnedFd,
+    from: Option<Process>,
     give_up_at: Instant,
 }
 
@@ -98,6 +102,7 @@ impl Connector {
             outcomes,
             outgoing: Vec::new(),
             incoming: Vec::new(),
+            refusals: Refusals::default(),
             watched: Vec::new(),
             next_watch: 0,
             accept_again_at: None,
@@ -141,7 +146,7 @@ impl Connector {
     fn wait(&self) -> Vec<PollFlags> {
         let open = PollFlags::IN;
         let silent = PollFlags::empty();
-        let accepting = self.accept_again_at.is_none() && self.incoming.len() < MAX_STRANGERS;
+        let accepting = self.accept_again_at.is_none();
         let mut fds = vec![
             PollFd::new(&*self.control, open),
             PollFd::new(&self.listener.socket, if accepting { open } else { silent }),

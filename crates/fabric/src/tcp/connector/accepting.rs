@@ -11,7 +11,7 @@ use crate::tcp::hello::{Hello, LaneNumber, Packet};
 use crate::tcp::inbox::Ready;
 use crate::tcp::server::Command;
 use crate::tcp::socket;
-use crate::{EndpointId, FabricError};
+use crate::{EndpointId, FabricError, give_way};
 
 /// Connections that are accepted in one go.
 const BATCH: usize = 64;
@@ -43,8 +43,8 @@ impl Connector {
                 Err(errno) => {
                     // Out of descriptors, most likely: strangers have to go first.
                     let error = FabricError::local("accept a connection", errno);
-                    self.refusals.note(None, &error, Instant::now());
-                    self.give_up_oldest();
+                    self.refusals.note(None::<SocketAddr>, &error, Instant::now());
+                    self.make_room();
                     self.accept_again_at = Some(Instant::now() + RETRY_AFTER);
                     return;
                 }
@@ -60,7 +60,7 @@ impl Connector {
         match prepared {
             Ok(nonce) => {
                 if self.strangers.len() + self.halves.len() >= MAX_STRANGERS {
-                    self.give_up_oldest();
+                    self.make_room();
                 }
                 self.strangers.push(Stranger {
                     greeting: Greeting::new(socket),
@@ -74,13 +74,13 @@ impl Connector {
     }
 
     /// Makes room for another one.
-    fn give_up_oldest(&mut self) {
+    fn make_room(&mut self) {
         let error = FabricError::misbehaved("it said nothing while many others connected");
-        if !self.strangers.is_empty() {
-            let one = self.strangers.remove(0);
+        if let Some(at) = give_way(self.strangers.iter().map(|one| one.from)) {
+            let one = self.strangers.remove(at);
             self.refusals.note(one.from, &error, Instant::now());
-        } else if !self.halves.is_empty() {
-            let one = self.halves.remove(0);
+        } else if let Some(at) = give_way(self.halves.iter().map(|one| one.from)) {
+            let one = self.halves.remove(at);
             self.refusals.note(one.from, &error, Instant::now());
         }
     }

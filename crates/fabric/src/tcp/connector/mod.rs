@@ -1,7 +1,6 @@
 mod accepting;
 mod connecting;
 mod greeting;
-mod refusals;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::accepting::{Half, Stranger};
 use self::connecting::Outgoing;
-use self::refusals::Refusals;
 use super::handshake::Identity;
 use super::inbox::{Inbox, News, drain};
 use super::server::{self, ServerHandle};
-use crate::{EndpointId, FabricError};
+use crate::{EndpointId, FabricError, Refusals};
 
 /// How long a peer may take for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);

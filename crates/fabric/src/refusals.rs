@@ -1,20 +1,21 @@
-use std::net::SocketAddr;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::FabricError;
 
 const ONE_LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Says who was refused, and why, without letting strangers fill the log.
-#[derive(Default)]
-pub(super) struct Refusals {
+/// Says who was refused, and why, without letting strangers fill the log: at most one line a second,
+/// with the number of those left out.
+#[derive(Debug, Default)]
+pub struct Refusals {
     quiet_until: Option<Instant>,
     left_out: u64,
 }
 
 impl Refusals {
-    /// A connection was refused.
-    pub(super) fn note(&mut self, from: Option<SocketAddr>, error: &FabricError, now: Instant) {
+    /// A connection was refused; `from` is who made it, if that is known.
+    pub fn note(&mut self, from: Option<impl Display>, error: &FabricError, now: Instant) {
         if let Some(line) = self.line(from, error, now) {
             tracing::warn!("{line}");
         }
@@ -23,7 +24,7 @@ impl Refusals {
     /// The line to be logged, if it is time for one.
     fn line(
         &mut self,
-        from: Option<SocketAddr>,
+        from: Option<impl Display>,
         error: &FabricError,
         now: Instant,
     ) -> Option<String> {
@@ -48,7 +49,7 @@ mod tests {
     #[test]
     fn one_line_a_second_tells_how_many_were_left_out() {
         let mut refusals = Refusals::default();
-        let from = Some("192.0.2.7:99".parse().unwrap());
+        let from = Some("192.0.2.7:99");
         let error = FabricError::misbehaved("it speaks another protocol");
         let now = Instant::now();
         let line = refusals.line(from, &error, now).unwrap();
@@ -56,7 +57,7 @@ mod tests {
         for _ in 0..5000 {
             assert_eq!(refusals.line(from, &error, now), None);
         }
-        let line = refusals.line(None, &error, now + ONE_LINE_EVERY).unwrap();
+        let line = refusals.line(None::<&str>, &error, now + ONE_LINE_EVERY).unwrap();
         assert!(line.contains("5000 more"), "{line}");
     }
 }

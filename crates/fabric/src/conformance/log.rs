@@ -1,0 +1,65 @@
+//! What fabrics log, for tests that look for a line.
+
+use std::fmt::Debug;
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps the lines that this process logs from now on.
+pub fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let listens = tracing::subscriber::set_global_default(Lines);
+        assert!(listens.is_ok(), "somebody else listens");
+    });
+}
+
+/// Waits until a line with all these parts was logged. Other tests of the process log too.
+pub fn wait_for(parts: &[&str]) {
+    let fits = |line: &String| parts.iter().all(|part| line.contains(part));
+    let start = Instant::now();
+    loop {
+        let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.iter().any(fits) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "no line has {parts:?}: {lines:#?}");
+        drop(lines);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+struct Lines;
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Message);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+struct Message;
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            LINES.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{value:?}"));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// Whose place a newcomer takes when there is no more room for strangers, of whom the oldest comes
+/// first: the oldest of the address that most of them came from. So one that connects again and again,
+/// however fast, takes the places of its own and not those of others. `None` when there is nobody.
+pub fn give_way(strangers: impl Iterator<Item = Option<SocketAddr>>) -> Option<usize> {
+    let networks: Vec<Option<u64>> = strangers.map(|from| from.map(network)).collect();
+    let mut counts = BTreeMap::new();
+    for network in &networks {
+        *counts.entry(network).or_insert(0_usize) += 1;
+    }
+    let most = counts.values().max()?;
+    networks.iter().position(|network| counts.get(network) == Some(most))
+}
+
+/// What one host can have as many addresses of as it likes: of IPv6 the first half.
+fn network(from: SocketAddr) -> u64 {
+    match from.ip().to_canonical() {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => {
+            let [high @ .., _, _, _, _] = address.segments();
+            high.iter().fold(0, |bits, part| bits << 16 | u64::from(*part))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(strangers: &[&str]) -> Option<usize> {
+        give_way(strangers.iter().map(|text| text.parse().ok()))
+    }
+
+    #[test]
+    fn the_oldest_of_the_address_with_most_gives_way() {
+        assert_eq!(gone(&[]), None);
+        assert_eq!(gone(&["192.0.2.1:1"]), Some(0));
+        assert_eq!(gone(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"]), Some(0), "no crowd");
+        let honest_first =
+            ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:2", "192.0.2.2:9", "192.0.2.2:3"];
+        assert_eq!(gone(&honest_first), Some(1));
+        assert_eq!(gone(&["192.0.2.1:1", "?", "?"]), Some(1), "those without an address are one");
+    }
+
+    #[test]
+    fn one_host_has_many_addresses_of_ipv6() {
+        let from = ["[2001:db8:0:1::1]:1", "[2001:db8:0:2::1]:1", "[2001:db8:0:2::2]:1"];
+        assert_eq!(gone(&from), Some(1));
+        assert_eq!(gone(&["192.0.2.1:1", "192.0.2.2:1", "[::ffff:192.0.2.2]:1"]), Some(1));
+    }
+}
