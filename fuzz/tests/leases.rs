@@ -3,6 +3,8 @@
 
 #[path = "leases/moving.rs"]
 mod moving;
+#[path = "leases/standstill.rs"]
+mod standstill;
 
 use std::time::Duration;
 

@@ -113,7 +113,7 @@ fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
     for frame in (0..frames).map(FrameId) {
         let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
         let (page, state) = (PageWord::from_raw(word).page(), PageWord::from_raw(word).state());
-        if state != Some(PageState::Live) {
+        if !matches!(state, Some(PageState::Live | PageState::Shared)) {
             continue;
         }
         let kind = metadata.header(frame).expect("a frame").kind();

@@ -172,6 +172,18 @@ impl TestPool {
         assert!(all, "{what}: {last:?} B in use instead of {wanted:?} B after {patience:?}");
     }
 
+    /// Shows what all processes have said last.
+    pub fn show_logs(&self) {
+        for process in self.cluster.processes() {
+            let log = process.log();
+            let said = std::fs::read(log).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said);
+            let lines: Vec<&str> = said.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+            eprintln!("---- the end of {} ----\n{}", log.display(), last.join("\n"));
+        }
+    }
+
     /// Kills a daemon as `kill -9` does.
     pub fn kill_daemon(&mut self, rack: u16) {
         self.cluster.daemon(RackId(rack)).and_then(|d| d.kill()).expect("a daemon to kill");
@@ -226,14 +238,7 @@ impl TestPool {
 impl Drop for TestPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for process in self.cluster.processes() {
-                let log = process.log();
-                let said = std::fs::read(log).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said);
-                let lines: Vec<&str> = said.lines().collect();
-                let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-                eprintln!("---- the end of {} ----\n{}", log.display(), last.join("\n"));
-            }
+            self.show_logs();
         }
     }
 }

@@ -16,7 +16,7 @@ use super::leases::{Found, token};
 use super::peers::Purpose;
 use super::{DataPlane, Located, Notice};
 
-/// The first pause before a question is repeated; each is twice as long as the one before.
+/// The first pause before a question is repeated; each is twice as long.
 const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -24,6 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Searches {
     all: BTreeMap<PageId, Search>,
+    /// When this daemon last looked whether somebody has waited long enough.
+    looked: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct Waiting {
     caller: Caller,
     access: Access,
     until: Instant,
+    /// It has been given its whole time once more.
+    begun_anew: bool,
     /// The first question that a home was asked since this waits, and whether the metadata server
     /// was. Before, the page may not have been there yet: its absence then says nothing to this one.
     home_asked: Option<u64>,
@@ -125,7 +129,12 @@ impl DataPlane {
             return Ok(());
         }
         let until = now + self.lease;
-        let waiting = Waiting { caller, access, until, home_asked: None, server_asked: false };
+        let (home_asked, begun_anew) = (None, false);
+        let waiting =
+            Waiting { caller, access, until, begun_anew, home_asked, server_asked: false };
+        if self.searches.all.is_empty() {
+            self.searches.looked = Some(now);
+        }
         if let Some(search) = self.searches.all.get_mut(&page) {
             let first_reader = access == Access::Read && !search.reads();
             search.callers.push(waiting);
@@ -220,8 +229,15 @@ impl DataPlane {
     /// Goes on where a pause is over, and answers those who have waited long enough.
     pub(super) fn drive_searches(&mut self, now: Instant) -> anyhow::Result<()> {
         let (mut late, mut due) = (Vec::new(), Vec::new());
+        // If this daemon itself has stood still, for as long as it takes to miss a heartbeat, others may
+        // have cut it off, but were not silent: so who waits gets the whole time again, once.
+        let (lease, looked) = (self.lease, self.searches.looked.replace(now));
+        let has_stood_still = looked.is_some_and(|then| now > then + lease / 4);
         self.searches.all.retain(|page, search| {
-            search.callers.retain(|waiting| {
+            search.callers.retain_mut(|waiting| {
+                if has_stood_still && !waiting.begun_anew {
+                    (waiting.until, waiting.begun_anew) = (now + lease, true);
+                }
                 let waits = now <= waiting.until;
                 if !waits {
                     late.push((waiting.caller, search.trouble));

@@ -1,15 +1,15 @@
 //! Which page lies in which frame, and how far swaps are: read from the racks' own metadata, as
 //! it stands at any moment.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use rackpool_client::{PageSize, RackId};
-use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, PageWord};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata, SWAP_RECORDS};
 use rackpool_shm::{Mapping, file};
 
+use super::frames::Frames;
 use crate::pool::TestPool;
 
 /// How far a swap's record is; the numbers are the record's own.
@@ -29,15 +29,19 @@ pub enum Phase {
 /// All phases.
 pub const PHASES: [Phase; 4] = [Phase::Open, Phase::InDoubt, Phase::Committed, Phase::GivenUp];
 
+/// What a record of a rack is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// How far the swap is.
+    pub phase: Phase,
+    /// A swap that the rack asked for; else one that it serves.
+    pub asked: bool,
+}
+
 /// The metadata of all racks.
 #[derive(Debug)]
 pub struct Atlas {
     racks: Vec<(RackMetadata, u32)>,
-}
-
-/// Whether the frame is the home of a page that is in use.
-const fn is_used(word: PageWord) -> bool {
-    matches!(word.state(), Some(PageState::Live | PageState::Shared))
 }
 
 impl Atlas {
@@ -57,64 +61,58 @@ impl Atlas {
         Self { racks: (0..options.racks).map(rack).collect() }
     }
 
-    /// Whether a swap of the rack is in this phase now: one that it asked for, or one that it serves.
-    #[must_use]
-    pub fn is_in(&self, rack: u16, phase: Phase, asked: bool) -> bool {
-        let (metadata, _) = &self.racks[usize::from(rack)];
-        let records = metadata.swaps().expect("a whole file");
-        let (first, second) = records.split_at(SWAP_RECORDS / 2);
-        let records = if asked { first } else { second };
-        records.iter().any(|record| record.words[0].load(Ordering::Acquire) & 0xff == phase as u64)
+    /// The rack's part in the swaps that it has a record of. What stands in none of the phases is
+    /// left out: [`Self::has_records`] counts it.
+    pub fn parts(&self, rack: u16) -> impl Iterator<Item = Part> {
+        self.phases(rack).filter_map(|(phase, asked)| {
+            let phase = PHASES.into_iter().find(|known| *known as u64 == phase)?;
+            Some(Part { phase, asked })
+        })
     }
 
-    fn words(&self) -> impl Iterator<Item = (u16, FrameId, PageWord)> {
-        (0_u16..).zip(&self.racks).flat_map(|(rack, (metadata, frames))| {
+    /// The first byte of each record, and whether it is one of a swap that the rack asked for.
+    fn phases(&self, rack: u16) -> impl Iterator<Item = (u64, bool)> {
+        let (metadata, _) = &self.racks[usize::from(rack)];
+        let records = metadata.swaps().expect("a whole file");
+        records.iter().enumerate().map(|(slot, record)| {
+            let phase = record.words[0].load(Ordering::Acquire) & 0xff;
+            (phase, slot < SWAP_RECORDS / 2)
+        })
+    }
+
+    /// Whether a swap of the rack is in this phase now.
+    #[must_use]
+    pub fn is_in(&self, rack: u16, part: Part) -> bool {
+        self.parts(rack).any(|found| found == part)
+    }
+
+    /// Whether any rack has a record of a swap, be it one that says something impossible.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        (0..self.racks.len()).any(|rack| {
+            let rack = u16::try_from(rack).expect("few racks");
+            self.phases(rack).any(|(phase, _)| phase != 0)
+        })
+    }
+
+    /// All frames, one after the other: of one moment only if nothing moves.
+    #[must_use]
+    pub fn frames(&self) -> Frames {
+        let all = (0_u16..).zip(&self.racks).flat_map(|(rack, (metadata, frames))| {
             (0..*frames).map(FrameId).map(move |frame| {
                 let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
                 (rack, frame, PageWord::from_raw(word))
             })
-        })
-    }
-
-    /// Whether no swap is under way and no page on its way out. One that is shared stays so until
-    /// somebody writes it.
-    #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        let racks = 0..u16::try_from(self.racks.len()).expect("few racks");
-        let swaps = racks.flat_map(|rack| {
-            PHASES.iter().flat_map(move |phase| [(rack, phase, true), (rack, phase, false)])
         });
-        swaps.into_iter().all(|(rack, phase, asked)| !self.is_in(rack, *phase, asked))
-            && self
-                .words()
-                .all(|(_, _, word)| word.state() == Some(PageState::Free) || is_used(word))
+        Frames::new(all.collect())
     }
 
-    /// The rack of each page that is in use.
+    /// All frames while nothing moves; `None` as long as something does.
     #[must_use]
-    pub fn homes(&self) -> BTreeMap<PageId, u16> {
-        let live = self.words().filter(|(_, _, word)| is_used(*word));
-        live.map(|(rack, _, word)| (word.page(), rack)).collect()
-    }
-
-    /// What must never be in a pool at rest: a page in two frames, or in none.
-    #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut found = BTreeMap::<PageId, Vec<String>>::new();
-        let mut frames = 0;
-        for (rack, frame, word) in self.words() {
-            frames += 1;
-            let place = format!("{frame} of rack {rack} ({:?})", word.state());
-            found.entry(word.page()).or_default().push(place);
-        }
-        let mut problems: Vec<String> = found
-            .iter()
-            .filter(|(_, places)| places.len() > 1)
-            .map(|(page, places)| format!("{page} is in {}", places.join(" and in ")))
-            .collect();
-        if found.len() != frames {
-            problems.push(format!("{frames} frames hold {} pages", found.len()));
-        }
-        problems
+    pub fn frames_at_rest(&self) -> Option<Frames> {
+        let rests = |frames: &Frames| !self.has_records() && frames.are_at_rest();
+        let before = self.frames();
+        let now = Some(self.frames()).filter(|_| rests(&before));
+        now.filter(|now| *now == before && rests(now))
     }
 }

@@ -1,109 +1,95 @@
 //! Rounds: pages swap, somebody is hit, and then everything must be as promised.
 
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use rackpool_cli::cluster::ClusterOptions;
-use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_client::{FreeError, GlobalAddr, Pool};
+use rackpool_model::PageId;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::absence::Absence;
 use super::atlas::Atlas;
+use super::frames::Frames;
 use super::ledger::{Ledger, OBJECTS, WORKERS};
-use super::round::{Blow, Moment, Round, Victim};
-use super::worker::{self, OBJECT, ROOT};
+use super::object;
+use super::report::Report;
+use super::round::{LEASE, Moment, Round};
+use super::trouble::{TROUBLES, Trouble};
+use super::worker::{OBJECT, ROOT};
 use crate::census;
 use crate::client::TestClient;
 use crate::pool::{PAGE, TestPool};
-use crate::wait::{PATIENCE, wait_for, wait_until};
+use crate::wait::{PATIENCE, try_wait_for, wait_for, wait_until};
 
-/// No operation takes longer than this and what its rack's or page's daemon was away, whoever else
-/// is hit: two leases and what it takes to start a daemon on a busy machine.
-const STATED: Duration = Duration::from_secs(5);
-/// The lease of daemons with the metadata server, in milliseconds.
-const LEASE_MS: u64 = 500;
-/// How long a moment that a round waits for may not come before the blow falls anyway.
-const MOMENT: Duration = Duration::from_millis(300);
-/// Operations of each worker between a blow and the end of its round.
+/// Operations of each worker between a blow and the end of its round that go well, some of each kind.
 const OPERATIONS: u64 = 50;
-
-/// What a campaign has seen.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Rounds.
-    pub rounds: usize,
-    /// Rounds whose moment in a swap came.
-    pub moments: usize,
-    /// Pages that were found in another rack than in the round before.
-    pub moved: usize,
-    /// Operations.
-    pub operations: u64,
-    /// The longest operation.
-    pub longest: Duration,
-    /// What must not be.
-    pub problems: Vec<String>,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} rounds, {} of them hit a swap in a chosen phase",
-            self.rounds, self.moments
-        )?;
-        writeln!(f, "{} pages changed their rack between rounds", self.moved)?;
-        writeln!(f, "{} operations, the longest took {:?}", self.operations, self.longest)?;
-        write!(f, "{} problems", self.problems.len())?;
-        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
-    }
-}
+/// Frames of a rack that has plenty of room, and of one that is nearly full: both together have a few free
+/// ones then.
+const MANY: u64 = 32;
+const FEW: u64 = 11;
 
 /// A pool whose pages swap as fast as they go, and its workers.
-struct Campaign {
-    pool: TestPool,
-    atlas: Atlas,
+pub(super) struct Campaign {
+    pub(super) pool: TestPool,
+    pub(super) atlas: Atlas,
     ledger: Ledger,
     path: PathBuf,
-    workers: Vec<TestClient>,
+    pub(super) workers: Vec<TestClient>,
     /// A client that looks, in each rack.
-    lookers: [Pool; 2],
+    lookers: Vec<Pool>,
     objects: Vec<GlobalAddr>,
+    /// Where the objects are, as workers find them.
+    table: GlobalAddr,
+    /// The pages that are in use all the time.
+    pages: BTreeSet<PageId>,
+    /// The objects in them, with the bytes that each takes.
+    in_use: BTreeMap<GlobalAddr, u64>,
     seed: u64,
-    report: Report,
+    pub(super) report: Report,
 }
 
-/// Runs so many rounds.
+/// Runs so many rounds. In pools of odd seeds there is plenty of room: pages go to free frames, and
+/// racks keep copies. Those of even seeds are nearly full, so that pages change places with others.
 #[must_use]
 pub fn run(rounds: usize, seed: u64) -> Report {
     let mut campaign = Campaign::start(seed);
     let mut random = SmallRng::seed_from_u64(seed);
     for number in 0..rounds {
         let round = Round::draw(&mut random);
-        let before = campaign.atlas.homes();
-        campaign.play(number, round);
-        let after = campaign.atlas.homes();
+        let before = campaign.atlas.frames().homes();
+        let problems = campaign.play(round);
+        let after = campaign.atlas.frames().homes();
         campaign.report.moved += after
             .iter()
             .filter(|(page, home)| before.get(page).is_some_and(|b| b != *home))
             .count();
         campaign.report.rounds += 1;
-        if !campaign.report.problems.is_empty() {
-            break;
+        if !problems.is_empty() {
+            let of_round = |problem| format!("seed {seed}, round {number}, {round}: {problem}");
+            campaign.report.problems.extend(problems.into_iter().map(of_round));
+            campaign.pool.show_logs();
+            return campaign.report();
         }
     }
     campaign.end()
 }
 
+/// The rack that a worker is a client of.
+pub(super) fn rack_of(worker: u64) -> u16 {
+    u16::from(worker % 2 == 1)
+}
+
 /// A small number as an index.
-fn index(number: u64) -> usize {
+pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).expect("a small number")
 }
 
-fn options(options: &mut ClusterOptions) {
-    options.memory = 32 * PAGE;
-    options.lease_ms = LEASE_MS;
+fn options(options: &mut ClusterOptions, frames: u64) {
+    options.memory = frames * PAGE;
+    options.lease_ms = u64::try_from(LEASE.as_millis()).expect("a short time");
     let as_fast_as_it_goes = [
         ("--swap", "on"),
         ("--hot", "1"),
@@ -116,9 +102,10 @@ fn options(options: &mut ClusterOptions) {
 
 impl Campaign {
     fn start(seed: u64) -> Self {
-        let pool = TestPool::with(options);
+        let is_full = seed.is_multiple_of(2);
+        let pool = TestPool::with(|all| options(all, if is_full { FEW } else { MANY }));
         pool.wait_until_racks_meet();
-        let lookers = [pool.open(0), pool.open(1)];
+        let lookers = vec![pool.open(0), pool.open(1)];
         let objects: Vec<GlobalAddr> = (0..OBJECTS)
             .map(|object| lookers[index(object % 2)].alloc(OBJECT).expect("room"))
             .collect();
@@ -126,7 +113,8 @@ impl Campaign {
         let write = |addr: GlobalAddr, bytes: &[u8]| {
             let written = wait_for("an object is written", PATIENCE, || {
                 let written = lookers[0].write(addr, bytes);
-                (!written.as_ref().is_err_and(worker::is_expected)).then_some(written)
+                let is_late = |error| matches!(Trouble::from(error), Trouble::Unavailable(_));
+                (!written.as_ref().is_err_and(is_late)).then_some(written)
             });
             written.expect("an access");
         };
@@ -142,189 +130,240 @@ impl Campaign {
         });
         let path = pool.dir().join("ledger");
         let ledger = Ledger::create(&path).expect("a new file");
-        let atlas = Atlas::of(&pool);
         let mut campaign = Self {
+            atlas: Atlas::of(&pool),
             pool,
-            atlas,
             ledger,
             path,
             workers: Vec::new(),
             lookers,
             objects,
+            table,
+            pages: BTreeSet::new(),
+            in_use: BTreeMap::new(),
             seed,
             report: Report::default(),
         };
+        let frames = campaign.frames_at_rest().expect("a pool that nobody uses");
+        let free = frames.free(0) + frames.free(1);
+        assert!(
+            !is_full || (2..=5).contains(&free),
+            "{free} frames are free: no page can change places"
+        );
+        campaign.pages = frames.homes().into_keys().collect();
+        campaign.in_use = census::objects(&campaign.pool);
         campaign.workers = (0..WORKERS).map(|worker| campaign.start_worker(worker)).collect();
         campaign
     }
 
-    fn start_worker(&self, worker: u64) -> TestClient {
-        let rack = u16::try_from(worker % 2).expect("a small number");
+    pub(super) fn start_worker(&self, worker: u64) -> TestClient {
+        let rack = rack_of(worker);
         let path = self.path.display().to_string();
         let (worker, seed) = (worker.to_string(), (self.seed * 1000 + worker).to_string());
         self.pool.client(rack, &["swaps", &path, &worker, &seed])
     }
 
-    fn play(&mut self, number: usize, round: Round) {
+    /// Plays a round; what was wrong.
+    fn play(&mut self, round: Round) -> Vec<String> {
+        let mut absence = Absence::begin(&self.pool);
         self.ledger.next_turn();
         self.ledger.set_pause(false);
-        self.wait_for_work(number, round);
-        let came = self.wait_for(round.moment);
-        self.report.moments += usize::from(came);
-        let start = Instant::now();
-        self.strike(round);
-        let away = start.elapsed();
-        self.wait_for_work(number, round);
+        if let Err(problem) = self.wait_for_work() {
+            return vec![format!("before the blow {problem}")];
+        }
+        let (came, held) = self.wait_for(round.moment);
+        if let Moment::In { part, .. } = round.moment
+            && came
+        {
+            self.report.moments += 1;
+            self.report.coverage.chosen(part);
+        }
+        let all_away = self.strike(round, held);
+        all_away.iter().for_each(|away| absence.note(away));
+        let away = all_away.iter().map(|away| away.time).max().unwrap_or_default();
+        self.report.long_rounds += usize::from(away > LEASE);
+        if let Err(problem) = self.wait_for_work() {
+            return vec![problem];
+        }
         self.ledger.set_pause(true);
-        let rests = || (0..WORKERS).all(|worker| self.ledger.rests(worker));
-        wait_until(&format!("the workers rest after round {number}: {round}"), PATIENCE, rests);
-        wait_until(&format!("no swap is left after round {number}: {round}"), PATIENCE, || {
-            self.atlas.is_at_rest()
-        });
-        self.check(number, round, away);
+        let rest = || (0..WORKERS).all(|worker| self.ledger.rests(worker)).then_some(());
+        if try_wait_for(PATIENCE, rest).is_none() {
+            return vec!["a worker does not come to rest".into()];
+        }
+        let mut problems = match self.frames_at_rest() {
+            Ok(frames) => self.frame_problems(&frames),
+            Err(problem) => vec![problem],
+        };
+        problems.extend(self.worker_problems(&absence, away));
+        problems.extend(self.object_problems(&absence));
+        self.report.late_heartbeats += absence.late_heartbeats();
+        problems
     }
 
-    /// Waits until every worker has done something: whoever was hit, all go on.
-    fn wait_for_work(&self, number: usize, round: Round) {
-        let before: Vec<u64> = (0..WORKERS).map(|worker| self.ledger.operations(worker)).collect();
-        wait_until(&format!("all go on in round {number}: {round}"), PATIENCE, || {
-            (0..WORKERS)
-                .zip(&before)
-                .all(|(worker, before)| self.ledger.operations(worker) >= before + OPERATIONS)
+    /// Waits until everything that each worker does has gone well: whoever was hit, all go on.
+    fn wait_for_work(&self) -> Result<(), String> {
+        let successes = |worker| self.ledger.successes(worker);
+        let before: Vec<_> = (0..WORKERS).map(successes).collect();
+        let goes_on = |(worker, before): (u64, &[u64; 3])| {
+            let now = successes(worker);
+            let all = now.iter().sum::<u64>() >= before.iter().sum::<u64>() + OPERATIONS;
+            all && now.iter().zip(before).all(|(now, before)| now > before)
+        };
+        let has_ended = |worker| self.ledger.has_failed(worker, Trouble::Other);
+        let done = try_wait_for(PATIENCE, || {
+            let all = (0..WORKERS).zip(&before).all(goes_on);
+            (all || (0..WORKERS).any(has_ended)).then_some(())
         });
-    }
-
-    /// Whether the moment in a swap came.
-    fn wait_for(&self, moment: Moment) -> bool {
-        match moment {
-            Moment::After(time) => {
-                std::thread::sleep(time);
-                false
+        match (0..WORKERS).find(|worker| has_ended(*worker)) {
+            Some(worker) => Err(format!("worker {worker} failed as nothing may, see above")),
+            None if done.is_none() => {
+                let now: Vec<_> = (0..WORKERS).map(successes).collect();
+                Err(format!("not all go on: {now:?} operations, {before:?} before"))
             }
-            Moment::In { rack, phase, asked } => {
-                let start = Instant::now();
-                while start.elapsed() < MOMENT {
-                    if self.atlas.is_in(rack, phase, asked) {
-                        return true;
-                    }
-                    std::hint::spin_loop();
-                }
-                false
-            }
+            None => Ok(()),
         }
     }
 
-    fn strike(&mut self, round: Round) {
-        match round.blow {
-            Blow::Kill(away) => {
-                match round.victim {
-                    Victim::Daemon(rack) => self.pool.kill_daemon(rack),
-                    Victim::MetadataServer => {
-                        self.pool.cluster.metadata().kill().expect("a process to kill");
-                    }
-                    Victim::Worker(worker) => self.kill_worker(worker),
-                }
-                std::thread::sleep(away);
-                match round.victim {
-                    Victim::Daemon(rack) => self.pool.restart_daemon(rack),
-                    Victim::MetadataServer => {
-                        self.pool.cluster.restart_metadata().expect("it starts again");
-                    }
-                    Victim::Worker(worker) => {
-                        self.workers[index(worker)] = self.start_worker(worker);
-                    }
-                }
-            }
-            Blow::Stop(away) => {
-                self.signal(round.victim, Signal::SIGSTOP);
-                std::thread::sleep(away);
-                self.signal(round.victim, Signal::SIGCONT);
-            }
-        }
+    fn frames_at_rest(&self) -> Result<Frames, String> {
+        try_wait_for(PATIENCE, || self.atlas.frames_at_rest()).ok_or_else(|| {
+            let parts = [0, 1].map(|rack| self.atlas.parts(rack).collect::<Vec<_>>());
+            let frames = self.atlas.frames();
+            let problems = frames.problems(&self.pages);
+            format!("no rest: the racks' parts in swaps are {parts:?}; {}", problems.join("; "))
+        })
     }
 
-    /// Kills a worker and waits until its daemon has taken everything back: what the worker had
-    /// under way may be carried out until then, after which the next one may contradict it.
-    fn kill_worker(&mut self, worker: u64) {
-        self.workers[index(worker)].kill();
-        let rack = u16::try_from(worker % 2).expect("a small number");
-        // The other workers of the rack, and the one that looks.
-        let others = index(WORKERS / 2);
-        wait_until("the killed worker's file is gone", PATIENCE, || {
-            census::client_files(&self.pool, rack) <= others
+    /// What is wrong with frames at rest, or with what the daemons make of them.
+    fn frame_problems(&self, frames: &Frames) -> Vec<String> {
+        let mut problems = frames.problems(&self.pages);
+        // A swap that was asked for before the workers rested may come in between.
+        let mut counted = [None; 2];
+        let all_fits = try_wait_for(PATIENCE, || {
+            let now = census::objects(&self.pool);
+            let frames = self.atlas.frames_at_rest()?;
+            let counts = |rack| Some((self.pool.try_status(rack)?.free_frames, frames.free(rack)));
+            counted = [counts(0), counts(1)];
+            let fits = |(said, are): (u32, usize)| usize::try_from(said) == Ok(are);
+            let counts_fit = counted.into_iter().all(|counts| counts.is_some_and(fits));
+            (counts_fit && now == self.in_use).then_some(())
         });
-    }
-
-    fn signal(&mut self, victim: Victim, signal: Signal) {
-        match victim {
-            Victim::Daemon(rack) => {
-                let daemon = self.pool.cluster.daemon(RackId(rack)).expect("a daemon");
-                daemon.signal(signal).expect("a process to signal");
-            }
-            Victim::MetadataServer => {
-                self.pool.cluster.metadata().signal(signal).expect("a process to signal");
-            }
-            Victim::Worker(worker) => self.workers[index(worker)].signal(signal),
+        if all_fits.is_none() {
+            let now = census::objects(&self.pool);
+            let lost = self.in_use.keys().filter(|addr| !now.contains_key(addr)).count();
+            let nobodys = now.keys().filter(|addr| !self.in_use.contains_key(addr)).count();
+            problems.push(format!(
+                "{lost} objects are lost, {nobodys} are nobody's; free frames as daemons say and as they are: {counted:?}"
+            ));
         }
+        problems
     }
 
-    /// What must hold while everybody rests.
-    fn check(&mut self, number: usize, round: Round, away: Duration) {
-        let mut problems = self.atlas.problems();
+    /// What workers have seen that must not be.
+    fn worker_problems(&mut self, absence: &Absence, away: Duration) -> Vec<String> {
+        let mut problems = Vec::new();
         for worker in 0..WORKERS {
             if self.ledger.wrongs(worker) > 0 {
                 problems.push(format!("worker {worker} read what can't be"));
             }
             let longest = self.ledger.take_longest(worker);
-            self.report.longest = self.report.longest.max(longest);
-            if longest > STATED + away {
-                problems.push(format!("an operation of worker {worker} took {longest:?}"));
+            self.report.took(longest, away, away > LEASE);
+            if longest > Round::stated(away) {
+                let stated = Round::stated(away);
+                problems.push(format!(
+                    "an operation of worker {worker} took {longest:?}, {stated:?} are stated"
+                ));
+            }
+            for trouble in TROUBLES {
+                let times = self.ledger.take_failures(worker, trouble);
+                if times > 0 && !absence.allows(rack_of(worker), trouble) {
+                    problems
+                        .push(format!("{times} operations of worker {worker} failed: {trouble:?}"));
+                } else if times > 0 {
+                    *self.report.failures.entry(trouble).or_default() += times;
+                }
             }
         }
-        for (rack, looker) in self.lookers.iter().enumerate() {
-            for object in 0..OBJECTS {
-                problems.extend(
-                    self.look_at(looker, object).map(|what| format!("rack {rack}: {what}")),
-                );
-            }
-        }
-        let seed = self.seed;
-        let of_round = |problem| format!("seed {seed}, round {number}, {round}: {problem}");
-        self.report.problems.extend(problems.into_iter().map(of_round));
+        problems
     }
 
-    /// What is wrong with an object.
-    fn look_at(&self, pool: &Pool, object: u64) -> Option<String> {
+    /// What is wrong with objects, as they are seen and can be changed in both racks.
+    fn object_problems(&self, absence: &Absence) -> Vec<String> {
+        let all = [0, 1].into_iter().flat_map(|rack| (0..OBJECTS).map(move |o| (rack, o)));
+        all.filter_map(|(rack, number)| {
+            let found = self.look_at(rack, number, absence);
+            found.map(|what| format!("object {number}, seen in rack {rack}: {what}"))
+        })
+        .collect()
+    }
+
+    fn look_at(&self, rack: u16, number: u64, absence: &Absence) -> Option<String> {
+        let (pool, addr) = (&self.lookers[usize::from(rack)], self.objects[index(number)]);
         let mut bytes = vec![0; index(OBJECT)];
-        // On a busy machine a rack's heartbeat may be late, and the other takes it for dead.
-        let read = wait_for("an object is read", PATIENCE, || {
-            let read = pool.read(self.objects[index(object)], &mut bytes);
-            (!read.as_ref().is_err_and(worker::is_expected)).then_some(read)
+        let looked = try_wait_for(PATIENCE, || {
+            let looked = pool.read(addr, &mut bytes).and_then(|()| pool.fetch_and_add(addr, 0));
+            let may_fail = |error| absence.allows(rack, Trouble::from(error));
+            (!looked.as_ref().is_err_and(may_fail)).then_some(looked)
         });
-        if let Err(error) = read {
-            return Some(format!("object {object}: {error}"));
+        match looked {
+            None => Some("it can't be reached any more".into()),
+            Some(Err(error)) => Some(error.to_string()),
+            Some(Ok(_)) => object::problem(&self.ledger, number, &bytes),
         }
-        let word = |at: u64| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[index(at)..index(at) + 8]);
-            u64::from_le_bytes(word)
-        };
-        for worker in 0..WORKERS {
-            let pair = self.ledger.written(worker, object);
-            let number = worker::number_of(worker, object, word(worker::place(worker)));
-            if !number.is_some_and(|number| (pair.second..=pair.first).contains(&number)) {
-                return Some(format!("object {object}, word {worker}: {number:?}, {pair:?}"));
-            }
-        }
-        let (sum, pair) = (word(worker::place(WORKERS)), self.ledger.additions(object));
-        let range = pair.first..=pair.first + pair.second;
-        (!range.contains(&sum)).then(|| format!("object {object}: {sum} added, {pair:?}"))
     }
 
-    fn end(mut self) -> Report {
+    fn report(mut self) -> Report {
         for worker in 0..WORKERS {
-            self.report.operations += self.ledger.operations(worker);
+            let own = self.ledger.successes(worker);
+            self.report.operations.iter_mut().zip(own).for_each(|(all, own)| *all += own);
         }
         self.report
+    }
+
+    /// Takes all frames of an empty pool: what can't be taken has leaked, whatever its word says.
+    fn missing_frames(&self) -> Option<String> {
+        let pool = self.pool.open(0);
+        let all = self.atlas.frames().len();
+        let mut taken = 0;
+        // Nothing is free before leases have run out that a killed daemon may have given.
+        let _ = try_wait_for(PATIENCE, || {
+            while taken < all && pool.alloc(PAGE).is_ok() {
+                taken += 1;
+            }
+            (taken == all).then_some(())
+        });
+        (taken < all).then(|| format!("{taken} of {all} frames can be allocated again"))
+    }
+
+    /// Gives everything back: nothing may be in use then, and every frame can be had.
+    fn end(mut self) -> Report {
+        for worker in &mut self.workers {
+            worker.kill();
+        }
+        let absence = Absence::begin(&self.pool);
+        let mut problems = Vec::new();
+        for addr in self.objects.iter().chain([&self.table]) {
+            let freed = try_wait_for(PATIENCE, || {
+                let freed = self.lookers[0].free(*addr);
+                let may_fail = |error: &FreeError| matches!(error, FreeError::Access(error) if absence.allows(0, error.into()));
+                (!freed.as_ref().is_err_and(may_fail)).then_some(freed)
+            });
+            if !matches!(freed, Some(Ok(()))) {
+                problems.push(format!("{addr} can't be freed: {freed:?}"));
+            }
+        }
+        self.lookers.drain(..).for_each(Pool::close);
+        let nothing = || census::objects(&self.pool).is_empty().then_some(());
+        if try_wait_for(PATIENCE, nothing).is_none() {
+            problems.push(format!("{} objects are left", census::objects(&self.pool).len()));
+        }
+        problems.extend(self.missing_frames());
+        if problems.is_empty() {
+            self.report.emptied += 1;
+        } else {
+            let of_end = |problem| format!("seed {}, at the end: {problem}", self.seed);
+            self.report.problems.extend(problems.into_iter().map(of_end));
+            self.pool.show_logs();
+        }
+        self.report()
     }
 }

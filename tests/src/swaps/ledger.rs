@@ -3,7 +3,8 @@
 //! ```text
 //!      0  pause: workers rest while it is 1
 //!      8  turn: how often workers have been told to rest
-//!     64  workers, 64 B each: rests with turn + 1 | operations | longest wait in us | wrong values
+//!     64  workers, 256 B each: rests with turn + 1 | longest wait in us | wrong values | 0
+//!         | reads, writes, additions that went well, 8 B each | 0 | failures, 8 B for each kind
 //!   4096  own words, 16 B each, those of a worker side by side: last number begun | acknowledged
 //!         counters, 16 B each for each worker: additions acknowledged | uncertain
 //! ```
@@ -15,15 +16,35 @@ use std::time::Duration;
 
 use rackpool_shm::Mapping;
 
+use super::trouble::{TROUBLES, Trouble};
+
 /// Workers: one half in each rack.
 pub const WORKERS: u64 = 4;
 /// Objects, each with one own word for each worker and one counter.
 pub const OBJECTS: u64 = 48;
 
 const AT_WORKERS: u64 = 64;
+const WORKER_BYTES: u64 = 256;
+const AT_DONE: u64 = 4;
+const AT_FAILURES: u64 = 8;
 const AT_WORDS: u64 = 4096;
 const AT_COUNTERS: u64 = AT_WORDS + WORKERS * OBJECTS * 16;
 const BYTES: u64 = AT_COUNTERS + WORKERS * OBJECTS * 16;
+
+/// What a worker does with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Kind {
+    /// Reads somebody's word, and checks it.
+    Read = 0,
+    /// Writes its own.
+    Write = 1,
+    /// Adds to the counter.
+    Add = 2,
+}
+
+/// All kinds.
+pub const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Add];
 
 /// The file, mapped.
 #[derive(Debug)]
@@ -79,7 +100,7 @@ impl Ledger {
     }
 
     fn of_worker(&self, worker: u64, word: u64) -> &AtomicU64 {
-        self.at(AT_WORKERS + worker * 64 + word * 8)
+        self.at(AT_WORKERS + worker * WORKER_BYTES + word * 8)
     }
 
     /// The worker rests in this turn.
@@ -93,34 +114,61 @@ impl Ledger {
         self.of_worker(worker, 0).load(Ordering::Acquire) == self.turn() + 1
     }
 
-    /// An operation has ended after so long.
-    pub fn ended(&self, worker: u64, after: Duration) {
-        self.of_worker(worker, 1).fetch_add(1, Ordering::AcqRel);
-        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-        self.of_worker(worker, 2).fetch_max(micros, Ordering::AcqRel);
-    }
-
-    /// Operations of the worker, in all its lives.
-    #[must_use]
-    pub fn operations(&self, worker: u64) -> u64 {
-        self.of_worker(worker, 1).load(Ordering::Acquire)
+    /// An operation has ended after so long, well or not.
+    pub fn took(&self, worker: u64, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.of_worker(worker, 1).fetch_max(micros, Ordering::AcqRel);
     }
 
     /// The longest that an operation of the worker took since this was asked last.
     #[must_use]
     pub fn take_longest(&self, worker: u64) -> Duration {
-        Duration::from_micros(self.of_worker(worker, 2).swap(0, Ordering::AcqRel))
+        Duration::from_micros(self.of_worker(worker, 1).swap(0, Ordering::AcqRel))
     }
 
     /// The worker has read a value that can't be.
     pub fn wrong(&self, worker: u64) {
-        self.of_worker(worker, 3).fetch_add(1, Ordering::AcqRel);
+        self.of_worker(worker, 2).fetch_add(1, Ordering::AcqRel);
     }
 
     /// How many values that can't be the worker has read.
     #[must_use]
     pub fn wrongs(&self, worker: u64) -> u64 {
-        self.of_worker(worker, 3).load(Ordering::Acquire)
+        self.of_worker(worker, 2).load(Ordering::Acquire)
+    }
+
+    /// An operation has gone well.
+    pub fn succeeded(&self, worker: u64, kind: Kind) {
+        self.of_worker(worker, AT_DONE + kind as u64).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Operations of each kind that went well for the worker, in all its lives.
+    #[must_use]
+    pub fn successes(&self, worker: u64) -> [u64; KINDS.len()] {
+        KINDS.map(|kind| self.of_worker(worker, AT_DONE + kind as u64).load(Ordering::Acquire))
+    }
+
+    fn failures(&self, worker: u64, trouble: Trouble) -> &AtomicU64 {
+        let kind = (0_u64..).zip(TROUBLES).find(|(_, known)| *known == trouble);
+        let kind = kind.expect("one of all kinds").0;
+        self.of_worker(worker, AT_FAILURES + kind)
+    }
+
+    /// An operation has failed.
+    pub fn failed(&self, worker: u64, trouble: Trouble) {
+        self.failures(worker, trouble).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether an operation of the worker has failed like that since this was taken last.
+    #[must_use]
+    pub fn has_failed(&self, worker: u64, trouble: Trouble) -> bool {
+        self.failures(worker, trouble).load(Ordering::Acquire) > 0
+    }
+
+    /// How often operations of the worker have failed like that since this was asked last.
+    #[must_use]
+    pub fn take_failures(&self, worker: u64, trouble: Trouble) -> u64 {
+        self.failures(worker, trouble).swap(0, Ordering::AcqRel)
     }
 
     fn word(&self, worker: u64, object: u64) -> u64 {
@@ -201,8 +249,17 @@ mod tests {
         assert!(other.rests(1) && !other.rests(0));
         other.next_turn();
         assert!(!one.rests(1));
-        one.ended(2, Duration::from_micros(7));
-        assert_eq!((other.operations(2), other.take_longest(2).as_micros()), (1, 7));
+        one.took(2, Duration::from_micros(7));
+        one.succeeded(2, Kind::Write);
+        one.wrong(2);
+        assert_eq!((other.successes(2), other.wrongs(2)), ([0, 1, 0], 1));
+        assert_eq!((other.take_longest(2).as_micros(), other.take_longest(2).as_micros()), (7, 0));
+        for trouble in TROUBLES {
+            one.failed(3, trouble);
+            assert!(other.has_failed(3, trouble) && !other.has_failed(2, trouble));
+            assert_eq!([(); 2].map(|()| other.take_failures(3, trouble)), [1, 0]);
+        }
+        assert_eq!(other.written(0, 0), Pair { first: 0, second: 0 }, "places are apart");
         assert!(Ledger::create(&path).is_err(), "it is there already");
     }
 }

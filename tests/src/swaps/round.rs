@@ -6,8 +6,13 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::atlas::{PHASES, Phase};
+use super::atlas::{PHASES, Part};
 use super::ledger::WORKERS;
+
+/// How long a rack counts as alive without a heartbeat.
+pub const LEASE: Duration = Duration::from_millis(500);
+/// What it takes on a busy machine to start a daemon, or to get a core at all.
+const BUSY: Duration = Duration::from_secs(4);
 
 /// Who is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +39,12 @@ pub enum Blow {
 pub enum Moment {
     /// After so long.
     After(Duration),
-    /// When a swap of a rack is in a phase.
+    /// When a rack has such a part in a swap.
     In {
         /// The rack.
         rack: u16,
-        /// The phase.
-        phase: Phase,
-        /// A swap that the rack asked for; else one that it serves.
-        asked: bool,
+        /// The part.
+        part: Part,
     },
 }
 
@@ -57,7 +60,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// A round by chance. Swaps that are given up are rare: they are not waited for.
+    /// A round by chance. One of ten keeps somebody away for longer than a lease, so that the
+    /// others take him for dead.
     pub fn draw(random: &mut SmallRng) -> Self {
         let victim = match random.random_range(0..8) {
             0..=2 => Victim::Daemon(0),
@@ -65,19 +69,42 @@ impl Round {
             5..=6 => Victim::MetadataServer,
             _ => Victim::Worker(random.random_range(0..WORKERS)),
         };
-        let blow = if random.random_bool(0.7) {
-            Blow::Kill(Duration::from_micros(random.random_range(0..20_000)))
+        let is_long = random.random_bool(0.1);
+        let long = LEASE.mul_f64(random.random_range(1.1..2.0));
+        let blow = if random.random_bool(if is_long { 0.3 } else { 0.7 }) {
+            let short = Duration::from_micros(random.random_range(0..20_000));
+            Blow::Kill(if is_long { long } else { short })
         } else {
-            Blow::Stop(Duration::from_micros(random.random_range(500..300_000)))
+            let short = Duration::from_micros(random.random_range(500..300_000));
+            Blow::Stop(if is_long { long } else { short })
         };
         let moment = if random.random_bool(0.25) {
             Moment::After(Duration::from_micros(random.random_range(0..50_000)))
         } else {
-            let rack = random.random_range(0..2);
-            let phase = PHASES[random.random_range(0..3)];
-            Moment::In { rack, phase, asked: random.random_bool(0.5) }
+            let phase = PHASES[random.random_range(0..PHASES.len())];
+            let part = Part { phase, asked: random.random_bool(0.5) };
+            Moment::In { rack: random.random_range(0..2), part }
         };
         Self { victim, blow, moment }
+    }
+
+    /// No operation may take longer in a round in which somebody was away for so long. Beside that: who
+    /// was away for longer than a lease is dead, and comes back; the others find that out within a
+    /// lease, fence him, and let pass what he may still use or have on its way. What that takes is
+    /// part of what a busy machine may take.
+    #[must_use]
+    pub fn stated(away: Duration) -> Duration {
+        away + 2 * LEASE + BUSY
+    }
+}
+
+impl Blow {
+    /// How long the victim is to be away.
+    #[must_use]
+    pub const fn away(self) -> Duration {
+        match self {
+            Self::Kill(away) | Self::Stop(away) => away,
+        }
     }
 }
 
@@ -90,14 +117,16 @@ impl fmt::Display for Round {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rackpool_proto::lease::LeaseRules;
     use rand::SeedableRng;
+
+    use super::*;
 
     #[test]
     fn everybody_is_hit_in_every_way_and_rounds_repeat_with_their_seed() {
         let draw = |seed| {
             let mut random = SmallRng::seed_from_u64(seed);
-            (0..400).map(|_| Round::draw(&mut random)).collect::<Vec<_>>()
+            (0..2_000).map(|_| Round::draw(&mut random)).collect::<Vec<_>>()
         };
         let rounds = draw(5);
         assert_eq!(rounds, draw(5));
@@ -109,10 +138,38 @@ mod tests {
             assert!(of(|blow| matches!(blow, Blow::Kill(_))), "{victim:?}");
             assert!(of(|blow| matches!(blow, Blow::Stop(_))), "{victim:?}");
         }
-        for phase in [Phase::Open, Phase::InDoubt, Phase::Committed] {
+        for long in [false, true] {
+            let is_hit = |victim: fn(&Victim) -> bool, blow: fn(&Blow) -> bool| {
+                rounds.iter().any(|round| {
+                    let is_long = round.blow.away() > LEASE;
+                    is_long == long && victim(&round.victim) && blow(&round.blow)
+                })
+            };
+            let victims: [fn(&Victim) -> bool; 3] = [
+                |victim| matches!(victim, Victim::Daemon(_)),
+                |victim| matches!(victim, Victim::MetadataServer),
+                |victim| matches!(victim, Victim::Worker(_)),
+            ];
+            for victim in victims {
+                assert!(is_hit(victim, |blow| matches!(blow, Blow::Kill(_))), "long: {long}");
+                assert!(is_hit(victim, |blow| matches!(blow, Blow::Stop(_))), "long: {long}");
+            }
+        }
+        for (phase, asked) in PHASES.into_iter().flat_map(|phase| [(phase, true), (phase, false)]) {
+            let wanted = Part { phase, asked };
             let is_meant =
-                |round: &Round| matches!(round.moment, Moment::In { phase: p, .. } if p == phase);
-            assert!(rounds.iter().any(is_meant), "{phase:?}");
+                |round: &Round| matches!(round.moment, Moment::In { part, .. } if part == wanted);
+            assert!(rounds.iter().any(is_meant), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_death_is_well_within_the_stated_time() {
+        let rules = LeaseRules::of(LEASE);
+        let found_out = LEASE + rules.patience + rules.good_at_home() + rules.flight;
+        for away in [Duration::ZERO, LEASE, 3 * LEASE] {
+            assert_eq!(Round::stated(away), away + Duration::from_secs(5));
+            assert!(away + 2 * found_out < Round::stated(away), "half of it is for the machine");
         }
     }
 }

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
-use rackpool_client::{AccessError, ClientOptions, DaemonError, GlobalAddr, Pool};
+use rackpool_client::{AccessError, ClientOptions, GlobalAddr, Pool};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::ledger::{Ledger, OBJECTS, WORKERS};
+use super::ledger::{Kind, Ledger, OBJECTS, WORKERS};
+use super::trouble::Trouble;
 use crate::wait::PATIENCE;
 
 /// Bytes of an object: several lie in a page.
@@ -23,21 +24,28 @@ pub const ROOT: &str = "swaps";
 const FAVOURITES: u64 = OBJECTS / WORKERS;
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// Multiplied with a number it gives the word that stands for it: torn ones stand for none.
+/// Multiplied with a number it spreads it over the upper bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// `SPREAD * UNSPREAD == 1`.
 const UNSPREAD: u64 = 0xf1de_83e1_9937_733d;
 
-/// The word that stands for a number of a worker in an object.
+/// The upper bits over the lower ones, too; the same again undoes it.
+const fn fold(word: u64) -> u64 {
+    word ^ word >> 32
+}
+
+/// The word that stands for a number of a worker in an object. Every bit of the number changes bits in
+/// both halves, and the other way round: a word that is put together of parts of two stands for none.
 #[must_use]
 pub const fn word_of(worker: u64, object: u64, number: u64) -> u64 {
-    ((number << 16) | (object << 8) | worker).wrapping_mul(SPREAD)
+    let plain = (number << 16) | (object << 8) | worker;
+    fold(fold(plain.wrapping_mul(SPREAD)).wrapping_mul(SPREAD))
 }
 
 /// The number, if the word stands for one of this worker in this object. No word means 0.
 #[must_use]
 pub const fn number_of(worker: u64, object: u64, word: u64) -> Option<u64> {
-    let plain = word.wrapping_mul(UNSPREAD);
+    let plain = fold(fold(word).wrapping_mul(UNSPREAD)).wrapping_mul(UNSPREAD);
     match plain & 0xffff == (object << 8) | worker && plain >> 16 < 1 << 40 {
         true => Some(plain >> 16),
         false if word == 0 => Some(0),
@@ -85,9 +93,7 @@ pub fn work(options: ClientOptions, ledger: &Path, worker: u64, seed: u64) -> an
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
-        let start = Instant::now();
         work.once()?;
-        work.ledger.ended(worker, start.elapsed());
     }
 }
 
@@ -97,18 +103,6 @@ struct Work {
     ledger: Ledger,
     worker: u64,
     random: SmallRng,
-}
-
-/// Whether an operation may fail so, and the test goes on: the pool was hit, not wrong.
-#[must_use]
-pub const fn is_expected(error: &AccessError) -> bool {
-    use DaemonError::{MetadataUnreachable, Unavailable};
-    matches!(
-        error,
-        AccessError::RackUnavailable(_)
-            | AccessError::Indeterminate(_)
-            | AccessError::Daemon(Unavailable | MetadataUnreachable)
-    )
 }
 
 impl Work {
@@ -124,17 +118,33 @@ impl Work {
         first + self.random.random_range(0..FAVOURITES)
     }
 
+    /// One operation. What comes of it stands in the ledger; who watches the workers knows which
+    /// failures may be. One that never may ends this worker, with what it was.
     fn once(&mut self) -> anyhow::Result<()> {
         let object = self.choose();
-        let result = match self.random.random_range(0..4) {
-            0 => self.write(object),
-            1 => self.add(object),
-            _ => self.read(object),
+        let kind = match self.random.random_range(0..4) {
+            0 => Kind::Write,
+            1 => Kind::Add,
+            _ => Kind::Read,
         };
+        let start = Instant::now();
+        let result = match kind {
+            Kind::Write => self.write(object),
+            Kind::Add => self.add(object),
+            Kind::Read => self.read(object),
+        };
+        self.ledger.took(self.worker, start.elapsed());
         match result {
-            Err(error) if !is_expected(&error) => Err(error.into()),
-            _ => Ok(()),
+            Ok(()) => self.ledger.succeeded(self.worker, kind),
+            Err(error) => {
+                let trouble = Trouble::from(&error);
+                self.ledger.failed(self.worker, trouble);
+                if trouble == Trouble::Other {
+                    return Err(error.into());
+                }
+            }
         }
+        Ok(())
     }
 
     fn at(&self, object: u64, worker: u64) -> GlobalAddr {
@@ -153,16 +163,14 @@ impl Work {
 
     fn add(&self, object: u64) -> Result<(), AccessError> {
         self.ledger.begin_addition(self.worker, object);
-        match self.pool.fetch_and_add(self.at(object, WORKERS), 1) {
+        let result = self.pool.fetch_and_add(self.at(object, WORKERS), 1);
+        match &result {
             Ok(_) => self.ledger.end_addition(self.worker, object, true),
             // It may have been done: it stays uncertain.
             Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {}
-            Err(error) => {
-                self.ledger.end_addition(self.worker, object, false);
-                return Err(error);
-            }
+            Err(_) => self.ledger.end_addition(self.worker, object, false),
         }
-        Ok(())
+        result.map(drop)
     }
 
     /// Reads somebody's word: not older than what was acknowledged before, not newer than what was
@@ -192,15 +200,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_tells_whose_it_is_and_half_of_one_tells_nothing() {
+    fn a_word_tells_whose_it_is() {
         assert_eq!(SPREAD.wrapping_mul(UNSPREAD), 1);
-        let (one, other) = (word_of(3, 47, 1_000), word_of(3, 47, 1_001));
+        let one = word_of(3, 47, 1_000);
         assert_eq!(number_of(3, 47, one), Some(1_000));
         assert_eq!(number_of(2, 47, one), None);
         assert_eq!(number_of(3, 46, one), None);
         assert_eq!(number_of(3, 46, 0), Some(0));
-        let torn = one & 0xffff_ffff | other & !0xffff_ffff;
-        assert_eq!(number_of(3, 47, torn), None);
+    }
+
+    #[test]
+    fn a_word_that_is_written_in_parts_tells_nothing() {
+        // However many of its bytes are of one write and the others of the next, or of the first one.
+        let mut torn_words = 0;
+        for number in (0..2_000).chain([1 << 30, (1 << 40) - 2]) {
+            let (old, new) = (word_of(1, 20, number), word_of(1, 20, number + 1));
+            for before in [old, 0] {
+                for bytes in 1..8 {
+                    let low = u64::MAX >> (8 * bytes);
+                    for torn in [before & low | new & !low, before & !low | new & low] {
+                        let is_whole = torn == before || torn == new;
+                        let told = number_of(1, 20, torn);
+                        assert!(is_whole || told.is_none(), "{bytes} B of {number}: {torn:#x}");
+                        torn_words += usize::from(!is_whole);
+                    }
+                }
+            }
+        }
+        assert!(torn_words > 50_000, "bytes of two writes are hardly ever the same: {torn_words}");
     }
 
     #[test]
