@@ -25,7 +25,7 @@ pub mod fault;
 pub mod tcp;
 pub mod throttle;
 
-pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError};
+pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
     DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
     Transfer, WorkRequest,
