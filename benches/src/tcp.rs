@@ -147,6 +147,7 @@ impl Reader {
 
     /// Polls until something is done; how much.
     fn wait(&mut self) -> anyhow::Result<u64> {
+        self.fabric.flush(self.endpoint);
         while self.events.is_empty() {
             self.fabric.poll(&mut self.events);
         }

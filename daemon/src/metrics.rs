@@ -62,7 +62,12 @@ impl RackFigures {
                 &figures.remote_operations,
             ),
             ("posted_operations", "One-sided operations posted.", &figures.posted),
-            ("doorbells", "Lists in which operations were posted.", &figures.doorbells),
+            ("sent_messages", "Messages sent to other racks.", &figures.messages),
+            (
+                "doorbells",
+                "Doorbells for operations and messages, one for each rack and poll round.",
+                &figures.doorbells,
+            ),
             ("sleeps", "How often the data plane went to sleep.", &figures.sleeps),
         ];
         for (name, help, figure) in counters {

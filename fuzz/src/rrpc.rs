@@ -171,6 +171,8 @@ impl Story {
     fn act(&mut self, refuses: bool) {
         self.hear();
         self.machine.new_round();
+        // Whether the fabric has taken something that nobody was rung for.
+        let mut unrung = false;
         while let Some(action) = self.machine.poll() {
             match action {
                 Action::Post { endpoint, list } => {
@@ -180,6 +182,7 @@ impl Story {
                         Outcome::PostRefused { endpoint, error }
                     } else {
                         list.iter().for_each(|request| self.check(request));
+                        unrung = true;
                         Outcome::Posted { endpoint }
                     };
                     self.machine.settle(outcome);
@@ -191,10 +194,15 @@ impl Story {
                 Action::Send { message, .. } => {
                     let read = message::decode(&message).expect("what is sent can be read");
                     assert_eq!(again(&read, &message), message);
+                    unrung = true;
+                }
+                Action::Flush { .. } => {
+                    assert!(std::mem::take(&mut unrung), "it is rung for nothing");
                 }
                 Action::Disconnect { why, .. } => {
                     assert!(!why.is_empty());
                     self.handle_end();
+                    unrung = false;
                 }
                 Action::AnswerProbe { ask, len } => {
                     let place = self.machine.arena().beginning(len);
@@ -207,6 +215,7 @@ impl Story {
                 }
             }
         }
+        assert!(!unrung, "something stays behind");
         self.hear();
     }
 

@@ -74,7 +74,8 @@ fn credentials_that_have_expired_are_refused_on_both_sides() {
     let (directory, pool) = (tempfile::tempdir().unwrap(), Folder::new());
     // Loaded while they are valid, which is some 2 s, and used when they are not. A host may stand
     // still in between.
-    let load = || Credentials::load(&pool.authority.issue(Party::Rack(RackId(7)), 0, true).unwrap());
+    let load =
+        || Credentials::load(&pool.authority.issue(Party::Rack(RackId(7)), 0, true).unwrap());
     let short = (0..100).find_map(|_| load().ok()).expect("credentials that are still valid");
     let server = pool.server(directory.path(), &[]);
     std::thread::sleep(Duration::from_millis(2100));

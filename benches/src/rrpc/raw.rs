@@ -42,7 +42,8 @@ pub(super) fn answer(end: &mut End, event: &Event) -> bool {
             vec![0; REQUEST]
         }
     };
-    end.fabric.send(*endpoint, &reply).expect("one is under way");
+    end.fabric.send(*endpoint, reply).expect("one is under way");
+    end.fabric.flush(*endpoint);
     true
 }
 
@@ -64,22 +65,30 @@ impl Caller {
             Mode::ThenOneSided => 1,
             Mode::ZeroCopy => 2,
         };
-        let mut request = [0; REQUEST];
+        let mut request = vec![0; REQUEST];
         request[..2].copy_from_slice(&[RAW, kind]);
         request[4..8].copy_from_slice(&len.to_le_bytes());
-        self.end.fabric.send(self.end.endpoint, &request).expect("one is under way");
+        self.send(request.clone());
         self.wait(|event| matches!(event, Event::Message { .. }));
         if mode == Mode::ThenOneSided {
             self.raw_transfer(self.operation(true, len));
             // The other side may use the place again.
             request[1] = RELEASE;
-            self.end.fabric.send(self.end.endpoint, &request).expect("one is under way");
+            self.send(request);
         }
+    }
+
+    fn send(&mut self, message: Vec<u8>) {
+        let End { fabric, endpoint, .. } = &mut self.end;
+        fabric.send(*endpoint, message).expect("one is under way");
+        fabric.flush(*endpoint);
     }
 
     fn raw_transfer(&mut self, operation: Operation) {
         let request = WorkRequest { id: 0, operation };
-        self.end.fabric.post(self.end.endpoint, &[request]).expect("one is under way");
+        let End { fabric, endpoint, .. } = &mut self.end;
+        fabric.post(*endpoint, &[request]).expect("one is under way");
+        fabric.flush(*endpoint);
         self.wait(|event| matches!(event, Event::Completed { result: Ok(()), .. }));
     }
 

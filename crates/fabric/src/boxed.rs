@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    DeviceFigures, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, WorkRequest,
+    DeviceFigures, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
+    WorkRequest,
 };
 
 impl<F: Fabric + ?Sized> Fabric for Box<F> {
@@ -21,8 +22,11 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError> {
         (**self).post(endpoint, list)
     }
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         (**self).send(endpoint, message)
+    }
+    fn flush(&mut self, endpoint: EndpointId) {
+        (**self).flush(endpoint);
     }
     fn poll(&mut self, events: &mut Vec<Event>) {
         (**self).poll(events);

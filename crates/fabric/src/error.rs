@@ -209,6 +209,16 @@ impl FabricError {
     }
 }
 
+/// A message that the fabric did not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Unsent {
+    /// Why.
+    pub error: FabricError,
+    /// The message, to be sent later or over another endpoint.
+    pub message: Vec<u8>,
+}
+
 /// Why an endpoint ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rackpool_model::{Incarnation, RackId};
 
-use crate::{DisconnectReason, FabricError, MemoryRegion};
+use crate::{DisconnectReason, FabricError, MemoryRegion, Unsent};
 
 /// The largest message, in bytes.
 pub const MAX_MESSAGE: usize = 64 << 10;
@@ -131,15 +131,15 @@ pub enum Event {
     },
 }
 
-/// What was asked of the device below a fabric, since the fabric was started.
+/// What was asked of the device below a fabric, or of the kernel, since the fabric was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFigures {
-    /// Work requests for its send queues: parts of one-sided operations, messages, and what the
-    /// provider itself sends.
+    /// Work requests for its send queues, or frames for its sockets: parts of one-sided operations,
+    /// messages, and what the provider itself sends.
     pub requests: u64,
-    /// Lists in which they were posted, each with one doorbell.
+    /// Lists in which they were posted, each with one doorbell; or writes to a socket.
     pub doorbells: u64,
-    /// Completions that were taken for them. One may stand for many requests.
+    /// Completions, or answers, that were taken for them. One may stand for many requests.
     pub completions: u64,
 }
 
@@ -158,6 +158,7 @@ impl std::ops::AddAssign for DeviceFigures {
 /// ```text
 /// loop {
 ///     fabric.poll(&mut events);          // then handle the events, post and send
+///     fabric.flush(endpoint);            // once for each that was given something
 ///     if events.is_empty() && fabric.arm() {
 ///         epoll_wait(fabric.wake_fd(), ...);
 ///         fabric.disarm();
@@ -178,15 +179,24 @@ pub trait Fabric: Send {
     /// an event: [`Event::Connected`] or [`Event::ConnectFailed`].
     fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError>;
 
-    /// Posts a list of one-sided operations with one doorbell: all of them, or none and an error.
-    /// They are executed and completed in order. Ranges are checked here: a request that leaves
-    /// its region is an error of `post` and the endpoint lives on.
+    /// Posts a list of one-sided operations: all of them, or none and an error. They are executed and
+    /// completed in order, from the next [`flush`](Self::flush) on. Ranges are checked here: a request
+    /// that leaves its region is an error of `post` and the endpoint lives on.
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError>;
 
-    /// Sends a message of 1 to [`MAX_MESSAGE`] bytes. Messages arrive in order, each once, unless
-    /// the endpoint ends before, and after the writes posted before them have landed. When the peer is slow the error is of class `Retry`; a fabric
-    /// that is armed wakes when there is room again.
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError>;
+    /// Sends a message of 1 to [`MAX_MESSAGE`] bytes, with the next [`flush`](Self::flush). Messages
+    /// arrive in order, each once, unless the endpoint ends before, and after the writes posted
+    /// before them have landed. When the peer is slow the error is of class `Retry`; a fabric that
+    /// is armed wakes when there is room again.
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent>;
+
+    /// Rings once for all that was posted and sent on the endpoint since the last time, operations
+    /// and messages together: one doorbell, or one system call, as far as a queue of the provider
+    /// holds it all. Called once in a poll round, when nothing more comes. The rest, and what nobody
+    /// flushes, goes with [`poll`](Self::poll) and [`arm`](Self::arm): nothing stays behind when its
+    /// owner sleeps. What goes wrong shows at the next poll. Nothing happens when the endpoint is
+    /// unknown, has ended or was given nothing.
+    fn flush(&mut self, endpoint: EndpointId);
 
     /// Appends what has happened and moves what can be moved. Cheap, without a system call, when
     /// there is nothing to do.
@@ -197,7 +207,7 @@ pub trait Fabric: Send {
     /// happens when the endpoint is unknown or ends already.
     fn disconnect(&mut self, endpoint: EndpointId);
 
-    /// Before sleeping: asks for [`wake_fd`](Self::wake_fd) to become readable as soon as there is
+    /// Before sleeping: flushes all endpoints and asks for [`wake_fd`](Self::wake_fd) to become readable as soon as there is
     /// something to do. False when there is already, or when operations are in flight that
     /// complete without a wake-up: then poll again. [`disarm`](Self::disarm) follows in any case
     /// before the next poll that matters; calling it after `false` is allowed and not needed.
@@ -217,7 +227,7 @@ pub trait Fabric: Send {
     /// How many one-sided requests an endpoint can have in flight.
     fn queue_depth(&self) -> usize;
 
-    /// What was asked of the device; nothing where there is none.
+    /// What was asked of the device or the kernel; nothing where neither has a part in it.
     fn device_figures(&self) -> DeviceFigures {
         DeviceFigures::default()
     }

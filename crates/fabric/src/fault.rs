@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::held::Held;
 use crate::{
     DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
-    RegionId, WorkRequest,
+    RegionId, Unsent, WorkRequest,
 };
 
 /// What goes wrong.
@@ -143,10 +143,14 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
         Ok(())
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         self.inner.send(endpoint, message)?;
         self.step(endpoint);
         Ok(())
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        self.inner.flush(endpoint);
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {

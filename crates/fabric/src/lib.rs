@@ -28,7 +28,7 @@ pub mod tcp;
 pub mod throttle;
 
 pub use crowd::give_way;
-pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError};
+pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
     DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
     Transfer, WorkRequest,

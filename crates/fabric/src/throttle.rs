@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::held::Held;
 use crate::{
     DeviceFigures, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, RegionId,
-    WorkRequest,
+    Unsent, WorkRequest,
 };
 
 /// How slow a fabric is.
@@ -140,8 +140,12 @@ impl<F: Fabric> Fabric for ThrottleFabric<F> {
         Ok(())
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         self.inner.send(endpoint, message)
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        self.inner.flush(endpoint);
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {

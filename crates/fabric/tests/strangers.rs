@@ -250,8 +250,8 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
             stranger.send(b"psst", &[]);
         } else {
             ok(offer.memory().store(INITIATOR_HEAD, 8));
-            let error = end.fabric().send(endpoint, b"hello");
-            assert!(matches!(error, Err(FabricError::Misbehaved { .. })), "{error:?}");
+            let unsent = end.fabric().send(endpoint, b"hello".to_vec()).unwrap_err();
+            assert!(matches!(unsent.error, FabricError::Misbehaved { .. }), "{unsent:?}");
             assert!(!end.fabric().arm());
         }
         let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));

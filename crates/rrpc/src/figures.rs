@@ -15,6 +15,9 @@ pub struct Figures {
     pub asked: u64,
     /// One-sided operations posted, transfers of the owner included.
     pub operations: u64,
-    /// Lists in which they were posted.
+    /// Messages sent: requests, answers, and what ends them.
+    pub messages: u64,
+    /// How often the fabric was told to ring for both: once for each peer in a poll round that had
+    /// something for it.
     pub doorbells: u64,
 }

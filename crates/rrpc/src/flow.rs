@@ -17,6 +17,10 @@ pub(crate) struct Flow {
     one_by_one: usize,
     /// Refused in this round: nothing more is offered before the next.
     waits: bool,
+    /// Whether the fabric has taken a list for which it has not been told to ring, and how many such
+    /// messages.
+    unrung_list: bool,
+    unrung_messages: u64,
 }
 
 #[derive(Debug)]
@@ -31,6 +35,10 @@ struct Unposted {
 pub(crate) enum Offer {
     Post(Vec<WorkRequest>),
     Send(Vec<u8>),
+    /// Ring for what was taken, among it so many messages.
+    Flush {
+        messages: u64,
+    },
 }
 
 impl Flow {
@@ -46,6 +54,8 @@ impl Flow {
             most: depth,
             one_by_one: 0,
             waits: false,
+            unrung_list: false,
+            unrung_messages: 0,
         }
     }
 
@@ -67,10 +77,21 @@ impl Flow {
         self.messages.len()
     }
 
-    /// What can be offered now. A list must be answered by `posted` or `post_refused` before the
-    /// next call.
+    /// What can be offered now; in the end, if something was taken, that it be rung for. A list must
+    /// be answered by `posted` or `post_refused` before the next call.
     pub(crate) fn next(&mut self) -> Option<Offer> {
-        if self.waits || !self.posting.is_empty() {
+        if !self.posting.is_empty() {
+            return None;
+        }
+        self.next_to_give().or_else(|| {
+            let messages = std::mem::take(&mut self.unrung_messages);
+            let rings = std::mem::take(&mut self.unrung_list) || messages > 0;
+            rings.then_some(Offer::Flush { messages })
+        })
+    }
+
+    fn next_to_give(&mut self) -> Option<Offer> {
+        if self.waits {
             return None;
         }
         let most = if self.one_by_one > 0 { 1 } else { self.most };
@@ -79,13 +100,16 @@ impl Flow {
             self.posting.extend(self.to_post.drain(..count));
             return Some(Offer::Post(self.posting.iter().map(|item| item.request).collect()));
         }
-        self.messages.pop_front().map(Offer::Send)
+        let message = self.messages.pop_front()?;
+        self.unrung_messages += 1;
+        Some(Offer::Send(message))
     }
 
     /// The fabric has taken the list; how many requests it had.
     pub(crate) fn posted(&mut self) -> usize {
         let count = self.posting.len();
         self.in_flight += count;
+        self.unrung_list = true;
         self.one_by_one = self.one_by_one.saturating_sub(count);
         self.most = (self.most * 2).min(self.depth);
         self.messages.extend(self.posting.drain(..).filter_map(|item| item.then));
@@ -119,6 +143,7 @@ impl Flow {
     /// The fabric has no room for the message now.
     pub(crate) fn send_later(&mut self, message: Vec<u8>) {
         self.messages.push_front(message);
+        self.unrung_messages -= 1;
         self.waits = true;
     }
 
@@ -170,6 +195,7 @@ mod tests {
         (0..6).for_each(|id| flow.post(request(id), None));
         assert_eq!(ids(flow.next()), [0, 1, 2, 3]);
         assert_eq!(flow.posted(), 4);
+        assert_eq!(flow.next(), Some(Offer::Flush { messages: 0 }));
         assert_eq!(flow.next(), None);
         flow.completed();
         assert_eq!(ids(flow.next()), [4]);
@@ -185,7 +211,8 @@ mod tests {
         assert_eq!(ids(flow.next()), [1]);
         flow.posted();
         let sent: Vec<_> = std::iter::from_fn(|| flow.next()).collect();
-        assert_eq!(sent, [Offer::Send(vec![0]), Offer::Send(vec![1])]);
+        let messages = 2;
+        assert_eq!(sent, [Offer::Send(vec![0]), Offer::Send(vec![1]), Offer::Flush { messages }]);
         flow.completed();
         assert_eq!(ids(flow.next()), [2]);
     }
@@ -196,7 +223,7 @@ mod tests {
         (0..4).for_each(|id| flow.post(request(id), None));
         assert_eq!(ids(flow.next()), [0, 1, 2, 3]);
         flow.post_later();
-        assert_eq!(flow.next(), None);
+        assert_eq!(flow.next(), None, "nothing was taken, so nobody is rung");
         assert!(flow.new_round());
         assert_eq!(ids(flow.next()), [0, 1]);
         flow.posted();
@@ -206,9 +233,17 @@ mod tests {
         flow.send(vec![8]);
         let Some(Offer::Send(first)) = flow.next() else { panic!("a message") };
         flow.send_later(first);
+        assert_eq!(flow.next(), Some(Offer::Flush { messages: 0 }), "for the lists before it");
         assert_eq!(flow.next(), None);
         assert!(flow.new_round() && !flow.new_round());
-        assert_eq!(flow.next(), Some(Offer::Send(vec![7])));
+        let Some(Offer::Send(first)) = flow.next() else { panic!("a message") };
+        assert_eq!(first, [7]);
+        flow.send_later(first);
+        assert_eq!(flow.next(), None, "nothing was taken, so nobody is rung");
+        assert!(flow.new_round());
+        let given: Vec<_> = std::iter::from_fn(|| flow.next()).collect();
+        let messages = 2;
+        assert_eq!(given, [Offer::Send(vec![7]), Offer::Send(vec![8]), Offer::Flush { messages }]);
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{
     EndpointId, Event as FabricEvent, Fabric, MemoryRegion, Operation, OutOfRange, RemoteRegion,
+    Unsent,
 };
 
 use crate::message::{MAX_INLINE, NO_ROOM};
@@ -71,7 +72,7 @@ impl Rrpc {
     }
 
     /// Does what has gathered in a poll round: one list of one-sided operations for each peer,
-    /// then its messages. What found no room in the last round is tried again.
+    /// then its messages, all with one doorbell. What found no room in the last round is tried again.
     pub fn flush(&mut self, fabric: &mut dyn Fabric) {
         self.machine.new_round();
         while let Some(action) = self.machine.poll() {
@@ -80,10 +81,16 @@ impl Rrpc {
                     Ok(()) => Outcome::Posted { endpoint },
                     Err(error) => Outcome::PostRefused { endpoint, error },
                 },
-                Action::Send { endpoint, message } => match fabric.send(endpoint, &message) {
+                Action::Send { endpoint, message } => match fabric.send(endpoint, message) {
                     Ok(()) => continue,
-                    Err(error) => Outcome::SendRefused { endpoint, message, error },
+                    Err(Unsent { error, message }) => {
+                        Outcome::SendRefused { endpoint, message, error }
+                    }
                 },
+                Action::Flush { endpoint } => {
+                    fabric.flush(endpoint);
+                    continue;
+                }
                 Action::Disconnect { endpoint, why } => {
                     tracing::error!("a rack is cut off ({endpoint:?}): {why}");
                     fabric.disconnect(endpoint);

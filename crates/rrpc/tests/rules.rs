@@ -293,7 +293,7 @@ fn what_a_peer_does_not_give_back_ends_its_endpoint() {
 }
 
 #[test]
-fn one_list_for_all_one_sided_requests_of_a_round() {
+fn one_list_and_one_doorbell_for_all_that_a_round_has_for_a_peer() {
     let mut world = World::new(ARENA, 64);
     for _ in 0..10 {
         let deadline = world.deadline();
@@ -307,6 +307,7 @@ fn one_list_for_all_one_sided_requests_of_a_round() {
     world.run();
     let (endpoint, before) = (world.endpoint(1), world.sides[1].rrpc.figures());
     lock(&world.net).ends[1].lists.clear();
+    lock(&world.net).ends[1].doorbells.clear();
     for (at, ask) in (0..).zip(world.asked()) {
         world.answer_from_frames(ask, at * 4096, 4096);
     }
@@ -322,8 +323,14 @@ fn one_list_for_all_one_sided_requests_of_a_round() {
     }
     world.run();
     assert_eq!(lock(&world.net).ends[1].lists, [15]);
+    assert_eq!(
+        lock(&world.net).ends[1].doorbells,
+        [25],
+        "the messages that tell of ten of them too"
+    );
     let figures = world.sides[1].rrpc.figures();
     assert_eq!(figures.operations - before.operations, 15);
+    assert_eq!(figures.messages - before.messages, 10);
     assert_eq!(figures.doorbells - before.doorbells, 1);
     assert_eq!(world.news(0).len(), 10);
     assert_eq!(world.news(1).len(), 5);

@@ -195,17 +195,20 @@ pub struct RackStatus {
     pub zero_copy_requests: u64,
     /// One-sided operations posted.
     pub posted: u64,
-    /// Lists in which they were posted.
+    /// Messages sent to other racks.
+    pub messages: u64,
+    /// Doorbells for both: one for each rack in a poll round that had something for it.
     pub doorbells: u64,
     /// What there is to count of swaps.
     pub swaps: SwapStatus,
     /// What there is to count of sharing.
     pub sharing: ShareStatus,
-    /// Work requests that the fabric's device was given; 0 without a device.
+    /// Work requests that the fabric's device was given, or frames that its sockets were; 0 when it has
+    /// neither.
     pub device_requests: u64,
-    /// Doorbells that it was rung with for them.
+    /// Doorbells that it was rung with for them, or writes to the sockets.
     pub device_doorbells: u64,
-    /// Completions that it gave for them.
+    /// Completions that it gave for them, or answers that came.
     pub device_completions: u64,
     /// For each rack this one is connected to: which mode is chosen for which size, for people.
     pub thresholds: Vec<(RackId, String)>,

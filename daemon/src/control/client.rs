@@ -299,6 +299,7 @@ fn status(control: &Control) -> RackStatus {
         then_one_sided_requests: get(&figures.then_one_sided_requests),
         zero_copy_requests: get(&figures.zero_copy_requests),
         posted: get(&figures.posted),
+        messages: get(&figures.messages),
         doorbells: get(&figures.doorbells),
         swaps: figures.swaps.status(),
         sharing: figures.sharing.status(),

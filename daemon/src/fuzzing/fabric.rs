@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rackpool_fabric::{
     DisconnectReason, EndpointId, Event, Fabric, FabricError, MAX_MESSAGE, MemoryRegion, RegionId,
-    WorkRequest,
+    Unsent, WorkRequest,
 };
 
 /// What a fabric is asked and what it reports, as its test sees it.
@@ -123,16 +123,20 @@ impl Fabric for Stage {
         Ok(())
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         let mut scene = lock(&self.scene);
         if !scene.open.contains(&endpoint) {
-            return Err(FabricError::PeerGone);
+            return Err(Unsent { error: FabricError::PeerGone, message });
         }
         assert!((1..=MAX_MESSAGE).contains(&message.len()), "no message has {} B", message.len());
-        scene.has_room()?;
-        scene.sent.push((endpoint, message.to_vec()));
+        if let Err(error) = scene.has_room() {
+            return Err(Unsent { error, message });
+        }
+        scene.sent.push((endpoint, message));
         Ok(())
     }
+
+    fn flush(&mut self, _: EndpointId) {}
 
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut lock(&self.scene).events);

@@ -85,8 +85,9 @@ pub(crate) struct Figures {
     pub(crate) pure_requests: AtomicU64,
     pub(crate) then_one_sided_requests: AtomicU64,
     pub(crate) zero_copy_requests: AtomicU64,
-    /// One-sided operations posted, and the lists in which they were.
+    /// One-sided operations posted, messages sent, and the doorbells for both.
     pub(crate) posted: AtomicU64,
+    pub(crate) messages: AtomicU64,
     pub(crate) doorbells: AtomicU64,
     /// Accesses in the rack that clients have noted, each for as many as it stands for.
     pub(crate) local_accesses: AtomicU64,
@@ -109,6 +110,7 @@ impl Figures {
         set(&self.then_one_sided_requests, figures.then_one_sided);
         set(&self.zero_copy_requests, figures.zero_copy);
         set(&self.posted, figures.operations);
+        set(&self.messages, figures.messages);
         set(&self.doorbells, figures.doorbells);
     }
 

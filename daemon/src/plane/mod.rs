@@ -213,8 +213,10 @@ impl DataPlane {
             let looks = (RING_LOOKS / self.attention.len().max(1)).max(1);
             let mut served = 0;
             for _ in 0..looks {
-                served += self.poll_clients()?;
-                if served >= ROUND {
+                let found = self.poll_clients()?;
+                served += found;
+                // What was asked goes on its way before another look that finds nothing.
+                if served >= ROUND || served > 0 && found == 0 {
                     break;
                 }
             }
@@ -310,7 +312,6 @@ impl DataPlane {
         if served > 0 {
             self.moment = None;
             self.do_for_holder()?;
-            self.rrpc.flush(&mut *self.fabric);
         }
         Ok(served)
     }
@@ -335,7 +336,8 @@ impl DataPlane {
         Ok(busy)
     }
 
-    /// Sends and posts what has gathered for other racks, and looks at what comes of it.
+    /// Sends and posts what has gathered for other racks in a round, with one doorbell for each, and
+    /// looks at what comes of it.
     fn exchange_with_peers(&mut self) -> anyhow::Result<()> {
         loop {
             self.rrpc.flush(&mut *self.fabric);
@@ -415,14 +417,14 @@ impl DataPlane {
         self.drive_sharing(now)?;
         self.feed_starved(now)?;
         self.feed_starved_peers()?;
-        if now < self.next_tick {
-            return Ok(());
+        if now >= self.next_tick {
+            self.next_tick = now + Duration::from_millis(2);
+            self.drive_peers(now)?;
+            self.drive_searches(now)?;
+            self.drive_drafts(now)?;
+            self.drive_exchanges(now)?;
         }
-        self.next_tick = now + Duration::from_millis(2);
-        self.drive_peers(now)?;
-        self.drive_searches(now)?;
-        self.drive_drafts(now)?;
-        self.drive_exchanges(now)?;
+        // Nothing that time has brought about waits while the daemon sleeps.
         self.exchange_with_peers()
     }
 

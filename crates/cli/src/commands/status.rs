@@ -99,28 +99,34 @@ fn each(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }
 
-/// What the fabric asked of its device, where it has one.
+/// What the fabric asked of its device, or of its sockets, where it has such.
 fn device(status: &RackStatus) -> Option<String> {
     let requests = status.device_requests;
+    let [what, doorbell, completion] = if status.fabric.starts_with("tcp:") {
+        ["frames to the sockets", "a write", "an answer"]
+    } else {
+        ["work requests of the device", "a doorbell", "a completion"]
+    };
     (requests > 0).then(|| {
         format!(
-            "work requests of the device: {requests}, {:.1} a doorbell, {:.1} a completion",
+            "{what}: {requests}, {:.1} {doorbell}, {:.1} {completion}",
             each(requests, status.device_doorbells),
             each(requests, status.device_completions)
         )
     })
 }
 
-/// What a rack asked of others, and how many operations went with one doorbell.
+/// What a rack asked of others, and how many operations and messages went with one doorbell.
 fn requests(status: &RackStatus) -> String {
-    let each = each(status.posted, status.doorbells);
     format!(
         "requests to other racks: {} pure RPC, {} RPC then one-sided, {} zero-copy; \
-         {} one-sided operations, {each:.1} a doorbell",
+         {} one-sided operations and {} messages, {:.1} a doorbell",
         status.pure_requests,
         status.then_one_sided_requests,
         status.zero_copy_requests,
-        status.posted
+        status.posted,
+        status.messages,
+        each(status.posted + status.messages, status.doorbells)
     )
 }
 
@@ -161,5 +167,17 @@ mod tests {
         let text = device(&status).unwrap();
         assert_eq!(text, "work requests of the device: 100, 2.5 a doorbell, 12.5 a completion");
         assert_eq!(device(&RackStatus::default()), None);
+        let status = RackStatus { fabric: "tcp: 127.0.0.1:7".into(), ..status };
+        let text = device(&status).unwrap();
+        assert_eq!(text, "frames to the sockets: 100, 2.5 a write, 12.5 an answer");
+    }
+
+    #[test]
+    fn a_doorbell_counts_for_operations_and_messages() {
+        let status =
+            RackStatus { posted: 30, messages: 10, doorbells: 16, ..RackStatus::default() };
+        let text = requests(&status);
+        let end = "30 one-sided operations and 10 messages, 2.5 a doorbell";
+        assert!(text.ends_with(end), "{text}");
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     /// `None` when it was handed to the connector to be destroyed.
     link: Option<Link>,
     credits: Credits,
-    /// What the send queue has not taken yet, in order.
+    /// What the send queue has not taken yet, in order. Everything waits for a flush.
     queue: VecDeque<Work>,
     /// What the send queue has, in order; the number of the first.
     posted: VecDeque<Posted>,

@@ -36,11 +36,11 @@ impl Endpoint {
             self.queue.push_back(Work::Transfer { id, operation, done: 0 });
         }
         self.operations += list.len();
-        self.post_or_fail(regions);
         Ok(())
     }
 
-    /// Sends a message behind everything posted before it.
+    /// Sends a message behind everything posted before it. Its bytes are copied to where the device
+    /// finds them.
     pub(crate) fn send(
         &mut self,
         message: &[u8],
@@ -74,8 +74,16 @@ impl Endpoint {
         let staged = Staged { place: self.credits.send(is_large), len };
         link.stage(staged, message);
         self.queue.push_back(Work::Message(staged));
-        self.post_or_fail(regions);
         Ok(())
+    }
+
+    /// Rings for what was posted and sent. An error ends the endpoint with the next poll.
+    pub(crate) fn flush(&mut self, regions: &Regions) {
+        if self.check_open().is_ok()
+            && let Err(error) = self.post_queued(regions)
+        {
+            self.failure = Some(DisconnectReason::Failed(error));
+        }
     }
 
     fn check(&self, transfer: &Transfer, regions: &Regions) -> Result<(), FabricError> {
@@ -86,13 +94,6 @@ impl Endpoint {
         match &self.link {
             Some(link) => link.offer.at(transfer).map(|_| ()),
             None => Err(FabricError::Closed),
-        }
-    }
-
-    /// Posts what the send queue takes. An error ends the endpoint with the next poll.
-    fn post_or_fail(&mut self, regions: &Regions) {
-        if let Err(error) = self.post_queued(regions) {
-            self.failure = Some(DisconnectReason::Failed(error));
         }
     }
 

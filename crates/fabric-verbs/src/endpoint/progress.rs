@@ -8,8 +8,8 @@ use crate::verbs::{Completion, Status};
 
 /// What happens while the endpoint is open.
 impl Endpoint {
-    /// Takes some completions and posts what has room now; how many completions there were. An
-    /// error is the reason for which the endpoint has to end.
+    /// Takes some completions and posts what has room now, also what nobody has flushed; how many
+    /// completions there were. An error is the reason for which the endpoint has to end.
     pub(super) fn advance(
         &mut self,
         regions: &mut Regions,
@@ -21,8 +21,8 @@ impl Endpoint {
             if self.credits.owes() && !matches!(self.queue.front(), Some(Work::Credit)) {
                 self.queue.push_front(Work::Credit);
             }
-            self.post_queued(regions).map_err(DisconnectReason::Failed)?;
         }
+        self.post_queued(regions).map_err(DisconnectReason::Failed)?;
         Ok(count)
     }
 

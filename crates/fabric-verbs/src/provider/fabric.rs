@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rackpool_fabric::{
     DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
-    RegionId, WorkRequest,
+    RegionId, Unsent, WorkRequest,
 };
 
 use super::{NEWS_EVERY, SCHEME, VerbsFabric, Wanted, drain, is_this_host};
@@ -47,10 +47,17 @@ impl Fabric for VerbsFabric {
         }
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
-        match self.endpoints.get_mut(&endpoint) {
-            Some(open) => open.endpoint.send(message, &mut self.regions, &mut self.stash),
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
+        let sent = match self.endpoints.get_mut(&endpoint) {
+            Some(open) => open.endpoint.send(&message, &mut self.regions, &mut self.stash),
             None => Err(self.missing(endpoint)),
+        };
+        sent.map_err(|error| Unsent { error, message })
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        if let Some(open) = self.endpoints.get_mut(&endpoint) {
+            open.endpoint.flush(&self.regions);
         }
     }
 

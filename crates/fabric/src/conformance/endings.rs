@@ -6,7 +6,7 @@ use super::pair::{End, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
 use super::{Factory, Hardware};
 use crate::{DisconnectReason, ErrorClass, Event, FabricError, WorkRequest};
 
-fn ended(end: &mut End) -> DisconnectReason {
+pub(super) fn ended(end: &mut End) -> DisconnectReason {
     match end.wait("the end", |event| matches!(event, Event::Disconnected { .. })) {
         Event::Disconnected { endpoint, reason } => {
             assert_eq!(endpoint, end.endpoint);
@@ -18,7 +18,7 @@ fn ended(end: &mut End) -> DisconnectReason {
 
 /// Checks that each of these requests, and nothing else, has completed: in order, first those that
 /// were done before the end, of which there are none when time is modelled, then with this class.
-fn all_completed(factory: &impl Factory, end: &mut End, count: u64, class: ErrorClass) {
+pub(super) fn all_completed(factory: &impl Factory, end: &mut End, count: u64, class: ErrorClass) {
     let completed = std::mem::take(&mut end.events);
     assert_eq!(completed.len() as u64, count);
     let mut may_be_done = !factory.models_time();
@@ -32,7 +32,7 @@ fn all_completed(factory: &impl Factory, end: &mut End, count: u64, class: Error
     }
 }
 
-fn ten_writes(factory: &impl Factory, end: &mut End) -> Vec<WorkRequest> {
+pub(super) fn ten_writes(factory: &impl Factory, end: &mut End) -> Vec<WorkRequest> {
     let region = end.register(&memory_of(factory, &pattern(4096, 1)));
     (0..10).map(|id| write(id, transfer(region, 0, id * 4096, 4096))).collect()
 }

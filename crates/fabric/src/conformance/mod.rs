@@ -11,6 +11,7 @@ pub mod memory;
 pub mod messages;
 pub mod pair;
 pub mod peer;
+pub mod rounds;
 pub mod sleeping;
 pub mod transfers;
 
@@ -89,7 +90,15 @@ macro_rules! conformance_tests {
                 a_connect_can_be_given_up, both_sides_may_connect
             ],
             losses: [at_every_step, by_death_at_every_step],
-            sleeping: [no_wake_up_is_lost, a_full_ring_wakes_its_sender, idle_fabrics_sleep]
+            rounds: [
+                a_round_rings_once, what_nobody_flushes_goes_with_the_next_poll,
+                what_waits_for_a_flush_takes_room, an_end_before_the_flush_is_an_end,
+                death_before_the_flush_fails_every_request
+            ],
+            sleeping: [
+                no_wake_up_is_lost, a_full_ring_wakes_its_sender, idle_fabrics_sleep,
+                nothing_stays_behind_when_its_sender_sleeps, a_sleeper_is_woken_when_a_round_is_flushed
+            ]
         }
     };
     (@each $factory:expr, $possible:expr, $($module:ident: [$($property:ident),*]),*) => {

@@ -81,16 +81,39 @@ impl End {
         self.fabric().register(Arc::clone(memory))
     }
 
-    /// Posts one list on the link.
+    /// Posts one list on the link, and rings for it.
     pub fn post(&mut self, list: &[WorkRequest]) -> Result<(), FabricError> {
+        let posted = self.post_only(list);
+        self.flush();
+        posted
+    }
+
+    /// Sends one message on the link, and rings for it.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), FabricError> {
+        let sent = self.send_only(message);
+        self.flush();
+        sent
+    }
+
+    /// Posts one list on the link. Nobody is rung for it.
+    pub fn post_only(&mut self, list: &[WorkRequest]) -> Result<(), FabricError> {
         let endpoint = self.endpoint;
         self.fabric().post(endpoint, list)
     }
 
-    /// Sends one message on the link.
-    pub fn send(&mut self, message: &[u8]) -> Result<(), FabricError> {
+    /// Sends one message on the link. Nobody is rung for it. What is refused comes back whole.
+    pub fn send_only(&mut self, message: &[u8]) -> Result<(), FabricError> {
         let endpoint = self.endpoint;
-        self.fabric().send(endpoint, message)
+        self.fabric().send(endpoint, message.to_vec()).map_err(|unsent| {
+            assert!(unsent.message == message, "another message came back");
+            unsent.error
+        })
+    }
+
+    /// Rings for what was posted and sent on the link.
+    pub fn flush(&mut self) {
+        let endpoint = self.endpoint;
+        self.fabric().flush(endpoint);
     }
 }
 

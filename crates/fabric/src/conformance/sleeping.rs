@@ -97,20 +97,81 @@ pub fn a_full_ring_wakes_its_sender(factory: &impl Factory) {
     drop(ok(receiver.join()));
 }
 
+/// Polls until there is nothing to do, and arms. Wake-ups of the connection may still be there once.
+fn fall_asleep(end: &mut End) {
+    let start = Instant::now();
+    loop {
+        end.poll();
+        if end.fabric().arm() && !sleep(end, 0) {
+            return;
+        }
+        end.fabric().disarm();
+        assert!(start.elapsed() < Duration::from_secs(30), "it never sleeps");
+    }
+}
+
+/// What was sent and not flushed goes before its sender sleeps, although it never polls.
+pub fn nothing_stays_behind_when_its_sender_sleeps(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    let (one, many) = (1_u32, 40);
+    for round in 0..200 {
+        let count = if round % 5 == 0 { many } else { one };
+        for number in 0..count {
+            // Its peer takes everything, but this side may not know yet.
+            while a.send_only(&[round, number].map(u32::to_le_bytes).concat()).is_err() {
+                a.poll();
+            }
+        }
+        a.fabric().arm();
+        for number in 0..count {
+            let bytes = next_message(&mut b);
+            assert_eq!(bytes, [round, number].map(u32::to_le_bytes).concat());
+        }
+        a.fabric().disarm();
+    }
+}
+
+/// Polls, sleeping in between, until the next message is there.
+fn next_message(end: &mut End) -> Vec<u8> {
+    loop {
+        if end.events.is_empty() {
+            end.poll();
+        }
+        if !end.events.is_empty() {
+            let Event::Message { bytes, .. } = end.events.remove(0) else { panic!("no message") };
+            return bytes;
+        }
+        if end.fabric().arm() {
+            assert!(sleep(end, 30), "something stayed behind");
+        }
+        end.fabric().disarm();
+    }
+}
+
+/// A peer that sleeps hears nothing of a round before it is flushed, and then of all of it.
+pub fn a_sleeper_is_woken_when_a_round_is_flushed(factory: &impl Factory) {
+    let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
+    // So few messages that the sleeper has nothing to say in return.
+    for round in 0..3 {
+        fall_asleep(&mut b);
+        for number in 0..10 {
+            ok(a.send_only(&[round, number]));
+        }
+        assert!(!sleep(&b, 0), "it was woken before the round was over");
+        a.flush();
+        assert!(sleep(&b, 30), "nobody woke it");
+        b.fabric().disarm();
+        for number in 0..10 {
+            assert_eq!(next_message(&mut b), [round, number]);
+        }
+    }
+}
+
 /// When nothing happens a fabric lets its thread sleep, and a connection wakes it.
 pub fn idle_fabrics_sleep(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
     for end in [&mut a, &mut b] {
-        let start = Instant::now();
-        // Wake-ups of the connection may still be there once.
-        loop {
-            end.poll();
-            if end.fabric().arm() && !sleep(end, 0) {
-                break;
-            }
-            end.fabric().disarm();
-            assert!(start.elapsed() < Duration::from_secs(30), "it never sleeps");
-        }
+        fall_asleep(end);
     }
     let endpoint = b.endpoint;
     b.fabric().disconnect(endpoint);

@@ -37,6 +37,7 @@ impl Messages {
         let has_room = sender.room(link)? >= entry_bytes(message);
         if has_room {
             sender.push(link, due_ns, message)?;
+            sender.publish(link)?;
         }
         Ok(has_room)
     }

@@ -7,6 +7,8 @@ const HEADER_BYTES: u64 = 16;
 /// The filling end of a ring: this side's `tail`.
 pub(super) struct Sender {
     tail: u64,
+    /// What the peer knows of it.
+    published: u64,
     number: u32,
     /// Bytes promised to messages that wait for operations before them.
     reserved: u64,
@@ -26,7 +28,7 @@ pub(super) fn entry_bytes(message: &[u8]) -> u64 {
 
 impl Sender {
     pub(super) const fn new() -> Self {
-        Self { tail: 0, number: 0, reserved: 0 }
+        Self { tail: 0, published: 0, number: 0, reserved: 0 }
     }
 
     /// Bytes of room that are promised to nobody.
@@ -48,7 +50,7 @@ impl Sender {
         self.reserved = self.reserved.saturating_sub(entry_bytes);
     }
 
-    /// Puts a message in, for which there is room. The caller fences and wakes.
+    /// Puts a message in, for which there is room. The peer does not see it yet.
     pub(super) fn push(
         &mut self,
         link: &Link,
@@ -63,7 +65,18 @@ impl Sender {
         link.put(self.tail + HEADER_BYTES, message)?;
         self.tail += entry_bytes(message);
         self.number = self.number.wrapping_add(1);
-        link.store(Word::Tail, self.tail)
+        Ok(())
+    }
+
+    /// Shows the peer what was put in since the last time; whether there was something. The caller
+    /// fences and wakes.
+    pub(super) fn publish(&mut self, link: &Link) -> Result<bool, FabricError> {
+        if self.published == self.tail {
+            return Ok(false);
+        }
+        link.store(Word::Tail, self.tail)?;
+        self.published = self.tail;
+        Ok(true)
     }
 }
 

@@ -59,7 +59,7 @@ pub enum Event {
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Post the list with one doorbell and tell whether it was taken.
+    /// Post the list and tell whether it was taken.
     Post {
         /// Over which endpoint.
         endpoint: EndpointId,
@@ -72,6 +72,11 @@ pub enum Action {
         endpoint: EndpointId,
         /// Its bytes.
         message: Vec<u8>,
+    },
+    /// Ring for what was taken since the last time, lists and messages.
+    Flush {
+        /// On which endpoint.
+        endpoint: EndpointId,
     },
     /// End the endpoint, and tell the operator why.
     Disconnect {
@@ -202,8 +207,8 @@ impl Machine {
         }
     }
 
-    /// The next thing to do. Call it when all events of a poll round are in: what has gathered for
-    /// a peer goes as one list.
+    /// The next thing to do. Call it when all events of a poll round are in, until there is nothing
+    /// more: what has gathered for a peer goes as one list and its messages, with one doorbell.
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -213,6 +218,11 @@ impl Machine {
             match peer.and_then(|peer| peer.flow.next()) {
                 Some(Offer::Post(list)) => return Some(Action::Post { endpoint, list }),
                 Some(Offer::Send(message)) => return Some(Action::Send { endpoint, message }),
+                Some(Offer::Flush { messages }) => {
+                    self.figures.messages += messages;
+                    self.figures.doorbells += 1;
+                    return Some(Action::Flush { endpoint });
+                }
                 None => self.ready.remove(&endpoint),
             };
         }
@@ -343,7 +353,6 @@ impl Machine {
     fn posted(&mut self, endpoint: EndpointId) {
         if let Some(peer) = self.peers.get_mut(&endpoint) {
             self.figures.operations += peer.flow.posted() as u64;
-            self.figures.doorbells += 1;
         }
     }
 

@@ -234,7 +234,8 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
     assert_eq!(bytes[0], bytes[1]);
     let figures = pair.a.rrpc.figures();
     assert_eq!(figures.operations - before.operations, 10);
-    assert_eq!(figures.doorbells - before.doorbells, 1, "one list");
+    assert_eq!(figures.messages - before.messages, 1);
+    assert_eq!(figures.doorbells - before.doorbells, 1, "for the list and the request");
 }
 
 pub fn death_ends_every_request(factory: &impl Factory) {

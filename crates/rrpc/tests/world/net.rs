@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackpool_fabric::{
     DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, OutOfRange,
-    RegionId, Transfer, WorkRequest,
+    RegionId, Transfer, Unsent, WorkRequest,
 };
 use rackpool_model::{Incarnation, RackId};
 
@@ -71,6 +71,8 @@ enum Item {
 #[derive(Default)]
 pub struct End {
     queue: VecDeque<Item>,
+    /// What nobody has flushed: it takes room, and nothing moves it.
+    unrung: VecDeque<Item>,
     events: Vec<Event>,
     regions: BTreeMap<RegionId, Arc<dyn MemoryRegion>>,
     exports: Vec<Arc<dyn MemoryRegion>>,
@@ -79,6 +81,8 @@ pub struct End {
     pub full: u8,
     /// Lists that were posted, by their length.
     pub lists: Vec<usize>,
+    /// Flushes, by how much they put on the wire.
+    pub doorbells: Vec<usize>,
 }
 
 /// The wire between two racks.
@@ -117,7 +121,7 @@ impl Net {
         let (endpoint, incarnation) = (EndpointId(self.endpoints), Incarnation(1));
         self.is_cut = false;
         for (side, end) in self.ends.iter_mut().enumerate() {
-            assert!(end.endpoint.is_none() && end.queue.is_empty());
+            assert!(end.endpoint.is_none() && end.queue.is_empty() && end.unrung.is_empty());
             end.endpoint = Some(endpoint);
             let peer = RackId(1 - side as u16);
             end.events.push(match side {
@@ -185,7 +189,9 @@ impl Net {
         }
         for poster in [1 - side, side] {
             let Some(endpoint) = self.ends[poster].endpoint else { continue };
-            for item in std::mem::take(&mut self.ends[poster].queue) {
+            let end = &mut self.ends[poster];
+            let unrung = std::mem::take(&mut end.unrung);
+            for item in std::mem::take(&mut end.queue).into_iter().chain(unrung) {
                 if let Item::Operation(WorkRequest { id, .. }) = item {
                     let result = Err(FabricError::PeerGone);
                     self.ends[poster].events.push(Event::Completed { endpoint, id, result });
@@ -268,18 +274,29 @@ impl Fabric for Wire {
         let depth = net.depth;
         let end = net.open(self.side, endpoint)?;
         let is_operation = |item: &&Item| matches!(item, Item::Operation(_));
-        let in_flight = end.queue.iter().filter(is_operation).count();
+        let in_flight = end.queue.iter().chain(&end.unrung).filter(is_operation).count();
         assert!(!list.is_empty() && in_flight + list.len() <= depth, "more than the queue holds");
-        end.queue.extend(list.iter().map(|request| Item::Operation(*request)));
+        end.unrung.extend(list.iter().map(|request| Item::Operation(*request)));
         end.lists.push(list.len());
         Ok(())
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         assert!((1..=rackpool_fabric::MAX_MESSAGE).contains(&message.len()));
-        let mut net = lock(&self.net);
-        net.open(self.side, endpoint)?.queue.push_back(Item::Message(message.to_vec()));
+        match lock(&self.net).open(self.side, endpoint) {
+            Ok(end) => end.unrung.push_back(Item::Message(message)),
+            Err(error) => return Err(Unsent { error, message }),
+        }
         Ok(())
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        let end = &mut lock(&self.net).ends[self.side];
+        if end.endpoint == Some(endpoint) {
+            assert!(!end.unrung.is_empty(), "it is rung for nothing");
+            end.doorbells.push(end.unrung.len());
+            end.queue.append(&mut end.unrung);
+        }
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {

@@ -9,7 +9,7 @@ use super::handshake::Established;
 use super::link::{Link, Word};
 use super::model::{Clock, Speed, Wire};
 use super::ring::{Receiver, Sender};
-use super::sleep::Sleep;
+use super::sleep::{News, Sleep};
 use crate::regions::Regions;
 use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation};
 
@@ -149,6 +149,14 @@ impl Endpoint {
         [operation, self.receiver.next_due_ns()].into_iter().flatten().min()
     }
 
+    /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it sleeps.
+    fn publish(&mut self) -> Result<(), FabricError> {
+        if self.sender.publish(&self.link)? {
+            self.sleep.tell(&self.link, News::Message)?;
+        }
+        Ok(())
+    }
+
     fn peer_closed(&self) -> Result<bool, FabricError> {
         Ok(self.link.peer(Word::Closed)? != 0)
     }
@@ -160,6 +168,9 @@ impl Endpoint {
     }
 
     fn try_arm(&mut self) -> Result<bool, FabricError> {
+        if self.closing.is_none() {
+            self.publish()?;
+        }
         self.sleep.arm(&self.link, self.wanted_room.is_some())?;
         if self.closing.is_some() {
             return Ok(!self.peer_is_quiet());

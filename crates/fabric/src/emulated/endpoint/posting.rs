@@ -1,10 +1,9 @@
 use super::{Endpoint, Pending, QUEUE_DEPTH, Work};
 use crate::emulated::model::{Clock, Direction};
 use crate::emulated::ring::entry_bytes;
-use crate::emulated::sleep::News;
 use crate::region::fits;
 use crate::regions::Regions;
-use crate::{DisconnectReason, FabricError, MAX_MESSAGE, Operation, WorkRequest};
+use crate::{DisconnectReason, FabricError, MAX_MESSAGE, Operation, Unsent, WorkRequest};
 
 /// What the owner of the fabric asks for.
 impl Endpoint {
@@ -39,23 +38,34 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts a message into the ring, behind the operations posted before it.
+    /// Puts a message into the ring, behind the operations posted before it. The peer sees it when it
+    /// is flushed.
     pub(in crate::emulated) fn send(
         &mut self,
-        message: &[u8],
+        message: Vec<u8>,
         clock: &mut Clock,
-    ) -> Result<(), FabricError> {
-        self.check_open()?;
-        if message.is_empty() || message.len() > MAX_MESSAGE {
-            return Err(FabricError::MessageSize { len: message.len(), max: MAX_MESSAGE });
+    ) -> Result<(), Unsent> {
+        if let Err(error) = self.check_open().and_then(|()| self.check_room(&message)) {
+            return Err(Unsent { error, message });
         }
-        let result = self.try_send(message, clock);
-        if let Err(error) = &result
-            && *error != FabricError::RingFull
-        {
+        let due_ns = self.wire.schedule(clock.now_ns(), Direction::Out, message.len() as u64);
+        if !self.queue.is_empty() {
+            self.sender.reserve(entry_bytes(&message));
+            self.queue.push_back(Pending { due_ns, work: Work::Message(message) });
+        } else if let Err(error) = self.sender.push(&self.link, due_ns, &message) {
             self.failure = Some(error.clone());
+            return Err(Unsent { error, message });
         }
-        result
+        Ok(())
+    }
+
+    /// Shows the peer what was sent, and wakes it once. An error ends the endpoint with the next poll.
+    pub(in crate::emulated) fn flush(&mut self) {
+        if self.check_open().is_ok()
+            && let Err(error) = self.publish()
+        {
+            self.failure = Some(error);
+        }
     }
 
     fn check_open(&self) -> Result<(), FabricError> {
@@ -83,20 +93,18 @@ impl Endpoint {
         Ok(())
     }
 
-    fn try_send(&mut self, message: &[u8], clock: &mut Clock) -> Result<(), FabricError> {
+    /// Whether the ring has room for a message. An error but `RingFull` and a wrong size ends the
+    /// endpoint with the next poll.
+    fn check_room(&mut self, message: &[u8]) -> Result<(), FabricError> {
+        let len = message.len();
+        if len == 0 || len > MAX_MESSAGE {
+            return Err(FabricError::MessageSize { len, max: MAX_MESSAGE });
+        }
         let needed = entry_bytes(message);
-        if self.sender.room(&self.link)? < needed {
-            self.wanted_room = Some(needed);
-            return Err(FabricError::RingFull);
-        }
-        self.wanted_room = None;
-        let due_ns = self.wire.schedule(clock.now_ns(), Direction::Out, message.len() as u64);
-        if self.queue.is_empty() {
-            self.sender.push(&self.link, due_ns, message)?;
-            return self.sleep.tell(&self.link, News::Message);
-        }
-        self.sender.reserve(needed);
-        self.queue.push_back(Pending { due_ns, work: Work::Message(message.to_vec()) });
-        Ok(())
+        let room = self.sender.room(&self.link).inspect_err(|error| {
+            self.failure = Some(error.clone());
+        })?;
+        self.wanted_room = (room < needed).then_some(needed);
+        if room < needed { Err(FabricError::RingFull) } else { Ok(()) }
     }
 }

@@ -22,6 +22,8 @@ impl Endpoint {
             self.close(DisconnectReason::Peer, regions, events);
             return Ok(());
         }
+        // What nobody has flushed.
+        self.publish()?;
         self.receive(clock, events)?;
         while let Some(Pending { due_ns, work }) = self.queue.front() {
             if *due_ns > clock.now_ns() {
@@ -30,10 +32,13 @@ impl Endpoint {
             let due_ns = *due_ns;
             match work {
                 Work::Message(_) => self.push_front(due_ns)?,
-                Work::Copy { .. } => return self.copy_due(regions, clock, events),
+                Work::Copy { .. } => {
+                    self.publish()?;
+                    return self.copy_due(regions, clock, events);
+                }
             }
         }
-        Ok(())
+        self.publish()
     }
 
     fn receive(&mut self, clock: &mut Clock, events: &mut Vec<Event>) -> Result<(), FabricError> {
@@ -50,12 +55,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Pushes the message at the front of the queue, whose turn has come.
+    /// Puts the message at the front of the queue, whose turn has come, into the ring.
     fn push_front(&mut self, due_ns: u64) -> Result<(), FabricError> {
         if let Some(Pending { work: Work::Message(message), .. }) = self.queue.pop_front() {
             self.sender.release(entry_bytes(&message));
             self.sender.push(&self.link, due_ns, &message)?;
-            self.sleep.tell(&self.link, News::Message)?;
         }
         Ok(())
     }

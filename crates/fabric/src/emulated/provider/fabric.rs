@@ -8,7 +8,8 @@ use crate::emulated::endpoint::QUEUE_DEPTH;
 use crate::emulated::model::{Clock, now_ns};
 use crate::emulated::sleep::{drain, signal};
 use crate::{
-    DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, WorkRequest,
+    DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
+    WorkRequest,
 };
 
 impl Fabric for EmulatedFabric {
@@ -42,10 +43,16 @@ impl Fabric for EmulatedFabric {
         }
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         match self.endpoints.get_mut(&endpoint) {
             Some(open) => open.endpoint.send(message, &mut Clock::default()),
-            None => Err(self.missing(endpoint)),
+            None => Err(Unsent { error: self.missing(endpoint), message }),
+        }
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        if let Some(open) = self.endpoints.get_mut(&endpoint) {
+            open.endpoint.flush();
         }
     }
 

@@ -9,7 +9,10 @@ use super::buffer::Buffer;
 use super::inbox::{Ending, WINDOW, room_of};
 use crate::region::fits;
 use crate::regions::Regions;
-use crate::{EndpointId, Event, FabricError, MAX_MESSAGE, Operation, Transfer, WorkRequest};
+use crate::{
+    DeviceFigures, EndpointId, Event, FabricError, MAX_MESSAGE, Operation, Transfer, Unsent,
+    WorkRequest,
+};
 
 /// Requests that can be in flight on one endpoint.
 pub(super) const QUEUE_DEPTH: usize = 1024;
@@ -20,7 +23,7 @@ pub(super) struct Poster {
     pub(super) socket: TcpStream,
     /// Length of each region of the peer, in bytes.
     remote: Vec<u64>,
-    /// What has not gone into the output yet.
+    /// What has not gone into the output yet. Everything waits for a flush.
     waiting: VecDeque<Outgoing>,
     output: Buffer,
     input: Buffer,
@@ -38,6 +41,8 @@ pub(super) struct Poster {
     pub(super) stirred: bool,
     /// What went wrong while nobody polled.
     broken: Option<Ending>,
+    /// Frames that went into the output, writes to the socket, and answers.
+    pub(super) figures: DeviceFigures,
 }
 
 impl Poster {
@@ -56,21 +61,16 @@ impl Poster {
             taken: 0,
             stirred: false,
             broken: None,
+            figures: DeviceFigures::default(),
         }
     }
 
-    /// Takes a list of requests. What goes wrong with the socket shows at the next poll.
-    pub(super) fn post(
+    /// Takes a list of requests.
+    pub(super) fn take(
         &mut self,
         list: &[WorkRequest],
         regions: &mut Regions,
     ) -> Result<(), FabricError> {
-        self.take(list, regions)?;
-        self.try_flush(regions);
-        Ok(())
-    }
-
-    fn take(&mut self, list: &[WorkRequest], regions: &mut Regions) -> Result<(), FabricError> {
         let (in_flight, asked) = (self.unanswered.len(), list.len());
         if asked > QUEUE_DEPTH {
             return Err(FabricError::ListTooLong { len: asked, max: QUEUE_DEPTH });
@@ -142,20 +142,22 @@ impl Poster {
     }
 
     /// Takes a message for which the peer has room.
-    pub(super) fn send(&mut self, message: &[u8], regions: &Regions) -> Result<(), FabricError> {
+    pub(super) fn send(&mut self, message: Vec<u8>) -> Result<(), Unsent> {
         let len = message.len();
         if len == 0 || len > MAX_MESSAGE {
-            return Err(FabricError::MessageSize { len, max: MAX_MESSAGE });
+            return Err(Unsent {
+                error: FabricError::MessageSize { len, max: MAX_MESSAGE },
+                message,
+            });
         }
         if !self.has_room(len) {
-            return Err(FabricError::RingFull);
+            return Err(Unsent { error: FabricError::RingFull, message });
         }
         self.sent += room_of(len);
         // What waits goes before it.
-        if !self.waiting.is_empty() || !self.put_message(message) {
-            self.waiting.push_back(Outgoing::Message(message.to_vec()));
+        if !self.waiting.is_empty() || !self.put_message(&message) {
+            self.waiting.push_back(Outgoing::Message(message));
         }
-        self.try_flush(regions);
         Ok(())
     }
 
@@ -168,10 +170,9 @@ impl Poster {
         Ok(())
     }
 
-    /// Tells the peer how much of its messages this side has taken.
-    pub(super) fn tell_room(&mut self, taken: u64, regions: &Regions) {
+    /// Tells the peer how much of its messages this side has taken, with what goes there next.
+    pub(super) fn tell_room(&mut self, taken: u64) {
         self.waiting.push_back(Outgoing::Room { taken });
-        self.try_flush(regions);
     }
 
     /// Sends and receives what can be moved; the requests that this answers are completed.
@@ -183,9 +184,7 @@ impl Poster {
         if let Some(ending) = self.broken.take() {
             return Err(ending);
         }
-        if self.has_output() {
-            self.flush(regions)?;
-        }
+        self.flush(regions)?;
         if !self.unanswered.is_empty() || self.stirred {
             self.stirred = false;
             self.receive(regions, events)?;

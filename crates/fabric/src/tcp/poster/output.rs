@@ -25,25 +25,30 @@ pub(super) enum Outgoing {
 }
 
 impl Poster {
-    /// Sends what the socket takes.
+    /// Sends what the socket takes, in as few writes as the output has room for.
     pub(super) fn flush(&mut self, regions: &Regions) -> Result<(), Ending> {
         loop {
             self.fill(regions)?;
-            if self.output.is_empty() || self.output.send(&self.socket)? == Moved::Nothing {
+            if self.output.is_empty() {
+                return Ok(());
+            }
+            self.figures.doorbells += 1;
+            if self.output.send(&self.socket)? == Moved::Nothing {
                 return Ok(());
             }
         }
     }
 
     /// The same where there is nobody to hear of an error: the next poll reports it.
-    pub(super) fn try_flush(&mut self, regions: &Regions) {
+    pub(in crate::tcp) fn try_flush(&mut self, regions: &Regions) {
         if self.broken.is_none() {
             self.broken = self.flush(regions).err();
         }
     }
 
-    /// Says goodbye, unless a frame is half sent, and sends no more.
-    pub(in crate::tcp) fn say_bye(&mut self) {
+    /// Says goodbye behind what was sent before, unless a frame is half sent, and sends no more.
+    pub(in crate::tcp) fn say_bye(&mut self, regions: &Regions) {
+        self.try_flush(regions);
         let half = matches!(self.waiting.front(), Some(Outgoing::Request { written: Some(_), .. }));
         if !half && self.output.is_empty() {
             self.output.put(&Request::Bye.encode());
@@ -61,7 +66,7 @@ impl Poster {
         {
             let rest = match next {
                 Outgoing::Request { request, written: None } => {
-                    self.output.put(&header(&request).encode());
+                    self.put_frame(header(&request));
                     match request.operation {
                         Operation::Read(_) => {
                             self.asked += 1;
@@ -76,7 +81,7 @@ impl Poster {
                     self.fill_content(request, written, regions)?
                 }
                 Outgoing::Room { taken } => {
-                    self.output.put(&Request::Room { taken }.encode());
+                    self.put_frame(Request::Room { taken });
                     None
                 }
                 Outgoing::Message(bytes) => {
@@ -99,10 +104,16 @@ impl Poster {
         let has_room = self.output.room().len() >= REQUEST_BYTES + message.len();
         if has_room {
             let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-            self.output.put(&Request::Message { len }.encode());
+            self.put_frame(Request::Message { len });
             self.output.put(message);
         }
         has_room
+    }
+
+    /// Puts the header of a frame into the output, which has room for it.
+    fn put_frame(&mut self, header: Request) {
+        self.output.put(&header.encode());
+        self.figures.requests += 1;
     }
 
     /// Copies a piece of a write; what is left of it.

@@ -29,10 +29,11 @@ impl TcpFabric {
         };
         let bye = reason == DisconnectReason::Local;
         if bye {
-            poster.say_bye();
+            poster.say_bye(&self.regions);
         }
         let may_still_write = is_open && poster.has_writes();
         poster.fail(&reason.error(), &mut self.regions, events);
+        self.past += poster.figures;
         self.unwatch(&poster);
         let posting = may_still_write.then(|| poster.into_socket());
         if self.server.tell(Command::End { endpoint, bye, posting }).is_err() {

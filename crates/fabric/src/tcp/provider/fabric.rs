@@ -7,7 +7,8 @@ use crate::tcp::address::{is_this_host, parse};
 use crate::tcp::connector::Command;
 use crate::tcp::poster::QUEUE_DEPTH;
 use crate::{
-    DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, WorkRequest,
+    DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
+    RegionId, Unsent, WorkRequest,
 };
 
 impl Fabric for TcpFabric {
@@ -29,18 +30,26 @@ impl Fabric for TcpFabric {
 
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError> {
         match self.endpoints.get_mut(&endpoint).map(|open| &mut open.state) {
-            Some(State::Open(poster)) => poster.post(list, &mut self.regions),
+            Some(State::Open(poster)) => poster.take(list, &mut self.regions),
             Some(State::Asking(_) | State::Ending(_)) => Err(FabricError::Closed),
             None => Err(self.missing(endpoint)),
         }
     }
 
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) -> Result<(), FabricError> {
+    fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent> {
         self.look_for_room(endpoint, message.len());
-        match self.endpoints.get_mut(&endpoint).map(|open| &mut open.state) {
-            Some(State::Open(poster)) => poster.send(message, &self.regions),
-            Some(State::Asking(_) | State::Ending(_)) => Err(FabricError::Closed),
-            None => Err(self.missing(endpoint)),
+        let error = match self.endpoints.get_mut(&endpoint).map(|open| &mut open.state) {
+            Some(State::Open(poster)) => return poster.send(message),
+            Some(State::Asking(_) | State::Ending(_)) => FabricError::Closed,
+            None => self.missing(endpoint),
+        };
+        Err(Unsent { error, message })
+    }
+
+    fn flush(&mut self, endpoint: EndpointId) {
+        let state = self.endpoints.get_mut(&endpoint).map(|open| &mut open.state);
+        if let Some(State::Open(poster)) = state {
+            poster.try_flush(&self.regions);
         }
     }
 
@@ -65,6 +74,7 @@ impl Fabric for TcpFabric {
 
     fn arm(&mut self) -> bool {
         self.armed = true;
+        self.flush_all();
         self.watch_full_sockets(true);
         let quiet = self.stash.is_empty() && !self.has_stirred();
         self.inbox.arm() && quiet
@@ -89,6 +99,16 @@ impl Fabric for TcpFabric {
 
     fn queue_depth(&self) -> usize {
         QUEUE_DEPTH
+    }
+
+    fn device_figures(&self) -> DeviceFigures {
+        let mut all = self.past;
+        for open in self.endpoints.values() {
+            if let State::Open(poster) | State::Asking(poster) = &open.state {
+                all += poster.figures;
+            }
+        }
+        all
     }
 
     fn address(&self) -> String {

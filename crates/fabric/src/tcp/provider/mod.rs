@@ -16,7 +16,7 @@ use super::inbox::{Inbox, signal};
 use super::poster::Poster;
 use super::server::{self, ServerHandle};
 use crate::regions::Regions;
-use crate::{DisconnectReason, EndpointId, Event, FabricError};
+use crate::{DeviceFigures, DisconnectReason, EndpointId, Event, FabricError};
 
 /// A fabric over TCP (see the [module](super)).
 ///
@@ -34,6 +34,8 @@ pub struct TcpFabric {
     /// Whether the owner still wants the endpoint.
     connecting: BTreeMap<EndpointId, bool>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
+    /// What went through the posting lanes of endpoints that are gone.
+    past: DeviceFigures,
     /// Events that happened outside of `poll`.
     stash: Vec<Event>,
     inbox: Arc<Inbox>,

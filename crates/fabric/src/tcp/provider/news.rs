@@ -82,7 +82,7 @@ impl TcpFabric {
             open.taken += room_of(bytes.len());
             if open.taken - open.told >= WINDOW / 4 {
                 open.told = open.taken;
-                poster.tell_room(open.taken, &self.regions);
+                poster.tell_room(open.taken);
             }
             events.push(Event::Message { endpoint, bytes });
         }
@@ -100,6 +100,16 @@ impl TcpFabric {
         }
         for (endpoint, ending) in over {
             self.posting_ended(endpoint, ending, events);
+        }
+    }
+
+    /// Sends what nobody has flushed.
+    pub(super) fn flush_all(&mut self) {
+        let Self { endpoints, regions, .. } = self;
+        for open in endpoints.values_mut() {
+            if let State::Open(poster) = &mut open.state {
+                poster.try_flush(regions);
+            }
         }
     }
 

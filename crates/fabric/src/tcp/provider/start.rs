@@ -7,7 +7,6 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use super::TcpFabric;
-use crate::StartError;
 use crate::regions::Regions;
 use crate::tcp::Options;
 use crate::tcp::address::{SCHEME, is_this_host};
@@ -17,6 +16,7 @@ use crate::tcp::hello::MAX_EXPORTS;
 use crate::tcp::inbox::Inbox;
 use crate::tcp::server::{Server, ServerHandle};
 use crate::tcp::socket;
+use crate::{DeviceFigures, StartError};
 
 /// Tag of the inbox in the owner's epoll; others are endpoints.
 pub(super) const INBOX: u64 = u64::MAX;
@@ -83,6 +83,7 @@ impl TcpFabric {
             next_accepted: FIRST_ACCEPTED,
             connecting: BTreeMap::new(),
             endpoints: BTreeMap::new(),
+            past: DeviceFigures::default(),
             stash: Vec::new(),
             inbox,
             epoll,
