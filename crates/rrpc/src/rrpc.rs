@@ -209,6 +209,12 @@ impl Rrpc {
         self.machine.withdraw_transfers(which)
     }
 
+    /// Whether there is something for [`flush`](Self::flush) to send or to post.
+    #[must_use]
+    pub fn has_gathered(&self) -> bool {
+        self.machine.has_gathered()
+    }
+
     /// One-sided requests that wait for room, to all peers.
     #[must_use]
     pub fn unposted(&self) -> usize {

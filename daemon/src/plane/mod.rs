@@ -215,8 +215,9 @@ impl DataPlane {
             for _ in 0..looks {
                 let found = self.poll_clients()?;
                 served += found;
-                // What was asked goes on its way before another look that finds nothing.
-                if served >= ROUND || served > 0 && found == 0 {
+                // What was asked of other racks goes on its way before another look that finds
+                // nothing; those who are answered at once may ask again within the next looks.
+                if served >= ROUND || found == 0 && self.rrpc.has_gathered() {
                     break;
                 }
             }

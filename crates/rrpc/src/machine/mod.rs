@@ -298,6 +298,12 @@ impl Machine {
         withdrawn
     }
 
+    /// Whether something has gathered for a peer since [`poll`](Self::poll) gave the last of it.
+    #[must_use]
+    pub fn has_gathered(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// One-sided requests that wait to be posted, to all peers.
     #[must_use]
     pub fn unposted(&self) -> usize {
