@@ -154,8 +154,7 @@ fn client_list_tells_connections_apart() {
     let line = |name: &str| -> BTreeMap<String, String> {
         let own = format!(" name={name} ");
         let line = list.lines().find(|line| line.contains(&own)).expect("its line");
-        let fields = line.trim_start_matches("txt:").split(' ').filter_map(|f| f.split_once('='));
-        fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        fields(line.trim_start_matches("txt:")).into_iter().collect()
     };
     let (mine, other) = (line("here"), line("there"));
     assert_eq!((mine["resp"].as_str(), other["resp"].as_str()), ("3", "2"));
@@ -168,6 +167,76 @@ fn client_list_tells_connections_apart() {
     assert_eq!(none, Answer::Integer(0));
     assert_eq!(here.ask(&["CLIENT", "KILL", "LADDR", &local]), Answer::Integer(1));
     assert!(there.answer().is_err(), "it goes on");
+}
+
+/// The fields of a connection in `CLIENT INFO`, or in a line of `CLIENT LIST`.
+fn fields(line: &str) -> Vec<(String, String)> {
+    let fields = line.trim().split(' ').filter_map(|field| field.split_once('='));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn clients_are_described_with_the_fields_of_redis_and_what_is_true() {
+    let (pool, service) = started(&["--threads", "1"]);
+    let (mut here, mut there) = (service.wire(), service.wire());
+    let Answer::Integer(id) = there.ask(&["CLIENT", "ID"]) else { panic!("no number") };
+    let id = id.to_string();
+    let mut other = |names: &[&str]| -> Vec<String> {
+        let line = text(&here.ask(&["CLIENT", "LIST", "ID", &id]));
+        let all: BTreeMap<_, _> = fields(&line).into_iter().collect();
+        names.iter().map(|name| all[*name].clone()).collect()
+    };
+    let what = ["cmd", "multi", "flags", "qbuf", "obl", "events"];
+    assert_eq!(other(&what), ["client|id", "-1", "U", "0", "0", "r"]);
+    there.ask(&["GeT", "k"]);
+    assert_eq!(other(&what)[..2], ["get", "-1"]);
+    there.ask(&["MULTI"]);
+    assert_eq!(other(&what)[..3], ["multi", "0", "xU"]);
+    there.ask(&["CONFIG", "GET", "port"]);
+    assert_eq!(other(&what)[..3], ["config|get", "1", "xU"]);
+    let [queued, all] = ["multi-mem", "tot-mem"].map(|n| other(&[n])[0].parse().expect("a number"));
+    assert!((13_u64..all).contains(&queued), "{queued} of {all}");
+    there.ask(&["CLIENT", "INFO"]);
+    let told = array(there.ask(&["EXEC"]));
+    let told: BTreeMap<_, _> = fields(&text(&told[1])).into_iter().collect();
+    assert_eq!(["cmd", "multi", "qbuf"].map(|name| told[name].as_str()), ["exec", "2", "14"]);
+    assert_eq!(other(&what)[..3], ["exec", "-1", "U"]);
+    there.ask(&["nosuch"]);
+    assert_eq!(other(&what)[0], "NULL");
+    let idle = |told: &[String]| told[0].parse::<u64>().expect("a number");
+    wait_until("it is idle", PATIENCE, || idle(&other(&["idle"])) >= 2);
+    there.ask(&["PING"]);
+    assert!(idle(&other(&["idle"])) < 2);
+    let Some(redis) = Service::redis(pool.dir()) else {
+        return skipped("redis-server is not installed: deploy/prepare.sh does that");
+    };
+    let names = |wire: &mut Wire| -> Vec<String> {
+        let told = fields(&text(&wire.ask(&["CLIENT", "INFO"]))).into_iter();
+        told.map(|(name, _)| name).filter(|name| !name.starts_with("lib-")).collect()
+    };
+    assert_eq!(names(&mut here), names(&mut redis.wire()));
+}
+
+#[test]
+fn help_tells_of_every_subcommand() {
+    let (_pool, service) = started(&["--threads", "1"]);
+    let mut wire = service.wire();
+    for (command, some) in
+        [("CLIENT", "LIST"), ("CONFIG", "GET"), ("COMMAND", "DOCS"), ("OBJECT", "ENCODING")]
+    {
+        let lines: Vec<String> = array(wire.ask(&[command, "help"])).iter().map(text).collect();
+        let told = |name: &str| lines.iter().any(|line| line.split(' ').next() == Some(name));
+        assert!(told(some) && told("HELP"), "{lines:?}");
+        // What is told of is there: with too many arguments it is known still.
+        for name in lines.iter().skip(1).step_by(2).filter_map(|line| line.split(' ').next()) {
+            let many = [&[command, name][..], &["x"; 9]].concat();
+            let answer = wire.ask(&many);
+            let unknown = matches!(&answer, Answer::Error(e) if e.contains("unknown subcommand"));
+            assert!(!unknown, "{command} {name}: {answer:?}");
+        }
+        let (answer, hint) = (wire.ask(&[command, "NO"]), format!("Try {command} HELP."));
+        assert!(matches!(&answer, Answer::Error(e) if e.ends_with(&hint)), "{answer:?}");
+    }
 }
 
 /// A command as `COMMAND` and `COMMAND DOCS` describe it.

@@ -189,7 +189,9 @@ impl<M: Medium> Volume<M> {
             }
         });
         let ((offset, before, inode), mut writes, shared) = reserved?;
-        let written = self.place(file, &inode, offset, from);
+        // A write that leaves nothing out continues the file behind its old end.
+        let goes_on_from = if offset <= before { before } else { u64::MAX };
+        let written = self.place(file, &inode, (offset, goes_on_from), from);
         {
             let mut lazy = lock(&file.lazy);
             lazy.allocated = lazy.allocated.saturating_add_unsigned(written.allocated);
@@ -265,12 +267,12 @@ impl<M: Medium> Volume<M> {
         Ok((offset, before, inode))
     }
 
-    /// Stores bytes in a file that is long enough.
+    /// Stores bytes in a file that is long enough; from `goes_on_from` on they continue it.
     fn place<'a>(
         &self,
         file: &OpenFile,
         inode: &Inode,
-        offset: u64,
+        (offset, goes_on_from): (u64, u64),
         from: &'a [u8],
     ) -> Written<'a> {
         let head = GlobalAddr::from_raw(inode.head);
@@ -278,7 +280,9 @@ impl<M: Medium> Volume<M> {
         let mut written = Written { writes, bytes: 0, allocated: 0, error: None };
         for part in parts(offset, from.len(), CLUSTER_BYTES) {
             let bytes = &from[written.bytes..written.bytes + part.len];
-            if let Err(error) = self.place_in_cluster(file, head, &part, bytes, &mut written) {
+            let goes_on = part.offset >= goes_on_from;
+            let part = (&part, goes_on);
+            if let Err(error) = self.place_in_cluster(file, head, part, bytes, &mut written) {
                 written.error = Some(error);
                 break;
             }
@@ -295,7 +299,7 @@ impl<M: Medium> Volume<M> {
         &self,
         file: &OpenFile,
         head: GlobalAddr,
-        part: &Part,
+        (part, goes_on): (&Part, bool),
         from: &'a [u8],
         written: &mut Written<'a>,
     ) -> Result<(), FsError> {
@@ -304,7 +308,7 @@ impl<M: Medium> Volume<M> {
         if word.is_hole() {
             let at = self.cluster_word(file, head, cluster, true)?;
             let at = at.ok_or(FsError::Damaged("the words of a file"))?;
-            match self.make_cluster(at, part, from)? {
+            match self.make_cluster(at, (part, goes_on), from)? {
                 Made::New(run) if run.kind() == Some(WordKind::Run) => {
                     written.allocated += CLUSTER_BYTES;
                     written.bytes += part.len;
@@ -343,11 +347,17 @@ impl<M: Medium> Volume<M> {
 
     /// Makes a cluster: a run with its bytes where most of it is going to be written, else one of
     /// blocks, without any.
-    fn make_cluster(&self, at: GlobalAddr, part: &Part, from: &[u8]) -> Result<Made, FsError> {
+    fn make_cluster(
+        &self,
+        at: GlobalAddr,
+        (part, goes_on): (&Part, bool),
+        from: &[u8],
+    ) -> Result<Made, FsError> {
         let within = part.offset % CLUSTER_BYTES;
-        // A file that is longer than a cluster and is written from the beginning of the next.
-        let goes_on = within == 0 && part.offset > 0;
-        if part.len as u64 * 2 >= CLUSTER_BYTES || goes_on {
+        // A file that is longer than a cluster and is continued with the beginning of the next: the
+        // rest of that is likely to follow. Elsewhere a piece may stay alone between holes.
+        let is_next = goes_on && within == 0 && part.offset > 0;
+        if part.len as u64 * 2 >= CLUSTER_BYTES || is_next {
             match self.hook(at, WordKind::Run, Fill::Bytes(within, from)) {
                 // A smaller piece may be left.
                 Err(FsError::NoSpace) => {}

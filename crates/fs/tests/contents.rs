@@ -219,6 +219,72 @@ fn a_file_can_have_bytes_anywhere() {
     assert!(medium.used() <= before + 4096);
 }
 
+/// What is allocated for a file's contents, in bytes.
+fn allocated(volume: &Volume<TestMedium>, ino: Ino) -> u64 {
+    volume.attr(ino).unwrap().blocks * 512
+}
+
+#[test]
+fn pieces_far_apart_take_no_more_than_their_blocks() {
+    const BLOCK: u64 = 4096;
+    const CLUSTER: u64 = 64 << 10;
+    const PIECES: u64 = 32;
+    let medium = TestMedium::new(64 << 20);
+    let volume = medium.mount();
+    let ino = file(&volume, Ino::ROOT, b"sparse");
+    volume.open(ino).unwrap();
+    // Also within a file that is long enough already, and from its end to its beginning.
+    for (round, order) in [false, true, false].into_iter().enumerate() {
+        volume.set_attr(ino, &size(0), ROOT).unwrap();
+        if round == 2 {
+            volume.set_attr(ino, &size(PIECES * CLUSTER), ROOT).unwrap();
+        }
+        for piece in 0..PIECES {
+            let piece = if order { PIECES - 1 - piece } else { piece };
+            volume.write(ino, piece * CLUSTER, &[7; BLOCK as usize]).unwrap();
+        }
+        assert_eq!(allocated(&volume, ino), PIECES * BLOCK, "round {round}");
+        for piece in 0..PIECES - 1 {
+            let hole = volume.seek_hole(ino, piece * CLUSTER).unwrap();
+            assert_eq!(hole, piece * CLUSTER + BLOCK, "round {round}");
+            assert_eq!(volume.seek_data(ino, hole).unwrap(), (piece + 1) * CLUSTER);
+        }
+    }
+}
+
+#[test]
+fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
+    const CLUSTER: u64 = 64 << 10;
+    let medium = TestMedium::new(64 << 20);
+    let volume = medium.mount();
+    // A run is there whole from its first piece on, unlike the blocks of the first cluster.
+    for (piece, appends) in [(4096_usize, false), (4096, true), (70_000, false), (1000, true)] {
+        let name = format!("{piece} {appends}");
+        let ino = file(&volume, Ino::ROOT, name.as_bytes());
+        volume.open(ino).unwrap();
+        let bytes = vec![9; piece];
+        let mut end = 0;
+        while end < 8 * CLUSTER {
+            let written = if appends {
+                volume.append(ino, &bytes).unwrap().1
+            } else {
+                volume.write(ino, end, &bytes).unwrap()
+            };
+            assert_eq!(written, piece);
+            end += piece as u64;
+            // One that begins within a cluster may leave it blocks.
+            if CLUSTER.is_multiple_of(piece as u64) && end > CLUSTER {
+                assert_eq!(allocated(&volume, ino), end.next_multiple_of(CLUSTER), "{name}");
+            }
+        }
+        if piece == 70_000 {
+            assert_eq!(allocated(&volume, ino), end.next_multiple_of(CLUSTER), "{name}");
+        }
+        assert!(whole(&volume, ino).iter().all(|byte| *byte == 9), "{name}");
+        volume.release(ino).unwrap();
+    }
+}
+
 #[test]
 fn a_full_pool_is_said_so_keeps_what_there_is_and_has_room_again_after_removals() {
     let medium = TestMedium::new(16 << 20);

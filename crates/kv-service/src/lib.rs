@@ -7,6 +7,7 @@
 //! | [`store`], [`collections`] | how a thread works on the data |
 //! | [`values`] | how values that are no strings lie in the table |
 //! | [`server`] | connections and threads |
+//! | [`activity`] | what others are told of a connection |
 //! | [`gate`] | how a transaction is alone |
 //! | [`watches`] | which keys transactions depend on |
 //! | [`sweep`] | expiry of keys that nobody asks for |
@@ -14,6 +15,7 @@
 //! `docs/design/kv-service.md` tells what is kept where, and what differs from Redis.
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod collections;
 pub mod commands;
 pub mod failure;

@@ -1,7 +1,9 @@
 //! What the service knows of a connection.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::activity::Activity;
 use crate::resp::Args;
 use crate::store::Seen;
 use crate::watches::Watches;
@@ -23,6 +25,8 @@ pub struct Session {
     pub ends: bool,
     /// Whether answers are to go out: on, off, or not that of the next command.
     pub replies: Replies,
+    /// What others are told of it.
+    pub activity: Arc<Activity>,
 }
 
 /// Which answers a client wants.
@@ -52,7 +56,7 @@ pub struct Transaction {
 impl Session {
     /// A connection that has just come.
     #[must_use]
-    pub const fn new(id: u64, is_known: bool) -> Self {
+    pub fn new(id: u64, is_known: bool) -> Self {
         Self {
             id,
             resp3: false,
@@ -61,6 +65,7 @@ impl Session {
             watched: Vec::new(),
             ends: false,
             replies: Replies::On,
+            activity: Arc::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::Pool;
 use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::activity::Activity;
 use crate::store::Keyspace;
 use crate::watches::Watches;
 
@@ -206,7 +208,12 @@ pub struct Client {
     pub library: String,
     /// The release of that.
     pub library_version: String,
-    since: Instant,
+    descriptor: RawFd,
+    /// The flag of its kind.
+    kind: &'static str,
+    /// What it takes beside its buffers, in bytes.
+    own_bytes: usize,
+    activity: Arc<Activity>,
     /// Whether it is to end.
     is_killed: bool,
 }
@@ -219,24 +226,44 @@ pub struct Clients {
 }
 
 impl Client {
-    /// A connection that has just come.
+    /// A connection that has just come, with the number of its socket in this process, the flag of
+    /// its kind, and how many bytes it takes beside its buffers.
     #[must_use]
-    pub fn new([address, local]: [String; 2]) -> Self {
-        let (name, library, library_version) = (String::new(), String::new(), String::new());
-        let (since, is_killed) = (Instant::now(), false);
-        let resp3 = false;
-        Self { address, local, resp3, name, library, library_version, since, is_killed }
+    pub fn new(
+        [address, local]: [String; 2],
+        (descriptor, kind): (RawFd, &'static str),
+        own_bytes: usize,
+        activity: &Arc<Activity>,
+    ) -> Self {
+        Self {
+            address,
+            local,
+            resp3: false,
+            name: String::new(),
+            library: String::new(),
+            library_version: String::new(),
+            descriptor,
+            kind,
+            own_bytes: own_bytes + size_of::<Self>(),
+            activity: Arc::clone(activity),
+            is_killed: false,
+        }
     }
 
-    /// Its line in `CLIENT LIST`.
+    /// Its line in `CLIENT LIST`: the fields of Redis 7.0 in their order, then those of the library,
+    /// which later releases have.
     #[must_use]
     pub fn line(&self, id: u64) -> String {
-        let Self { address, local, name, library, library_version, since, .. } = self;
-        let age = since.elapsed().as_secs();
+        let Self { address, local, name, library, library_version, descriptor, activity, .. } =
+            self;
+        let age = activity.age();
         let version = if self.resp3 { 3 } else { 2 };
+        let texts = [address, local, name, library, library_version];
+        let texts: usize = texts.iter().map(|text| text.capacity()).sum();
+        let fields = activity.fields(self.kind, self.own_bytes + texts);
         format!(
-            "id={id} addr={address} laddr={local} name={name} age={age} db=0 user=default \
-             resp={version} lib-name={library} lib-ver={library_version}"
+            "id={id} addr={address} laddr={local} fd={descriptor} name={name} age={age} {fields} \
+             user=default redir=-1 resp={version} lib-name={library} lib-ver={library_version}"
         )
     }
 }

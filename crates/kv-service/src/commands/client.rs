@@ -1,6 +1,6 @@
 use super::Context;
 use super::options::{integer, lower};
-use super::table::unknown_subcommand;
+use super::subcommands::{help, unknown_subcommand};
 use crate::failure::{Failure, SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
@@ -120,6 +120,7 @@ pub(super) fn client(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
     let id = context.session.id;
     let clients = &context.shared.clients;
     match (lower(args.at(1)).as_str(), args.len()) {
+        ("help", 2) => help("client", reply),
         ("id", 2) => reply.integer(i64::try_from(id).unwrap_or(i64::MAX)),
         ("getname", 2) => match clients.change(id, |client| client.name.clone()) {
             Some(name) if !name.is_empty() => reply.text(&name),

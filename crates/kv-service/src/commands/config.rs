@@ -1,6 +1,6 @@
 use super::Context;
 use super::options::lower;
-use super::table::unknown_subcommand;
+use super::subcommands::{help, unknown_subcommand};
 use crate::failure::{Failure, told};
 use crate::glob;
 use crate::resp::{Args, Reply};
@@ -32,6 +32,7 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
 
 pub(super) fn config(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     match (lower(args.at(1)).as_str(), args.len()) {
+        ("help", 2) => help("config", reply),
         ("get", 3..) => {
             let patterns: Vec<String> = args.from(2).map(lower).collect();
             let mut found = parameters(context);

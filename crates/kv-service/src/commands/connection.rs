@@ -40,6 +40,7 @@ pub(super) fn quit(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
 pub(super) fn reset(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let session = &mut context.session;
     session.transaction = None;
+    session.activity.transaction(None);
     session.forget_watched(&context.shared.watches);
     session.replies = Replies::On;
     session.resp3 = false;

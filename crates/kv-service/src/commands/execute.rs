@@ -4,6 +4,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::Context;
 use super::options::is;
+use super::subcommands::subcommand;
 use super::table::{Command, find, wrong_number};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
@@ -69,6 +70,7 @@ fn dispatch(
             return Err(said("ERR the transaction is too large: split it"));
         }
         transaction.push(args);
+        context.session.activity.transaction(context.session.transaction.as_ref());
         reply.simple("QUEUED");
         return Ok(());
     }
@@ -80,6 +82,7 @@ fn dispatch(
 fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failure {
     if args.at(0).eq_ignore_ascii_case(b"exec") {
         context.session.transaction = None;
+        context.session.activity.transaction(None);
         context.session.forget_watched(&context.shared.watches);
         let text = failure.to_string();
         let text = text.strip_prefix("ERR ").unwrap_or(&text);
@@ -91,7 +94,14 @@ fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failur
 
 /// The command of a request, if it may be done as it was written.
 fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Failure> {
-    let Some(command) = find(args.at(0)) else { return Err(unknown(args)) };
+    let Some(command) = find(args.at(0)) else {
+        context.session.activity.unknown();
+        return Err(unknown(args));
+    };
+    match command.has_subcommands.then(|| subcommand(command.name, args)).flatten() {
+        Some(subcommand) => context.session.activity.subcommand(subcommand),
+        None => context.session.activity.command(command),
+    }
     if !command.takes(args.len()) {
         return Err(wrong_number(command.name));
     }

@@ -1,6 +1,7 @@
 use super::Context;
 use super::options::lower;
-use super::table::{COMMANDS, Command, find, unknown_subcommand};
+use super::subcommands::{help, unknown_subcommand};
+use super::table::{COMMANDS, Command, find};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
@@ -14,6 +15,7 @@ pub(super) fn command(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>
         return Ok(());
     }
     match (lower(args.at(1)).as_str(), args.len()) {
+        ("help", 2) => help("command", reply),
         ("count", 2) => reply.count(COMMANDS.len()),
         ("info", 2) => {
             reply.array(COMMANDS.len());

@@ -2,6 +2,7 @@ use rackpool_kv::{Change, Kind};
 
 use super::Context;
 use super::options::{is, lower};
+use super::subcommands::{help, unknown_subcommand};
 use crate::failure::{Failure, SYNTAX, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
@@ -36,17 +37,7 @@ pub(super) fn type_of(context: &mut Context<'_>, args: Args<'_>, reply: &mut Rep
 pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let what = lower(args.at(1));
     match (what.as_str(), args.len()) {
-        ("help", 2) => {
-            let lines = [
-                "OBJECT <subcommand> <key>. Subcommands are:",
-                "ENCODING",
-                "    Return how the value of the key is kept.",
-                "REFCOUNT",
-                "    Return 1: no two keys share a value.",
-            ];
-            reply.array(lines.len());
-            lines.iter().for_each(|line| reply.simple(line));
-        }
+        ("help", 2) => help("object", reply),
         ("encoding", 3) if context.store.form(args.at(2))?.is_none() => reply.null(),
         ("encoding", 3) => match context.store.keys.read(args.at(2))? {
             Some(entry) => {
@@ -70,7 +61,7 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
                         will take some time to adjust.";
             return Err(told(text.to_owned()));
         }
-        _ => return Err(super::table::unknown_subcommand("object", args)),
+        _ => return Err(unknown_subcommand("object", args)),
     }
     Ok(())
 }

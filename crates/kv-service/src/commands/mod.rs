@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `table` | all of them by name, with what clients may ask about them |
+//! | `table`, `subcommands` | all of them by name, with what clients may ask about them |
 //! | `execute` | what happens to a request before and after its command |
 //! | `strings`, `numbers`, `keys`, `expiry`, `scan`, `hashes`, `sorted_sets` | those on data |
 //! | `transactions`, `connection`, `client`, `introspection`, `info`, `config` | the others |
@@ -21,10 +21,12 @@ mod options;
 mod scan;
 mod sorted_sets;
 mod strings;
+mod subcommands;
 mod table;
 mod transactions;
 
 pub use execute::execute;
+pub use subcommands::{Subcommand, name_at};
 pub use table::{COMMANDS, Command};
 
 use crate::failure::Failure;

@@ -6,7 +6,6 @@ use super::{
     sorted_sets as zsets, strings, transactions,
 };
 use crate::failure::{Failure, told};
-use crate::resp::Args;
 
 /// A command, and what clients may ask about it.
 #[derive(Debug)]
@@ -25,6 +24,8 @@ pub struct Command {
     pub runs_at_once: bool,
     /// Whether who has not said the password may use it.
     pub needs_no_password: bool,
+    /// Whether its first argument says what it does.
+    pub has_subcommands: bool,
     /// The release of Redis that had it first.
     pub since: &'static str,
     access: Access,
@@ -123,6 +124,11 @@ impl Command {
         self
     }
 
+    const fn of_many(mut self) -> Self {
+        self.has_subcommands = true;
+        self
+    }
+
     const fn for_all(mut self) -> Self {
         self.needs_no_password = true;
         self
@@ -138,7 +144,7 @@ const fn command(
     run: Handler,
     summary: &'static str,
 ) -> Command {
-    let (runs_at_once, needs_no_password) = (false, false);
+    let (runs_at_once, needs_no_password, has_subcommands) = (false, false, false);
     Command {
         name,
         arity,
@@ -147,6 +153,7 @@ const fn command(
         summary,
         runs_at_once,
         needs_no_password,
+        has_subcommands,
         since,
         access,
         run,
@@ -202,7 +209,7 @@ pub static COMMANDS: &[Command] = &[
     command("exists", "1.0.0", -2, KEY_READ, Keys::ALL, keys::exists, "Counts which of some keys are there"),
     command("touch", "3.2.1", -2, KEY_READ, Keys::ALL, keys::exists, "Counts which of some keys are there"),
     command("type", "1.0.0", 2, KEY_READ, Keys::ONE, keys::type_of, "Gives the type of a value"),
-    command("object", "2.2.3", -2, KEY_READ, Keys { first: 2, last: 2, step: 1 }, keys::object, "Tells how a value is kept"),
+    command("object", "2.2.3", -2, KEY_READ, Keys { first: 2, last: 2, step: 1 }, keys::object, "Tells how a value is kept").of_many(),
     command("persist", "2.2.0", 2, KEY_WRITE, Keys::ONE, keys::persist, "Takes the expiry of a key away"),
     command("expire", "1.0.0", -3, KEY_WRITE, Keys::ONE, expiry::expire, "Lets a key expire in some seconds"),
     command("pexpire", "2.6.0", -3, KEY_WRITE, Keys::ONE, expiry::pexpire, "Lets a key expire in some milliseconds"),
@@ -255,15 +262,15 @@ pub static COMMANDS: &[Command] = &[
     command("auth", "1.0.0", -2, CONNECTION, Keys::NONE, connection::auth, "Says the password").for_all(),
     command("quit", "1.0.0", -1, CONNECTION, Keys::NONE, connection::quit, "Ends the connection").at_once().for_all(),
     command("reset", "6.2.0", 1, CONNECTION, Keys::NONE, connection::reset, "Makes the connection a new one").at_once().for_all(),
-    command("client", "2.4.0", -2, CONNECTION, Keys::NONE, client::client, "Tells of connections"),
+    command("client", "2.4.0", -2, CONNECTION, Keys::NONE, client::client, "Tells of connections").of_many(),
     command("wait", "3.0.0", 3, GENERIC, Keys::NONE, connection::wait, "Gives the number of replicas: 0"),
     command("time", "2.6.0", 1, SERVER, Keys::NONE, connection::time, "Gives the time"),
     command("dbsize", "1.0.0", 1, SERVER_READ, Keys::NONE, keys::dbsize, "Counts the keys"),
     command("flushdb", "1.0.0", -1, SERVER_WRITE, Keys::NONE, keys::flush, "Deletes all keys"),
     command("flushall", "1.0.0", -1, SERVER_WRITE, Keys::NONE, keys::flush, "Deletes all keys"),
     command("info", "1.0.0", -1, SERVER, Keys::NONE, info::info, "Tells of the service"),
-    command("config", "2.0.0", -2, SERVER, Keys::NONE, config::config, "Gives the configuration"),
-    command("command", "2.8.13", -1, SERVER, Keys::NONE, introspection::command, "Tells of the commands"),
+    command("config", "2.0.0", -2, SERVER, Keys::NONE, config::config, "Gives the configuration").of_many(),
+    command("command", "2.8.13", -1, SERVER, Keys::NONE, introspection::command, "Tells of the commands").of_many(),
 ];
 
 static INDEX: LazyLock<HashMap<&'static [u8], &'static Command>> =
@@ -284,39 +291,6 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
 pub(super) fn wrong_number(command: &str) -> Failure {
     told(format!("ERR wrong number of arguments for '{command}' command"))
 }
-
-/// What Redis says of a subcommand that it does not know, or that has other arguments.
-pub(super) fn unknown_subcommand(command: &str, args: Args<'_>) -> Failure {
-    let name = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)]).into_owned();
-    let (command, lower) = (command.to_ascii_uppercase(), name.to_ascii_lowercase());
-    if SUBCOMMANDS.contains(&(command.as_str(), lower.as_str())) {
-        return wrong_number(&format!("{}|{lower}", command.to_ascii_lowercase()));
-    }
-    told(format!("ERR unknown subcommand '{name}'. Try {command} HELP."))
-}
-
-/// The subcommands that have a fixed number of arguments.
-const SUBCOMMANDS: &[(&str, &str)] = &[
-    ("CLIENT", "id"),
-    ("CLIENT", "getname"),
-    ("CLIENT", "setname"),
-    ("CLIENT", "setinfo"),
-    ("CLIENT", "info"),
-    ("CLIENT", "kill"),
-    ("CLIENT", "unblock"),
-    ("CLIENT", "no-evict"),
-    ("CLIENT", "no-touch"),
-    ("CLIENT", "reply"),
-    ("CONFIG", "get"),
-    ("CONFIG", "set"),
-    ("CONFIG", "rewrite"),
-    ("CONFIG", "resetstat"),
-    ("COMMAND", "count"),
-    ("COMMAND", "getkeys"),
-    ("OBJECT", "encoding"),
-    ("OBJECT", "refcount"),
-    ("OBJECT", "freq"),
-];
 
 #[cfg(test)]
 mod tests {

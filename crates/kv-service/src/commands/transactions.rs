@@ -14,6 +14,7 @@ pub(super) fn multi(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_
         return Err(said("ERR MULTI calls can not be nested"));
     }
     context.session.transaction = Some(Transaction::default());
+    context.session.activity.transaction(context.session.transaction.as_ref());
     reply.simple("OK");
     Ok(())
 }
@@ -22,6 +23,7 @@ pub(super) fn discard(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<
     if context.session.transaction.take().is_none() {
         return Err(said("ERR DISCARD without MULTI"));
     }
+    context.session.activity.transaction(None);
     context.session.forget_watched(&context.shared.watches);
     reply.simple("OK");
     Ok(())
@@ -67,6 +69,8 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
     } else {
         run(context, &transaction, reply)
     };
+    // Who asks meanwhile, it itself too, hears of the transaction.
+    context.session.activity.transaction(None);
     context.session.forget_watched(&context.shared.watches);
     done
 }

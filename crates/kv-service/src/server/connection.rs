@@ -1,4 +1,5 @@
 use std::io::{self, Write};
+use std::time::Instant;
 
 use rackpool_kv::Ahead;
 
@@ -28,6 +29,8 @@ pub(super) struct Desk {
     pub(super) output: Vec<u8>,
     /// The keys of requests that have come and wait to be done.
     pub(super) ahead: Ahead,
+    /// When it last began to serve some of them.
+    pub(super) now: Instant,
 }
 
 /// A client's connection.
@@ -40,6 +43,8 @@ pub(super) struct Connection {
     output: Vec<u8>,
     /// How much of it has gone out.
     sent: usize,
+    /// Most bytes of answers that were there at once since it was last served.
+    most: usize,
     /// How much of the input has been looked at ahead.
     looked: usize,
     /// There may be more to read.
@@ -70,6 +75,7 @@ impl Connection {
             parser: RequestParser::default(),
             output: Vec::new(),
             sent: 0,
+            most: 0,
             looked: 0,
             readable: true,
             ends: false,
@@ -114,6 +120,8 @@ impl Connection {
         } else if self.output.is_empty() {
             self.output = Vec::new();
         }
+        let output = [self.waiting(), self.output.capacity(), std::mem::take(&mut self.most)];
+        self.session.activity.end(self.input.space(), output);
         next
     }
 
@@ -156,6 +164,8 @@ impl Connection {
         if self.input.bytes().is_empty() {
             return false;
         }
+        let (came, room) = self.input.space();
+        self.session.activity.begin(desk.now, came, room);
         let Self { session, input, parser, output, sent, looked, .. } = self;
         let mut context = Context {
             store: &mut desk.store,
@@ -208,6 +218,7 @@ impl Connection {
 
     /// Writes what it can.
     fn send(&mut self) -> io::Result<()> {
+        self.most = self.most.max(self.waiting());
         while self.waiting() > 0 {
             match self.stream.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -35,6 +35,11 @@ impl Input {
         &self.bytes[self.begin..self.end]
     }
 
+    /// How many bytes have come, and for how many more its buffer has room.
+    pub(super) const fn space(&self) -> (usize, usize) {
+        (self.end - self.begin, self.bytes.len() - self.end)
+    }
+
     /// The first `len` bytes are used.
     pub(super) fn consume(&mut self, len: usize) {
         self.begin = (self.begin + len).min(self.end);

@@ -1,4 +1,5 @@
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -12,6 +13,22 @@ pub(super) enum Stream {
 }
 
 impl Stream {
+    /// Its number in this process.
+    pub(super) fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// What Redis has as the flag of its kind.
+    pub(super) const fn flag(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "",
+            Self::Unix(_) => "U",
+        }
+    }
+
     /// Where it comes from, and where it came in, in words: of a Unix socket its path, twice.
     pub(super) fn addresses(&self) -> [String; 2] {
         match self {

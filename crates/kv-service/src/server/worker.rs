@@ -80,6 +80,7 @@ impl Worker {
                 inputs: Vec::new(),
                 output: Vec::new(),
                 ahead: Ahead::default(),
+                now: Instant::now(),
             },
             shared,
             gate,
@@ -146,6 +147,9 @@ impl Worker {
     /// together.
     fn serve_all(&mut self) {
         let ready = std::mem::take(&mut self.ready);
+        if !ready.is_empty() {
+            self.desk.now = Instant::now();
+        }
         let mut first = 0;
         while first < ready.len() {
             let mut end = first;
@@ -235,7 +239,8 @@ impl Worker {
 
     fn adopt(&mut self, mut stream: Stream) {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let addresses = stream.addresses();
+        let (addresses, descriptor) = (stream.addresses(), stream.descriptor());
+        let kind = stream.flag();
         let entry = self.connections.vacant_entry();
         let index = entry.key();
         let registry = self.poll.registry();
@@ -245,8 +250,10 @@ impl Worker {
             return;
         }
         let session = Session::new(id, self.shared.password.is_none());
+        let client =
+            Client::new(addresses, (descriptor, kind), size_of::<Connection>(), &session.activity);
         entry.insert(Connection::new(stream, session));
-        self.shared.clients.add(id, Client::new(addresses));
+        self.shared.clients.add(id, client);
         self.ready.push(index);
     }
 

@@ -1,0 +1,123 @@
+use super::table::{COMMANDS, wrong_number};
+use crate::failure::{Failure, told};
+use crate::resp::{Args, Reply};
+
+/// A command within another one, as `CLIENT LIST` is.
+#[derive(Debug)]
+pub struct Subcommand {
+    /// The other one, in small letters.
+    command: &'static str,
+    /// Its own name, in small letters.
+    name: &'static str,
+    /// Both, with a line between them.
+    full_name: &'static str,
+    /// What may follow it.
+    arguments: &'static str,
+    /// What it does, in a line.
+    summary: &'static str,
+}
+
+/// A subcommand with both names.
+macro_rules! sub {
+    ($command:literal, $name:literal, $arguments:literal, $summary:literal) => {
+        Subcommand {
+            command: $command,
+            name: $name,
+            full_name: concat!($command, "|", $name),
+            arguments: $arguments,
+            summary: $summary,
+        }
+    };
+}
+
+/// All of them.
+#[rustfmt::skip]
+static SUBCOMMANDS: &[Subcommand] = &[
+    sub!("client", "getname", "", "Gives the name of this connection."),
+    sub!("client", "getredir", "", "Gives -1: nothing is tracked."),
+    sub!("client", "help", "", "Gives these lines."),
+    sub!("client", "id", "", "Gives the number of this connection."),
+    sub!("client", "info", "", "Tells of this connection, as LIST does."),
+    sub!("client", "kill", "<ip:port> | <ID id | ADDR ip:port | LADDR ip:port | TYPE type | USER name | SKIPME yes|no> ...", "Ends the connections that all of this is true of."),
+    sub!("client", "list", "[TYPE type | ID id ...]", "Tells of connections, each in a line."),
+    sub!("client", "no-evict", "ON|OFF", "Changes nothing: no connection is ended to save memory."),
+    sub!("client", "no-touch", "ON|OFF", "Changes nothing: nobody notes when keys are used."),
+    sub!("client", "reply", "ON|OFF|SKIP", "Says whether this connection wants answers; SKIP: not the next one."),
+    sub!("client", "setinfo", "LIB-NAME|LIB-VER value", "Says which library this connection uses."),
+    sub!("client", "setname", "name", "Gives this connection a name."),
+    sub!("client", "trackinginfo", "", "Tells that nothing is tracked."),
+    sub!("client", "unblock", "id [TIMEOUT|ERROR]", "Gives 0: no connection ever waits."),
+    sub!("client", "unpause", "", "Changes nothing: no connection is ever paused."),
+    sub!("command", "count", "", "Counts the commands."),
+    sub!("command", "docs", "[command ...]", "Tells what commands do and since when there are they."),
+    sub!("command", "getkeys", "command [argument ...]", "Tells which arguments of a command are keys."),
+    sub!("command", "help", "", "Gives these lines."),
+    sub!("command", "info", "[command ...]", "Tells which arguments commands take; without one of all."),
+    sub!("command", "list", "[FILTERBY MODULE name | ACLCAT category | PATTERN pattern]", "Gives the names of the commands."),
+    sub!("config", "get", "pattern [pattern ...]", "Gives the parameters that fit a pattern, with their values."),
+    sub!("config", "help", "", "Gives these lines."),
+    sub!("config", "resetstat", "", "Lets the figures of INFO begin at 0 again."),
+    sub!("config", "rewrite", "", "Fails: there is no file of parameters."),
+    sub!("config", "set", "parameter value ...", "Fails: the options of rackpool-kv say what holds."),
+    sub!("object", "encoding", "key", "Tells how the value of a key is kept."),
+    sub!("object", "freq", "key", "Fails: nobody counts how often keys are used."),
+    sub!("object", "help", "", "Gives these lines."),
+    sub!("object", "refcount", "key", "Gives 1 for a key that is there: no two share a value."),
+];
+
+/// The subcommand of a request to `command`.
+pub(super) fn subcommand(command: &str, args: Args<'_>) -> Option<&'static Subcommand> {
+    let name = args.at(1);
+    let is = |one: &&Subcommand| {
+        one.command == command && name.eq_ignore_ascii_case(one.name.as_bytes())
+    };
+    SUBCOMMANDS.iter().find(is)
+}
+
+/// The name of the command or subcommand that stands at this address; as Redis has it where there
+/// is none.
+#[must_use]
+pub fn name_at(address: usize) -> &'static str {
+    let command = COMMANDS.iter().find(|one| std::ptr::from_ref(*one).addr() == address);
+    let subcommand = SUBCOMMANDS.iter().find(|one| std::ptr::from_ref(*one).addr() == address);
+    let name = command.map(|command| command.name);
+    name.or_else(|| subcommand.map(|one| one.full_name)).unwrap_or("NULL")
+}
+
+/// What Redis says of a subcommand that it does not know, or that has other arguments.
+pub(super) fn unknown_subcommand(command: &str, args: Args<'_>) -> Failure {
+    if let Some(subcommand) = subcommand(command, args) {
+        return wrong_number(subcommand.full_name);
+    }
+    let name = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)]).into_owned();
+    told(format!("ERR unknown subcommand '{name}'. Try {} HELP.", command.to_ascii_uppercase()))
+}
+
+/// Tells of the subcommands of a command.
+pub(super) fn help(command: &str, reply: &mut Reply<'_>) {
+    let upper = command.to_ascii_uppercase();
+    let all: Vec<&Subcommand> = SUBCOMMANDS.iter().filter(|one| one.command == command).collect();
+    reply.array(1 + 2 * all.len());
+    reply.simple(&format!("{upper} <subcommand> [<argument> ...]. The subcommands are:"));
+    for one in all {
+        let line = format!("{} {}", one.name.to_ascii_uppercase(), one.arguments);
+        reply.simple(line.trim_end());
+        reply.simple(&format!("    {}", one.summary));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_belongs_to_a_command_that_has_some_and_is_found_where_it_stands() {
+        for one in SUBCOMMANDS {
+            let command = COMMANDS.iter().find(|command| command.name == one.command).unwrap();
+            assert!(command.has_subcommands, "{}", one.full_name);
+            assert_eq!(name_at(std::ptr::from_ref(one).addr()), one.full_name);
+            assert_eq!(name_at(std::ptr::from_ref(command).addr()), command.name);
+        }
+        assert_eq!(name_at(0), "NULL");
+    }
+}
