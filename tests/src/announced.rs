@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rackpool_client::GlobalAddr;
+use rackpool_client::{FreeError, GlobalAddr};
 
 use crate::census::Census;
 use crate::client::parse_addr;
@@ -88,12 +88,18 @@ impl Announced {
             let mut found = vec![0; usize::try_from(*bytes).expect("a small size")];
             own.read(*addr, &mut found).expect("an object in use");
             assert_eq!(contents::difference(addr.raw(), &found), None, "{bytes} B at {addr}");
-            own.free(*addr).expect("an object in use");
+            own.free(*addr).expect("an object that was announced");
         }
         let in_use = census::objects(pool);
-        let doubtful = self.doubtful.keys().filter(|addr| in_use.contains_key(addr));
-        for addr in doubtful.chain(in_hand) {
-            own.free(*addr).expect("an object in use");
+        for addr in self.doubtful.keys().filter(|addr| in_use.contains_key(addr)) {
+            match own.free(*addr) {
+                // What the client had asked for before it was killed may have come first.
+                Ok(()) | Err(FreeError::NotAllocated(_)) => {}
+                Err(error) => panic!("{addr}, which was being freed: {error}"),
+            }
+        }
+        for addr in in_hand {
+            own.free(*addr).expect("an object in a client's hands");
         }
         own.close();
         wait_until("all is as before", PATIENCE, || census::objects(pool) == before.objects);

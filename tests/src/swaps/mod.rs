@@ -10,9 +10,9 @@
 //! | [`frames`] | what must hold of all frames |
 //! | [`object`] | what must hold of an object's bytes |
 //! | [`round`] | who is hit, how, and when |
-//! | [`blows`] | waiting for the moment, and hitting |
+//! | `blows` | waiting for the moment, and hitting |
 //! | [`coverage`] | in which phases of swaps blows fell |
-//! | [`absence`] | who may have been missed in a round |
+//! | `absence` | who may have been missed in a round |
 //! | [`campaign`] | rounds, and what must hold after each |
 //! | [`report`] | what a campaign has seen |
 
