@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rackpool_client::{FreeError, GlobalAddr};
+use rackpool_client::GlobalAddr;
 
 use crate::census::Census;
 use crate::client::parse_addr;
@@ -92,11 +92,7 @@ impl Announced {
         }
         let in_use = census::objects(pool);
         for addr in self.doubtful.keys().filter(|addr| in_use.contains_key(addr)) {
-            match own.free(*addr) {
-                // What the client had asked for before it was killed may have come first.
-                Ok(()) | Err(FreeError::NotAllocated(_)) => {}
-                Err(error) => panic!("{addr}, which was being freed: {error}"),
-            }
+            own.free(*addr).expect("an object that was being freed, and is in use");
         }
         for addr in in_hand {
             own.free(*addr).expect("an object in a client's hands");
