@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rackpool_cli::MetadataServer;
-use rackpool_client::{AccessError, AllocError, DaemonError, FreeError, GlobalAddr, Pool, RackId};
+use rackpool_client::{
+    AccessError, AllocError, DaemonError, FreeError, GlobalAddr, Pool, RackId, ReadRequest,
+};
 use rackpool_model::FabricKind;
+use rackpool_ring::client_file::CELLS_PER_THREAD;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 use rackpool_tests::{census, contents};
@@ -125,21 +128,28 @@ fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     });
 }
 
-/// Requests of one client to several racks share its rings: one that waits holds up no other.
-#[test]
-fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
-    let mut pool = TestPool::with(|options| {
+/// Three racks over TCP, a client in each, and an object of 64 B of rack 1 and of rack 2 that rack 0
+/// has written.
+fn three_racks() -> (TestPool, [Pool; 3], [GlobalAddr; 2]) {
+    let pool = TestPool::with(|options| {
         options.racks = 3;
         options.lease_ms = 20_000;
         options.fabric = FabricKind::Tcp;
     });
     let racks = [0, 1, 2].map(|rack| pool.open(rack));
-    let [slow, quick] = [1, 2].map(|home: usize| {
+    let objects = [1, 2].map(|home: usize| {
         let addr = racks[home].alloc(64).unwrap();
         wait_for("the racks meet", PATIENCE, || racks[0].is_local(addr).ok());
         contents::write(&racks[0], addr, 64);
         addr
     });
+    (pool, racks, objects)
+}
+
+/// Requests of one client to several racks share its rings: one that waits holds up no other.
+#[test]
+fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
+    let (mut pool, racks, [slow, quick]) = three_racks();
     pool.stop_daemon(1);
     let before = pool.status(0).remote_operations;
     std::thread::scope(|scope| {
@@ -153,6 +163,42 @@ fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
         assert!(!waits.is_finished(), "a stopped rack has answered");
         pool.resume_daemon(1);
         waits.join().unwrap();
+    });
+}
+
+/// More requests than a queue has room for wait for a stopped rack.
+#[test]
+fn a_crowd_at_a_stopped_rack_holds_up_no_request_to_another() {
+    const THREADS: u64 = 60;
+    const CROWDS: u64 = 2;
+    const EACH: usize = CELLS_PER_THREAD;
+    /// The queue of TCP has room for 1,024.
+    const ALL: u64 = CROWDS * THREADS * EACH as u64;
+    const { assert!(ALL > 1024 + 512) };
+    let (mut pool, racks, [slow, quick]) = three_racks();
+    let crowds: Vec<Pool> = (0..CROWDS).map(|_| pool.open(0)).collect();
+    pool.stop_daemon(1);
+    let before = pool.status(0).remote_operations;
+    std::thread::scope(|scope| {
+        for crowd in &crowds {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let mut found = [[0; 64]; EACH];
+                    let mut reads: Vec<ReadRequest<'_>> =
+                        found.iter_mut().map(|into| ReadRequest { addr: slow, into }).collect();
+                    crowd.read_batch(&mut reads).unwrap();
+                    for bytes in found {
+                        assert_eq!(contents::difference(slow.raw(), &bytes), None);
+                    }
+                });
+            }
+        }
+        let under_way = || pool.status(0).remote_operations - before;
+        wait_until("all are on their way", PATIENCE, || under_way() >= ALL);
+        for _ in 0..100 {
+            contents::check(&racks[0], quick, 64);
+        }
+        pool.resume_daemon(1);
     });
 }
 

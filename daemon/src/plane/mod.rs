@@ -59,7 +59,7 @@ use requests::Starved;
 use share::{Sharing, is_kept};
 use stalls::Stalls;
 use swap::{Swaps, is_copy};
-use transfers::{BACKLOG, Transfers};
+use transfers::Transfers;
 
 /// Requests taken from one ring before the next one has its turn.
 const ROUND: usize = 32;
@@ -222,6 +222,10 @@ impl DataPlane {
                 }
             }
             busy |= served > 0;
+            // What leaves the rack has the longer way: it begins before the fabric is looked at.
+            if self.rrpc.has_gathered() {
+                self.exchange_with_peers()?;
+            }
             busy |= self.poll_fabric()?;
             self.tick()?;
             self.cut_off_stalled(false);
@@ -285,19 +289,16 @@ impl DataPlane {
     /// requests there were.
     fn poll_clients(&mut self) -> anyhow::Result<usize> {
         let mut requests = std::mem::take(&mut self.transfers.round);
-        // Requests that can't be posted now wait in their ring.
-        let is_full = self.rrpc.unposted() >= BACKLOG;
-        let routes: &[Route] = if is_full { &[Route::Rack] } else { &[Route::Rack, Route::Remote] };
         if self.attention.is_sweep(self.clients.all.len()) {
             for (id, client) in &self.clients.all {
-                take_requests(*id, client, routes, &mut requests)?;
+                take_requests(*id, client, &mut requests)?;
             }
             self.attention.swept();
         } else {
             for place in 0..self.attention.len() {
                 let id = self.attention.get(place);
                 if let Some((id, client)) = id.and_then(|id| self.clients.all.get_key_value(&id)) {
-                    take_requests(*id, client, routes, &mut requests)?;
+                    take_requests(*id, client, &mut requests)?;
                 }
             }
         }
@@ -486,15 +487,14 @@ impl DataPlane {
 fn take_requests(
     id: ClientId,
     client: &Client,
-    routes: &[Route],
     requests: &mut Vec<(ClientId, Request)>,
 ) -> anyhow::Result<()> {
     // What a client posted to an earlier daemon it posts again when it has come back.
     if !client.is_served() {
         return Ok(());
     }
-    for route in routes {
-        client.file.ring(*route)?.pop(ROUND, |request| requests.push((id, request)));
+    for route in [Route::Rack, Route::Remote] {
+        client.file.ring(route)?.pop(ROUND, |request| requests.push((id, request)));
     }
     Ok(())
 }

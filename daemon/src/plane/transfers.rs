@@ -14,9 +14,6 @@ use super::clients::Caller;
 use super::leases::endpoint_of;
 use super::{DataPlane, count};
 
-/// Posts that wait for room in a queue before remote rings are left alone.
-pub(super) const BACKLOG: usize = 64;
-
 /// The time of one transfer of so many is taken.
 const TIMED: u64 = 16;
 
