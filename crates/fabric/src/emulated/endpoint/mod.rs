@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rackpool_model::Awaited;
+
 use super::handshake::Established;
 use super::link::{Link, Word};
 use super::model::{Clock, Speed, Wire};
 use super::ring::{Receiver, Sender};
-use super::sleep::{News, Sleep};
+use super::sleep::Sleep;
 use crate::regions::Regions;
 use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation};
 
@@ -152,7 +154,7 @@ impl Endpoint {
     /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it sleeps.
     fn publish(&mut self) -> Result<(), FabricError> {
         if self.sender.publish(&self.link)? {
-            self.sleep.tell(&self.link, News::Message)?;
+            self.sleep.tell(&self.link, Awaited::Message)?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
+use rackpool_model::Awaited;
+
 use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Pending, Work};
 use crate::emulated::copy::copy_piece;
 use crate::emulated::link::Word;
 use crate::emulated::model::Clock;
 use crate::emulated::ring::entry_bytes;
-use crate::emulated::sleep::News;
 use crate::regions::Regions;
 use crate::{DisconnectReason, Event, FabricError};
 
@@ -50,7 +51,7 @@ impl Endpoint {
         }
         if taken {
             self.receiver.publish(&self.link)?;
-            self.sleep.tell(&self.link, News::Room)?;
+            self.sleep.tell(&self.link, Awaited::Room)?;
         }
         Ok(())
     }

@@ -1,0 +1,128 @@
+//! A model of sleeping beside a peer, run with `cargo x loom`. Whoever sleeps for ever is a deadlock,
+//! which loom reports.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use rackpool_model::{Alarm, Awaited, NapWord, Naps};
+
+/// An eventfd: readable from a ring until it is drained.
+#[derive(Default)]
+struct Event {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event {
+    fn ring(&self) {
+        *self.is_rung.lock().expect("nobody panics with it") = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut is_rung = self.is_rung.lock().expect("nobody panics with it");
+        while !*is_rung {
+            is_rung = self.changed.wait(is_rung).expect("nobody panics with it");
+        }
+    }
+
+    fn drain(&self) {
+        *self.is_rung.lock().expect("nobody panics with it") = false;
+    }
+}
+
+/// One half of a link as its sleeper sees it.
+#[derive(Default)]
+struct Side {
+    nap: AtomicU64,
+    messages: AtomicU64,
+    room: AtomicU64,
+    event: Event,
+}
+
+impl Side {
+    /// Something is new for the sleeper.
+    fn tell(&self, alarm: &mut Alarm, news: Awaited, fenced: bool) {
+        let place = match news {
+            Awaited::Message => &self.messages,
+            Awaited::Room => &self.room,
+        };
+        // Only this thread changes it.
+        place.store(place.load(Ordering::Relaxed) + 1, Ordering::Release);
+        if fenced {
+            fence(Ordering::SeqCst);
+        }
+        let word = NapWord::from_raw(self.nap.load(Ordering::Relaxed));
+        if alarm.must_ring(word, news) {
+            self.event.ring();
+        }
+    }
+
+    fn seen(&self) -> (u64, u64) {
+        (self.messages.load(Ordering::Acquire), self.room.load(Ordering::Acquire))
+    }
+
+    /// Sleeps whenever nothing is new, until all of it has been seen. Room counts only for who wants
+    /// it.
+    fn sleep_until(&self, messages: u64, room: u64) {
+        let mut naps = Naps::default();
+        loop {
+            let seen = self.seen();
+            if seen.0 >= messages && seen.1 >= room {
+                return;
+            }
+            let wants_room = seen.1 < room;
+            self.nap.store(naps.begin(wants_room).raw(), Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let now = self.seen();
+            if now.0 == seen.0 && (now.1 == seen.1 || !wants_room) {
+                self.event.wait();
+            }
+            self.event.drain();
+            self.nap.store(naps.end().raw(), Ordering::Relaxed);
+        }
+    }
+}
+
+fn check(news: &'static [Awaited], fenced: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let side = Arc::new(Side::default());
+        let teller = {
+            let side = side.clone();
+            loom::thread::spawn(move || {
+                let mut alarm = Alarm::default();
+                for news in news {
+                    side.tell(&mut alarm, *news, fenced);
+                }
+            })
+        };
+        let count = |kind| news.iter().filter(|news| **news == kind).count() as u64;
+        side.sleep_until(count(Awaited::Message), count(Awaited::Room));
+        teller.join().expect("a teller does not panic");
+    });
+}
+
+#[test]
+fn messages_wake_a_sleeper() {
+    check(&[Awaited::Message, Awaited::Message], true);
+}
+
+#[test]
+fn room_wakes_a_sleeper_that_wants_it() {
+    check(&[Awaited::Room], true);
+}
+
+/// One event for both, and one nap for several news.
+#[test]
+fn messages_and_room_wake_a_sleeper() {
+    check(&[Awaited::Message, Awaited::Room, Awaited::Message], true);
+}
+
+/// The model can fail.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_fence_a_message_is_slept_through() {
+    check(&[Awaited::Message], false);
+}
