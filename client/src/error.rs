@@ -54,7 +54,7 @@ pub enum AccessError {
     /// The address names no page.
     #[error("{0} is no address of this pool: use addresses that `alloc` returned")]
     InvalidAddress(GlobalAddr),
-    /// The page holds no object: it was freed, or never allocated.
+    /// The page holds no object: its objects were all freed, or it was never allocated.
     #[error("{0} is not allocated: the object was freed, or the address is wrong")]
     NotAllocated(GlobalAddr),
     /// The access goes past the end of what was allocated there.

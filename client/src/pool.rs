@@ -180,6 +180,9 @@ impl Pool {
     ///
     /// 1, 2, 4 or 8 bytes at an aligned address are read in one piece.
     ///
+    /// What is checked is the page: a freed object is an error once its page is free. As long as
+    /// other objects lie there, its bytes, which are anybody's, are read without one.
+    ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
@@ -211,6 +214,9 @@ impl Pool {
     /// Stores `from` at `addr`. It may cross pages within one object.
     ///
     /// 1, 2, 4 or 8 bytes at an aligned address are written in one piece.
+    ///
+    /// What is checked is the page, as in [`Pool::read`]: a write to a freed object whose page
+    /// holds others changes bytes that may be somebody else's by now.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
