@@ -188,6 +188,26 @@ impl Pool {
     /// whether this program stored it. The more bits, the surer. If others overwrite the word before
     /// it is settled ([`Terms::Settle`]) and this program is killed, the object stays in use.
     ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, Terms};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (word, object) = (pool.alloc(8)?, pool.alloc(64)?);
+    /// // Takes the object out of the word that holds its address, and frees it.
+    /// let mut tombstone = pool.tombstone()?;
+    /// let link = Link {
+    ///     addr: word,
+    ///     expected: object.raw(),
+    ///     new: tombstone.token(),
+    ///     mask: u64::MAX,
+    ///     replaced: Some(object),
+    ///     terms: Terms::Settle(0),
+    /// };
+    /// let is_mine = pool.publish(&mut tombstone, &link)? == object.raw();
+    /// // The word is 0 now if it was this program that took the object out.
+    /// pool.finish(tombstone)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`AllocError::TooManyDrafts`], or that of a daemon that is needed and away.
     pub fn tombstone(&self) -> Result<Draft, AllocError> {
@@ -201,6 +221,18 @@ impl Pool {
     ///
     /// For objects that are used again and again but never freed. Those that nobody has used wait
     /// in such words.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (word, buffer) = (pool.alloc(8)?, pool.alloc(64)?);
+    /// // Uses the buffer that waits in the word, and puts it back.
+    /// if let Some(taken) = pool.take_draft(word, buffer)? {
+    ///     pool.write(taken.addr(), b"mine")?;
+    ///     pool.finish(taken)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`AllocError::TooManyDrafts`], or that of the access. In the latter case the object may be
@@ -216,6 +248,19 @@ impl Pool {
     /// Says of a published draft that it does not count ([`Terms::Compare`]) and is not linked any
     /// more: [`Pool::finish`] frees it, and not what it was to replace. That it does count is said
     /// with [`Pool::decide`].
+    ///
+    /// ```no_run
+    /// use rackpool_client::{Draft, FreeError, Pool};
+    ///
+    /// fn judge(pool: &Pool, mut draft: Draft, counts: bool) -> Result<(), FreeError> {
+    ///     if counts {
+    ///         pool.decide(&mut draft, true);
+    ///     } else {
+    ///         pool.annul(&mut draft);
+    ///     }
+    ///     pool.finish(draft)
+    /// }
+    /// ```
     pub fn annul(&self, draft: &mut Draft) {
         if draft.phase == Phase::Undecided && draft.pool == self.id() {
             let _ = self.with(|thread| thread.record(draft.record).map(DraftRecord::disarm));
@@ -227,6 +272,25 @@ impl Pool {
     /// draft is published: [`Pool::finish`] frees what it replaced, [`Pool::publish`] is not
     /// called again. If not, the draft is as before.
     ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, Terms};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let word = pool.alloc(8)?;
+    /// let mut draft = pool.alloc_draft(64)?;
+    /// pool.write(draft.addr(), &draft.token().to_le_bytes())?;
+    /// let link = Link {
+    ///     addr: word,
+    ///     expected: 0,
+    ///     new: draft.addr().raw(),
+    ///     mask: u64::MAX,
+    ///     replaced: None,
+    ///     terms: Terms::Plain,
+    /// };
+    /// let is_first = pool.publish(&mut draft, &link)? == 0;
+    /// pool.finish(draft)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Pool::compare_and_swap`]. After [`AccessError::Indeterminate`] or
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
@@ -237,8 +301,26 @@ impl Pool {
     }
 
     /// Says of a draft whose publication gave no answer whether it is published, as this program
-    /// has found out otherwise; and of one with [`Terms::Compare`] that it counts. Of other drafts it is known already, and nothing happens; nor does
-    /// a "no" count while a daemon may still make the swap, after an error of the daemon.
+    /// has found out otherwise; and of one with [`Terms::Compare`] that it counts. Of other drafts it
+    /// is known already, and nothing happens; nor does a "no" count while a daemon may still make the
+    /// swap, after an error of the daemon.
+    ///
+    /// ```no_run
+    /// use rackpool_client::{AccessError, Draft, Link, Pool};
+    ///
+    /// /// Links a draft into a word that nobody else changes.
+    /// fn link(pool: &Pool, mut draft: Draft, link: &Link) -> Result<(), Box<dyn std::error::Error>> {
+    ///     match pool.publish(&mut draft, link) {
+    ///         Err(AccessError::Indeterminate(_)) => {
+    ///             let mut word = [0; 8];
+    ///             pool.read(link.addr, &mut word)?;
+    ///             pool.decide(&mut draft, u64::from_le_bytes(word) == link.new);
+    ///         }
+    ///         published => drop(published?),
+    ///     }
+    ///     Ok(pool.finish(draft)?)
+    /// }
+    /// ```
     pub fn decide(&self, draft: &mut Draft, published: bool) {
         let is_open =
             draft.phase == Phase::Doubtful || (draft.phase == Phase::Undecided && published);
@@ -250,6 +332,15 @@ impl Pool {
     /// Ends a draft: frees what is reachable by nobody, which is the draft if it was not
     /// published, and what it replaced if it was. Of a draft in doubt, or of which nobody has said
     /// that it counts, it frees nothing; the daemon decides when this program ends.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let draft = pool.alloc_draft(64)?;
+    /// // It is not linked anywhere, so this frees it.
+    /// pool.finish(draft)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Pool::free`]; unless the object was free already it goes back when the program

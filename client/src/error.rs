@@ -22,7 +22,9 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The connection broke or a descriptor could not be used.
-    #[error("the connection to the rack daemon failed: {0}")]
+    #[error(
+        "the connection to the rack daemon failed ({0}): see whether it runs (`rackpool status`) and what its log says, then open the pool again"
+    )]
     Io(#[from] io::Error),
     /// The daemon speaks another version, or it is no daemon.
     #[error(transparent)]
@@ -54,11 +56,15 @@ pub enum AccessError {
     /// The address names no page.
     #[error("{0} is no address of this pool: use addresses that `alloc` returned")]
     InvalidAddress(GlobalAddr),
-    /// The page holds no object: it was freed, or never allocated.
-    #[error("{0} is not allocated: the object was freed, or the address is wrong")]
+    /// The page holds no object: its objects were all freed, or it was never allocated.
+    #[error(
+        "{0} is not allocated (the object was freed, or the address is wrong): use addresses that `alloc` returned, until they are freed"
+    )]
     NotAllocated(GlobalAddr),
     /// The access goes past the end of what was allocated there.
-    #[error("{len} B at {addr} end past the object's page: at most {available} B lie there")]
+    #[error(
+        "{len} B at {addr} end past the object's page: access at most the {available} B that lie there"
+    )]
     BeyondObject {
         /// Where the access starts.
         addr: GlobalAddr,
@@ -71,10 +77,14 @@ pub enum AccessError {
     #[error("an access of 0 B: give at least one byte")]
     Empty,
     /// Atomics work on 8 aligned bytes.
-    #[error("{0} is not aligned to 8 B, which compare-and-swap and fetch-and-add need")]
+    #[error(
+        "{0} is not aligned to 8 B: compare-and-swap and fetch-and-add need an address that is a multiple of 8"
+    )]
     Misaligned(GlobalAddr),
     /// The contents are gone with their rack's memory.
-    #[error("the page of {0} is lost: its rack came back without its memory")]
+    #[error(
+        "the page of {0} is lost (its rack came back without its memory): allocate anew and write the contents again"
+    )]
     PageLost(GlobalAddr),
     /// The home rack of the address does not answer.
     #[error("{} does not answer: its daemon is down or cut off; start it again", .0)]
@@ -88,7 +98,7 @@ pub enum AccessError {
     Indeterminate(RackId),
     /// It is no draft of this pool that waits to be published.
     #[error(
-        "{0} is no draft that can be published: it was published, or is in doubt, or of another pool"
+        "{0} is no draft that can be published (it was published, or is in doubt, or of another pool): finish it with the pool that made it and begin another"
     )]
     NotADraft(GlobalAddr),
     /// The daemon of the own rack does not answer.
@@ -178,7 +188,9 @@ pub enum FreeError {
         object_bytes: u64,
     },
     /// The object is free already.
-    #[error("{0} is not allocated: it was freed before")]
+    #[error(
+        "{0} is not allocated (it was freed before, or never handed out): free what `alloc` returned, and only once"
+    )]
     NotAllocated(GlobalAddr),
     /// The page could not be found.
     #[error(transparent)]
@@ -196,3 +208,6 @@ pub enum RootError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@
 //! operations in program order. [`Pool::compare_and_swap`] and [`Pool::fetch_and_add`] are
 //! linearizable across racks. `docs/SEMANTICS.md` has every promise and the test that holds it.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod atomic_batch;
 mod atomics;

@@ -11,8 +11,11 @@ use rackpool_shm::directory::RackDirectory;
 /// use rackpool_client::{ClientOptions, RackId};
 /// let options = ClientOptions::new("/dev/shm/rackpool", RackId(1))
 ///     .threads(128)
-///     .request_timeout(Duration::from_secs(5));
-/// # let _ = options;
+///     .request_timeout(Duration::from_secs(5))
+///     .reconnect_timeout(Duration::from_secs(60));
+/// // The same daemon, by its socket.
+/// let by_socket = ClientOptions::with_socket("/dev/shm/rackpool/rack-1/daemon.sock");
+/// # let _ = (options, by_socket);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientOptions {

@@ -519,6 +519,8 @@ fn the_demo_writes_its_report() {
     for file in ["index.html", "results.json"].map(|name| report.join(name)) {
         assert!(said.contains(file.to_str().unwrap()), "{said}");
     }
+    let time = said.lines().find_map(|line| line.strip_prefix("time    ")?.strip_suffix(" s"));
+    assert!(time.is_some_and(|seconds| seconds.parse::<u32>().is_ok()), "{said}");
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("</html>"), "{page}");
     let results = std::fs::read_to_string(report.join("results.json")).unwrap();

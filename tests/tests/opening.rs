@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
-use rackpool_client::{AllocError, DaemonError, GlobalAddr};
+use rackpool_client::{AllocError, ClientOptions, DaemonError, GlobalAddr, OpenError, RackId};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -38,6 +38,47 @@ fn more_threads_than_slots_are_told_so() {
     own.free(addr).unwrap();
     own.close();
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn numbers_of_threads_that_no_client_can_have_are_refused_with_those_it_can() {
+    let pool = TestPool::small();
+    for threads in [0, 513, u16::MAX] {
+        let error = rackpool_client::Pool::open(pool.options(0).threads(threads)).unwrap_err();
+        assert_eq!(error.to_string(), format!("{threads} threads: ask for 1 to 512"));
+        assert!(matches!(error, OpenError::Refused(_)), "{error:?}");
+    }
+    for threads in [1, 512] {
+        let own = rackpool_client::Pool::open(pool.options(0).threads(threads)).unwrap();
+        let addr = own.alloc(8).unwrap();
+        own.free(addr).unwrap();
+        own.close();
+    }
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+#[test]
+fn who_finds_no_daemon_is_told_where_it_looked() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ClientOptions::new(folder.path(), RackId(3));
+    let error = rackpool_client::Pool::open(options).unwrap_err();
+    let socket = folder.path().join("rack-3/daemon.sock");
+    let said = format!(
+        "no rack daemon at {} (No such file or directory (os error 2)): start one with \
+         `rackpool up` or check the folder and the rack",
+        socket.display()
+    );
+    assert_eq!(error.to_string(), said);
+    assert!(matches!(error, OpenError::Connect { .. }), "{error:?}");
+    // A daemon that was killed leaves its socket behind.
+    std::fs::create_dir(folder.path().join("rack-3")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let error = rackpool_client::Pool::open(ClientOptions::with_socket(&socket)).unwrap_err();
+    let refused = |source: &std::io::Error| source.kind() == std::io::ErrorKind::ConnectionRefused;
+    assert!(
+        matches!(&error, OpenError::Connect { socket: at, source } if *at == socket && refused(source)),
+        "{error:?}"
+    );
 }
 
 #[test]

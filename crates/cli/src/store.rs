@@ -3,13 +3,13 @@
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
-use rackpool_kv::{Handle, KvError, Memory, Options, PoolError, Table};
+use rackpool_kv::{Change, Entry, Handle, Kind, KvError, Memory, Options, PoolError, Table};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::recorder::{RecordedPool, Recorder};
-use crate::ycsb::{Pairs, Store, StoreError, StoreFactory};
+use crate::ycsb::{Fields, Pairs, Store, StoreError, StoreFactory, ValueStore};
 
 /// A pool opened from several racks, and one table in it.
 pub struct PoolStores<M: Memory = Arc<Pool>> {
@@ -158,6 +158,35 @@ impl<M: Memory> Store for KvStore<M> {
         let records = &mut self.records;
         pairs.retain_filled(|key, value| records.get(key, value).map_err(failed))?;
         Ok(pairs.iter().next().is_some_and(|(key, _)| key == start))
+    }
+
+    fn fields(&mut self) -> Fields<'_> {
+        Fields::Together(self)
+    }
+}
+
+impl<M: Memory> ValueStore for KvStore<M> {
+    fn modify(
+        &mut self,
+        key: &[u8],
+        change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, StoreError> {
+        let mut other = None;
+        let changed = self.records.modify(key, |entry, value| {
+            other = None;
+            let Some(Entry { form, value: found }) = entry else { return Change::Keep };
+            if form.kind != Kind::STRING {
+                other = Some(form.kind);
+                return Change::Keep;
+            }
+            value.extend_from_slice(found);
+            change(value);
+            Change::Put(form)
+        });
+        match (changed, other) {
+            (Ok(_), Some(found)) => Err(failed(KvError::<M::Error>::OtherKind { found })),
+            (changed, _) => changed.map_err(failed),
+        }
     }
 }
 

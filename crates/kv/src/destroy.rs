@@ -15,8 +15,22 @@ use crate::words::read_word;
 
 impl<M: Memory> Table<M> {
     /// Gives all memory of the table back to the pool. No other client may use the table during
-    /// this or later: nothing keeps one from doing so. [`KvError::InUse`] if one does, or was
-    /// killed doing so a moment ago.
+    /// this or later: nothing keeps one from doing so.
+    ///
+    /// ```
+    /// use rackpool_kv::{KvError, Memory, Options, Table};
+    ///
+    /// fn demo<M: Memory>(pool: M) -> Result<(), KvError<M::Error>> {
+    ///     let table = Table::create(pool, &Options::default())?;
+    ///     table.handle().put(b"for", b"a moment")?;
+    ///     table.destroy()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`KvError::InUse`] if another client is splitting a segment, or was killed doing so a moment
+    /// ago: the table is as before then. Else damaged parts or the memory's own error: then some of
+    /// its memory may be left behind.
     pub fn destroy(self) -> Result<(), KvError<M::Error>> {
         let mut handle = self.handle();
         let layout = self.shared.layout;

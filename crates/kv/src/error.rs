@@ -67,7 +67,7 @@ pub enum KvError<E> {
     /// Bytes of the table are not what any version of this library writes there.
     #[error(
         "the table is damaged: {what} at {addr}. Some other program wrote to its memory, or \
-             a page was lost"
+             a page was lost: copy what `Handle::scan` still reads to a new table"
     )]
     Corrupt {
         /// What was to be read.

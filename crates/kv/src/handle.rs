@@ -28,6 +28,23 @@ pub(crate) struct Shared<M> {
 ///
 /// An operation that fails with [`KvError::Memory`] changed no entry; one that fails with
 /// [`KvError::OutcomeUnknown`] may have.
+///
+/// ```
+/// use rackpool_kv::{KvError, Memory, Table};
+///
+/// fn demo<M: Memory>(table: &Table<M>) -> Result<(), KvError<M::Error>> {
+///     let mut handle = table.handle();
+///     let mut value = Vec::new();
+///     assert!(!handle.get(b"rack", &mut value)?, "there is none yet");
+///     assert!(handle.insert(b"rack", b"7")?);
+///     assert!(handle.update(b"rack", b"8")?);
+///     assert!(handle.put(b"rack", b"9")?, "it took the place of another value");
+///     assert!(!handle.compare_and_put(b"rack", Some(b"7"), b"1")?, "it is 9 by now");
+///     assert!(handle.compare_and_delete(b"rack", b"9")?);
+///     assert!(!handle.delete(b"rack")?, "there is none any more");
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Handle<M> {
     pub(crate) shared: Arc<Shared<M>>,
@@ -64,6 +81,10 @@ impl<M: Memory> Handle<M> {
 
     /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
     /// there; if not, `value` is left empty. [`KvError::OtherKind`] if the value is no string.
+    ///
+    /// # Errors
+    /// [`KvError`]: a key of no allowed length, a value that is no string, damaged bytes, or the memory's
+    /// own error.
     #[inline]
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
         value.clear();
@@ -79,11 +100,18 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Stores `value` under `key`. Says whether it replaced another one, of whatever kind.
+    ///
+    /// # Errors
+    /// [`KvError`]: key or value too long, a full table or pool, [`KvError::OutcomeUnknown`] when nobody
+    /// knows whether the change was made, damaged bytes, or the memory's own error.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
         Ok(self.store(key, Form::PLAIN, value, Rule::Always)?.was_present)
     }
 
     /// Stores `value` under `key` if the key is not there yet. Says whether it did.
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
         let stored = self.store(key, Form::PLAIN, value, Rule::IfAbsent)?;
         if stored.done || stored.was_present {
@@ -100,17 +128,26 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Stores `value` under `key` if the key is there already. Says whether it did.
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
         Ok(self.store(key, Form::PLAIN, value, Rule::IfPresent)?.done)
     }
 
     /// Deletes `key`. Says whether it was there.
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError<M::Error>> {
         self.remove(key, None)
     }
 
     /// Stores `new` under `key` if its value is `expected`, or if it has none and `expected` is
     /// `None`. Says whether it did.
+    ///
+    /// # Errors
+    /// As [`Handle::put`]; [`KvError::OtherKind`] if the value is no string.
     pub fn compare_and_put(
         &mut self,
         key: &[u8],
@@ -129,6 +166,9 @@ impl<M: Memory> Handle<M> {
     /// if this client sleeps in it while the value is changed an exact multiple of 1024 times, and
     /// the last one lies where the expected one did, it deletes that. So it is for values that,
     /// once written, nobody changes but to delete them.
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn compare_and_delete(
         &mut self,
         key: &[u8],

@@ -16,16 +16,19 @@ mod ahead;
 mod bucket;
 mod compare;
 mod condition;
+#[warn(clippy::missing_errors_doc)]
 mod destroy;
 mod directory;
 mod entry;
 mod error;
 mod find;
+#[warn(clippy::missing_errors_doc)]
 mod handle;
 mod hash;
 mod header;
 mod life;
 mod memory;
+#[warn(clippy::missing_errors_doc)]
 mod modify;
 mod object;
 pub mod ordered;
@@ -33,6 +36,7 @@ mod placement;
 mod pool;
 mod reclaim;
 mod reshape;
+#[warn(clippy::missing_errors_doc)]
 mod scan;
 mod segment;
 mod shelf;
@@ -40,6 +44,7 @@ mod slot;
 pub mod sorted_set;
 mod split;
 mod store;
+#[warn(clippy::missing_errors_doc)]
 mod table;
 mod transaction;
 mod verify;

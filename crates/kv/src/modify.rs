@@ -10,6 +10,9 @@ use crate::object::Object;
 impl<M: Memory> Handle<M> {
     /// Reads the entry of `key`, whatever its kind; `None` if there is none, or its time is over.
     /// What is returned lies in this handle, as it was read from the pool.
+    ///
+    /// # Errors
+    /// As [`Handle::get`], for entries of any kind.
     #[inline]
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>, KvError<M::Error>> {
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
@@ -19,6 +22,9 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Which version of its entry `key` has; `None` if there is none, or its time is over.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
     pub fn version(&mut self, key: &[u8]) -> Result<Option<Version>, KvError<M::Error>> {
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
             Located::Live(slot) if !slot.form.is_over() => Ok(Some(Version {
@@ -30,6 +36,9 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Stores `value` under `key` in this form. Says whether it replaced an entry.
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn put_entry(
         &mut self,
         key: &[u8],
@@ -45,6 +54,23 @@ impl<M: Memory> Handle<M> {
     /// that something was: its last call counts.
     ///
     /// [`Change::Delete`] also removes an entry whose time is over. Says whether anything changed.
+    ///
+    /// ```
+    /// use rackpool_kv::{Change, Form, Handle, KvError, Memory};
+    ///
+    /// /// Appends a line; none is lost, whoever else appends.
+    /// fn append<M: Memory>(log: &mut Handle<M>, line: &[u8]) -> Result<(), KvError<M::Error>> {
+    ///     log.modify(b"log", |entry, made| {
+    ///         made.extend_from_slice(entry.map_or(&[], |entry| entry.value));
+    ///         made.extend_from_slice(line);
+    ///         Change::Put(Form::PLAIN)
+    ///     })?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Handle::put`].
     pub fn modify(
         &mut self,
         key: &[u8],

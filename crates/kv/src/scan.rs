@@ -58,6 +58,9 @@ impl<M: Memory> Handle<M> {
     /// visited or not, and one that goes and comes back may be visited twice.
     ///
     /// If entries are damaged all others are visited, then it fails.
+    ///
+    /// # Errors
+    /// [`KvError::Corrupt`] for a damaged entry, or the memory's own error: then the visit is not whole.
     pub fn for_each(&mut self, visit: impl FnMut(&[u8], &[u8])) -> Result<(), KvError<M::Error>> {
         match self.walk(visit)? {
             None => Ok(()),
@@ -93,6 +96,23 @@ impl<M: Memory> Handle<M> {
     /// visited at least once; one can be visited twice if the table grows meanwhile. A step
     /// visits about as many as are `wanted`, at most those of one segment. Damaged entries are passed
     /// by. If a step fails, [`scan_past`](Self::scan_past) says where to go on behind what it failed at.
+    ///
+    /// ```
+    /// use rackpool_kv::{Handle, KvError, Memory};
+    ///
+    /// fn bytes<M: Memory>(handle: &mut Handle<M>) -> Result<usize, KvError<M::Error>> {
+    ///     let (mut cursor, mut bytes) = (0, 0);
+    ///     loop {
+    ///         cursor = handle.scan(cursor, 100, |key, entry| bytes += key.len() + entry.value.len())?;
+    ///         if cursor == 0 {
+    ///             return Ok(bytes);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`KvError`]: damaged parts of the table, or the memory's own error.
     pub fn scan(
         &mut self,
         cursor: u64,
@@ -118,6 +138,9 @@ impl<M: Memory> Handle<M> {
     }
 
     /// The cursor behind the segment that a step of a [`scan`](Self::scan) from `cursor` on looks at.
+    ///
+    /// # Errors
+    /// As [`Handle::scan`].
     pub fn scan_past(&mut self, cursor: u64) -> Result<u64, KvError<M::Error>> {
         let at = cursor >> u8::BITS;
         let Some(hash) = self.suffix_at(at) else { return Ok(0) };
@@ -158,6 +181,9 @@ impl<M: Memory> Handle<M> {
 
     /// How many entries there are, those counted whose time is over and that nobody has deleted
     /// yet. Reads every slot. Entries that come or go meanwhile are counted or not.
+    ///
+    /// # Errors
+    /// As [`Handle::scan`].
     pub fn count(&mut self) -> Result<u64, KvError<M::Error>> {
         let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
         let (mut at, mut count) = (0, 0);
@@ -180,6 +206,9 @@ impl<M: Memory> Handle<M> {
     /// kind, and else with none. Of values that are not wanted nothing is read, however long they are.
     ///
     /// Entries that come or go meanwhile are visited or not; damaged ones are passed by.
+    ///
+    /// # Errors
+    /// As [`Handle::scan`]: then the visit is not whole.
     pub fn survey(
         &mut self,
         wants: fn(Kind) -> bool,

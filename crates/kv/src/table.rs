@@ -79,6 +79,10 @@ const PATIENCE: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Table<M> {
     /// Creates an empty table in `memory`.
+    ///
+    /// # Errors
+    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it has no
+    /// room. Then nothing is left of the table, unless giving it back fails too.
     pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
         let page_bytes = memory.page_bytes();
         let directory_bytes = 8u64 << options.max_depth.min(Options::MAX_DEPTH);
@@ -157,6 +161,10 @@ impl<M: Memory> Table<M> {
     }
 
     /// Opens the table at `addr`, which another client created.
+    ///
+    /// # Errors
+    /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or the
+    /// memory's own error.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
         let mut header = [0; TableHeader::FIXED];
         memory.read(addr, &mut header).map_err(KvError::Memory)?;

@@ -1,9 +1,9 @@
 //! What the control plane and the data plane tell each other.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use dashmap::DashMap;
 use rackpool_fabric::DeviceFigures;
 use rackpool_metrics::Histogram;
 use rackpool_model::{ClientId, PageId, RackId};
@@ -99,8 +99,9 @@ pub(crate) struct Figures {
     pub(crate) device_requests: AtomicU64,
     pub(crate) device_doorbells: AtomicU64,
     pub(crate) device_completions: AtomicU64,
-    /// For each rack this one is connected to.
-    thresholds: Mutex<BTreeMap<RackId, Thresholds>>,
+    /// For each rack this one is connected to. The data plane writes it while connections of the
+    /// control plane read it: it waits at most until one of them has copied a few entries.
+    thresholds: DashMap<RackId, Thresholds>,
 }
 
 impl Figures {
@@ -123,21 +124,20 @@ impl Figures {
 
     /// How requests to a rack are done from now on.
     pub(crate) fn note_thresholds(&self, rack: RackId, thresholds: Thresholds) {
-        self.all_thresholds().insert(rack, thresholds);
+        self.thresholds.insert(rack, thresholds);
     }
 
     /// There is no connection to the rack any more.
     pub(crate) fn forget_thresholds(&self, rack: RackId) {
-        self.all_thresholds().remove(&rack);
+        self.thresholds.remove(&rack);
     }
 
     /// For each connected rack, for people.
     pub(crate) fn thresholds(&self) -> Vec<(RackId, String)> {
-        self.all_thresholds().iter().map(|(rack, t)| (*rack, t.to_string())).collect()
-    }
-
-    fn all_thresholds(&self) -> MutexGuard<'_, BTreeMap<RackId, Thresholds>> {
-        self.thresholds.lock().unwrap_or_else(PoisonError::into_inner)
+        let entries = self.thresholds.iter();
+        let mut all: Vec<_> = entries.map(|entry| (*entry.key(), *entry.value())).collect();
+        all.sort_unstable_by_key(|(rack, _)| *rack);
+        all.into_iter().map(|(rack, thresholds)| (rack, thresholds.to_string())).collect()
     }
 }
 

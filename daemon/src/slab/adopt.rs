@@ -1,9 +1,8 @@
 //! Deriving the allocator's state from the metadata a daemon finds when it starts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use rackpool_model::{FrameId, PageId, PageSize, PageState, SizeClass};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
@@ -25,7 +24,7 @@ impl Slab {
         let frames = metadata.frames();
         let mut slab = Self {
             page_size,
-            table: PageTable { first, elsewhere: DashMap::new() },
+            table: PageTable { first, elsewhere: HashMap::new() },
             frames: vec![FrameState::default(); frames as usize],
             free_pages: BTreeMap::new(),
             lent: BTreeMap::new(),

@@ -11,10 +11,9 @@ mod moving;
 mod object;
 mod run;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use rackpool_model::{
     FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
@@ -29,7 +28,7 @@ pub(crate) use moving::Contents;
 #[derive(Debug)]
 struct PageTable {
     first: PageId,
-    elsewhere: DashMap<PageId, FrameId>,
+    elsewhere: HashMap<PageId, FrameId>,
 }
 
 /// A free object that is about to be handed out.
@@ -120,7 +119,7 @@ impl Slab {
         if is_there(native) {
             return Some(native);
         }
-        self.table.elsewhere.get(&page).map(|frame| *frame).filter(|frame| is_there(*frame))
+        self.table.elsewhere.get(&page).copied().filter(|frame| is_there(*frame))
     }
 
     /// The frame in which a page of this rack was born; nothing that exists for another one.

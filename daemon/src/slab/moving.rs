@@ -145,7 +145,7 @@ impl Slab {
         Ok(())
     }
 
-    fn know_page(&self, page: PageId, frame: FrameId) {
+    fn know_page(&mut self, page: PageId, frame: FrameId) {
         if self.native(page) != frame {
             self.table.elsewhere.insert(page, frame);
         }

@@ -7,7 +7,7 @@ mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::bail;
 use rackpool_client::RackId;
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// Runs the demo.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let started = report::utc(SystemTime::now());
+    let (began, started) = (Instant::now(), report::utc(SystemTime::now()));
     let mut cluster_options = ClusterOptions::ephemeral()?;
     cluster_options.racks = options.racks;
     let (points, scans) = plans(options)?;
@@ -95,6 +95,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     println!("report  {}", paths.html.display());
     println!("plots   {} files beside it", paths.plots.len());
     println!("data    {}", paths.json.display());
+    println!("time    {:.0} s", began.elapsed().as_secs_f64());
     if !problems.is_empty() {
         bail!("the run found wrong data:\n{}", problems.join("\n"));
     }

@@ -127,6 +127,20 @@ impl Layout {
         Ok(())
     }
 
+    /// Puts the bytes of one field into a value that was read.
+    pub(super) fn replace(
+        &self,
+        key: &KeyName,
+        value: &mut [u8],
+        field: usize,
+        bytes: &[u8],
+    ) -> Result<(), LayoutError> {
+        let place = self.place(value, field).filter(|_| bytes.len() == self.field_length);
+        let place = place.ok_or_else(|| self.other_fields(key, value))?;
+        value[place].copy_from_slice(bytes);
+        Ok(())
+    }
+
     fn other_fields(&self, key: &KeyName, value: &[u8]) -> LayoutError {
         let expected = self.value_bytes();
         LayoutError::OtherFields { key: key.to_string(), found: value.len(), expected }
@@ -168,20 +182,6 @@ impl ValueWriter {
         payload::fill(key.as_bytes(), field, self.nonce, bytes);
         self.nonce = self.nonce.wrapping_add(1);
     }
-
-    /// Writes new contents for one field into a value that was read.
-    pub(super) fn write_one(
-        &mut self,
-        key: &KeyName,
-        value: &mut [u8],
-        field: usize,
-    ) -> Result<(), LayoutError> {
-        let place =
-            self.layout.place(value, field).ok_or_else(|| self.layout.other_fields(key, value))?;
-        payload::fill(key.as_bytes(), field, self.nonce, &mut value[place]);
-        self.nonce = self.nonce.wrapping_add(1);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -207,7 +207,9 @@ mod tests {
         assert_eq!(value.len(), layout.value_bytes());
         assert_eq!(value[24..28], [20, 0, 0, 0]);
         let before = value.clone();
-        writer.write_one(&key, &mut value, 1).unwrap();
+        let mut field = Vec::new();
+        writer.write_field(&key, 1, &mut field);
+        layout.replace(&key, &mut value, 1, &field).unwrap();
         assert_eq!(value[..28], before[..28]);
         assert_ne!(value[28..48], before[28..48]);
         assert_eq!(value[48..], before[48..]);
@@ -223,11 +225,10 @@ mod tests {
     fn values_of_another_run_are_named_as_such() {
         let key = KeyName::new(5, KeyStyle::default());
         let layout = Layout { field_count: 2, field_length: 20 };
-        let mut writer = ValueWriter::new(layout, 1);
         for mut value in [vec![], vec![0; 64], vec![0; 48]] {
             let error = layout.verify(&key, &value, None).unwrap_err();
             assert!(error.to_string().contains("--field-count"), "{error}");
-            assert_eq!(writer.write_one(&key, &mut value, 0), Err(error));
+            assert_eq!(layout.replace(&key, &mut value, 0, &[1; 20]), Err(error));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::store::{Pairs, Store, StoreError, StoreFactory};
+use super::store::{Fields, Pairs, Store, StoreError, StoreFactory, ValueStore};
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -86,5 +86,22 @@ impl Store for MemoryStore<'_> {
             pair.1.extend_from_slice(value);
         }
         Ok(map.contains_key(start))
+    }
+
+    fn fields(&mut self) -> Fields<'_> {
+        Fields::Together(self)
+    }
+}
+
+impl ValueStore for MemoryStore<'_> {
+    fn modify(
+        &mut self,
+        key: &[u8],
+        change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, StoreError> {
+        let mut pairs = self.stores.pairs();
+        let Some(found) = pairs.get_mut(key) else { return Ok(false) };
+        change(found);
+        Ok(true)
     }
 }

@@ -44,7 +44,7 @@ pub use progress::Progress;
 pub use properties::PropertyError;
 pub use resp::RespStores;
 pub use runner::{RunError, run};
-pub use store::{FieldStore, Pairs, Store, StoreError, StoreFactory};
+pub use store::{FieldStore, Fields, Pairs, Store, StoreError, StoreFactory, ValueStore};
 pub use summary::{
     Bucket, LatencySummary, OperationResult, RackResult, Sample, Session, WorkloadResult,
 };

@@ -22,6 +22,16 @@ impl Progress {
     pub(super) fn bar(self, title: &str, total: u64) -> Bar {
         let target =
             if self.hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        Bar::on(target, title, total)
+    }
+}
+
+/// One phase's progress.
+#[derive(Debug)]
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    fn on(target: ProgressDrawTarget, title: &str, total: u64) -> Self {
         let template = "{msg:<12} {bar:32.cyan/dim} {percent:>3}%  {human_pos} of {human_len}  \
                         {rate} ops/s  {eta} left";
         let style = ProgressStyle::with_template(template)
@@ -32,15 +42,9 @@ impl Progress {
             })
             .progress_chars("━╸─");
         let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
-        Bar(bar.with_message(title.to_owned()))
+        Self(bar.with_message(title.to_owned()))
     }
-}
 
-/// One phase's progress.
-#[derive(Debug)]
-pub(super) struct Bar(ProgressBar);
-
-impl Bar {
     pub(super) fn advance(&self, done: u64) {
         self.0.set_position(done);
     }
@@ -49,5 +53,40 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::InMemoryTerm;
+
+    use super::*;
+
+    #[test]
+    fn a_bar_says_what_is_done_how_fast_and_how_long_it_takes_and_goes() {
+        let terminal = InMemoryTerm::new(2, 120);
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let bar = Bar::on(target, "workload A", 2_000_000);
+        bar.advance(500_000);
+        let line = terminal.contents();
+        assert_eq!(line.lines().count(), 1, "{line}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [title @ .., percent, done, "of", total, rate, "ops/s", left, "left"] = &words[..]
+        else {
+            panic!("{line}")
+        };
+        assert_eq!(title[..2], ["workload", "A"]);
+        // A quarter of 32 places, the tip included.
+        assert_eq!(title[2], format!("{}╸{}", "━".repeat(8), "─".repeat(23)));
+        assert_eq!((*percent, *done, *total), ("25%", "500,000", "2,000,000"));
+        assert!(rate.chars().all(|digit| digit.is_ascii_digit() || digit == ','), "{line}");
+        assert!(left.ends_with('s'), "{line}");
+        drop(bar);
+        assert_eq!(terminal.contents(), "");
+    }
+
+    #[test]
+    fn who_wants_quiet_sees_no_bar() {
+        assert!(Progress::new(true).bar("workload A", 100).0.is_hidden());
     }
 }

@@ -35,11 +35,32 @@ pub trait Store {
     /// When the store cannot answer, or keeps no order; the run ends with this error.
     fn scan(&mut self, start: &[u8], count: u64, pairs: &mut Pairs) -> Result<bool, StoreError>;
 
-    /// The fields of values by themselves, if the store keeps them apart. Others are read and
-    /// written with the whole value.
-    fn fields(&mut self) -> Option<&mut dyn FieldStore> {
-        None
-    }
+    /// How one of several fields is reached.
+    fn fields(&mut self) -> Fields<'_>;
+}
+
+/// How a store keeps the fields of a record.
+pub enum Fields<'a> {
+    /// Each by itself.
+    Apart(&'a mut dyn FieldStore),
+    /// All in one value: one is read with the others, and written with them.
+    Together(&'a mut dyn ValueStore),
+}
+
+/// A store that keeps a record's fields in one value.
+pub trait ValueStore {
+    /// Changes the value of a pair that exists in one step: what others write between the reading and
+    /// the writing is not lost. `change` gets the value and turns it into the new one; it is called
+    /// again if the value was another one meanwhile, and its last call counts. `Ok(false)`: no such
+    /// key, and nothing was written.
+    ///
+    /// # Errors
+    /// When the store cannot answer; the run ends with this error.
+    fn modify(
+        &mut self,
+        key: &[u8],
+        change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, StoreError>;
 }
 
 /// A store that keeps a record's fields apart.

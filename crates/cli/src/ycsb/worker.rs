@@ -12,7 +12,7 @@ use super::key::KeyName;
 use super::plan::Plan;
 use super::recorder::Recorder;
 use super::scan::ScanLength;
-use super::store::{Pairs, Store, StoreError};
+use super::store::{Fields, Pairs, Store, StoreError};
 use super::workload::{Mix, Operation};
 
 /// One thread's store, choices and measurements.
@@ -120,7 +120,7 @@ impl<'a> Worker<'a> {
     fn read(&mut self, key: KeyName) -> Result<(), Failure> {
         let field = self.one_unless(self.plan.read_all_fields);
         if let Some(field) = field
-            && let Some(fields) = self.store.fields()
+            && let Fields::Apart(fields) = self.store.fields()
         {
             let start = Instant::now();
             let found = fields
@@ -167,20 +167,8 @@ impl<'a> Worker<'a> {
 
     fn update(&mut self, key: KeyName) -> Result<(), Failure> {
         let field = self.prepare(key);
-        if let Some(field) = field
-            && self.store.fields().is_some()
-        {
-            let start = Instant::now();
-            self.write_field(key, field)?;
-            self.tally.recorder.record(Operation::Update, start.elapsed());
-            return Ok(());
-        }
         let start = Instant::now();
-        // One field of several: the others have to be read first, and that is part of the update.
-        let found = match field {
-            Some(field) => self.timed_read(key)?.0 && self.write_one(key, field)?,
-            None => self.write_fresh(key)?,
-        };
+        let found = self.write(key, field)?;
         self.tally.recorder.record(Operation::Update, start.elapsed());
         self.note_miss(key, found);
         Ok(())
@@ -197,11 +185,7 @@ impl<'a> Worker<'a> {
         let checked = checking.elapsed();
         if found {
             let writing = Instant::now();
-            let still_there = match field {
-                Some(field) if self.store.fields().is_some() => self.write_field(key, field)?,
-                Some(field) => self.write_one(key, field)?,
-                None => self.write_fresh(key)?,
-            };
+            let still_there = self.write(key, field)?;
             self.tally.recorder.record_part(Operation::Update, writing.elapsed());
             self.note_miss(key, still_there);
         }
@@ -220,14 +204,35 @@ impl<'a> Worker<'a> {
         field
     }
 
-    /// Writes the fresh field to a store that keeps fields apart.
-    fn write_field(&mut self, key: KeyName, field: usize) -> Result<bool, Failure> {
-        if let Some(fields) = self.store.fields() {
-            fields
-                .write_field(key.as_bytes(), field, &self.fresh)
-                .map_err(fail(Operation::Update, key))?;
+    /// Writes what was prepared.
+    fn write(&mut self, key: KeyName, field: Option<usize>) -> Result<bool, Failure> {
+        let written = match field {
+            Some(field) => self.write_field(key, field),
+            None => self.store.update(key.as_bytes(), &self.fresh),
+        };
+        written.map_err(fail(Operation::Update, key))
+    }
+
+    /// Writes the fresh field. Other fields may be written by others at the same time.
+    fn write_field(&mut self, key: KeyName, field: usize) -> Result<bool, StoreError> {
+        let values = match self.store.fields() {
+            Fields::Apart(fields) => {
+                fields.write_field(key.as_bytes(), field, &self.fresh)?;
+                return Ok(true);
+            }
+            Fields::Together(values) => values,
+        };
+        let mut other = Ok(());
+        let found = values.modify(key.as_bytes(), &mut |value| {
+            other = self.plan.layout.replace(&key, value, field, &self.fresh);
+            if other.is_err() {
+                self.writer.write_all(&key, value);
+            }
+        })?;
+        if let Err(error) = other {
+            self.note_corrupt(&error);
         }
-        Ok(true)
+        Ok(found)
     }
 
     fn timed_read(&mut self, key: KeyName) -> Result<(bool, Duration), Failure> {
@@ -235,19 +240,6 @@ impl<'a> Worker<'a> {
         let found =
             self.store.read(key.as_bytes(), &mut self.value).map_err(fail(Operation::Read, key))?;
         Ok((found, start.elapsed()))
-    }
-
-    fn write_fresh(&mut self, key: KeyName) -> Result<bool, Failure> {
-        self.store.update(key.as_bytes(), &self.fresh).map_err(fail(Operation::Update, key))
-    }
-
-    /// Writes the value just read, with new contents for one field.
-    fn write_one(&mut self, key: KeyName, field: usize) -> Result<bool, Failure> {
-        if let Err(error) = self.writer.write_one(&key, &mut self.value, field) {
-            self.note_corrupt(&error);
-            self.writer.write_all(&key, &mut self.value);
-        }
-        self.store.update(key.as_bytes(), &self.value).map_err(fail(Operation::Update, key))
     }
 
     /// A field chosen at random, or `None` for all of them.
@@ -290,3 +282,6 @@ impl<'a> Worker<'a> {
 fn fail(operation: Operation, key: KeyName) -> impl FnOnce(StoreError) -> Failure {
     move |cause| Failure { operation, key, cause }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ mod connection;
 
 use super::fields::Layout;
 use super::plan::Plan;
-use super::store::{FieldStore, Pairs, Store, StoreError, StoreFactory};
+use super::store::{FieldStore, Fields, Pairs, Store, StoreError, StoreFactory};
 use super::target::Server;
 use connection::{Answer, Connection};
 
@@ -139,8 +139,8 @@ impl Store for RespStore<'_> {
         Ok(first.is_some_and(|(key, _)| java_hash(key) == java_hash(start)))
     }
 
-    fn fields(&mut self) -> Option<&mut dyn FieldStore> {
-        Some(self)
+    fn fields(&mut self) -> Fields<'_> {
+        Fields::Apart(self)
     }
 }
 

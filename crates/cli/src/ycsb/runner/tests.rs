@@ -238,6 +238,19 @@ impl crate::ycsb::Store for Failing<'_> {
     ) -> Result<bool, StoreError> {
         Ok(false)
     }
+    fn fields(&mut self) -> crate::ycsb::Fields<'_> {
+        crate::ycsb::Fields::Together(self)
+    }
+}
+
+impl crate::ycsb::ValueStore for Failing<'_> {
+    fn modify(
+        &mut self,
+        _key: &[u8],
+        _change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 }
 
 impl Drop for Failing<'_> {

@@ -1,0 +1,143 @@
+//! What people read: each text says what is wrong and what to do next.
+
+use super::*;
+
+/// Checks the text of a value of each variant. The match has no arm for others, so that a new
+/// variant does not compile before its text stands here.
+macro_rules! texts {
+    ($error:ident: $($variant:pat => $value:expr, $text:expr;)+) => {{
+        let known = |error: &$error| match error { $($variant => {})+ };
+        for (value, text) in [$(($value, $text)),+] {
+            known(&value);
+            assert_eq!(value.to_string(), text);
+        }
+        $(assert!(matches!($value, $variant), "the text of another variant");)+
+    }};
+}
+
+const ADDR: GlobalAddr = GlobalAddr::from_raw(0x20_0040);
+
+#[test]
+fn errors_of_opening_say_what_to_do() {
+    use OpenError as E;
+    let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+    texts! { OpenError:
+        E::Connect { .. } => E::Connect { socket: "/pool/rack-0/daemon.sock".into(), source: broken() },
+            "no rack daemon at /pool/rack-0/daemon.sock (broken pipe): start one with `rackpool up` \
+             or check the folder and the rack";
+        E::Io(_) => E::Io(broken()),
+            "the connection to the rack daemon failed (broken pipe): see whether it runs \
+             (`rackpool status`) and what its log says, then open the pool again";
+        E::Codec(_) => E::Codec(CodecError::Truncated),
+            "the message is cut short: see that the other end is a rackpool process of the same \
+             release, and still runs";
+        E::Refused(_) => E::Refused(ControlRefusal::UnknownClient),
+            "the daemon does not know this client any more: open the pool again";
+        E::Superblock(_) => E::Superblock(SuperblockError::Foreign("/pool/frames".into())),
+            "/pool/frames is no file of rackpool: choose another folder, or remove that file";
+        E::Protocol(_) => E::Protocol("3 descriptors came".into()),
+            "the rack daemon broke the protocol: 3 descriptors came; run the same rackpool release \
+             everywhere";
+    }
+}
+
+#[test]
+fn errors_of_accesses_say_what_to_do() {
+    use AccessError as E;
+    texts! { AccessError:
+        E::InvalidAddress(_) => E::InvalidAddress(ADDR),
+            "0x200040 is no address of this pool: use addresses that `alloc` returned";
+        E::NotAllocated(_) => E::NotAllocated(ADDR),
+            "0x200040 is not allocated (the object was freed, or the address is wrong): use \
+             addresses that `alloc` returned, until they are freed";
+        E::BeyondObject { .. } => E::BeyondObject { addr: ADDR, len: 100, available: 64 },
+            "100 B at 0x200040 end past the object's page: access at most the 64 B that lie there";
+        E::Empty => E::Empty,
+            "an access of 0 B: give at least one byte";
+        E::Misaligned(_) => E::Misaligned(ADDR),
+            "0x200040 is not aligned to 8 B: compare-and-swap and fetch-and-add need an address \
+             that is a multiple of 8";
+        E::PageLost(_) => E::PageLost(ADDR),
+            "the page of 0x200040 is lost (its rack came back without its memory): allocate anew \
+             and write the contents again";
+        E::RackUnavailable(_) => E::RackUnavailable(RackId(1)),
+            "rack 1 does not answer: its daemon is down or cut off; start it again";
+        E::PageBusy(..) => E::PageBusy(ADDR, RackId(1)),
+            "the page of 0x200040 moves and could not be reached, last at rack 1: try again";
+        E::Indeterminate(_) => E::Indeterminate(RackId(1)),
+            "rack 1 died during the operation: it may or may not have happened; read the value to \
+             know";
+        E::NotADraft(_) => E::NotADraft(ADDR),
+            "0x200040 is no draft that can be published (it was published, or is in doubt, or of \
+             another pool): finish it with the pool that made it and begin another";
+        E::Daemon(_) => E::Daemon(DaemonError::Closed),
+            "the pool is closed: open it again";
+    }
+}
+
+#[test]
+fn errors_of_the_own_daemon_say_what_to_do() {
+    use DaemonError as E;
+    texts! { DaemonError:
+        E::Unavailable => E::Unavailable,
+            "the rack daemon does not answer: start it again, or raise the request timeout if it is \
+             overloaded";
+        E::Forgotten => E::Forgotten,
+            "the rack daemon gave this client up (it was away too long, or its memory is new): open \
+             the pool again";
+        E::MetadataUnreachable => E::MetadataUnreachable,
+            "the metadata server does not answer: start it again";
+        E::TooManyThreads(_) => E::TooManyThreads(64),
+            "64 threads use this pool already: open it with more `ClientOptions::threads`";
+        E::Closed => E::Closed,
+            "the pool is closed: open it again";
+        E::Protocol => E::Protocol,
+            "the rack daemon broke the protocol: run the same rackpool release everywhere";
+    }
+}
+
+#[test]
+fn errors_of_allocations_say_what_to_do() {
+    use AllocError as E;
+    let (rack_frames, rack_free, racks, pool_frames, pool_free) = (256, 0, 2, 512, 3);
+    texts! { AllocError:
+        E::ZeroSize => E::ZeroSize,
+            "an allocation of 0 B: ask for at least one byte";
+        E::TooLarge(_) => E::TooLarge(1 << 50),
+            "an allocation of 1125899906842624 B is larger than any object of the pool can be: \
+             split it";
+        E::OutOfMemory { .. } => E::OutOfMemory {
+            bytes: 64, rack_frames, rack_free, racks, pool_frames, pool_free,
+        },
+            "out of memory: no room for 64 B; this rack has 0 of 256 frames free, the 2 reachable \
+             racks 3 of 512: free objects, or add a rack or memory";
+        E::TooManyDrafts => E::TooManyDrafts,
+            "this thread has 16 drafts: publish or finish some";
+        E::Access(_) => E::Access(AccessError::PageBusy(ADDR, RackId(0))),
+            "the page of 0x200040 moves and could not be reached, last at rack 0: try again";
+        E::Daemon(_) => E::Daemon(DaemonError::Closed),
+            "the pool is closed: open it again";
+    }
+}
+
+#[test]
+fn errors_of_frees_and_names_say_what_to_do() {
+    use {FreeError as F, RootError as R};
+    texts! { FreeError:
+        F::NotAnObject { .. } => F::NotAnObject { addr: ADDR, object_bytes: 128 },
+            "0x200040 is not the start of an object (objects there have 128 B): free what `alloc` \
+             returned";
+        F::NotAllocated(_) => F::NotAllocated(ADDR),
+            "0x200040 is not allocated (it was freed before, or never handed out): free what \
+             `alloc` returned, and only once";
+        F::Access(_) => F::Access(AccessError::RackUnavailable(RackId(2))),
+            "rack 2 does not answer: its daemon is down or cut off; start it again";
+    }
+    texts! { RootError:
+        R::Refused(_) => R::Refused(Refusal::Store("no space".into())),
+            "the metadata store failed: no space; see the metadata server's log; whether the change \
+             was made shows when the metadata server is started again";
+        R::Daemon(_) => R::Daemon(DaemonError::MetadataUnreachable),
+            "the metadata server does not answer: start it again";
+    }
+}

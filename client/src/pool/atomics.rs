@@ -1,0 +1,112 @@
+//! Compare-and-swap and fetch-and-add.
+
+use rackpool_shm::window::{self, Atomic};
+
+use crate::atomic_batch::Wanted;
+use crate::{AccessError, GlobalAddr, Pool};
+
+/// One swap of [`Pool::compare_and_swap_batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompareAndSwap {
+    /// The 8 bytes; aligned.
+    pub addr: GlobalAddr,
+    /// What must be there (little endian).
+    pub expected: u64,
+    /// What shall be there.
+    pub new: u64,
+}
+
+impl Pool {
+    /// Replaces the 8 bytes (little endian) at `addr` by `new` if they are `expected`, and returns
+    /// what they were. `addr` must be aligned to 8 bytes. Linearizable across racks.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let counter = pool.alloc(8)?;
+    /// pool.write(counter, &0_u64.to_le_bytes())?;
+    /// assert_eq!(pool.compare_and_swap(counter, 0, 5)?, 0);
+    /// assert_eq!(pool.compare_and_swap(counter, 0, 6)?, 5, "refused");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Pool::read`], [`AccessError::Misaligned`], and [`AccessError::Indeterminate`] when the
+    /// home's daemon died meanwhile: then, and after [`AccessError::Daemon`], the swap may or may not
+    /// have been made.
+    #[inline]
+    pub fn compare_and_swap(
+        &self,
+        addr: GlobalAddr,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, AccessError> {
+        self.atomic(addr, Atomic::CompareAndSwap { expected, new })
+    }
+
+    /// Several compare-and-swaps, in any order; returns what was there before each, in the order of
+    /// `requests`. Those of other racks share their round trips. After an error each of them may or
+    /// may not have been done.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, CompareAndSwap, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (a, b) = (pool.alloc(8)?, pool.alloc(8)?);
+    /// let before = pool.compare_and_swap_batch(&[
+    ///     CompareAndSwap { addr: a, expected: 0, new: 1 },
+    ///     CompareAndSwap { addr: b, expected: 0, new: 1 },
+    /// ])?;
+    /// assert_eq!(before.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// That of the first [`Pool::compare_and_swap`] that failed.
+    pub fn compare_and_swap_batch(
+        &self,
+        requests: &[CompareAndSwap],
+    ) -> Result<Vec<u64>, AccessError> {
+        let mut batch: Vec<Wanted> = requests
+            .iter()
+            .map(|request| {
+                let CompareAndSwap { addr, expected, new } = *request;
+                Wanted { addr, atomic: Atomic::CompareAndSwap { expected, new }, before: 0 }
+            })
+            .collect();
+        self.with(|thread| thread.atomic_batch(&mut batch))??;
+        Ok(batch.iter().map(|wanted| wanted.before).collect())
+    }
+
+    /// Adds `delta` (wrapping) to the 8 bytes (little endian) at `addr` and returns what they were.
+    /// `addr` must be aligned to 8 bytes. Linearizable across racks.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let ticket = pool.alloc(8)?;
+    /// pool.write(ticket, &0_u64.to_le_bytes())?;
+    /// assert_eq!(pool.fetch_and_add(ticket, 1)?, 0);
+    /// assert_eq!(pool.fetch_and_add(ticket, 1)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::compare_and_swap`].
+    #[inline]
+    pub fn fetch_and_add(&self, addr: GlobalAddr, delta: u64) -> Result<u64, AccessError> {
+        self.atomic(addr, Atomic::FetchAndAdd { delta })
+    }
+
+    #[inline]
+    fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        match window::change(self.id, addr, atomic) {
+            Some(before) => Ok(before),
+            None => self.atomic_any(addr, atomic),
+        }
+    }
+
+    #[cold]
+    fn atomic_any(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        self.with(|thread| thread.atomic(addr, atomic))?
+    }
+}
