@@ -6,7 +6,7 @@ use rackpool_cli::ycsb::{Fields, StoreFactory};
 use rackpool_client::RackId;
 use rackpool_tests::pool::TestPool;
 
-const ROUNDS: u64 = 5000;
+const ROUNDS: u64 = 2000;
 const KEY: &[u8] = b"user1";
 
 /// Adds 1 to the `field`th number of a value.
@@ -17,7 +17,8 @@ fn raise(value: &mut [u8], field: usize) {
 
 #[test]
 fn fields_of_one_record_written_from_two_racks_are_all_there() {
-    let pool = TestPool::small();
+    // The benchmark's table has a directory of 512 KiB, in one page.
+    let pool = TestPool::with(|options| (options.page_size, options.memory) = (2 << 20, 64 << 20));
     let stores = PoolStores::open(pool.dir(), &[RackId(0), RackId(1)], 1, "ycsb").unwrap();
     stores.open(0).unwrap().insert(KEY, &[0; 16]).unwrap();
     std::thread::scope(|scope| {
