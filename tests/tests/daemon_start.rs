@@ -81,6 +81,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let mut bytes = std::fs::read(&path).unwrap();
             if path.ends_with("metadata") && bytes.len() > 4096 {
                 bytes[72..80].fill(0);
+                bytes[120..128].fill(0);
                 bytes[192..196].fill(0);
             }
             (path, bytes)
@@ -116,15 +117,27 @@ fn same(before: &BTreeMap<PathBuf, Vec<u8>>, folder: &Path) {
     }
 }
 
+/// Inverts one bit of the byte.
+fn flip(file: &std::fs::File, at: u64, bit: u8) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ bit], at).unwrap();
+}
+
 #[test]
 fn a_damaged_superblock_is_refused() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    for at in 0..64 {
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).unwrap();
-        file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+    // A bit of each byte, and one more of those from which the pages, the life and the kind of memory
+    // are read: that of byte 104 makes `memfd` of `tmpfs`.
+    let bits = (0..112).map(|at| (at, 0x40)).chain((64..80).chain(104..112).map(|at| (at, 1)));
+    for (at, bit) in bits {
+        // Whether a client has closed the pool: the rack's own file does not say that.
+        if (96..104).contains(&at) {
+            continue;
+        }
+        flip(&file, at, bit);
         let before = files(&pool.rack_dir(0));
         let reason = match at {
             0..8 => "is no file of rackpool",
@@ -133,7 +146,43 @@ fn a_damaged_superblock_is_refused() {
         };
         Start::of(&pool, 0).is_refused(reason, "rem");
         same(&before, &pool.rack_dir(0));
-        file.write_all_at(&byte, at).unwrap();
+        flip(&file, at, bit);
+    }
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn flipped_bits_of_what_is_no_content_lose_nothing() {
+    let (mut pool, addr) = killed();
+    let path = pool.rack_dir(0).join("metadata");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    // Closed, extra latency, checks of the life, sleeping, barrier.
+    for at in [96, 103, 112, 119, 120, 127, 128, 192, 195] {
+        flip(&file, at, 0x40);
+        serves_again(&mut pool, addr);
+        pool.kill_daemon(0);
+        // The next flip is to be the only one.
+        if (96..104).contains(&at) {
+            flip(&file, at, 0x40);
+        }
+    }
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn a_superblock_that_lost_its_contents_is_refused() {
+    let (mut pool, addr) = killed();
+    let path = pool.rack_dir(0).join("metadata");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    // All of it; the first page; the life.
+    for lost in [0..4096, 64..72, 72..80] {
+        let mut kept = vec![0; lost.end - lost.start];
+        file.read_exact_at(&mut kept, lost.start as u64).unwrap();
+        file.write_all_at(&vec![0; kept.len()], lost.start as u64).unwrap();
+        let before = files(&pool.rack_dir(0));
+        Start::of(&pool, 0).is_refused("is damaged", "remove the rack's folder");
+        same(&before, &pool.rack_dir(0));
+        file.write_all_at(&kept, lost.start as u64).unwrap();
     }
     serves_again(&mut pool, addr);
 }
@@ -185,8 +234,8 @@ fn other_options_than_the_memory_was_made_with_are_refused() {
     Start { rack: "300".into(), ..start() }.is_refused("rack 300", "0 to 255");
     let renamed = pool.dir().join("rack-7");
     std::fs::create_dir(&renamed).unwrap();
-    for (path, bytes) in &before {
-        std::fs::write(renamed.join(path.file_name().unwrap()), bytes).unwrap();
+    for path in before.keys() {
+        std::fs::copy(path, renamed.join(path.file_name().unwrap())).unwrap();
     }
     Start { rack: "7".into(), ..start() }.is_refused("was made with", old);
     same(&before, &pool.rack_dir(0));
