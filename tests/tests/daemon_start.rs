@@ -26,7 +26,7 @@ struct Start {
     memory: u64,
     page_size: u64,
     /// Further options.
-    more: Vec<&'static str>,
+    more: Vec<String>,
 }
 
 impl Start {
@@ -44,6 +44,11 @@ impl Start {
     /// Starts the daemon, which has to end by itself with this reason and this way out.
     #[track_caller]
     fn is_refused(&self, reason: &str, mend: &str) {
+        self.ends_with(1, reason, mend);
+    }
+
+    #[track_caller]
+    fn ends_with(&self, code: i32, reason: &str, mend: &str) {
         let mut child = Command::new(program("rackpool-daemon"))
             .args(["--rack", &self.rack, "--metadata", &self.metadata])
             .args(["--memory", &self.memory.to_string()])
@@ -64,7 +69,7 @@ impl Start {
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(reason), "'{reason}' is not in: {said}");
         assert!(said.contains(mend), "'{mend}' is not in: {said}");
     }
@@ -344,7 +349,7 @@ fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
     }
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
-    start.more = vec!["--fabric", "verbs"];
+    start.more = ["--fabric", "verbs"].map(String::from).into();
     let has_library = Command::new("ldconfig").arg("-p").output();
     let has_library = has_library
         .is_ok_and(|all| String::from_utf8_lossy(&all.stdout).contains("libibverbs.so.1"));
@@ -353,19 +358,58 @@ fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
     } else {
         start.is_refused("can't load libibverbs.so.1", "apt-get install libibverbs1");
     }
+    nothing_is_left_of_rack_7(&pool);
+}
+
+#[track_caller]
+fn nothing_is_left_of_rack_7(pool: &TestPool) {
     assert!(!pool.rack_dir(7).exists(), "{:?}", files(&pool.rack_dir(7)).keys());
     let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
     assert!(members.iter().all(|member| member.rack != RackId(7)), "{members:?}");
 }
 
 #[test]
+fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
+    let pool = TestPool::small();
+    let mut start = Start::of(&pool, 7);
+    for (name, value, reason, mend) in [
+        ("--hot", "0.5", "makes every page hot", "from 1 on"),
+        ("--hot", "NaN", "makes every page hot", "from 1 on"),
+        ("--read-hot", "-1", "no ratio of reads to writes", "from 0 on"),
+        ("--heat-decay", "inf", "can't decay by", "from 0 on"),
+        ("--heat-lifetime-ms", "0", "lifetime of hotness is 0", "give the time"),
+        ("--heat-lifetime-ms", "604800001", "is too long", "at most 7 days"),
+        ("--rest-ms", "86400001", "is too long", "at most a day"),
+        ("--metrics", "192.0.2.1:9000", "to this host only", "loopback address"),
+    ] {
+        // As one word: some of them begin with a minus.
+        start.more = vec![format!("{name}={value}")];
+        start.is_refused(name, mend);
+        start.is_refused(reason, mend);
+        nothing_is_left_of_rack_7(&pool);
+    }
+    for (name, value, mend) in [
+        ("--bandwidth-gbps", "0", "from 0.001 on"),
+        ("--bandwidth-gbps", "-1", "from 0.001 on"),
+        ("--bandwidth-gbps", "NaN", "from 0.001 on"),
+        ("--bandwidth-gbps", "fast", "from 0.001 on"),
+        ("--latency-us", "-1", "from 0 to"),
+        ("--lease-ms", "1", "100"),
+    ] {
+        start.more = vec![format!("{name}={value}")];
+        start.ends_with(2, name, mend);
+        nothing_is_left_of_rack_7(&pool);
+    }
+}
+
+#[test]
 fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
-    start.more = vec!["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"];
+    start.more = ["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"].map(String::from).into();
     start.is_refused("192.0.2.1:7500 is not on this host alone", "rackpool credentials init");
-    start.more = vec!["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"];
+    start.more = ["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"].map(String::from).into();
     start.is_refused("0.0.0.0:7500 is not on this host alone", "--credentials");
-    start.more = vec!["--fabric-listen", "127.0.0.1:7500"];
+    start.more = ["--fabric-listen", "127.0.0.1:7500"].map(String::from).into();
     start.is_refused("the emulated fabric has no address", "--fabric tcp");
 }
