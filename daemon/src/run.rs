@@ -150,7 +150,7 @@ async fn serve(
         _ = terminate.recv() => Ok(()),
     };
     waker.tell(Command::Stop);
-    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked"))?;
+    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked, which is a fault of this program: start the daemon again, its memory is there, and report what the log says"))?;
     Link::leave(&metadata_server, &announcement).await;
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);

@@ -403,6 +403,22 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
 }
 
 #[test]
+fn a_silent_metadata_server_is_told_with_what_to_do() {
+    // It takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let start = Start {
+        rack: "7".into(),
+        dir: folder.path().to_path_buf(),
+        metadata: silent.local_addr().unwrap().to_string(),
+        memory: MEMORY,
+        page_size: PAGE,
+        more: Vec::new(),
+    };
+    start.is_refused("is silent", "see in its log");
+}
+
+#[test]
 fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
