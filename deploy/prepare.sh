@@ -2,8 +2,8 @@
 # Installs the system packages that building rackpool and drawing its plots need, if they are
 # missing. Silent, and without network, on a machine that has them. Debian and Ubuntu.
 #
-# `prepare.sh test` adds those of the lab (deploy/lab/README.md), which runs Debian's kernel, and
-# what mounts are tried with.
+# `prepare.sh test` adds those of the lab (deploy/lab/README.md), which runs the distribution's own
+# kernel, and what mounts are tried with.
 set -euo pipefail
 
 stop() {
@@ -28,6 +28,8 @@ if [ "${1:-}" = test ]; then
     dpkg-query --status busybox-static >/dev/null 2>&1 || packages+=(busybox-static)
     needs cpio cpio
     needs modprobe kmod
+    # Ubuntu's modules are compressed with it.
+    if grep -qsE '^ID(_LIKE)?=.*ubuntu' /etc/os-release; then needs zstd zstd; fi
     needs ip iproute2
     needs numactl numactl
     needs /etc/rdma rdma-core

@@ -28,7 +28,8 @@ fn place<'a>(
 }
 
 /// Makes the memory and notes its kind. The superblock says last that it is there, so some may be
-/// found that a daemon made which was killed before; but not if any page word was ever set.
+/// found that a daemon made which was killed before. If any page word was ever set it was there,
+/// and the superblock is damaged.
 pub(crate) fn make(
     kind: &MemoryKind,
     directory: &RackDirectory,
@@ -36,10 +37,8 @@ pub(crate) fn make(
     metadata: &File,
     block: &Superblock,
 ) -> anyhow::Result<RackMemory> {
+    require_unused(&directory.metadata(), wanted, metadata)?;
     let is_new = !directory.frames().exists();
-    if !is_new {
-        require_unused(&directory.frames(), wanted, metadata)?;
-    }
     let made = place(kind, directory, wanted, &Machine::here()).create(wanted.memory);
     if is_new && made.is_err() {
         // It describes nothing, and its length would keep the next attempt from asking for less.
@@ -87,6 +86,7 @@ pub(crate) fn begin_anew_if_lost(
     if !MemoryKind::is_gone(block.memory_kind()) || found.rack != wanted.rack {
         return Ok((metadata, None));
     }
+    let life = block.incarnation(&path)?;
     tracing::warn!(
         "the memory of {} was of kind memfd and ended with its daemon: its pages are lost, the rack begins anew",
         found.rack
@@ -100,15 +100,15 @@ pub(crate) fn begin_anew_if_lost(
     std::fs::remove_file(&path)?;
     let fresh = file::create(&path, layout.bytes())?;
     file::lock(&fresh, &path)?;
-    Ok((fresh, Some(block.incarnation())))
+    Ok((fresh, Some(life)))
 }
 
-fn require_unused(frames: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {
+fn require_unused(path: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {
     let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
     let words = RackMetadata::new(Mapping::new(metadata, layout.bytes())?, layout)?;
     for frame in (0..wanted.frames).map(rackpool_model::FrameId) {
         if words.word(frame)?.load(Ordering::Relaxed) != 0 {
-            bail!(SuperblockError::Corrupt(frames.to_path_buf()));
+            bail!(SuperblockError::UnknownPages(path.to_path_buf()));
         }
     }
     Ok(())

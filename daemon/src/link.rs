@@ -116,6 +116,16 @@ struct StoreLost {
     address: String,
 }
 
+/// The metadata server takes connections, or drops them unsaid, and gives no answer.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the metadata server at {address} is silent, it gave no answer within {} s: see in its log what it does, and on its host whether it is stopped, its disk is stuck or a firewall drops what it is sent; then start this daemon again if it does not go on by itself",
+    PATIENCE.as_secs()
+)]
+struct Silent {
+    address: String,
+}
+
 /// Racks with different lease times could not trust each other's leases.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -176,9 +186,7 @@ impl Link {
             {
                 Err(error)
             }
-            Err(_) if must_reach => {
-                bail!("the metadata server at {} is silent", self.server.address())
-            }
+            Err(_) if must_reach => bail!(Silent { address: self.server.address().to_owned() }),
             _ => Ok(None),
         }
     }
@@ -206,7 +214,9 @@ impl Link {
                 Ok((connection, pages, lease))
             }
             MetadataReply::Refused(refusal) => bail!(refusal),
-            other => bail!("the metadata server answered {other:?} to a registration"),
+            other => bail!(
+                "the metadata server answered {other:?} to a registration: run the same release of it and of the daemons"
+            ),
         }
     }
 
@@ -234,7 +244,7 @@ impl Link {
                     }
                 }
                 Err(_) => {
-                    tracing::warn!("the metadata server at {} is silent", self.server.address())
+                    tracing::warn!("{}", Silent { address: self.server.address().to_owned() })
                 }
             }
             // Questions asked while it is away get no answer instead of a late one.

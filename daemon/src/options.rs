@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use rackpool_config::ConfigFile;
+use rackpool_fabric::emulated::MIN_BANDWIDTH_GBPS;
 use rackpool_model::{ByteSize, FabricKind, RackId};
 use rackpool_shm::delay;
 use rackpool_shm::memory::MemoryKind;
@@ -77,7 +78,7 @@ pub struct Options {
     #[arg(long, default_value_t = 2.0, value_parser = parse_latency)]
     pub latency_us: f64,
     /// Bandwidth of each direction of the emulated fabric in Gbit/s.
-    #[arg(long, default_value_t = 100.0)]
+    #[arg(long, default_value_t = 100.0, value_parser = parse_bandwidth)]
     pub bandwidth_gbps: f64,
     /// How long leases last, in milliseconds: what the metadata server was given.
     #[arg(
@@ -113,6 +114,13 @@ fn parse_latency(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(latency) if (0.0..=1e7).contains(&latency) => Ok(latency),
         _ => Err("microseconds from 0 to 10000000".into()),
+    }
+}
+
+fn parse_bandwidth(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(gbps) if gbps >= MIN_BANDWIDTH_GBPS => Ok(gbps),
+        _ => Err(format!("Gbit/s from {MIN_BANDWIDTH_GBPS} on")),
     }
 }
 

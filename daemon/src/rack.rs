@@ -8,12 +8,12 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use rackpool_model::{
-    ClientId, Incarnation, MemoryId, PageId, PageRange, PageSize, PageWord, RackId,
+    ClientId, FrameId, Incarnation, MemoryId, PageId, PageRange, PageSize, PageWord, RackId,
 };
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::memory::MemoryLock;
 use rackpool_shm::metadata::{MAX_RACKS, MetadataLayout, RackMetadata};
-use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
+use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::atomic::Ordering;
 
@@ -61,11 +61,11 @@ impl Rack {
         }
         let superblock_only = Mapping::new(&metadata_file, 4096)?;
         if metadata_file.metadata()?.len() < 4096 {
-            bail!(rackpool_shm::superblock::SuperblockError::Foreign(path));
+            bail!(SuperblockError::Foreign(path));
         }
         let block = superblock_only.view::<Superblock>(0)?;
         let kind = &options.memory_kind;
-        let memory = if is_blank(&superblock_only)? {
+        let memory = if Superblock::is_unformatted(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
             let made = frames::make(kind, &directory, &wanted, &metadata_file, block)?;
             block.format(&wanted);
@@ -74,6 +74,8 @@ impl Rack {
             None
         };
         let found = block.read(&path)?;
+        // Before anything is changed: a file that is damaged stays as it was found.
+        let (_, last) = (block.first_page(&path)?, block.incarnation(&path)?);
         found.require(&Geometry { memory: found.memory, ..wanted }, &path)?;
         file::check_len(&metadata_file, &path, layout.bytes())?;
         let memory = match memory {
@@ -86,7 +88,7 @@ impl Rack {
         block.set_extra_latency_ns(options.cxl_latency_ns);
         let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
-        let last = metadata.superblock()?.incarnation().max(lost.unwrap_or(Incarnation(0)));
+        let last = last.max(lost.unwrap_or(Incarnation(0)));
         let incarnation = next_incarnation(last, SystemTime::now());
         metadata.superblock()?.set_incarnation(incarnation);
         metadata.superblock()?.set_heavy_barrier(rackpool_sync::barrier::is_supported());
@@ -106,20 +108,14 @@ impl Rack {
 
     /// The rack's page ids, once the metadata server has given them.
     pub(crate) fn pages(&self) -> anyhow::Result<Option<PageRange>> {
-        let first = self.metadata.superblock()?.first_page();
+        let first = self.metadata.superblock()?.first_page(&self.directory.metadata())?;
         Ok(first.map(|first| PageRange { first, count: self.geometry.frames }))
     }
 
     /// Binds the page ids to the frames: done once in the life of the memory. The superblock gets
     /// the first id last, so that a crash before starts over.
     pub(crate) fn bind_pages(&self, first: PageId) -> anyhow::Result<()> {
-        for index in 0..self.geometry.frames {
-            let frame = rackpool_model::FrameId(index);
-            let word = PageWord::free(PageId(first.0 + index));
-            self.metadata.word(frame)?.store(word.raw(), Ordering::Release);
-        }
-        self.metadata.superblock()?.set_first_page(first);
-        Ok(())
+        bind_pages(&self.metadata, first, &self.directory.metadata())
     }
 }
 
@@ -150,13 +146,22 @@ fn describe_memory(options: &Options, pages: &str) -> String {
     format!("{}{latency}, pages of {pages}", options.memory_kind)
 }
 
-fn is_blank(block: &Mapping) -> anyhow::Result<bool> {
-    let mut bytes = [0; 4096];
-    block.read(0, &mut bytes)?;
-    // The kind is noted just before the rest.
-    let kind = usize::try_from(Superblock::MEMORY_KIND_OFFSET)?;
-    bytes[kind..kind + 8].fill(0);
-    Ok(bytes.iter().all(|byte| *byte == 0))
+/// Binds page ids to frames that have none, or that have these because an earlier attempt was
+/// killed. Where a word says anything else, nothing is changed.
+fn bind_pages(metadata: &RackMetadata, first: PageId, path: &Path) -> anyhow::Result<()> {
+    let frames = || (0..metadata.frames()).map(FrameId);
+    let born = |frame: FrameId| PageWord::free(PageId(first.0 + frame.0)).raw();
+    for frame in frames() {
+        let found = metadata.word(frame)?.load(Ordering::Relaxed);
+        if found != 0 && found != born(frame) {
+            bail!(SuperblockError::UnknownPages(path.to_path_buf()));
+        }
+    }
+    for frame in frames() {
+        metadata.word(frame)?.store(born(frame), Ordering::Release);
+    }
+    metadata.superblock()?.set_first_page(first);
+    Ok(())
 }
 
 fn geometry(options: &Options) -> anyhow::Result<Geometry> {
@@ -190,7 +195,7 @@ fn random_memory_id() -> anyhow::Result<MemoryId> {
     let mut bytes = [0; 16];
     let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if count != bytes.len() {
-        bail!("the system has no random numbers yet");
+        bail!("the system has no random numbers yet: start the daemon again in a moment");
     }
     Ok(MemoryId(u128::from_le_bytes(bytes)))
 }
@@ -219,6 +224,53 @@ mod tests {
             assert!(next.0 > first.0 + drawn, "set back by {back} s");
         }
         assert_eq!(next_incarnation(Incarnation(u64::MAX), noon), Incarnation(u64::MAX));
+    }
+
+    /// Bytes of a page and pages in [`metadata`].
+    const PAGE: PageSize = PageSize::DEFAULT;
+    const FRAMES: u32 = 3;
+
+    fn metadata() -> RackMetadata {
+        let layout = MetadataLayout::new(PAGE, FRAMES);
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(layout.bytes()).unwrap();
+        RackMetadata::new(Mapping::new(&file, layout.bytes()).unwrap(), layout).unwrap()
+    }
+
+    fn words(metadata: &RackMetadata) -> Vec<u64> {
+        let word = |frame| metadata.word(FrameId(frame)).unwrap().load(Ordering::Relaxed);
+        (0..FRAMES).map(word).collect()
+    }
+
+    #[test]
+    fn pages_are_bound_again_after_a_kill_before_any_of_the_stores() {
+        let first = PageId(8);
+        for bound in 0..=FRAMES {
+            let metadata = metadata();
+            for index in 0..bound {
+                let word = PageWord::free(PageId(first.0 + index)).raw();
+                metadata.word(FrameId(index)).unwrap().store(word, Ordering::Relaxed);
+            }
+            bind_pages(&metadata, first, Path::new("x")).unwrap();
+            assert_eq!(words(&metadata), [8, 9, 10]);
+            let block = metadata.superblock().unwrap();
+            assert_eq!(block.first_page(Path::new("x")), Ok(Some(first)));
+        }
+    }
+
+    #[test]
+    fn pages_in_use_are_never_bound_anew() {
+        let other = PageWord::free(PageId(9)).raw();
+        let live = PageWord::free(PageId(8)).apply(rackpool_model::PageEvent::Allocated).unwrap();
+        for (frame, word) in [(0, other), (2, other), (0, live.raw()), (1, 1 << 63)] {
+            let metadata = metadata();
+            metadata.word(FrameId(frame)).unwrap().store(word, Ordering::Relaxed);
+            let before = words(&metadata);
+            let error = bind_pages(&metadata, PageId(8), Path::new("x")).unwrap_err();
+            let error = error.downcast_ref::<SuperblockError>();
+            assert_eq!(error, Some(&SuperblockError::UnknownPages("x".into())));
+            assert_eq!(words(&metadata), before);
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@ const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Serves the rack until a signal ends it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    // All that can be told to be wrong is, before anything is made or said to the metadata server.
+    let rules = rules(options)?;
+    options.metrics.map(rackpool_metrics::check).transpose()?;
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
     let machine = Machine::here();
@@ -52,7 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         tracing::debug!("{}: {placement}", options.rack);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, metadata_server, rack, placement))
+    runtime.block_on(serve(options, metadata_server, rack, placement, rules))
 }
 
 /// The rack's credentials, if any are named.
@@ -83,6 +86,7 @@ async fn serve(
     metadata_server: MetadataServer,
     rack: Arc<Rack>,
     placement: Placement,
+    rules: (LeaseRules, SwapSettings),
 ) -> anyhow::Result<()> {
     let keyring = Keyring::awaited();
     let buffers = Buffers::new(&placement).context("no memory for the buffers of requests")?;
@@ -110,7 +114,6 @@ async fn serve(
         rack.bind_pages(pages.first)?;
         link.remember(pages);
     }
-    let rules = rules(options)?;
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
     let (plane, waker, Adopted { orphans, last }) =
         data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), rules)?;
@@ -147,7 +150,7 @@ async fn serve(
         _ = terminate.recv() => Ok(()),
     };
     waker.tell(Command::Stop);
-    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked"))?;
+    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked, which is a fault of this program: start the daemon again, its memory is there, and report what the log says"))?;
     Link::leave(&metadata_server, &announcement).await;
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rackpool_model::{ByteSize, HeatRules};
+use rackpool_model::{ByteSize, HeatRules, HeatRulesError};
 use rackpool_proto::swap::SwapRules;
 
 use crate::plane::SwapSettings;
@@ -80,7 +80,7 @@ impl SwapOptions {
             read_hot: self.read_hot,
             rest: Duration::from_millis(self.rest_ms),
         };
-        heat.check()?;
+        heat.check().map_err(|error| anyhow::Error::from(error).context(option_of(error)))?;
         let pause = Duration::from_millis(self.swap_pause_ms);
         let bytes_per_second = match self.swap_bandwidth {
             Some(bytes) => bytes.0,
@@ -93,6 +93,18 @@ impl SwapOptions {
             rules: SwapRules { pause, ..SwapRules::DEFAULT },
             bytes_per_second,
         })
+    }
+}
+
+/// The option that a rule was given with.
+const fn option_of(error: HeatRulesError) -> &'static str {
+    match error {
+        HeatRulesError::NoLifetime | HeatRulesError::Lifetime(_) => "--heat-lifetime-ms",
+        HeatRulesError::Rest(_) => "--rest-ms",
+        HeatRulesError::Decay(_) => "--heat-decay",
+        HeatRulesError::Hot(_) => "--hot",
+        HeatRulesError::ReadHot(_) => "--read-hot",
+        _ => "the rules of hotness",
     }
 }
 

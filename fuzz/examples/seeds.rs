@@ -7,8 +7,10 @@ use std::path::Path;
 
 use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange,
-    PageWord, RackId,
+    PageSize, PageWord, RackId,
 };
+use rackpool_shm::Mapping;
+use rackpool_shm::superblock::{FileKind, Geometry, SUPERBLOCK_BYTES, Superblock};
 use rackpool_trace::{RackFrames, Recording};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::encode;
@@ -18,6 +20,7 @@ use rackpool_wire::metadata::{
 };
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const ADDR: GlobalAddr = GlobalAddr::from_raw(0x64_0040);
 
@@ -302,15 +305,29 @@ fn frames() -> anyhow::Result<()> {
 }
 
 fn geometry() -> anyhow::Result<()> {
-    for (name, kind) in [("metadata", 1_u32), ("client", 2)] {
-        let mut block = b"rackpool".to_vec();
-        for half in [kind, 1, 21, 512, 7, 64] {
-            block.extend(half.to_le_bytes());
+    for (name, kind) in [("metadata", FileKind::Metadata), ("client", FileKind::Client)] {
+        let file = memfd_create("rackpool-seed", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, SUPERBLOCK_BYTES)?;
+        let mapping = Mapping::new(&file, SUPERBLOCK_BYTES)?;
+        let block = mapping.view::<Superblock>(0)?;
+        let is_client = kind == FileKind::Client;
+        if is_client {
+            block.set_owner(4711, 815);
         }
-        for word in [0x1234_u64, 0x5678, u64::from(kind - 1), 0, 100, 9] {
-            block.extend(word.to_le_bytes());
-        }
-        write("geometry", name, &[&[1], &block[..]].concat())?;
+        block.format(&Geometry {
+            kind,
+            rack: RackId(7),
+            memory: MemoryId(0x5678 << 64 | 0x1234),
+            page_size: PageSize::DEFAULT,
+            frames: 512,
+            client: ClientId(is_client.into()),
+            threads: if is_client { 64 } else { 0 },
+        });
+        block.set_first_page(PageId(100));
+        block.set_incarnation(Incarnation(9));
+        let mut bytes = [0; 128];
+        mapping.read(0, &mut bytes)?;
+        write("geometry", name, &[&[1], &bytes[..]].concat())?;
     }
     Ok(())
 }

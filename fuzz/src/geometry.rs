@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rackpool_model::{Incarnation, PageId};
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::Mapping;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -11,21 +12,24 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Input;
 use crate::memory::zeroes;
 
-/// Words that the checksum covers.
-const CHECKED: usize = 56;
+/// Bytes of a superblock that decide something, from the first on.
+const BYTES: usize = 128;
+/// Where the checksum stands.
+const CHECKSUM: usize = 56;
 
 /// A superblock is refused, or it says the same when it is read in place, when it is parsed from a
 /// copy, and when what it says is formatted anew. What it describes can be laid out without
-/// leaving 64 bits, and a file that is too short for it is refused.
+/// leaving 64 bits, and a file that is too short for it is refused. The words that change by
+/// themselves are refused, or they are those that noting what they say leaves there.
 pub fn geometry(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let is_sealed = input.byte() & 1 == 1;
-    let mut block = input.bytes(128).to_vec();
-    block.resize(128, 0);
+    let mut block = input.bytes(BYTES).to_vec();
+    block.resize(BYTES, 0);
     if is_sealed {
         // A checksum that fits, so that the fields behind it are reached.
-        let check = xxh3_64(&block[..CHECKED]);
-        block[CHECKED..CHECKED + 8].copy_from_slice(&check.to_le_bytes());
+        let check = xxh3_64(&[&block[..CHECKSUM], &block[80..96], &block[104..112]].concat());
+        block[CHECKSUM..CHECKSUM + 8].copy_from_slice(&check.to_le_bytes());
     }
     let path = Path::new("the file under test");
     let parsed = Superblock::parse(&block, path);
@@ -36,14 +40,29 @@ pub fn geometry(bytes: &[u8]) {
     mapping.write(0, &block).unwrap();
     let found = mapping.view::<Superblock>(0).unwrap();
     assert_eq!(found.read(path), parsed);
-    // What changes later is any bits at all.
-    let _ = (found.first_page(), found.incarnation(), found.owner(), found.is_closed());
+    let (first_page, life) = (found.first_page(path), found.incarnation(path));
+    // These are any bits at all.
+    let _ = (found.owner(), found.is_closed());
     if let Ok(geometry) = parsed {
-        mapping.write(0, &[0; 64]).unwrap();
+        mapping.write(0, &[0; CHECKSUM + 24]).unwrap();
         found.format(&geometry);
-        let mut again = [0; 64];
-        mapping.read(0, &mut again).unwrap();
-        assert_eq!(&again[..], &block[..64], "{geometry:?} has two superblocks");
+        assert_eq!(found.first_page(path), Ok(None));
+        assert_eq!(found.incarnation(path), Ok(Incarnation(0)));
+        let same = |range: std::ops::Range<usize>, what: &dyn std::fmt::Debug| {
+            let mut again = vec![0; range.len()];
+            mapping.read(range.start as u64, &mut again).unwrap();
+            assert_eq!(again, &block[range], "{what:?} is noted in two ways");
+        };
+        same(0..64, &geometry);
+        if let Ok(first) = first_page {
+            found.set_first_page(first.unwrap_or(PageId(0)));
+            same(64..72, &first);
+        }
+        if let Ok(life) = life {
+            found.set_incarnation(life);
+            same(72..80, &life);
+            assert_eq!(found.incarnation(path), Ok(life));
+        }
         lay_out(&geometry, mapping);
     }
 }

@@ -6,6 +6,7 @@
 //! | [`client`] | driving a client that is a process of its own, and killing it |
 //! | [`hosts`] | network namespaces that stand for hosts |
 //! | [`mount`] | a mount of the pool's file system |
+//! | [`mounts`] | a tmpfs that only a test sees |
 //! | [`program`] | what that process does: `rackpool-test-client` |
 //! | [`census`] | every object in use, as the racks' metadata says |
 //! | [`announced`] | what a churning client said it holds |
@@ -29,6 +30,7 @@ pub mod gap;
 pub mod hosts;
 pub mod locks;
 pub mod mount;
+pub mod mounts;
 pub mod pool;
 pub mod program;
 pub mod service;

@@ -26,7 +26,7 @@ struct Start {
     memory: u64,
     page_size: u64,
     /// Further options.
-    more: Vec<&'static str>,
+    more: Vec<String>,
 }
 
 impl Start {
@@ -44,6 +44,11 @@ impl Start {
     /// Starts the daemon, which has to end by itself with this reason and this way out.
     #[track_caller]
     fn is_refused(&self, reason: &str, mend: &str) {
+        self.ends_with(1, reason, mend);
+    }
+
+    #[track_caller]
+    fn ends_with(&self, code: i32, reason: &str, mend: &str) {
         let mut child = Command::new(program("rackpool-daemon"))
             .args(["--rack", &self.rack, "--metadata", &self.metadata])
             .args(["--memory", &self.memory.to_string()])
@@ -64,7 +69,7 @@ impl Start {
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(reason), "'{reason}' is not in: {said}");
         assert!(said.contains(mend), "'{mend}' is not in: {said}");
     }
@@ -81,6 +86,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let mut bytes = std::fs::read(&path).unwrap();
             if path.ends_with("metadata") && bytes.len() > 4096 {
                 bytes[72..80].fill(0);
+                bytes[120..128].fill(0);
                 bytes[192..196].fill(0);
             }
             (path, bytes)
@@ -116,15 +122,27 @@ fn same(before: &BTreeMap<PathBuf, Vec<u8>>, folder: &Path) {
     }
 }
 
+/// Inverts one bit of the byte.
+fn flip(file: &std::fs::File, at: u64, bit: u8) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ bit], at).unwrap();
+}
+
 #[test]
 fn a_damaged_superblock_is_refused() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    for at in 0..64 {
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).unwrap();
-        file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+    // A bit of each byte, and one more of those from which the pages, the life and the kind of memory
+    // are read: that of byte 104 makes `memfd` of `tmpfs`.
+    let bits = (0..112).map(|at| (at, 0x40)).chain((64..80).chain(104..112).map(|at| (at, 1)));
+    for (at, bit) in bits {
+        // Whether a client has closed the pool: the rack's own file does not say that.
+        if (96..104).contains(&at) {
+            continue;
+        }
+        flip(&file, at, bit);
         let before = files(&pool.rack_dir(0));
         let reason = match at {
             0..8 => "is no file of rackpool",
@@ -133,7 +151,43 @@ fn a_damaged_superblock_is_refused() {
         };
         Start::of(&pool, 0).is_refused(reason, "rem");
         same(&before, &pool.rack_dir(0));
-        file.write_all_at(&byte, at).unwrap();
+        flip(&file, at, bit);
+    }
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn flipped_bits_of_what_is_no_content_lose_nothing() {
+    let (mut pool, addr) = killed();
+    let path = pool.rack_dir(0).join("metadata");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    // Closed, extra latency, checks of the life, sleeping, barrier.
+    for at in [96, 103, 112, 119, 120, 127, 128, 192, 195] {
+        flip(&file, at, 0x40);
+        serves_again(&mut pool, addr);
+        pool.kill_daemon(0);
+        // The next flip is to be the only one.
+        if (96..104).contains(&at) {
+            flip(&file, at, 0x40);
+        }
+    }
+    serves_again(&mut pool, addr);
+}
+
+#[test]
+fn a_superblock_that_lost_its_contents_is_refused() {
+    let (mut pool, addr) = killed();
+    let path = pool.rack_dir(0).join("metadata");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    // All of it; the first page; the life.
+    for lost in [0..4096, 64..72, 72..80] {
+        let mut kept = vec![0; lost.end - lost.start];
+        file.read_exact_at(&mut kept, lost.start as u64).unwrap();
+        file.write_all_at(&vec![0; kept.len()], lost.start as u64).unwrap();
+        let before = files(&pool.rack_dir(0));
+        Start::of(&pool, 0).is_refused("is damaged", "remove the rack's folder");
+        same(&before, &pool.rack_dir(0));
+        file.write_all_at(&kept, lost.start as u64).unwrap();
     }
     serves_again(&mut pool, addr);
 }
@@ -185,8 +239,8 @@ fn other_options_than_the_memory_was_made_with_are_refused() {
     Start { rack: "300".into(), ..start() }.is_refused("rack 300", "0 to 255");
     let renamed = pool.dir().join("rack-7");
     std::fs::create_dir(&renamed).unwrap();
-    for (path, bytes) in &before {
-        std::fs::write(renamed.join(path.file_name().unwrap()), bytes).unwrap();
+    for path in before.keys() {
+        std::fs::copy(path, renamed.join(path.file_name().unwrap())).unwrap();
     }
     Start { rack: "7".into(), ..start() }.is_refused("was made with", old);
     same(&before, &pool.rack_dir(0));
@@ -295,7 +349,7 @@ fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
     }
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
-    start.more = vec!["--fabric", "verbs"];
+    start.more = ["--fabric", "verbs"].map(String::from).into();
     let has_library = Command::new("ldconfig").arg("-p").output();
     let has_library = has_library
         .is_ok_and(|all| String::from_utf8_lossy(&all.stdout).contains("libibverbs.so.1"));
@@ -304,19 +358,74 @@ fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
     } else {
         start.is_refused("can't load libibverbs.so.1", "apt-get install libibverbs1");
     }
+    nothing_is_left_of_rack_7(&pool);
+}
+
+#[track_caller]
+fn nothing_is_left_of_rack_7(pool: &TestPool) {
     assert!(!pool.rack_dir(7).exists(), "{:?}", files(&pool.rack_dir(7)).keys());
     let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
     assert!(members.iter().all(|member| member.rack != RackId(7)), "{members:?}");
 }
 
 #[test]
+fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
+    let pool = TestPool::small();
+    let mut start = Start::of(&pool, 7);
+    for (name, value, reason, mend) in [
+        ("--hot", "0.5", "makes every page hot", "from 1 on"),
+        ("--hot", "NaN", "makes every page hot", "from 1 on"),
+        ("--read-hot", "-1", "no ratio of reads to writes", "from 0 on"),
+        ("--heat-decay", "inf", "can't decay by", "from 0 on"),
+        ("--heat-lifetime-ms", "0", "lifetime of hotness is 0", "give the time"),
+        ("--heat-lifetime-ms", "604800001", "is too long", "at most 7 days"),
+        ("--rest-ms", "86400001", "is too long", "at most a day"),
+        ("--metrics", "192.0.2.1:9000", "to this host only", "loopback address"),
+    ] {
+        // As one word: some of them begin with a minus.
+        start.more = vec![format!("{name}={value}")];
+        start.is_refused(name, mend);
+        start.is_refused(reason, mend);
+        nothing_is_left_of_rack_7(&pool);
+    }
+    for (name, value, mend) in [
+        ("--bandwidth-gbps", "0", "from 0.001 on"),
+        ("--bandwidth-gbps", "-1", "from 0.001 on"),
+        ("--bandwidth-gbps", "NaN", "from 0.001 on"),
+        ("--bandwidth-gbps", "fast", "from 0.001 on"),
+        ("--latency-us", "-1", "from 0 to"),
+        ("--lease-ms", "1", "100"),
+    ] {
+        start.more = vec![format!("{name}={value}")];
+        start.ends_with(2, name, mend);
+        nothing_is_left_of_rack_7(&pool);
+    }
+}
+
+#[test]
+fn a_silent_metadata_server_is_told_with_what_to_do() {
+    // It takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let start = Start {
+        rack: "7".into(),
+        dir: folder.path().to_path_buf(),
+        metadata: silent.local_addr().unwrap().to_string(),
+        memory: MEMORY,
+        page_size: PAGE,
+        more: Vec::new(),
+    };
+    start.is_refused("is silent", "see in its log");
+}
+
+#[test]
 fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
-    start.more = vec!["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"];
+    start.more = ["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"].map(String::from).into();
     start.is_refused("192.0.2.1:7500 is not on this host alone", "rackpool credentials init");
-    start.more = vec!["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"];
+    start.more = ["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"].map(String::from).into();
     start.is_refused("0.0.0.0:7500 is not on this host alone", "--credentials");
-    start.more = vec!["--fabric-listen", "127.0.0.1:7500"];
+    start.more = ["--fabric-listen", "127.0.0.1:7500"].map(String::from).into();
     start.is_refused("the emulated fabric has no address", "--fabric tcp");
 }

@@ -83,6 +83,44 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
 }
 
 #[test]
+fn a_full_rack_spills_to_the_rack_with_most_room() {
+    for (less, more) in [(1, 2), (2, 1)] {
+        let pool = TestPool::with(|options| {
+            options.racks = 3;
+            options.memory = u64::from(FRAMES) * PAGE;
+        });
+        pool.wait_until_racks_meet();
+        let racks = [0, 1, 2].map(|rack| pool.open(rack));
+        let take = |rack: u16, count| {
+            let own = &racks[usize::from(rack)];
+            for _ in 0..count {
+                let addr = own.alloc(PAGE).unwrap();
+                assert!(own.is_local(addr).unwrap());
+            }
+        };
+        take(less, 20);
+        take(more, 8);
+        take(0, FRAMES);
+        let free = |rack| u64::from(pool.status(rack).free_frames);
+        assert!(free(more) > free(less) + 8, "{} and {}", free(more), free(less));
+        // Frames have only been taken: the sum is right when both figures are.
+        wait_until("rack 0 knows how much room there is", PATIENCE, || {
+            pool.status(0).other_free_frames == free(less) + free(more)
+        });
+        let there = &racks[usize::from(more)];
+        for count in 0..8 {
+            let addr = racks[0].alloc(PAGE).unwrap();
+            assert!(there.is_local(addr).unwrap(), "object {count} is not in rack {more}");
+        }
+        // Then the other one. Clients of either may keep a few objects for themselves.
+        let (objects, error) = fill(&racks[0], PAGE);
+        assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
+        let rest = &racks[usize::from(less)];
+        assert!(objects.iter().any(|addr| rest.is_local(*addr).unwrap()), "rack {less} is unused");
+    }
+}
+
+#[test]
 fn room_of_one_size_is_used_for_another_from_either_rack() {
     let pool = full_sized();
     let own = pool.open(0);

@@ -4,14 +4,16 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_client::{AccessError, RackId};
+use rackpool_cli::cluster::{Cluster, ClusterOptions};
+use rackpool_client::{AccessError, Pool, RackId};
 use rackpool_shm::ReadOnlyMapping;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::machine::Machine;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::superblock::SUPERBLOCK_BYTES;
 use rackpool_tests::contents;
-use rackpool_tests::pool::TestPool;
+use rackpool_tests::mounts::with_tmpfs;
+use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 
@@ -155,4 +157,44 @@ fn refusal(pool: &TestPool, rack: &str, kind: &str, memory: u64) -> String {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{said}");
     said
+}
+
+/// Without room for its last page, whoever uses that one is ended by the kernel (SIGBUS).
+#[test]
+fn a_pool_that_fills_its_file_system_is_full_before_that_is() {
+    with_tmpfs("a pool on a small tmpfs", 64, |folder| {
+        let start = |memory: u64| {
+            let mut options = ClusterOptions::ephemeral().unwrap();
+            (options.dir, options.store) = (folder.join("pool"), folder.join("pool/store"));
+            options.page_size = PAGE;
+            options.memory = memory;
+            options.daemon_arguments = vec![("--swap", "off".into()), ("--nice", "0".into())];
+            Cluster::start(options)
+        };
+        let refused = format!("{:#}", start(64 << 20).unwrap_err());
+        assert!(refused.contains("has 64 MiB"), "{refused}");
+        assert!(refused.contains("mount -o remount,size="), "{refused}");
+        let pool = TestPool { cluster: start(20 << 20).unwrap() };
+        pool.wait_until_racks_meet();
+        // Each client has a file in the same place.
+        let mut clients = Vec::new();
+        let refused = loop {
+            match Pool::open(pool.options(0)) {
+                Ok(client) => clients.push(client),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(refused.contains("no room for the file of a client"), "{refused}");
+        assert!(refused.contains("mount -o remount,size="), "{refused}");
+        let page = contents::of(1, usize::try_from(PAGE).unwrap());
+        let mut filled = 0;
+        while let Ok(addr) = clients[0].alloc(PAGE) {
+            clients[0].write(addr, &page).unwrap();
+            filled += PAGE;
+        }
+        assert_eq!(filled, 2 * (20 << 20));
+        // A client that goes makes room for another.
+        clients.pop().unwrap().close();
+        wait_for("there is room for a client", PATIENCE, || Pool::open(pool.options(0)).ok());
+    });
 }

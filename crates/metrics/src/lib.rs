@@ -23,5 +23,5 @@ mod thread;
 
 pub use histogram::Histogram;
 pub use page::{Page, Source, Unit, render};
-pub use server::{BindError, bind, serve};
+pub use server::{BindError, bind, check, serve};
 pub use thread::start;

@@ -43,15 +43,24 @@ pub enum BindError {
     Thread(#[from] io::Error),
 }
 
+/// Refuses an address of `--metrics` that others than this host could reach.
+///
+/// # Errors
+/// When it is no loopback address.
+pub fn check(address: SocketAddr) -> Result<(), BindError> {
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(BindError::NotLoopback(address))
+}
+
 /// Binds the address of `--metrics`, a loopback one; port 0 takes a free one. Says in the log where
 /// it listens.
 ///
 /// # Errors
 /// When others than this host could connect, or the address can't be had.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    if !address.ip().to_canonical().is_loopback() {
-        return Err(BindError::NotLoopback(address));
-    }
+    check(address)?;
     let failed = |source| BindError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     tracing::info!("figures at http://{}/metrics", listener.local_addr().map_err(failed)?);

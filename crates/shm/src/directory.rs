@@ -15,6 +15,21 @@ impl RackDirectory {
         Self(pool.join(format!("rack-{}", rack.0)))
     }
 
+    /// The folders of all racks in a pool's folder.
+    pub fn all(pool: &Path) -> impl Iterator<Item = Self> + use<> {
+        let entries = std::fs::read_dir(pool).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            let rack = entry.file_name().to_str()?.strip_prefix("rack-")?.parse::<u16>();
+            rack.is_ok().then(|| Self(entry.path()))
+        })
+    }
+
+    /// The pool's folder.
+    #[must_use]
+    pub fn pool(&self) -> &Path {
+        self.0.parent().unwrap_or(&self.0)
+    }
+
     /// The folder itself.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -15,6 +15,7 @@
 //! | [`page_map`] | what is remembered of pages |
 //! | [`memory`] | the kinds of memory the frames can lie in |
 //! | [`numa`] | which node memory lies on |
+//! | [`room`] | whether the files fit on their file system |
 //! | [`samples`] | which pages a thread uses |
 //! | [`shown`] | copies of other racks' pages |
 //! | [`superblock`] | what the first page of a file says |
@@ -48,6 +49,8 @@ pub mod metadata;
 pub mod numa;
 #[cfg(not(loom))]
 pub mod page_map;
+#[cfg(not(loom))]
+pub mod room;
 #[cfg(not(loom))]
 pub mod samples;
 pub mod shown;

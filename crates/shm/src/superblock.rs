@@ -7,14 +7,16 @@ use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::mapping::Shared;
+use crate::mapping::{Mapping, OutOfBounds, Shared};
 
 /// Bytes a superblock takes.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
-const FORMAT_VERSION: u32 = 4;
+const FORMAT_VERSION: u32 = 5;
+/// What a client notes when it has closed the pool: no flipped bit makes it of 0, or of itself.
+const CLOSED: u64 = u64::from_le_bytes(*b"closed\0\0");
 
 /// Which file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +64,16 @@ pub enum SuperblockError {
         /// The version in the file.
         found: u32,
     },
-    /// The checksum does not match.
+    /// A checksum does not match.
     #[error(
         "{0} is damaged (its superblock's checksum does not match): remove the rack's folder to give its contents up; pages of this rack are lost"
     )]
     Corrupt(PathBuf),
+    /// There are pages that the superblock does not know of.
+    #[error(
+        "{0} is damaged (it has pages of which its superblock says nothing): remove the rack's folder to give its contents up; pages of this rack are lost"
+    )]
+    UnknownPages(PathBuf),
     /// It is sound but not what was expected.
     #[error(
         "{path} was made with {found}, but {wanted} was asked for: start with the old settings, or remove the rack's folder to give its contents up"
@@ -87,9 +94,11 @@ pub enum SuperblockError {
 ///    0  magic "rackpool"            8  kind (4), format version (4)
 ///   16  page bits (4), frames (4)  24  rack (4), threads (4)
 ///   32  memory id (16)             48  client id (8)
-///   56  checksum of bytes 0..56    64  first page id   72  incarnation
+///   56  checksum of bytes 0..56, 80..96 and 104..112
+///   64  first page id (4), its check (4)    72  incarnation
 ///   80  process id of the client   88  when that process started
-///   96  1: the client has closed the pool   104  kind of memory   112  extra latency in ns
+///   96  "closed": the client has closed the pool   104  kind of memory   112  extra latency in ns
+///  120  check of the incarnation before a change (4), after it (4)
 ///  128  1: the daemon sleeps, ring its event
 ///  192  1: the daemon's barrier reaches clients, which need no fence of their own
 /// ```
@@ -104,7 +113,7 @@ pub struct Superblock {
     closed: AtomicU64,
     memory_kind: AtomicU64,
     extra_latency_ns: AtomicU64,
-    reserved: AtomicU64,
+    life_checks: AtomicU64,
     sleeping: SleepFlag,
     reserved_line: [AtomicU32; 15],
     heavy_barrier: AtomicU32,
@@ -115,7 +124,6 @@ unsafe impl Shared for Superblock {}
 
 impl Geometry {
     fn words(&self) -> [u64; 7] {
-        let pair = |low: u32, high: u32| u64::from(low) | (u64::from(high) << 32);
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of 128 bits")]
         let memory = [self.memory.0 as u64, (self.memory.0 >> 64) as u64];
         [
@@ -151,12 +159,15 @@ impl Geometry {
     }
 }
 
-fn checksum(words: &[u64; 7]) -> u64 {
-    let mut bytes = [0; 56];
-    for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.to_le_bytes());
-    }
-    xxh3_64(&bytes)
+/// Indices of the words that the checksum covers: those that never change after it.
+const COVERED: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 10, 11, 13];
+/// The index of the checksum itself.
+const CHECKSUM: usize = 7;
+/// Bytes that may be stored before the magic, and the magic.
+const FORMATTED: usize = 128;
+
+fn hash<const N: usize>(words: [u64; N]) -> u64 {
+    xxh3_64(words.map(u64::to_le_bytes).as_flattened())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves are meant")]
@@ -164,23 +175,60 @@ const fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+const fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | ((high as u64) << 32)
+}
+
+/// The check of what stands at an offset and changes by itself.
+fn check_of(offset: usize, value: u64) -> u32 {
+    halves(hash([offset as u64, value])).1
+}
+
+/// The first page with its check, in one word: one store changes both. A rack without pages has 0
+/// with the check of 0, so a word that lost its contents is no such rack.
+fn first_page_word(first: u32) -> u64 {
+    pair(first, check_of(std::mem::offset_of!(Superblock, first_page), u64::from(first)))
+}
+
+fn life_check(life: Incarnation) -> u32 {
+    check_of(std::mem::offset_of!(Superblock, incarnation), life.0)
+}
+
+/// The incarnation fills a word, so its check has another one. With that of the life before and that of the
+/// one to come in it, it holds whether the life has been stored or not.
+fn life_checks(before: Incarnation, after: Incarnation) -> u64 {
+    pair(life_check(before), life_check(after))
+}
+
 impl Superblock {
-    /// Describes the file. The checksum comes last, so that a crash before leaves a file that is
-    /// refused instead of one that lies.
+    /// Describes the file, whose owner and kind of memory have been noted. The magic comes last, so
+    /// that after a crash before it the file counts as [unformatted](Self::is_unformatted).
     pub fn format(&self, geometry: &Geometry) {
-        let words = geometry.words();
-        for (cell, word) in self.geometry.iter().zip(words) {
+        let [magic, words @ ..] = geometry.words();
+        for (cell, word) in self.geometry[1..].iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
+        self.first_page.store(first_page_word(0), Ordering::Relaxed);
+        self.incarnation.store(0, Ordering::Relaxed);
+        self.life_checks.store(life_checks(Incarnation(0), Incarnation(0)), Ordering::Relaxed);
+        let covered = COVERED.map(|index| if index == 0 { magic } else { self.word(index) });
+        self.checksum.store(hash(covered), Ordering::Relaxed);
         // SYNC: pairs with the loads in `read`.
-        self.checksum.store(checksum(&words), Ordering::Release);
+        self.geometry[0].store(magic, Ordering::Release);
+    }
+
+    /// Whether the first bytes of a file are those of one that was never described to the end:
+    /// zero but for what [`Self::format`] stores before the magic.
+    pub fn is_unformatted(file: &Mapping) -> Result<bool, OutOfBounds> {
+        let mut bytes = [0; 4096];
+        file.read(0, &mut bytes)?;
+        bytes[8..FORMATTED].fill(0);
+        Ok(bytes.iter().all(|byte| *byte == 0))
     }
 
     /// What the file says of itself.
     pub fn read(&self, path: &Path) -> Result<Geometry, SuperblockError> {
-        let checksum = self.checksum.load(Ordering::Acquire);
-        let words: [u64; 7] = std::array::from_fn(|i| self.geometry[i].load(Ordering::Acquire));
-        Self::check(words, checksum, path)
+        Self::check(|index| self.word(index), path)
     }
 
     /// What a copy of a file's first bytes says of it, for those who may not map it writable.
@@ -189,15 +237,24 @@ impl Superblock {
             let chunk = bytes.get(i * 8..i * 8 + 8).and_then(|chunk| chunk.try_into().ok());
             u64::from_le_bytes(chunk.unwrap_or_default())
         };
-        Self::check(std::array::from_fn(word), word(7), path)
+        Self::check(word, path)
     }
 
-    fn check(
-        words: [u64; 7],
-        found_checksum: u64,
-        path: &Path,
-    ) -> Result<Geometry, SuperblockError> {
+    /// The word with this index, of those that the checksum covers and the checksum itself.
+    fn word(&self, index: usize) -> u64 {
+        let cell = match index {
+            CHECKSUM => &self.checksum,
+            10 => &self.owner[0],
+            11 => &self.owner[1],
+            13 => &self.memory_kind,
+            index => &self.geometry[index],
+        };
+        cell.load(Ordering::Acquire)
+    }
+
+    fn check(word: impl Fn(usize) -> u64, path: &Path) -> Result<Geometry, SuperblockError> {
         let corrupt = || SuperblockError::Corrupt(path.to_path_buf());
+        let words = COVERED.map(&word);
         if words[0] != MAGIC {
             return Err(SuperblockError::Foreign(path.to_path_buf()));
         }
@@ -205,7 +262,7 @@ impl Superblock {
         if version != FORMAT_VERSION {
             return Err(SuperblockError::Version { path: path.to_path_buf(), found: version });
         }
-        if checksum(&words) != found_checksum {
+        if hash(words) != word(CHECKSUM) {
             return Err(corrupt());
         }
         let (page_bits, frames) = halves(words[2]);
@@ -228,28 +285,37 @@ impl Superblock {
 
     /// The id of the page that frame 0 was born with; frame `f` was born with the id `f` further
     /// on. `None` until the metadata server has given the rack its ids.
-    #[must_use]
-    pub fn first_page(&self) -> Option<PageId> {
-        match u32::try_from(self.first_page.load(Ordering::Acquire)) {
-            Ok(0) | Err(_) => None,
-            Ok(first) => Some(PageId(first)),
+    pub fn first_page(&self, path: &Path) -> Result<Option<PageId>, SuperblockError> {
+        let word = self.first_page.load(Ordering::Acquire);
+        let (first, _) = halves(word);
+        if word != first_page_word(first) {
+            return Err(SuperblockError::Corrupt(path.to_path_buf()));
         }
+        Ok((first != 0).then_some(PageId(first)))
     }
 
     /// Notes the rack's page ids.
     pub fn set_first_page(&self, first: PageId) {
-        self.first_page.store(u64::from(first.0), Ordering::Release);
+        self.first_page.store(first_page_word(first.0), Ordering::Release);
     }
 
     /// The life of the daemon that serves the file.
-    #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        Incarnation(self.incarnation.load(Ordering::Acquire))
+    pub fn incarnation(&self, path: &Path) -> Result<Incarnation, SuperblockError> {
+        let life = Incarnation(self.incarnation.load(Ordering::Acquire));
+        let (before, after) = halves(self.life_checks.load(Ordering::Acquire));
+        if ![before, after].contains(&life_check(life)) {
+            return Err(SuperblockError::Corrupt(path.to_path_buf()));
+        }
+        Ok(life)
     }
 
-    /// Notes a new life of the daemon.
-    pub fn set_incarnation(&self, incarnation: Incarnation) {
-        self.incarnation.store(incarnation.0, Ordering::Release);
+    /// Notes a new life of the daemon. A crash in between leaves the life before or this one, with
+    /// a check that fits either.
+    pub fn set_incarnation(&self, life: Incarnation) {
+        let before = Incarnation(self.incarnation.load(Ordering::Relaxed));
+        self.life_checks.store(life_checks(before, life), Ordering::Release);
+        self.incarnation.store(life.0, Ordering::Release);
+        self.life_checks.store(life_checks(life, life), Ordering::Release);
     }
 
     /// The process that owns a client file: its id, and when it started in the kernel's ticks.
@@ -258,7 +324,7 @@ impl Superblock {
         (self.owner[0].load(Ordering::Acquire), self.owner[1].load(Ordering::Acquire))
     }
 
-    /// Notes the process that owns a client file.
+    /// Notes the process that owns a client file, before [`Self::format`].
     pub fn set_owner(&self, pid: u64, started: u64) {
         self.owner[1].store(started, Ordering::Release);
         self.owner[0].store(pid, Ordering::Release);
@@ -267,12 +333,12 @@ impl Superblock {
     /// Whether the client has closed the pool: what its file holds can go back.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire) != 0
+        self.closed.load(Ordering::Acquire) == CLOSED
     }
 
     /// The client says that it has closed the pool.
     pub fn set_closed(&self) {
-        self.closed.store(1, Ordering::Release);
+        self.closed.store(CLOSED, Ordering::Release);
     }
 
     /// The kind of memory the frames lie in: [`MemoryKind::code`](crate::memory::MemoryKind::code).
@@ -316,110 +382,4 @@ impl Superblock {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Mapping, file};
-
-    fn geometry() -> Geometry {
-        Geometry {
-            kind: FileKind::Client,
-            rack: RackId(7),
-            memory: MemoryId(u128::MAX - 5),
-            page_size: PageSize::DEFAULT,
-            frames: 512,
-            client: ClientId(9),
-            threads: 64,
-        }
-    }
-
-    fn with_block(test: impl FnOnce(&Mapping, &Superblock)) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = file::create(&folder.path().join("file"), SUPERBLOCK_BYTES).unwrap();
-        let memory = Mapping::new(&file, SUPERBLOCK_BYTES).unwrap();
-        test(&memory, memory.view(0).unwrap());
-    }
-
-    #[test]
-    fn what_is_formatted_is_read() {
-        with_block(|memory, block| {
-            block.format(&geometry());
-            assert_eq!(block.read(Path::new("x")), Ok(geometry()));
-            let mut bytes = vec![0; 4096];
-            memory.read(0, &mut bytes).unwrap();
-            assert_eq!(Superblock::parse(&bytes, Path::new("x")), Ok(geometry()));
-            assert!(Superblock::parse(&bytes[..30], Path::new("x")).is_err());
-            assert_eq!(block.first_page(), None);
-            block.set_first_page(PageId(3));
-            assert_eq!(block.first_page(), Some(PageId(3)));
-            assert_eq!(block.read(Path::new("x")), Ok(geometry()));
-        });
-    }
-
-    #[test]
-    fn what_changes_lies_where_clients_look_for_it() {
-        with_block(|memory, block| {
-            block.format(&geometry());
-            block.set_memory_kind(0x104);
-            block.set_extra_latency_ns(50);
-            assert_eq!(block.memory_kind(), 0x104);
-            let at = |offset| memory.view::<AtomicU64>(offset).unwrap().load(Ordering::Relaxed);
-            assert_eq!((at(104), at(112)), (0x104, 50));
-            assert_eq!(Superblock::EXTRA_LATENCY_OFFSET, 112);
-            assert_eq!(Superblock::HEAVY_BARRIER_OFFSET, 192, "nothing else has moved");
-            assert_eq!(block.read(Path::new("x")), Ok(geometry()));
-        });
-    }
-
-    #[test]
-    fn every_flipped_bit_is_found() {
-        with_block(|memory, block| {
-            block.format(&geometry());
-            for bit in 0..64 * 8 {
-                let mut byte = [0];
-                memory.read(bit / 8, &mut byte).unwrap();
-                memory.write(bit / 8, &[byte[0] ^ (1 << (bit % 8))]).unwrap();
-                assert!(block.read(Path::new("x")).is_err(), "bit {bit}");
-                memory.write(bit / 8, &byte).unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn an_unfinished_format_is_refused() {
-        with_block(|_, block| {
-            assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Foreign(_))));
-            block.format(&geometry());
-            block.checksum.store(0, Ordering::Relaxed);
-            assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Corrupt(_))));
-        });
-    }
-
-    /// The offsets of docs/design/rack-memory.md.
-    #[test]
-    fn the_layout_is_the_documented_one() {
-        use std::mem::offset_of;
-        assert_eq!(size_of::<Superblock>(), 256);
-        assert_eq!(offset_of!(Superblock, checksum), 56);
-        assert_eq!(offset_of!(Superblock, first_page), 64);
-        assert_eq!(offset_of!(Superblock, incarnation), 72);
-        assert_eq!(offset_of!(Superblock, owner), 80);
-        assert_eq!(offset_of!(Superblock, closed), 96);
-        assert_eq!(offset_of!(Superblock, memory_kind), 104);
-        assert_eq!(offset_of!(Superblock, extra_latency_ns), 112);
-        assert_eq!(offset_of!(Superblock, sleeping), 128);
-        assert_eq!(offset_of!(Superblock, heavy_barrier), 192);
-        with_block(|memory, block| {
-            block.format(&geometry());
-            let mut bytes = [0; 64];
-            memory.read(0, &mut bytes).unwrap();
-            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            assert_eq!(&bytes[..8], b"rackpool");
-            assert_eq!((word(8), word(12)), (2, FORMAT_VERSION));
-            assert_eq!((word(16), word(20)), (21, 512));
-            assert_eq!((word(24), word(28)), (7, 64));
-            assert_eq!((long(32), long(40)), (u64::MAX - 5, u64::MAX));
-            assert_eq!((long(48), long(56)), (9, xxh3_64(&bytes[..56])));
-        });
-    }
-}
+mod tests;

@@ -227,6 +227,57 @@ fn tmpfs_with_huge_pages_has_them() {
 }
 
 #[test]
+fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
+    in_own_mounts("a tmpfs that is too small", |folder| {
+        let size = |size: &str, flags| {
+            mount(Some("none"), folder, Some("tmpfs"), flags, Some(size)).unwrap();
+        };
+        size("size=24m", MsFlags::empty());
+        let directories = [0, 1].map(|rack| RackDirectory::new(folder, RackId(rack)));
+        let (own, other) = (0, 1);
+        directories.iter().for_each(|rack| std::fs::create_dir(rack.path()).unwrap());
+        let machine = Machine::here();
+        let kind = MemoryKind::Tmpfs;
+        let of = Place { kind: &kind, directory: &directories[own], bytes: 0, machine: &machine };
+        let place =
+            |rack: usize, bytes| Place { directory: &directories[rack], bytes, ..of.clone() };
+        let refused = |rack: usize, bytes| {
+            let error = place(rack, bytes).create(MEMORY).unwrap_err();
+            let frames = directories[rack].frames();
+            assert!(!frames.exists(), "it would claim what is not there");
+            error.to_string()
+        };
+        let at = folder.display();
+        let said = refused(own, 32 << 20);
+        let found = format!("--memory 32 MiB: {at} has 24 MiB, 24 MiB of it free");
+        assert!(said.starts_with(&found), "{said}");
+        let fix = format!("`mount -o remount,size=32M {at}`, or ask for at most --memory 22M");
+        assert!(said.ends_with(&fix), "{said}");
+        // What is said to fit does, to its last byte.
+        let made = place(own, 22 << 20).create(MEMORY).unwrap();
+        // What the first has not taken yet is not free for another.
+        let said = refused(other, 4 << 20);
+        assert!(said.contains("may still take 25.9 MiB"), "{said}");
+        assert!(said.ends_with(&format!("`mount -o remount,size=26M {at}`")), "{said}");
+        made.mapping.write(0, &vec![1; 22 << 20]).unwrap();
+        refused(other, 4 << 20);
+        size("size=26m", MsFlags::MS_REMOUNT);
+        drop(place(other, 4 << 20).create(MEMORY).unwrap());
+        drop(made);
+        // Memory that is there is served, although others have taken what it may still need.
+        std::fs::write(folder.join("file"), vec![1; 2 << 20]).unwrap();
+        let opened = place(other, 4 << 20).open(MEMORY).unwrap();
+        assert!(
+            opened.warnings.iter().any(|text| text.contains("SIGBUS")),
+            "{:?}",
+            opened.warnings
+        );
+        drop(opened);
+        umount2(folder, MntFlags::MNT_DETACH).unwrap();
+    });
+}
+
+#[test]
 fn numa_conforms() {
     let machine = Machine::here();
     let Some(node) = machine.nodes().into_iter().rev().find(|node| node.free_bytes > 4 * BYTES)

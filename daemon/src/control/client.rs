@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
+use rackpool_shm::machine::Machine;
 use rackpool_shm::metadata::MetadataLayout;
+use rackpool_shm::room::Room;
 use rackpool_shm::superblock::{FileKind, Geometry};
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
@@ -167,6 +169,12 @@ fn create(
     let path = control.rack.directory.client(client);
     let bytes = ClientFile::bytes(threads);
     let file = file::create(&path, bytes)?;
+    if let Some(room) = Room::of(control.rack.directory.pool(), &Machine::here())
+        && room.missing() > 0
+    {
+        std::fs::remove_file(&path)?;
+        bail!("no room for the file of a client: {room}: {}", room.fix(room.missing()));
+    }
     let mapped = ClientFile::new(Mapping::new(&file, bytes)?, threads)?;
     control.placement.bind_memory("a client's file", mapped.memory())?;
     let block = mapped.superblock()?;

@@ -44,12 +44,15 @@ enum CandidateKind {
     Run { first: PageId, pages: u32 },
 }
 
+/// What to do about damaged metadata.
+pub(crate) const DAMAGED: &str = "start the daemon again, it goes on with what is sound; if it can't, remove the rack's folder to give its contents up";
+
 /// The rack's own metadata contradicts itself: the file was changed by something else.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SlabError {
-    #[error("the rack metadata is damaged: {0}")]
+    #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
     Bounds(#[from] OutOfBounds),
-    #[error("the rack metadata is damaged: {0}")]
+    #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
     Transition(#[from] rackpool_model::PageTransitionError),
 }
 

@@ -8,6 +8,7 @@ use rackpool_model::KernelCopy;
 use rackpool_shm::machine::{
     HugePool, Machine, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
+use rackpool_shm::room::Room;
 
 use super::cache::{LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
@@ -48,6 +49,8 @@ pub struct Facts {
     pub huge_mounts: Vec<Mount>,
     /// The file system of `/dev/shm`.
     pub shm: Option<Mount>,
+    /// The room in the pool's folder, or where it would be made; `None` if nothing limits it.
+    pub room: Option<Room>,
     /// Whether the data plane's barrier reaches clients.
     pub membarrier: bool,
     /// Bytes this process may lock, as RDMA needs; `None` for no limit, or why it is not known.
@@ -57,6 +60,14 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Asks the kernel, for a pool in this folder.
+    #[must_use]
+    pub fn for_pool(machine: &Machine, pool: &Path) -> Self {
+        let there = pool.ancestors().find(|folder| folder.is_dir());
+        let room = there.and_then(|folder| Room::of(folder, machine));
+        Self { room, ..Self::gather(machine) }
+    }
+
     /// Asks the kernel.
     #[must_use]
     pub fn gather(machine: &Machine) -> Self {
@@ -81,6 +92,7 @@ impl Facts {
             transparent: machine.transparent_huge(),
             huge_mounts: mounts.into_iter().filter(|mount| mount.kind == "hugetlbfs").collect(),
             shm: machine.mount_of(Path::new("/dev/shm")).filter(|mount| mount.kind == "tmpfs"),
+            room: None,
             membarrier: rackpool_sync::barrier::is_supported(),
             memlock_bytes: memlock(&machine.proc_text("self/limits").unwrap_or_default()),
             fuse: access("/dev/fuse", rw).is_ok(),

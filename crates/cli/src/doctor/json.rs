@@ -68,6 +68,12 @@ fn facts(facts: &Facts) -> Value {
             "page": mount.option("pagesize"),
         })).collect::<Vec<_>>(),
         "shm": facts.shm.as_ref().map(|mount| json!({ "huge": mount.option("huge") })),
+        "room": facts.room.as_ref().map(|room| json!({
+            "mount": room.mount,
+            "total_bytes": room.total,
+            "free_bytes": room.free,
+            "claimed_bytes": room.claimed,
+        })),
         "transparent_huge": {
             "memfd": facts.transparent.shared,
             "private": facts.transparent.anonymous,

@@ -74,7 +74,7 @@ pub struct Rack {
 
 /// Examines this computer and prints what was found.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let facts = Facts::gather(&Machine::here());
+    let facts = Facts::for_pool(&Machine::here(), &options.pool.dir);
     let figures = (!options.quick).then(|| measure::all(&facts));
     let papers = Papers::look(options.credentials.as_deref());
     let verdict = Verdict::of(&facts, &papers, figures.as_ref());

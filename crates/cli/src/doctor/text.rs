@@ -150,6 +150,9 @@ fn memory(page: &mut Page, facts: &Facts) {
         ),
         None => page.row("/dev/shm", "no tmpfs"),
     }
+    if let Some(room) = &facts.room {
+        page.row("room for racks", room);
+    }
     let setting = |setting: &Option<String>| setting.clone().unwrap_or_else(|| "not there".into());
     let (shared, anonymous) = (&facts.transparent.shared, &facts.transparent.anonymous);
     page.row(

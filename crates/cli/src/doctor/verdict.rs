@@ -187,9 +187,34 @@ fn warnings(facts: &Facts) -> Vec<Warning> {
             "use Linux 4.16 or newer; in a container, allow membarrier(2)".into(),
         );
     }
+    warn_of_room(facts, &mut warn);
     warn_of_cards(facts, &mut warn);
     warn_of_cxl(facts, &mut warn);
     warnings
+}
+
+/// Memory of a rack that is not told how much it has.
+const RACK_BYTES: u64 = 1 << 30;
+
+fn warn_of_room(facts: &Facts, warn: &mut impl FnMut(String, String)) {
+    let Some(room) = &facts.room else { return };
+    let left = room.free.saturating_sub(room.claimed);
+    if room.missing() > 0 {
+        warn(
+            format!("{room}: the kernel ends who uses what is not there (SIGBUS)"),
+            room.fix(room.missing()),
+        );
+    } else if left < RACK_BYTES {
+        warn(
+            format!(
+                "{} has room for {} more; a rack of kind tmpfs takes 1 GiB unless --memory says less",
+                room.mount.display(),
+                ByteSize(left)
+            ),
+            // With its metadata.
+            room.fix(RACK_BYTES / 50 * 51 - left),
+        );
+    }
 }
 
 fn warn_of_cxl(facts: &Facts, warn: &mut impl FnMut(String, String)) {
@@ -233,6 +258,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 #[cfg(test)]
 mod tests {
     use rackpool_shm::machine::{HugePool, Machine, Node};
+    use rackpool_shm::room::Room;
 
     use super::super::devices::{CxlMemory, DaxDevice};
     use super::super::facts::tests::port;
@@ -310,6 +336,28 @@ mod tests {
             facts.cxl[0].is_mapped = unsaid;
             assert!(!warns(&facts, "mem0"));
         }
+    }
+
+    #[test]
+    fn room_that_is_missing_is_named_with_what_makes_it() {
+        let mut facts = bare();
+        let room = |free, claimed| Room {
+            pool: "/dev/shm/rackpool".into(),
+            mount: "/dev/shm".into(),
+            is_tmpfs: true,
+            total: 2 << 30,
+            free,
+            claimed,
+        };
+        assert!(!warns(&facts, "/dev/shm has"), "nothing limits it");
+        facts.room = Some(room(2 << 30, 1 << 30));
+        assert!(!warns(&facts, "/dev/shm has"));
+        facts.room = Some(room(1 << 30, 1 << 29));
+        assert!(warns(&facts, "/dev/shm has room for 512 MiB more"));
+        facts.room = Some(room(1 << 30, 3 << 29));
+        assert!(warns(&facts, "may still take 1.5 GiB: the kernel ends"));
+        let fix = warnings(&facts).into_iter().find(|warning| warning.what.contains("SIGBUS"));
+        assert_eq!(fix.unwrap().fix, "`mount -o remount,size=2560M /dev/shm`");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use rackpool_model::{Incarnation, RackId};
 
 use crate::MemoryRegion;
 
+pub use model::MIN_BANDWIDTH_GBPS;
 pub use provider::EmulatedFabric;
 
 /// Maps memory that a peer exports. The owner of the fabric provides it, because mapping is
@@ -55,7 +56,7 @@ pub struct EmulatedOptions {
     pub listen: PathBuf,
     /// Time from the last byte on the wire to its arrival: at most 10 s.
     pub latency: Duration,
-    /// Bandwidth of each direction of a link, in Gbit/s: 0.001 or more.
+    /// Bandwidth of each direction of a link, in Gbit/s: [`MIN_BANDWIDTH_GBPS`] or more.
     pub bandwidth_gbps: f64,
     /// What peers may access; the frames first.
     pub exports: Vec<ExportedRegion>,

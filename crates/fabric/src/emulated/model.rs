@@ -6,7 +6,8 @@ use crate::StartError;
 
 /// The longest latency: keeps every due time within [`LATEST_DUE_NS`] of the present.
 const MAX_LATENCY: Duration = Duration::from_secs(10);
-const MIN_BANDWIDTH_GBPS: f64 = 0.001;
+/// The least bandwidth that can be emulated, in Gbit/s.
+pub const MIN_BANDWIDTH_GBPS: f64 = 0.001;
 
 /// No message of an honest peer is due later than this from now: a full ring takes 8.4 s at the
 /// lowest bandwidth, and the latency comes on top.

@@ -6,6 +6,7 @@ use rackpool_model::ByteSize;
 use crate::OutOfBounds;
 use crate::file::FileError;
 use crate::machine::{HugePage, list_text};
+use crate::room::Room;
 
 /// Why the memory of a rack can't be had. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,16 @@ pub enum MemoryError {
         bytes: u64,
         /// Bytes of which it must be a multiple.
         unit: u64,
+    },
+    /// The file system of the rack's folder is too small.
+    #[error("--memory {}: {room}: {}{}", ByteSize(*bytes), room.fix(room.missing()), or_less(*most))]
+    NoRoom {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The room there is, with the rack's files.
+        room: Room,
+        /// Bytes of memory for which there is room; 0 if that is not what is missing.
+        most: u64,
     },
     /// No file system of huge pages is mounted.
     #[error(
@@ -155,6 +166,13 @@ pub enum MemoryError {
     /// An access outside the memory: a fault in this program.
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
+}
+
+fn or_less(most: u64) -> String {
+    match most >> 20 {
+        0 => String::new(),
+        most => format!(", or ask for at most --memory {most}M"),
+    }
 }
 
 /// What to do about refusals that any kind of memory can meet.

@@ -32,7 +32,8 @@ pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
-use crate::machine::Machine;
+use crate::machine::{HugePage, Machine};
+use crate::room::{self, Room};
 use crate::{Mapping, file};
 
 /// Where the memory of a rack is to lie.
@@ -89,6 +90,10 @@ impl Place<'_> {
     /// Makes the memory, all zero, or takes over what an unfinished attempt left: the caller knows
     /// that nothing has been noted of its contents yet. `memory` is its identity.
     pub fn create(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {
+        if !self.is_in_folder() {
+            // The rack's metadata is.
+            self.require_room()?;
+        }
         match self.kind {
             MemoryKind::Tmpfs => Ok(tmpfs::create(self)?.touch(self)),
             MemoryKind::Memfd => memfd::create(self),
@@ -107,6 +112,22 @@ impl Place<'_> {
             MemoryKind::Node(node) => node::open(self, *node),
             MemoryKind::Dax(device) => dax::open(self, device, memory),
         }
+    }
+
+    /// Whether the memory takes room on the file system of the rack's folder.
+    const fn is_in_folder(&self) -> bool {
+        matches!(self.kind, MemoryKind::Tmpfs | MemoryKind::Node(_))
+    }
+
+    /// Refuses memory that its file system can't give, once all of its files are there.
+    fn require_room(&self) -> Result<(), MemoryError> {
+        let Some(room) = Room::of(self.directory.pool(), self.machine) else { return Ok(()) };
+        if room.missing() == 0 {
+            return Ok(());
+        }
+        let others = room.claimed.saturating_sub(room::claimed(self.directory.path()));
+        let most = if self.is_in_folder() { most(room.free.saturating_sub(others)) } else { 0 };
+        Err(MemoryError::NoRoom { bytes: self.bytes, room, most })
     }
 
     fn missing(&self, file: &Path) -> MemoryError {
@@ -133,6 +154,13 @@ impl Place<'_> {
         std::os::unix::fs::symlink(target, &link)
             .map_err(error::system("link to the memory at", link.display()))
     }
+}
+
+/// How much memory fits with its metadata, which takes less than a fiftieth and a MiB, in whole
+/// huge pages.
+const fn most(bytes: u64) -> u64 {
+    let memory = (bytes / 50 * 49).saturating_sub(1 << 20);
+    memory - memory % HugePage::Size2M.bytes()
 }
 
 /// What of a rack's memory lies outside of its folder and would stay when that is removed: a file

@@ -29,10 +29,17 @@ impl Untouched {
 /// Makes the file, or takes over one that a killed daemon has just made.
 pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     let path = place.directory.frames();
-    match file::open(&path)? {
-        Some(found) => use_file(place, found, &path),
-        None => use_file(place, file::create(&path, place.bytes)?, &path),
+    let (found, is_new) = match file::open(&path)? {
+        Some(found) => (found, false),
+        None => (file::create(&path, place.bytes)?, true),
+    };
+    let made = use_file(place, found, &path);
+    let made = made.and_then(|memory| place.require_room().map(|()| memory));
+    if is_new && made.is_err() {
+        // It would claim room, and its length would keep the next attempt from asking for less.
+        let _ = std::fs::remove_file(&path);
     }
+    made
 }
 
 /// Opens the file that an earlier daemon made.
@@ -40,7 +47,12 @@ pub(super) fn open(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     let path = place.directory.frames();
     let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
     file::check_len(&found, &path, place.bytes)?;
-    use_file(place, found, &path)
+    let mut memory = use_file(place, found, &path)?;
+    // What is in use is there: the rack is not withheld because others have taken the rest.
+    if let Err(error) = place.require_room() {
+        memory.warnings.push(format!("{error}, before the rack is full: then the kernel ends who uses memory that is not there (SIGBUS)"));
+    }
+    Ok(memory)
 }
 
 fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, MemoryError> {

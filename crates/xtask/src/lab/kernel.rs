@@ -1,5 +1,7 @@
-//! The guests' kernel: Debian's own package, fetched with apt-get and unpacked into the cache.
-//! Nothing is installed on this computer.
+//! The guests' kernel: the distribution's own packages, fetched with apt-get and unpacked into the
+//! cache. Nothing is installed on this computer.
+
+mod packages;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,9 +48,6 @@ const MODULES: &[&str] = &[
 
 const INIT: &str = include_str!("../../../../deploy/lab/init");
 const BUSYBOX: &str = "/bin/busybox";
-/// The package that depends on Debian's present kernel.
-const NEWEST: &str = "linux-image-amd64";
-const DOWNLOAD: Duration = Duration::from_secs(300);
 const CHORE: Duration = Duration::from_secs(300);
 
 /// What a guest is started with.
@@ -78,17 +77,20 @@ impl Boot {
 /// # Errors
 /// When the kernel can't be had; says what to do then.
 pub(super) fn boot(cache: &Cache, interrupts: &Interrupts) -> Result<Boot> {
-    let package = package(cache, interrupts)?;
+    let packages = packages::all(cache, interrupts)?;
+    let [image, ..] = packages.as_slice() else { bail!("a kernel without a package") };
     let busybox = fs::read(BUSYBOX).with_context(|| format!("{BUSYBOX} can't be read"))?;
     let mut key = DefaultHasher::new();
-    (MODULES, INIT, busybox).hash(&mut key);
-    let name = format!("boot-{}-{:016x}", stem(&package)?, key.finish());
+    let names: Vec<_> = packages.iter().map(|package| package.file_name()).collect();
+    (MODULES, INIT, busybox, names).hash(&mut key);
+    let name = format!("boot-{}-{:016x}", stem(image)?, key.finish());
     let folder = match cache.find(&name) {
         Some(folder) => folder,
         None => {
             println!("lab: making {name}");
-            let made = cache
-                .make(|unfinished| Ok((unpack(&package, unfinished, interrupts)?, name.clone())))?;
+            let made = cache.make(|unfinished| {
+                Ok((unpack(&packages, unfinished, interrupts)?, name.clone()))
+            })?;
             cache.remove_all(|other| other.starts_with("boot-") && other != name)?;
             made
         }
@@ -96,88 +98,34 @@ pub(super) fn boot(cache: &Cache, interrupts: &Interrupts) -> Result<Boot> {
     Ok(Boot { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs") })
 }
 
-/// Debian's kernel package in the cache: the present one, or the newest that is there if the
-/// present one can't be downloaded.
-fn package(cache: &Cache, interrupts: &Interrupts) -> Result<PathBuf> {
-    let cached = cache.names()?.into_iter().rfind(|name| name.ends_with(".deb"));
-    let found = present(interrupts).and_then(|(package, file)| match cache.find(&file) {
-        Some(path) => Ok(path),
-        None => download(cache, &package, &file, interrupts),
-    });
-    match (found, cached) {
-        (Ok(path), _) => Ok(path),
-        (Err(error), Some(name)) => {
-            interrupts.check()?;
-            println!("!!!! lab: {error:#}; the guests run {name}, which is cached !!!!");
-            Ok(cache.folder().join(name))
-        }
-        (Err(error), None) => Err(error.context(format!(
-            "the lab has no kernel for its guests. With network: bash deploy/prepare.sh test, then \
-             again. Without: copy {} from a computer on which the lab has run",
-            cache.folder().display()
-        ))),
-    }
-}
-
-/// The name of Debian's present kernel package, and of its file: as the last `apt-get update` has
-/// seen it, without network.
-fn present(interrupts: &Interrupts) -> Result<(String, String)> {
-    let mut depends = Command::new("apt-cache");
-    depends.args(["depends", "--important", NEWEST]).stderr(Stdio::null());
-    let unknown = || format!("apt-cache knows no {NEWEST}");
-    let depends = interrupts.run(&mut depends, CHORE).with_context(unknown)?;
-    let package = first_dependency(&depends).with_context(unknown)?;
-    let mut show = Command::new("apt-cache");
-    show.args(["show", "--no-all-versions", package]).stderr(Stdio::null());
-    let shown = interrupts.run(&mut show, CHORE).with_context(|| format!("no {package}"))?;
-    let version = field(&shown, "Version").with_context(|| format!("{package} has no version"))?;
-    // As apt-get names the file.
-    let file = format!("{package}_{}_amd64.deb", version.replace(':', "%3a"));
-    Ok((package.to_owned(), file))
-}
-
-fn first_dependency(depends: &str) -> Option<&str> {
-    let name = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "))?;
-    (name.starts_with("linux-image-") && !name.contains(['/', ' '])).then_some(name)
-}
-
-fn field<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
-    shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-}
-
-fn download(cache: &Cache, package: &str, file: &str, interrupts: &Interrupts) -> Result<PathBuf> {
-    println!("lab: downloading {file}, 70 MB");
-    let downloaded = cache.make(|unfinished| {
-        let mut apt = Command::new("apt-get");
-        // apt-get checks what it got; its user can't write here, which is nothing to warn of.
-        apt.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package])
-            .current_dir(unfinished);
-        interrupts.run(&mut apt, DOWNLOAD).with_context(|| format!("no download of {package}"))?;
-        Ok((unfinished.join(file), file.to_owned()))
-    })?;
-    cache.remove_all(|other| other.ends_with(".deb") && other != file)?;
-    Ok(downloaded)
-}
-
 fn stem(package: &Path) -> Result<&str> {
     package.file_stem().and_then(|stem| stem.to_str()).context("a package without a name")
 }
 
 /// Makes the folder that guests boot from, in `work`.
-fn unpack(package: &Path, work: &Path, interrupts: &Interrupts) -> Result<PathBuf> {
+fn unpack(packages: &[PathBuf], work: &Path, interrupts: &Interrupts) -> Result<PathBuf> {
     let run = |command: &mut Command| interrupts.run(command, CHORE);
     let tree = work.join("package");
-    run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&tree))?;
+    for package in packages {
+        run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&tree))?;
+    }
+    if !tree.join("lib").exists() {
+        // Where /lib is a link, packages bring no link; depmod and modprobe look there.
+        std::os::unix::fs::symlink("usr/lib", tree.join("lib"))?;
+    }
     let version = only_entry(&tree.join("lib/modules"))?;
     run(Command::new("depmod").arg("-b").arg(&tree).arg(&version))?;
     let no_configuration = work.join("no-configuration");
     fs::create_dir(&no_configuration)?;
     let mut modprobe = Command::new("modprobe");
     modprobe.arg("-C").arg(&no_configuration).args(["-S", &version, "-d"]).arg(&tree);
-    let listed = run(modprobe.args(["--all", "--show-depends"]).args(MODULES))?;
+    let listed = run(modprobe.args(["--all", "--show-depends"]).args(MODULES));
+    let listed = listed.with_context(|| {
+        format!("kernel {version} lacks a module that the lab needs (named above): the lab has been tried with the kernel of Debian 12")
+    })?;
     let boot = work.join("boot");
     fs::create_dir(&boot)?;
-    initramfs(&load_order(&listed), work, &boot.join("initramfs"))?;
+    initramfs(&load_order(&listed), work, &boot.join("initramfs"), interrupts)?;
     fs::rename(tree.join(format!("boot/vmlinuz-{version}")), boot.join("vmlinuz"))?;
     Ok(boot)
 }
@@ -199,7 +147,38 @@ fn load_order(listed: &str) -> Vec<&Path> {
     files.map(|file| Path::new(file.trim())).filter(|file| seen.insert(*file)).collect()
 }
 
-fn initramfs(modules: &[&Path], work: &Path, image: &Path) -> Result<()> {
+/// The file name of a module without compression, and the program that takes that away: what guests
+/// load modules with knows none.
+fn plain(name: &str) -> (&str, Option<&'static str>) {
+    let compressed = [(".zst", "zstd"), (".xz", "xz"), (".gz", "gzip")];
+    let found =
+        compressed.iter().find_map(|(end, program)| Some((name.strip_suffix(end)?, *program)));
+    found.map_or((name, None), |(name, program)| (name, Some(program)))
+}
+
+fn copy_module(
+    from: &Path,
+    program: Option<&str>,
+    to: &Path,
+    interrupts: &Interrupts,
+) -> Result<()> {
+    let Some(program) = program else {
+        fs::copy(from, to)?;
+        return Ok(());
+    };
+    let copy = to.with_extension("compressed");
+    fs::copy(from, &copy)?;
+    let mut shell = Command::new("sh");
+    // The text of a module is none: it must not come by way of a pipe that is read as text.
+    shell.args(["-c", "exec \"$0\" -dc <\"$1\" >\"$2\"", program]).arg(&copy).arg(to);
+    interrupts.run(&mut shell, CHORE).with_context(|| {
+        format!("the kernel's modules are compressed: apt-get install the package of {program}")
+    })?;
+    fs::remove_file(&copy)?;
+    Ok(())
+}
+
+fn initramfs(modules: &[&Path], work: &Path, image: &Path, interrupts: &Interrupts) -> Result<()> {
     ensure!(!modules.is_empty(), "modprobe lists no modules");
     let tree = work.join("initramfs");
     fs::create_dir_all(tree.join("modules"))?;
@@ -209,7 +188,8 @@ fn initramfs(modules: &[&Path], work: &Path, image: &Path) -> Result<()> {
     for module in modules {
         let name =
             module.file_name().and_then(|name| name.to_str()).context("a nameless module")?;
-        fs::copy(module, tree.join("modules").join(name))?;
+        let (name, program) = plain(name);
+        copy_module(module, program, &tree.join("modules").join(name), interrupts)?;
         files.push(format!("modules/{name}"));
         order += &format!("{name}\n");
     }
@@ -238,13 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_present_kernel_is_read_from_what_apt_prints() {
-        let depends = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n";
-        assert_eq!(first_dependency(depends), Some("linux-image-6.1.0-56-amd64"));
-        assert_eq!(first_dependency("linux-image-amd64\n  Depends: <none>\n"), None);
-        assert_eq!(first_dependency(""), None);
-        assert_eq!(field("Package: a\nVersion: 6.1-2\n", "Version"), Some("6.1-2"));
-        assert_eq!(field("Version-Of: 1\n", "Version"), None);
+    fn modules_are_unpacked_as_their_names_say() {
+        assert_eq!(plain("9p.ko"), ("9p.ko", None));
+        assert_eq!(plain("9p.ko.zst"), ("9p.ko", Some("zstd")));
+        assert_eq!(plain("9p.ko.xz"), ("9p.ko", Some("xz")));
+        let folder = tempfile::tempdir().unwrap();
+        let (packed, module) = (folder.path().join("a.ko.gz"), folder.path().join("a.ko"));
+        fs::write(folder.path().join("text"), [0xff, 0, 1]).unwrap();
+        let gzip = Command::new("gzip").arg("-c").arg(folder.path().join("text")).output().unwrap();
+        fs::write(&packed, gzip.stdout).unwrap();
+        let interrupts = Interrupts::catch().unwrap();
+        copy_module(&packed, Some("gzip"), &module, &interrupts).unwrap();
+        assert_eq!(fs::read(&module).unwrap(), [0xff, 0, 1]);
+        let error = copy_module(&packed, Some("no-such-program"), &module, &interrupts);
+        assert!(format!("{:#}", error.unwrap_err()).contains("apt-get install"));
     }
 
     #[test]

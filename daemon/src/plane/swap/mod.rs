@@ -30,6 +30,7 @@ use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapMessage, ToServ
 use super::command::count;
 use super::peers::Purpose;
 use super::{DataPlane, Notice};
+use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
 use drains::Drains;
@@ -173,7 +174,7 @@ impl Swaps {
 /// Why there can be no swaps.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NewError {
-    #[error("the rack metadata is damaged: {0}")]
+    #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
     Bounds(#[from] rackpool_shm::OutOfBounds),
     #[error(transparent)]
     Heat(#[from] HeatRulesError),

@@ -1,0 +1,143 @@
+//! Whether a file system has room for what the files of a pool may still take of it.
+//!
+//! These files are sparse: a page of theirs is there when it is first used. If the file system has
+//! none left then, the kernel ends whoever uses it (SIGBUS). So files are made, and then there has to
+//! be room for all that is missing in any of them. Two that are made at once both see each other.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rackpool_model::ByteSize;
+use rustix::fs::statvfs;
+
+use crate::directory::RackDirectory;
+use crate::machine::Machine;
+
+/// The room on the file system of a pool's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The pool's folder.
+    pub pool: PathBuf,
+    /// Where the file system is mounted.
+    pub mount: PathBuf,
+    /// Whether it has a limit that can be changed while it is in use.
+    pub is_tmpfs: bool,
+    /// Bytes it has.
+    pub total: u64,
+    /// Bytes of them that are free.
+    pub free: u64,
+    /// Bytes that the files of the pool's racks are long but have not taken yet.
+    pub claimed: u64,
+}
+
+impl Room {
+    /// Looks. `None` for a file system without a limit, and where none can be found out.
+    #[must_use]
+    pub fn of(pool: &Path, machine: &Machine) -> Option<Self> {
+        let found = statvfs(pool).ok().filter(|found| found.f_blocks > 0)?;
+        let mount = machine.mount_of(pool);
+        Some(Self {
+            pool: pool.to_path_buf(),
+            is_tmpfs: mount.as_ref().is_some_and(|mount| mount.kind == "tmpfs"),
+            mount: mount.map_or_else(|| pool.to_path_buf(), |mount| mount.folder),
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+            claimed: RackDirectory::all(pool)
+                .map(|rack| claimed(rack.path()))
+                .fold(0, u64::saturating_add),
+        })
+    }
+
+    /// Bytes that are claimed but not there.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.claimed.saturating_sub(self.free)
+    }
+
+    /// What gives the file system `bytes` more.
+    #[must_use]
+    pub fn fix(&self, bytes: u64) -> String {
+        const MIB: u64 = 1 << 20;
+        let mount = self.mount.display();
+        if self.is_tmpfs {
+            let wanted = self.total.saturating_add(bytes).div_ceil(MIB);
+            format!("`mount -o remount,size={wanted}M {mount}`")
+        } else {
+            format!("free {} on {mount}", ByteSize(bytes.next_multiple_of(MIB)))
+        }
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} has {}, {} of it free, and the files of the racks in {} may still take {}",
+            self.mount.display(),
+            ByteSize(self.total),
+            ByteSize(self.free),
+            self.pool.display(),
+            ByteSize(self.claimed)
+        )
+    }
+}
+
+/// Bytes that the files of a rack are long but have not taken yet. A link to memory that lies
+/// elsewhere takes nothing here.
+pub(crate) fn claimed(rack: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(rack) else { return 0 };
+    let claim = |entry: std::fs::DirEntry| {
+        // One that is gone meanwhile claims nothing.
+        let found = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        Some(found.len().saturating_sub(found.blocks().saturating_mul(512)))
+    };
+    entries.flatten().filter_map(claim).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_model::RackId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_in_the_files_of_all_racks_counts() {
+        let pool = tempfile::tempdir().unwrap();
+        let room = || Room::of(pool.path(), &Machine::here()).unwrap();
+        assert_eq!(room().claimed, 0);
+        for rack in [0, 200] {
+            let folder = RackDirectory::new(pool.path(), RackId(rack));
+            std::fs::create_dir(folder.path()).unwrap();
+            std::fs::File::create(folder.frames()).unwrap().set_len(1 << 40).unwrap();
+            std::fs::write(folder.metadata(), [1; 8192]).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", folder.path().join("link")).unwrap();
+        }
+        std::fs::create_dir(pool.path().join("rack-x")).unwrap();
+        std::fs::File::create(pool.path().join("rack-x/file")).unwrap().set_len(1 << 40).unwrap();
+        let found = room();
+        assert_eq!(found.claimed, 2 << 40);
+        assert_eq!(found.missing(), (2 << 40) - found.free);
+        assert!(found.total >= found.free);
+    }
+
+    #[test]
+    fn the_fix_is_for_the_file_system() {
+        let room = Room {
+            pool: "/dev/shm/pool".into(),
+            mount: "/dev/shm".into(),
+            is_tmpfs: true,
+            total: 64 << 20,
+            free: 60 << 20,
+            claimed: 61 << 20,
+        };
+        assert_eq!(room.missing(), 1 << 20);
+        assert_eq!(room.fix(room.missing()), "`mount -o remount,size=65M /dev/shm`");
+        assert_eq!(
+            room.to_string(),
+            "/dev/shm has 64 MiB, 60 MiB of it free, and the files of the racks in /dev/shm/pool may still take 61 MiB"
+        );
+        let on_disk = Room { is_tmpfs: false, ..room };
+        assert_eq!(on_disk.fix(1), "free 1 MiB on /dev/shm");
+    }
+}
