@@ -252,7 +252,8 @@ impl Link {
         for action in [Action::Write { to: there, after_reads: false }, Action::Read(there)] {
             batch.push(Request { id: 0, action, local: local_bytes, signaled: false });
         }
-        batch.post().map_err(|error| local("post to a send queue", error))
+        batch.post().map_err(|error| local("post to a send queue", error))?;
+        Ok(())
     }
 
     /// Whether the probe has come back; the error says what it went along.

@@ -23,6 +23,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("crates/shm", "memory_kinds", "LAB_TEST_MEMORY_KINDS"),
     ("crates/fabric", "conformance", "LAB_TEST_FABRICS"),
     ("crates/fabric-verbs", "conformance", "LAB_TEST_VERBS_CONFORMANCE"),
+    ("crates/fabric-verbs", "counts", "LAB_TEST_VERBS_COUNTS"),
     ("crates/fabric-verbs", "hosts", "LAB_TEST_VERBS_HOSTS"),
     ("crates/fabric-verbs", "processes", "LAB_TEST_VERBS_PROCESSES"),
     ("crates/fabric-verbs", "registration", "LAB_TEST_VERBS_REGISTRATION"),
