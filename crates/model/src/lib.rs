@@ -13,6 +13,7 @@ mod geometry;
 mod heat;
 mod id;
 mod kernel_copy;
+mod network;
 mod page_word;
 mod size_class;
 
@@ -24,5 +25,6 @@ pub use geometry::{PageSize, PageSizeError};
 pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
 pub use id::{ClientId, Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, RackId};
 pub use kernel_copy::KernelCopy;
+pub use network::Network;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;
