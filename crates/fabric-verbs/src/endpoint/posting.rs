@@ -4,7 +4,8 @@ use rackpool_fabric::{
 
 use super::{Endpoint, Posted, QUEUE_DEPTH, Work};
 use crate::error::local;
-use crate::link::{SMALL, Staged};
+use crate::intake::SMALL;
+use crate::link::Staged;
 use crate::regions::Regions;
 use crate::verbs::{Action, Remote, Request, Slice};
 

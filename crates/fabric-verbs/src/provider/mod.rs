@@ -112,6 +112,7 @@ impl VerbsFabric {
             domain: Arc::clone(&domain),
             channel: completions,
             limits,
+            receive_room: options.receive_room,
             wake: wake_up,
             port,
         });

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
-use rackpool_fabric::{MemoryRegion, OutOfRange};
+use rackpool_fabric::{MemoryRegion, OutOfRange, ReceiveRoom};
 use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions};
 use rackpool_model::{FabricKey, Incarnation, RackId};
 use rackpool_shm::Mapping;
@@ -49,6 +49,7 @@ impl Verbs {
             port: None,
             gid_index: None,
             key: Some(FabricKey::new([7; 32])).into(),
+            receive_room: ReceiveRoom::new(0),
         }
     }
 }

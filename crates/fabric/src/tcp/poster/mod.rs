@@ -49,14 +49,20 @@ pub(super) struct Poster {
 }
 
 impl Poster {
-    pub(super) fn new(endpoint: EndpointId, socket: TcpStream, remote: Vec<u64>) -> Self {
+    /// A lane to a peer with regions of these lengths; what comes goes into `input`.
+    pub(super) fn new(
+        endpoint: EndpointId,
+        socket: TcpStream,
+        remote: Vec<u64>,
+        input: Buffer,
+    ) -> Self {
         Self {
             endpoint,
             socket,
             remote,
             waiting: VecDeque::new(),
             output: Buffer::new(),
-            input: Buffer::new(),
+            input,
             unanswered: VecDeque::new(),
             asked: 0,
             data_left: 0,

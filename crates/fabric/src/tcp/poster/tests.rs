@@ -19,7 +19,7 @@ fn answered_and_gone(regions: &mut Regions) -> Poster {
     ok(socket.set_nonblocking(true));
     let (mut peer, _) = ok(listener.accept());
     let own = regions.register(Arc::new(FileMemory::anonymous(u64::from(LEN))));
-    let mut poster = Poster::new(EndpointId(7), socket, vec![4096]);
+    let mut poster = Poster::new(EndpointId(7), socket, vec![4096], Buffer::new());
     ok(poster.take(&[write(1, transfer(own, 0, 0, LEN))], regions));
     ok(poster.flush(regions));
     ok(poster.take(&[write(2, transfer(own, 0, 0, LEN))], regions));

@@ -27,7 +27,7 @@ impl TcpFabric {
     /// Starts to listen. Peers are served from now on; the first `poll` reports them.
     pub fn new(options: Options) -> Result<Self, StartError> {
         check(&options)?;
-        let Options { rack, incarnation, listen, key, dead_after, exports } = options;
+        let Options { rack, incarnation, listen, key, dead_after, exports, receive_room } = options;
         let failed = |step| {
             move |source: std::io::Error| StartError::System {
                 step,
@@ -61,6 +61,7 @@ impl TcpFabric {
             server_receiver,
             Arc::clone(&server_control),
             dead_after,
+            receive_room.clone(),
         )
         .map_err(|errno| failed("create an epoll")(errno.into()))?;
         let handle = ServerHandle::new(server_commands, server_control);
@@ -79,6 +80,7 @@ impl TcpFabric {
             description: describe(&bound, has_key),
             has_key,
             regions: Regions::default(),
+            receive_room,
             next_endpoint: 0,
             next_accepted: FIRST_ACCEPTED,
             connecting: BTreeMap::new(),
