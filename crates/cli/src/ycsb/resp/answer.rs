@@ -1,6 +1,6 @@
 //! Answers of RESP2, which are not trusted: nothing is set aside for what has not come.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use super::connection::RespError;
 
