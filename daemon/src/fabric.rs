@@ -9,7 +9,7 @@ use anyhow::bail;
 use rackpool_access::{Credentials, require_loopback};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
 use rackpool_fabric::tcp::{self, TcpFabric};
-use rackpool_fabric::{Fabric, Keyring, MemoryRegion};
+use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions, check_port};
 use rackpool_model::FabricKind;
 use rackpool_rrpc::Arena;
@@ -67,6 +67,7 @@ pub(crate) fn start(
             tcp.listen = options.fabric_listen.unwrap_or(tcp.listen);
             tcp.key = key;
             tcp.exports = exports(rack, buffers);
+            tcp.receive_room = ReceiveRoom::new(half_of_io_share());
             Ok(Box::new(TcpFabric::new(tcp)?))
         }
         FabricKind::Verbs => Ok(Box::new(VerbsFabric::new(VerbsOptions {
@@ -78,8 +79,15 @@ pub(crate) fn start(
             port: options.rdma_port,
             gid_index: options.gid_index,
             key,
+            receive_room: ReceiveRoom::new(half_of_io_share()),
         })?)),
     }
+}
+
+/// Bytes for requests' buffers, and for what peers' messages are received into: together they are as
+/// much as devices may write into the last-level cache. 0 when it is unknown.
+fn half_of_io_share() -> u64 {
+    cache::io_share() / 2
 }
 
 /// What peers may access: the frames first, then the buffers.
@@ -87,7 +95,7 @@ fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
     vec![Arc::new(Region(Arc::clone(&rack.frames))), Arc::clone(&buffers.memory)]
 }
 
-/// Memory for what is asked of other racks and what they ask: as much as devices may write into
+/// Memory for what is asked of other racks and what they ask: half of what devices may write into
 /// the last-level cache, and on the node where that cache is.
 pub(crate) struct Buffers {
     file: OwnedFd,
@@ -96,7 +104,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn new(placement: &Placement) -> anyhow::Result<Self> {
-        let bytes = Arena::bytes_for(cache::io_share());
+        let bytes = Arena::bytes_for(half_of_io_share());
         let file = memfd_create("rackpool-buffers", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes)?;
         let mapping = Mapping::new(&file, bytes)?;

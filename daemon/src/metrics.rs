@@ -68,6 +68,31 @@ impl RackFigures {
                 "Doorbells for operations and messages, one for each rack and poll round.",
                 &figures.doorbells,
             ),
+            (
+                "device_requests",
+                "Work requests for the RDMA device, or frames for the sockets.",
+                &figures.device_requests,
+            ),
+            (
+                "device_doorbells",
+                "Doorbells of the RDMA device, or writes to the sockets.",
+                &figures.device_doorbells,
+            ),
+            (
+                "device_completions",
+                "Completions of work requests that were taken, or answers.",
+                &figures.device_completions,
+            ),
+            (
+                "device_signalled",
+                "Work requests that were to complete by themselves.",
+                &figures.device_signalled,
+            ),
+            (
+                "device_inlined",
+                "Work requests that carried their bytes within them.",
+                &figures.device_inlined,
+            ),
             ("sleeps", "How often the data plane went to sleep.", &figures.sleeps),
         ];
         for (name, help, figure) in counters {

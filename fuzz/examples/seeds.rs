@@ -56,6 +56,7 @@ fn main() -> anyhow::Result<()> {
     ordered()?;
     requests()?;
     scrapes()?;
+    replies()?;
     table()
 }
 
@@ -83,6 +84,25 @@ fn requests() -> anyhow::Result<()> {
     write("resp", "too-long-an-argument", &long)?;
     write("resp", "announced", b"\xff*1048576\r\n$3\r\nDEL\r\n$536870912\r\nxyz")?;
     write("resp", "strangers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
+}
+
+/// Replies of a server to what is measured, the last ones broken; the first byte says how they are cut.
+fn replies() -> anyhow::Result<()> {
+    let record = b"*4\r\n$6\r\nfield0\r\n$5\r\nvalue\r\n$6\r\nfield1\r\n$0\r\n\r\n";
+    write("replies", "record", &[&[4][..], record, b":1\r\n+OK\r\n"].concat())?;
+    write("replies", "nothing", b"\x00*1\r\n$-1\r\n*-1\r\n*0\r\n$-1\r\n")?;
+    write(
+        "replies",
+        "refused",
+        b"\x07-NOAUTH Authentication required.\r\n:-7\r\n*2\r\n-ERR\r\n:1\r\n",
+    )?;
+    write(
+        "replies",
+        "nested",
+        b"\xff*1\r\n*1\r\n*1\r\n*1\r\n+a\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n+a\r\n",
+    )?;
+    write("replies", "no-text", b"\x02+\xff\xfe\n\xc3\r\n$3\r\n\r\n\0\r\n")?;
+    write("replies", "announced", b"\x10*16777216\r\n$536870912\r\nxyz")
 }
 
 /// A page that moves, one that had moved before, and nothing at all.

@@ -23,6 +23,7 @@
 //! | [`volume`] | the pool, as the file system in it sees it |
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
+//! | [`reply`] | servers that `rackpool ycsb` measures |
 //! | [`scrape`] | who asks at the port of the figures |
 #![forbid(unsafe_code)]
 #![expect(
@@ -38,6 +39,7 @@ mod memory;
 pub mod messages;
 pub mod ordered;
 pub mod plane;
+pub mod reply;
 pub mod resp;
 pub mod rrpc;
 pub mod scrape;
@@ -80,6 +82,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume", run: volume::volume },
     Target { name: "trace", run: trace::trace },
     Target { name: "resp", run: resp::resp },
+    Target { name: "replies", run: reply::replies },
     Target { name: "scrape", run: scrape::scrape },
 ];
 

@@ -17,6 +17,7 @@ mod address_file;
 mod admission;
 mod complaints;
 mod connection;
+mod crowd;
 mod figures;
 mod limits;
 mod listener;

@@ -14,6 +14,7 @@ use tracing::warn;
 use crate::admission::{Admitted, Rejection, admit};
 use crate::complaints::Complaints;
 use crate::connection::{self, Inbound};
+use crate::crowd::Crowd;
 use crate::limits::Limits;
 
 /// The pause after an accept that failed, most likely for want of descriptors.
@@ -36,8 +37,9 @@ pub(crate) struct Listener {
 #[derive(Default)]
 struct Strangers {
     tasks: JoinSet<(u64, SocketAddr, Result<Admitted, Rejection>)>,
-    /// By their number, so in the order in which they came.
+    /// By their number.
     handles: BTreeMap<u64, (AbortHandle, SocketAddr)>,
+    crowd: Crowd,
     last: u64,
 }
 
@@ -48,13 +50,21 @@ impl Strangers {
         let handle =
             self.tasks.spawn(async move { (number, peer, admit(stream, peer, tls).await) });
         self.handles.insert(number, (handle, peer));
+        self.crowd.come(number, peer);
     }
 
-    /// Ends the oldest.
+    /// Ends the oldest of those from where most came.
     fn make_room(&mut self) -> Option<SocketAddr> {
-        let (_, (handle, peer)) = self.handles.pop_first()?;
+        let (handle, peer) = self.forget(self.crowd.gives_way()?)?;
         handle.abort();
         Some(peer)
+    }
+
+    /// It is a stranger no more.
+    fn forget(&mut self, number: u64) -> Option<(AbortHandle, SocketAddr)> {
+        let (handle, peer) = self.handles.remove(&number)?;
+        self.crowd.leave(number, peer);
+        Some((handle, peer))
     }
 
     /// The next that has become known, or was not let in; waits for ever when there is none. Safe to
@@ -63,7 +73,7 @@ impl Strangers {
         loop {
             match self.tasks.join_next().await {
                 Some(Ok((number, peer, result))) => {
-                    self.handles.remove(&number);
+                    self.forget(number);
                     return (peer, result);
                 }
                 // One that made room.
@@ -99,9 +109,9 @@ impl Listener {
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, peer)) => {
                         if strangers.handles.len() >= self.limits.strangers
-                            && let Some(oldest) = strangers.make_room()
+                            && let Some(gone) = strangers.make_room()
                         {
-                            complaints.rejected(oldest, &Rejection::Crowded);
+                            complaints.rejected(gone, &Rejection::Crowded);
                         }
                         strangers.take_in(stream, peer, self.tls.clone());
                     }

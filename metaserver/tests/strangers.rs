@@ -4,13 +4,15 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackpool_access::{Authority, Party};
-use rackpool_wire::metadata::MetadataReply;
+use rackpool_wire::encode;
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use support::Server;
 
 const CROWD: usize = 10_000;
@@ -131,6 +133,30 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
             ));
         },
     );
+}
+
+#[test]
+fn a_crowd_from_one_address_takes_the_places_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    // With so few descriptors there are places for 64 strangers, which a crowd fills within moments.
+    let server = Server::command(directory.path(), &[]);
+    let mut bounded = Command::new("sh");
+    bounded.args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""]).arg(server.get_program());
+    bounded.args(server.get_args()).env("RUST_LOG", "debug");
+    let server = Server::run(bounded, directory.path());
+    let frame = encode(&Tagged { tag: 7, message: MetadataRequest::Status }).unwrap();
+    let mut crowd = Vec::new();
+    for _ in 0..5 {
+        // Half of a request, and the rest of it when more have come than have a place.
+        let mut slow = server.connect_from(Ipv4Addr::new(127, 0, 0, 2));
+        slow.stream.write_all(&frame[..2]).unwrap();
+        crowd.extend((0..100).map(|_| TcpStream::connect(server.address).unwrap()));
+        slow.stream.write_all(&frame[2..]).unwrap();
+        let answer = slow.receive().expect("it lost its place to a crowd from elsewhere");
+        assert_eq!(answer.tag, 7);
+    }
+    server.wait_for_log("others came while it asked nothing");
+    assert!(!server.log().contains("closed the connection from 127.0.0.2"), "{}", server.log());
 }
 
 #[test]

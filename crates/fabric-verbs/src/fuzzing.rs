@@ -1,8 +1,9 @@
 //! The parser of what a peer sends, without sockets, for `rackpool-fuzz`.
 
-use rackpool_fabric::FabricError;
+use rackpool_fabric::{FabricError, ReceiveRoom};
 
 use crate::endpoint::Credits;
+use crate::intake::Intake;
 use crate::packet::Packet;
 
 /// Takes a handshake packet from the front of some bytes and writes what it says as a packet again;
@@ -15,8 +16,15 @@ pub fn reencode_packet(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FabricErr
 }
 
 /// One side's account of the messages of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Account(Credits);
+
+impl Default for Account {
+    fn default() -> Self {
+        let (most, _portion) = Intake::within(&ReceiveRoom::new(u64::MAX));
+        Self(Credits::new(most, most))
+    }
+}
 
 impl Account {
     /// Sends a message if the peer has room; whether it has.

@@ -15,6 +15,7 @@ mod error;
 #[forbid(unsafe_code)]
 pub mod fuzzing;
 #[forbid(unsafe_code)]
+mod intake;
 mod link;
 #[forbid(unsafe_code)]
 mod packet;
@@ -31,7 +32,7 @@ mod verbs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rackpool_fabric::{Keyring, MemoryRegion};
+use rackpool_fabric::{Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_model::{Incarnation, RackId};
 
 pub use error::StartError;
@@ -57,4 +58,6 @@ pub struct VerbsOptions {
     /// The secret of the pool. When none is used, only addresses of this host are listened on and
     /// connected to.
     pub key: Keyring,
+    /// For the buffers into which the device writes what all peers send.
+    pub receive_room: ReceiveRoom,
 }

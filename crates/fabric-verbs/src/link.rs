@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Transfer};
+use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
 use rackpool_model::{Incarnation, RackId};
 
 use crate::cut::Cut;
 use crate::error::{explain_memory, local, misbehaved};
+use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
 use crate::packet::{Packet, Pair, Window};
 use crate::port::{Port, mtu_bytes, text_of};
 use crate::socket;
@@ -17,26 +18,16 @@ use crate::verbs::{
     Registration, Remote, Request, Slice, Status,
 };
 
-/// Messages that may be on the way before the peer says that it has taken some.
-pub(crate) const MESSAGES: usize = 128;
-/// Of them, those too large for the buffer of a receive: each has a slot of the peer's.
-pub(crate) const SLOTS: usize = 16;
-/// Bytes of the buffer of a receive.
-pub(crate) const SMALL: usize = 2048;
-/// Receives that are posted: for the messages, for eight sends that only tell what was taken, and
-/// one more.
-pub(crate) const RECEIVES: usize = MESSAGES + 8 + 1;
-
 /// Send requests that a queue pair has at once, where the device can.
 const SENDS: u32 = 1024;
 const READS: u8 = 16;
 /// Set in the ids of receives.
 pub(crate) const IS_RECEIVE: u64 = 1 << 63;
 
-// Where in the staging memory what lies.
-const SMALL_AT: usize = RECEIVES * SMALL;
-const LARGE_AT: usize = SMALL_AT + MESSAGES * SMALL;
-const STAGING_BYTES: usize = LARGE_AT + SLOTS * MAX_MESSAGE;
+// Where in the staging memory what lies: messages to be sent, as many as any peer may take in, and
+// then the buffers of the receives.
+const LARGE_AT: usize = MOST_MESSAGES * SMALL;
+const RECEIVES_AT: usize = LARGE_AT + MOST_SLOTS * MAX_MESSAGE;
 
 /// What all links of a fabric share.
 pub(crate) struct Shared {
@@ -48,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) channel: Arc<Channel>,
     pub(crate) port: Port,
     pub(crate) limits: Limits,
+    /// For what comes from all peers.
+    pub(crate) receive_room: ReceiveRoom,
     /// Wakes the thread that polls the fabric.
     pub(crate) wake: OwnedFd,
 }
@@ -60,6 +53,8 @@ pub(crate) struct Half {
     slots: Buffers,
     psn: u32,
     sends: usize,
+    intake: Intake,
+    _portion: Portion,
 }
 
 /// Both ends.
@@ -68,6 +63,8 @@ pub(crate) struct Link {
     pub(crate) peer: RackId,
     pub(crate) incarnation: Incarnation,
     pub(crate) offer: Offer,
+    /// What the peer takes in.
+    pub(crate) peers_intake: Intake,
     /// How transfers become requests.
     pub(crate) cut: Cut,
     path: String,
@@ -96,34 +93,33 @@ impl Staged {
     }
 
     const fn offset(self) -> usize {
-        if self.is_large() {
-            LARGE_AT + self.place * MAX_MESSAGE
-        } else {
-            SMALL_AT + self.place * SMALL
-        }
+        if self.is_large() { LARGE_AT + self.place * MAX_MESSAGE } else { self.place * SMALL }
     }
 }
 
 impl Half {
     /// A queue pair that has its receives posted.
     pub(crate) fn new(shared: &Shared) -> Result<Self, FabricError> {
-        let receives = u32::try_from(RECEIVES).unwrap_or(u32::MAX);
+        let (intake, portion) = Intake::within(&shared.receive_room);
+        let receives = u32::try_from(intake.receives()).unwrap_or(u32::MAX);
+        let staged = RECEIVES_AT + intake.receives() * SMALL;
         let sends = SENDS.min(shared.limits.queue).min(shared.limits.completions - receives);
         let depth = Depth { send: sends, receive: receives };
         let make = || -> io::Result<Self> {
-            let staging = Buffers::new(&shared.domain, STAGING_BYTES, false)?;
-            let slots = Buffers::new(&shared.domain, SLOTS * MAX_MESSAGE, true)?;
+            let staging = Buffers::new(&shared.domain, staged, false)?;
+            let slots = Buffers::new(&shared.domain, intake.slot_bytes(), true)?;
             let queue = Arc::new(CompletionQueue::new(&shared.channel, sends + receives)?);
             let pair = QueuePair::new(&shared.domain, &queue, depth)?;
             pair.initialize(shared.port.number)?;
             let sends = usize::try_from(sends).unwrap_or(usize::MAX);
             let psn = random::<4>()?;
             let psn = u32::from_le_bytes(psn) & 0xff_ffff;
-            let mut half = Self { pair, queue, staging, slots, psn, sends };
-            half.receive_again(0..RECEIVES)?;
+            let mut half =
+                Self { pair, queue, staging, slots, psn, sends, intake, _portion: portion };
+            half.receive_again(0..intake.receives())?;
             Ok(half)
         };
-        let bytes = (STAGING_BYTES + SLOTS * MAX_MESSAGE) as u64;
+        let bytes = (staged + intake.slot_bytes()) as u64;
         make().map_err(|error| local("make a queue pair", explain_memory(&error, bytes)))
     }
 
@@ -133,7 +129,7 @@ impl Half {
         let export = |region: &Arc<Registration>| {
             window(region.address(), region.len(), region.remote_key())
         };
-        let slots = (SLOTS * MAX_MESSAGE) as u64;
+        let slots = self.intake.slot_bytes() as u64;
         Pair {
             number: self.pair.number(),
             psn: self.psn,
@@ -154,10 +150,9 @@ impl Half {
         theirs: Pair,
         socket: Arc<OwnedFd>,
     ) -> Result<Link, FabricError> {
-        let slots = (SLOTS * MAX_MESSAGE) as u64;
-        if theirs.slots.len != slots {
+        let Some(peers_intake) = Intake::of_slot_bytes(theirs.slots.len) else {
             return Err(misbehaved(format!("it has slots of {} B", theirs.slots.len)));
-        }
+        };
         let port = &shared.port;
         let mtu = port.state.mtu.min(theirs.mtu);
         let path = Path {
@@ -186,6 +181,7 @@ impl Half {
             peer,
             incarnation,
             offer: Offer { exports: theirs.exports, slots: theirs.slots },
+            peers_intake,
             cut: Cut { max: port.state.max_message.max(1), at_words: port.is_software },
             path: text,
             probe_len: mtu_bytes(mtu),
@@ -197,7 +193,7 @@ impl Half {
         let Self { pair, staging, .. } = self;
         let len = u32::try_from(SMALL).unwrap_or(0);
         pair.receive(buffers.filter_map(|buffer| {
-            let slice = staging.slice((buffer * SMALL) as u64, len)?;
+            let slice = staging.slice((RECEIVES_AT + buffer * SMALL) as u64, len)?;
             Some((IS_RECEIVE | buffer as u64, slice))
         }))
     }
@@ -217,6 +213,11 @@ impl Link {
         (&mut self.half.pair, &self.half.staging, &self.offer)
     }
 
+    /// What this side takes in.
+    pub(crate) const fn intake(&self) -> Intake {
+        self.half.intake
+    }
+
     /// Send requests that can be posted at once.
     pub(crate) const fn sends(&self) -> usize {
         self.half.sends
@@ -229,7 +230,7 @@ impl Link {
 
     /// What came into the buffer of a receive.
     pub(crate) fn small(&self, buffer: usize, len: usize) -> Vec<u8> {
-        self.half.staging.take(buffer * SMALL, len.min(SMALL))
+        self.half.staging.take(RECEIVES_AT + buffer * SMALL, len.min(SMALL))
     }
 
     /// What was written into a slot.
@@ -252,7 +253,8 @@ impl Link {
         for action in [Action::Write { to: there, after_reads: false }, Action::Read(there)] {
             batch.push(Request { id: 0, action, local: local_bytes, signaled: false });
         }
-        batch.post().map_err(|error| local("post to a send queue", error))
+        batch.post().map_err(|error| local("post to a send queue", error))?;
+        Ok(())
     }
 
     /// Whether the probe has come back; the error says what it went along.

@@ -1,28 +1,19 @@
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+
+use rackpool_model::Network;
 
 /// Whose place a newcomer takes when there is no more room for strangers, of whom the oldest comes
 /// first: the oldest of the address that most of them came from. So one that connects again and again,
 /// however fast, takes the places of its own and not those of others. `None` when there is nobody.
 pub fn give_way(strangers: impl Iterator<Item = Option<SocketAddr>>) -> Option<usize> {
-    let networks: Vec<Option<u64>> = strangers.map(|from| from.map(network)).collect();
+    let networks: Vec<Option<Network>> = strangers.map(|from| from.map(Network::from)).collect();
     let mut counts = BTreeMap::new();
     for network in &networks {
         *counts.entry(network).or_insert(0_usize) += 1;
     }
     let most = counts.values().max()?;
     networks.iter().position(|network| counts.get(network) == Some(most))
-}
-
-/// What one host can have as many addresses of as it likes: of IPv6 the first half.
-fn network(from: SocketAddr) -> u64 {
-    match from.ip().to_canonical() {
-        IpAddr::V4(address) => u64::from(address.to_bits()),
-        IpAddr::V6(address) => {
-            let [high @ .., _, _, _, _] = address.segments();
-            high.iter().fold(0, |bits, part| bits << 16 | u64::from(*part))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -141,6 +141,10 @@ pub struct DeviceFigures {
     pub doorbells: u64,
     /// Completions, or answers, that were taken for them. One may stand for many requests.
     pub completions: u64,
+    /// Requests that were to complete by themselves: 0 where each is answered.
+    pub signalled: u64,
+    /// Requests that carried their bytes within them: 0 where there is no such thing.
+    pub inlined: u64,
 }
 
 impl std::ops::AddAssign for DeviceFigures {
@@ -148,6 +152,8 @@ impl std::ops::AddAssign for DeviceFigures {
         self.requests += more.requests;
         self.doorbells += more.doorbells;
         self.completions += more.completions;
+        self.signalled += more.signalled;
+        self.inlined += more.inlined;
     }
 }
 

@@ -16,6 +16,7 @@ mod fabric;
 mod held;
 mod key;
 mod keyring;
+mod receive_room;
 mod refusals;
 mod region;
 mod regions;
@@ -35,5 +36,6 @@ pub use fabric::{
 };
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
+pub use receive_room::{Portion, ReceiveRoom};
 pub use refusals::Refusals;
 pub use region::{BULK_BYTES, MemoryRegion};

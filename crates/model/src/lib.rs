@@ -14,6 +14,7 @@ mod heat;
 mod id;
 mod kernel_copy;
 mod nap;
+mod network;
 mod page_word;
 mod size_class;
 
@@ -26,5 +27,6 @@ pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
 pub use id::{ClientId, Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, RackId};
 pub use kernel_copy::KernelCopy;
 pub use nap::{Alarm, Awaited, NapWord, Naps};
+pub use network::Network;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;

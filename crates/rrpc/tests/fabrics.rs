@@ -1,4 +1,4 @@
-//! Requests over every fabric.
+//! Requests over the fabrics that need no device, plain and decorated.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 mod suite;
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackpool_fabric::MemoryRegion;
+use rackpool_fabric::conformance::decorated::{Late, Slow};
 use rackpool_fabric::conformance::memory::{FileMapper, FileMemory};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
@@ -84,4 +85,20 @@ mod emulated {
 
 mod tcp {
     crate::rrpc_tests!(crate::Tcp);
+}
+
+mod emulated_with_faults {
+    crate::rrpc_tests!(crate::Late(crate::Emulated::new()));
+}
+
+mod tcp_with_faults {
+    crate::rrpc_tests!(crate::Late(crate::Tcp));
+}
+
+mod emulated_throttled {
+    crate::rrpc_tests!(crate::Slow(crate::Emulated::new()));
+}
+
+mod tcp_throttled {
+    crate::rrpc_tests!(crate::Slow(crate::Tcp));
 }

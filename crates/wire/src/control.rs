@@ -210,6 +210,10 @@ pub struct RackStatus {
     pub device_doorbells: u64,
     /// Completions that it gave for them, or answers that came.
     pub device_completions: u64,
+    /// Work requests that were to complete by themselves.
+    pub device_signalled: u64,
+    /// Work requests that carried their bytes within them.
+    pub device_inlined: u64,
     /// For each rack this one is connected to: which mode is chosen for which size, for people.
     pub thresholds: Vec<(RackId, String)>,
     /// The fabric in use and its figures, for people.

@@ -314,6 +314,8 @@ fn status(control: &Control) -> RackStatus {
         device_requests: get(&figures.device_requests),
         device_doorbells: get(&figures.device_doorbells),
         device_completions: get(&figures.device_completions),
+        device_signalled: get(&figures.device_signalled),
+        device_inlined: get(&figures.device_inlined),
         thresholds: figures.thresholds(),
         fabric: control.fabric.clone(),
         memory: control.rack.memory.clone(),

@@ -99,6 +99,8 @@ pub(crate) struct Figures {
     pub(crate) device_requests: AtomicU64,
     pub(crate) device_doorbells: AtomicU64,
     pub(crate) device_completions: AtomicU64,
+    pub(crate) device_signalled: AtomicU64,
+    pub(crate) device_inlined: AtomicU64,
     /// For each rack this one is connected to. The data plane writes it while connections of the
     /// control plane read it: it waits at most until one of them has copied a few entries.
     thresholds: DashMap<RackId, Thresholds>,
@@ -120,6 +122,8 @@ impl Figures {
         set(&self.device_requests, figures.requests);
         set(&self.device_doorbells, figures.doorbells);
         set(&self.device_completions, figures.completions);
+        set(&self.device_signalled, figures.signalled);
+        set(&self.device_inlined, figures.inlined);
     }
 
     /// How requests to a rack are done from now on.

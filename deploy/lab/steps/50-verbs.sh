@@ -48,6 +48,7 @@ else
     tests "$LAB_TEST_VERBS_PROCESSES" --test-threads 1
     tests "$LAB_TEST_VERBS_STRANGERS" --test-threads 1
     tests "$LAB_TEST_VERBS_REGISTRATION"
+    tests "$LAB_TEST_VERBS_COUNTS"
     tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_with_faults::
 fi
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -77,7 +77,19 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).unwrap();
+        Self::talk(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A connection from another address of this host.
+    pub(crate) fn connect_from(&self, source: Ipv4Addr) -> Connection {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        connect(&socket, &self.address).unwrap();
+        Self::talk(socket.into())
+    }
+
+    fn talk(stream: TcpStream) -> Connection {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Connection { stream, frames: FrameReader::new(), last_tag: 0 }

@@ -107,9 +107,13 @@ fn device(status: &RackStatus) -> Option<String> {
     } else {
         ["work requests of the device", "a doorbell", "a completion"]
     };
+    let inlined = match status.device_inlined {
+        0 => String::new(),
+        inlined => format!(", {inlined} with their bytes within them"),
+    };
     (requests > 0).then(|| {
         format!(
-            "{what}: {requests}, {:.1} {doorbell}, {:.1} {completion}",
+            "{what}: {requests}, {:.1} {doorbell}, {:.1} {completion}{inlined}",
             each(requests, status.device_doorbells),
             each(requests, status.device_completions)
         )
@@ -167,6 +171,9 @@ mod tests {
         let text = device(&status).unwrap();
         assert_eq!(text, "work requests of the device: 100, 2.5 a doorbell, 12.5 a completion");
         assert_eq!(device(&RackStatus::default()), None);
+        let inlined = RackStatus { device_inlined: 70, ..status.clone() };
+        let text = device(&inlined).unwrap();
+        assert!(text.ends_with("12.5 a completion, 70 with their bytes within them"), "{text}");
         let status = RackStatus { fabric: "tcp: 127.0.0.1:7".into(), ..status };
         let text = device(&status).unwrap();
         assert_eq!(text, "frames to the sockets: 100, 2.5 a write, 12.5 an answer");

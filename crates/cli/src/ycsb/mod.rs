@@ -43,6 +43,8 @@ pub use plan::{Plan, PlanError};
 pub use progress::Progress;
 pub use properties::PropertyError;
 pub use resp::RespStores;
+#[cfg(feature = "fuzzing")]
+pub use resp::fuzzing;
 pub use runner::{RunError, run};
 pub use store::{FieldStore, Fields, Pairs, Store, StoreError, StoreFactory, ValueStore};
 pub use summary::{

@@ -1,7 +1,7 @@
 use rackpool_fabric::FabricError;
 
 use crate::error::misbehaved;
-use crate::link::{MESSAGES, SLOTS};
+use crate::intake::Intake;
 
 /// Messages of one direction, and those among them that need a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,8 +11,11 @@ struct Count {
 }
 
 /// What may be sent to the peer, and what it has to be told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Credits {
+    /// What this side takes in, and what the peer does.
+    own: Intake,
+    peers: Intake,
     /// Sent by this side.
     sent: Count,
     /// Of them, those that the peer has said to have taken.
@@ -35,18 +38,24 @@ impl Count {
 }
 
 impl Credits {
+    pub(crate) fn new(own: Intake, peers: Intake) -> Self {
+        let [sent, acknowledged, taken, told] = [Count::default(); 4];
+        Self { own, peers, sent, acknowledged, taken, told }
+    }
+
     /// Whether the peer has room for a message.
     pub(crate) const fn has_room(&self, is_large: bool) -> bool {
         let on_the_way = self.sent.since(self.acknowledged);
-        on_the_way.messages < MESSAGES as u64 && (!is_large || on_the_way.slots < SLOTS as u64)
+        on_the_way.messages < self.peers.messages() as u64
+            && (!is_large || on_the_way.slots < self.peers.slots() as u64)
     }
 
     /// A message is on its way; the place for its bytes, on both sides.
     pub(crate) fn send(&mut self, is_large: bool) -> usize {
         let place = if is_large {
-            self.sent.slots % SLOTS as u64
+            self.sent.slots % self.peers.slots() as u64
         } else {
-            (self.sent.messages - self.sent.slots) % MESSAGES as u64
+            (self.sent.messages - self.sent.slots) % self.peers.messages() as u64
         };
         self.sent.add(is_large);
         usize::try_from(place).unwrap_or(0)
@@ -54,7 +63,7 @@ impl Credits {
 
     /// A message of the peer was taken; the slot that it was in, if it is a large one.
     pub(crate) fn take(&mut self, is_large: bool) -> usize {
-        let slot = self.taken.slots % SLOTS as u64;
+        let slot = self.taken.slots % self.own.slots() as u64;
         self.taken.add(is_large);
         usize::try_from(slot).unwrap_or(0)
     }
@@ -62,7 +71,7 @@ impl Credits {
     /// Whether so much was taken that the peer must be told.
     pub(crate) const fn owes(&self) -> bool {
         let owed = self.taken.since(self.told);
-        owed.messages >= MESSAGES as u64 / 4 || owed.slots >= SLOTS as u64 / 4
+        owed.messages >= self.own.messages() as u64 / 4 || owed.slots >= self.own.slots() as u64 / 4
     }
 
     /// The number that tells the peer.
@@ -95,28 +104,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::intake::MOST_SLOTS;
+
+    fn intake(slots: usize) -> Intake {
+        Intake::of_slot_bytes((slots * rackpool_fabric::MAX_MESSAGE) as u64).unwrap()
+    }
 
     #[test]
     fn the_peer_gets_what_it_has_room_for() {
-        let mut credits = Credits::default();
-        for slot in 0..SLOTS {
+        for slots in [4, 8, MOST_SLOTS] {
+            let peers = intake(slots);
+            // However much comes back.
+            let mut credits = Credits::new(intake(4), peers);
+            for slot in 0..slots {
+                assert!(credits.has_room(true));
+                assert_eq!(credits.send(true), slot);
+            }
+            assert!(!credits.has_room(true), "all slots are taken");
+            for place in 0..peers.messages() - slots {
+                assert!(credits.has_room(false));
+                assert_eq!(credits.send(false), place);
+            }
+            assert!(!credits.has_room(false), "all receives are taken");
+            assert_eq!(credits.told(4 << 16 | 4), Ok(()));
             assert!(credits.has_room(true));
-            assert_eq!(credits.send(true), slot);
+            assert_eq!(credits.send(true), 0, "the first slot again");
         }
-        assert!(!credits.has_room(true), "all slots are taken");
-        for place in 0..MESSAGES - SLOTS {
-            assert!(credits.has_room(false));
-            assert_eq!(credits.send(false), place);
-        }
-        assert!(!credits.has_room(false), "all receives are taken");
-        assert_eq!(credits.told(4 << 16 | 4), Ok(()));
-        assert!(credits.has_room(true));
-        assert_eq!(credits.send(true), 0, "the first slot again");
     }
 
     #[test]
     fn more_than_was_sent_is_never_taken() {
-        let mut credits = Credits::default();
+        let mut credits = Credits::new(intake(16), intake(16));
         credits.send(true);
         credits.send(false);
         for number in [3 << 16, 2 << 16 | 2, u32::MAX, 0xffff, 0xffff << 16] {
@@ -130,8 +148,14 @@ mod tests {
         /// However two sides send, receive and poll: nothing is ever sent without a receive for it,
         /// and a sender that waits gets room in the end.
         #[test]
-        fn every_send_finds_a_receive(steps in proptest::collection::vec((0..4_u8, any::<bool>()), 1..2000)) {
-            let mut sides = [Credits::default(), Credits::default()];
+        fn every_send_finds_a_receive(
+            slots in (0..3_u8, 0..3_u8),
+            steps in proptest::collection::vec((0..4_u8, any::<bool>()), 1..2000),
+        ) {
+            // What each side takes in: they need not be alike.
+            let intakes = [intake(4 << slots.0), intake(4 << slots.1)];
+            let [first, second] = intakes;
+            let mut sides = [Credits::new(first, second), Credits::new(second, first)];
             // Per side: what is in its receive queue, `None` being only a number.
             let mut queues: [VecDeque<(Option<bool>, u32)>; 2] = Default::default();
             for (step, large) in steps {
@@ -152,10 +176,10 @@ mod tests {
                         queues[to].push_back((None, number));
                     }
                 }
-                for queue in &queues {
-                    prop_assert!(queue.len() <= crate::link::RECEIVES);
+                for (queue, intake) in queues.iter().zip(intakes) {
+                    prop_assert!(queue.len() <= intake.receives());
                     let large = queue.iter().filter(|(message, _)| *message == Some(true));
-                    prop_assert!(large.count() <= SLOTS);
+                    prop_assert!(large.count() <= intake.slots());
                 }
             }
             for side in [0, 1, 0, 1] {

@@ -66,10 +66,11 @@ enum Posted {
 
 impl Endpoint {
     pub(crate) fn new(id: EndpointId, link: Link) -> Self {
+        let credits = Credits::new(link.intake(), link.peers_intake);
         Self {
             id,
             link: Some(link),
-            credits: Credits::default(),
+            credits,
             queue: VecDeque::new(),
             posted: VecDeque::new(),
             first_posted: 0,

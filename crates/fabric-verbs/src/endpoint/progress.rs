@@ -2,7 +2,8 @@ use rackpool_fabric::{DisconnectReason, Event, FabricError, MAX_MESSAGE};
 
 use super::{Endpoint, Posted, Work};
 use crate::error::{local, misbehaved};
-use crate::link::{IS_RECEIVE, RECEIVES, SMALL};
+use crate::intake::SMALL;
+use crate::link::IS_RECEIVE;
 use crate::regions::Regions;
 use crate::verbs::{Completion, Status};
 
@@ -96,7 +97,7 @@ impl Endpoint {
         };
         self.credits.told(immediate)?;
         let buffer = usize::try_from(completion.id & !IS_RECEIVE).unwrap_or(usize::MAX);
-        if buffer >= RECEIVES {
+        if buffer >= link.intake().receives() {
             return Err(local("use the completion queue", "it has what was never posted"));
         }
         self.emptied.push(buffer);

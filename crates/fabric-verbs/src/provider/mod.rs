@@ -95,14 +95,8 @@ impl VerbsFabric {
         let wake_up = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
         let control = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
         let control = Arc::new(control);
-        let both = || -> rustix::io::Result<OwnedFd> {
-            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&both, &wake_up, data, epoll::EventFlags::IN)?;
-            epoll::add(&both, &*completions, data, epoll::EventFlags::IN)?;
-            Ok(both)
-        };
-        let wake = both().map_err(|errno| system("create an epoll")(errno.into()))?;
+        let wake = watch(&wake_up, &completions)
+            .map_err(|errno| system("create an epoll")(errno.into()))?;
         let (listener, address) = socket::listen(&options.listen).map_err(system("listen"))?;
         let shared = Arc::new(Shared {
             rack: options.rack,
@@ -112,6 +106,7 @@ impl VerbsFabric {
             domain: Arc::clone(&domain),
             channel: completions,
             limits,
+            receive_room: options.receive_room,
             wake: wake_up,
             port,
         });
@@ -188,6 +183,15 @@ impl fmt::Debug for VerbsFabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VerbsFabric").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// Readable when either has something.
+fn watch(wake_up: &OwnedFd, completions: &Channel) -> rustix::io::Result<OwnedFd> {
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64(0);
+    epoll::add(&both, wake_up, data, epoll::EventFlags::IN)?;
+    epoll::add(&both, completions, data, epoll::EventFlags::IN)?;
+    Ok(both)
 }
 
 /// Makes an eventfd readable.

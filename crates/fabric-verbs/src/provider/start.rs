@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rackpool_model::KernelCopy;
 
 use super::is_this_host;
-use crate::link::RECEIVES;
+use crate::intake::MOST_RECEIVES;
 use crate::packet::MAX_EXPORTS;
 use crate::port::{Candidate, Forced, Port, choose};
 use crate::verbs::{Context, Devices, Limits, open_devices};
@@ -97,7 +97,7 @@ pub(super) fn open_port(
         device: port.device_name.clone(),
         cause: error.to_string(),
     })?;
-    let needed = u32::try_from(2 * RECEIVES).unwrap_or(u32::MAX);
+    let needed = u32::try_from(2 * MOST_RECEIVES).unwrap_or(u32::MAX);
     if limits.queue < needed || limits.completions < needed {
         return Err(StartError::Device {
             step: "have queues that are long enough",
@@ -156,8 +156,8 @@ fn explain_no_device(in_kernel: bool, has_verbs: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_fabric::Keyring;
     use rackpool_fabric::conformance::memory::FileMemory;
+    use rackpool_fabric::{Keyring, ReceiveRoom};
 
     use super::*;
 
@@ -211,6 +211,7 @@ mod tests {
             port: None,
             gid_index: None,
             key: Keyring::unused(),
+            receive_room: ReceiveRoom::new(0),
         };
         assert!(matches!(check(&options("0.0.0.0:1")), Err(StartError::Option { .. })));
         assert!(matches!(check(&options("10.0.0.1:1")), Err(StartError::KeyNeeded(_))));

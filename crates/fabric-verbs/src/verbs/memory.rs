@@ -33,6 +33,14 @@ pub(crate) struct Slice<'a> {
     memory: PhantomData<&'a Raw>,
 }
 
+#[cfg(test)]
+impl Slice<'_> {
+    /// Bytes that are nowhere, for lists that nobody posts.
+    pub(super) const fn unmapped(address: u64, len: u32) -> Self {
+        Self { address, len, key: 1, memory: PhantomData }
+    }
+}
+
 /// What the library made. The device has no access to the memory any more after it is dropped.
 struct Raw {
     mr: NonNull<abi::Mr>,

@@ -10,13 +10,13 @@ mod device;
 mod library;
 mod memory;
 mod queue;
+mod sends;
 
 pub(crate) use device::{Context, Devices, Domain, GidEntry, Limits, PortState, open_devices};
 pub use library::LoadError;
 pub(crate) use memory::{Buffers, Registration, Slice};
-pub(crate) use queue::{
-    Action, Channel, Completion, CompletionQueue, Depth, Path, QueuePair, Remote, Request, Status,
-};
+pub(crate) use queue::{Channel, Completion, CompletionQueue, Depth, Path, QueuePair, Status};
+pub(crate) use sends::{Action, Remote, Request};
 
 /// The error that the last call of the library left behind.
 fn last_error() -> std::io::Error {

@@ -5,8 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+use rackpool_fabric::DeviceFigures;
+
 use super::device::{Context, Domain};
 use super::memory::Slice;
+use super::sends::{Request, SendList, sge};
 use super::{abi, check, last_error};
 
 /// Completions taken at once.
@@ -215,41 +218,10 @@ pub(crate) struct Path {
     pub(crate) peer_lid: u16,
 }
 
-/// Memory of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
-    pub(crate) address: u64,
-    pub(crate) key: u32,
-}
-
-/// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Fetches the peer's bytes.
-    Read(Remote),
-    /// Puts bytes there; `after_reads`: not before the reads posted earlier are done.
-    Write { to: Remote, after_reads: bool },
-    /// Puts bytes there and completes a receive of the peer, which gets the number.
-    WriteWithImmediate { to: Remote, immediate: u32 },
-    /// Puts bytes, if any, into the buffer of the peer's next receive, which gets the number.
-    SendWithImmediate(u32),
-}
-
-/// A work request of the send queue.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) id: u64,
-    pub(crate) action: Action,
-    pub(crate) local: Option<Slice<'a>>,
-    /// Whether it completes when it succeeds. The last of a list always does.
-    pub(crate) signaled: bool,
-}
-
 /// A reliable connection.
 pub(crate) struct QueuePair {
     raw: NonNull<abi::Qp>,
-    inline: u32,
-    sends: Vec<(abi::SendWr, abi::Sge)>,
+    sends: SendList,
     receives: Vec<(abi::RecvWr, abi::Sge)>,
     domain: Arc<Domain>,
     _queue: Arc<CompletionQueue>,
@@ -289,8 +261,8 @@ impl QueuePair {
         // What a device has is known only by asking for it.
         let (raw, inline) = create(INLINE_WANTED).or_else(|| create(0)).ok_or_else(last_error)?;
         let (domain, queue) = (Arc::clone(domain), Arc::clone(queue));
-        let (sends, receives) = (Vec::new(), Vec::new());
-        Ok(Self { raw, inline, sends, receives, domain, _queue: queue })
+        let (sends, receives) = (SendList::new(inline), Vec::new());
+        Ok(Self { raw, sends, receives, domain, _queue: queue })
     }
 
     /// What the peer has to know it by.
@@ -405,64 +377,22 @@ pub(crate) struct Batch<'pair, 'memory> {
 impl<'memory> Batch<'_, 'memory> {
     /// Appends a request.
     pub(crate) fn push(&mut self, request: Request<'memory>) {
-        let (opcode, remote, imm_data, mut send_flags) = match request.action {
-            Action::Read(from) => (abi::WR_RDMA_READ, Some(from), 0, 0),
-            Action::Write { to, after_reads } => {
-                let fence = if after_reads { abi::SEND_FENCE } else { 0 };
-                (abi::WR_RDMA_WRITE, Some(to), 0, fence)
-            }
-            Action::WriteWithImmediate { to, immediate } => {
-                (abi::WR_RDMA_WRITE_WITH_IMM, Some(to), immediate, 0)
-            }
-            Action::SendWithImmediate(immediate) => (abi::WR_SEND_WITH_IMM, None, immediate, 0),
-        };
-        let len = request.local.map_or(0, |local| local.len);
-        if len <= self.pair.inline && len > 0 && opcode != abi::WR_RDMA_READ {
-            send_flags |= abi::SEND_INLINE;
-        }
-        if request.signaled {
-            send_flags |= abi::SEND_SIGNALED;
-        }
-        let remote = remote.unwrap_or(Remote { address: 0, key: 0 });
-        let wr = abi::SendWr {
-            wr_id: request.id,
-            next: null_mut(),
-            sg_list: null_mut(),
-            num_sge: request.local.is_some().into(),
-            opcode,
-            send_flags,
-            imm_data: imm_data.to_be(),
-            remote_addr: remote.address,
-            rkey: remote.key,
-            unused: [0; 19],
-        };
-        let nothing = abi::Sge { addr: 0, length: 0, lkey: 0 };
-        self.pair.sends.push((wr, request.local.map_or(nothing, sge)));
+        self.pair.sends.push(request);
     }
 
-    /// Posts the list with one doorbell. After an error the queue pair has to be given up.
-    pub(crate) fn post(self) -> io::Result<()> {
+    /// Posts the list with one doorbell; what that asks of the device. After an error the queue pair
+    /// has to be given up.
+    pub(crate) fn post(self) -> io::Result<DeviceFigures> {
         let pair = self.pair;
-        if let Some((last, _)) = pair.sends.last_mut() {
-            last.send_flags |= abi::SEND_SIGNALED;
-        }
-        let mut next = null_mut();
-        for (wr, sge) in pair.sends.iter_mut().rev() {
-            wr.next = next;
-            wr.sg_list = sge;
-            next = wr;
-        }
-        if next.is_null() {
-            return Ok(());
+        let (first, asked) = pair.sends.link();
+        if first.is_null() {
+            return Ok(asked);
         }
         let Some(post) = pair.domain.context.ops().post_send else { return Err(unsupported()) };
         let mut refused = null_mut();
         // SAFETY: a list whose pointers were just set; the library copies it, and inline data, which
         // is still mapped, before it returns.
-        check(unsafe { post(pair.raw.as_ptr(), next, &raw mut refused) })
+        check(unsafe { post(pair.raw.as_ptr(), first, &raw mut refused) })?;
+        Ok(asked)
     }
-}
-
-fn sge(slice: Slice<'_>) -> abi::Sge {
-    abi::Sge { addr: slice.address, length: slice.len, lkey: slice.key }
 }

@@ -1,14 +1,21 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use crate::{Portion, ReceiveRoom};
+
 /// Bytes of a buffer: large enough that a system call moves much, small enough to stay in a cache.
 const BUFFER_BYTES: usize = 128 << 10;
+
+/// The least: enough that most of what comes at a time fits.
+const LEAST_BYTES: usize = 16 << 10;
 
 /// Bytes on their way between a socket and memory.
 pub(super) struct Buffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Of the room that all peers share, if it is a part of it.
+    _portion: Option<Portion>,
 }
 
 /// What a socket did.
@@ -24,7 +31,17 @@ pub(super) enum Moved {
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 }
+        Self::with(BUFFER_BYTES, None)
+    }
+
+    /// For what comes: as large as there is room beside the other peers.
+    pub(super) fn within(room: &ReceiveRoom) -> Self {
+        let portion = room.take(|offered| offered.clamp(LEAST_BYTES as u64, BUFFER_BYTES as u64));
+        Self::with(usize::try_from(portion.bytes()).unwrap_or(BUFFER_BYTES), Some(portion))
+    }
+
+    fn with(len: usize, portion: Option<Portion>) -> Self {
+        Self { bytes: vec![0; len].into_boxed_slice(), start: 0, end: 0, _portion: portion }
     }
 
     /// What is in it.
@@ -131,6 +148,16 @@ mod tests {
         assert_eq!(piece(5, 100, 3), 3);
         assert_eq!(piece(5, 100, 2), 0);
         assert_eq!(piece(5, 2, 2), 2);
+    }
+
+    #[test]
+    fn what_comes_has_buffers_of_the_room_and_never_too_small_ones() {
+        let room = ReceiveRoom::new(400 << 10);
+        let mut buffers: Vec<_> = (0..8).map(|_| Buffer::within(&room)).collect();
+        let sizes: Vec<_> = buffers.iter_mut().map(|buffer| buffer.room().len() >> 10).collect();
+        assert_eq!(sizes, [128, 128, 72, 36, 18, 16, 16, 16]);
+        drop(buffers);
+        assert_eq!(Buffer::within(&room).room().len(), BUFFER_BYTES);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketType};
 
+use super::buffer::Buffer;
 use super::hello::Packet;
 use super::inbox::{Ending, Inbox, News};
 use super::poster::Poster;
@@ -72,7 +73,7 @@ impl Serving {
     /// A lane that serves this memory as its only region.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
-        let lane = Lane::new(PEER, nobody()?, [memory].into(), Arc::clone(&inbox));
+        let lane = Lane::new(PEER, nobody()?, [memory].into(), Arc::clone(&inbox), Buffer::new());
         Ok(Self { lane, inbox })
     }
 
@@ -100,7 +101,7 @@ impl Posting {
     ) -> rustix::io::Result<(Self, RegionId)> {
         let mut regions = Regions::default();
         let own = regions.register(memory);
-        let poster = Poster::new(PEER, nobody()?, vec![remote_len]);
+        let poster = Poster::new(PEER, nobody()?, vec![remote_len], Buffer::new());
         Ok((Self { poster, regions }, own))
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rackpool_model::{Incarnation, RackId};
 
-use crate::{Keyring, MemoryRegion};
+use crate::{Keyring, MemoryRegion, ReceiveRoom};
 
 pub use provider::TcpFabric;
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub dead_after: Duration,
     /// What peers may access; the frames first.
     pub exports: Vec<Arc<dyn MemoryRegion>>,
+    /// For the buffers into which the sockets of all peers are read.
+    pub receive_room: ReceiveRoom,
 }
 
 impl Options {
@@ -57,6 +59,7 @@ impl Options {
             key: Keyring::unused(),
             dead_after: Duration::from_secs(5),
             exports: Vec::new(),
+            receive_room: ReceiveRoom::new(0),
         }
     }
 }

@@ -6,6 +6,8 @@
     reason = "a part of tests"
 )]
 
+pub mod losses;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,25 +23,38 @@ const FRAMES: u64 = 2 << 20;
 const ARENA: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes a test of every property for one fabric.
+/// Makes a test of every property for one fabric: `rrpc_tests!(factory expression);`, or with
+/// `, if condition` where the fabric needs what a machine may not have.
 #[macro_export]
 macro_rules! rrpc_tests {
     ($factory:expr) => {
-        $crate::rrpc_tests! { @each $factory, [
+        $crate::rrpc_tests!($factory, if true);
+    };
+    ($factory:expr, if $possible:expr) => {
+        $crate::rrpc_tests! { @each $factory, $possible, [
             every_mode_brings_the_bytes,
             many_requests_are_open_at_once,
             transfers_and_requests_share_the_endpoint,
             death_ends_every_request,
-            a_silent_peer_is_given_up_or_cut_off
+            a_silent_peer_is_given_up_or_cut_off,
+            a_loss_at_any_step_ends_every_request,
+            a_loss_while_modes_are_measured_ends_every_request
         ] }
     };
-    (@each $factory:expr, [$($property:ident),*]) => {
+    (@each $factory:expr, $possible:expr, [$($property:ident),*]) => {
         $(#[test]
         fn $property() {
+            if !$possible {
+                return;
+            }
             $crate::suite::$property(&$factory);
         })*
     };
 }
+
+pub use losses::{
+    a_loss_at_any_step_ends_every_request, a_loss_while_modes_are_measured_ends_every_request,
+};
 
 struct End {
     fabric: Box<dyn Fabric>,

@@ -23,10 +23,12 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("crates/shm", "memory_kinds", "LAB_TEST_MEMORY_KINDS"),
     ("crates/fabric", "conformance", "LAB_TEST_FABRICS"),
     ("crates/fabric-verbs", "conformance", "LAB_TEST_VERBS_CONFORMANCE"),
+    ("crates/fabric-verbs", "counts", "LAB_TEST_VERBS_COUNTS"),
     ("crates/fabric-verbs", "hosts", "LAB_TEST_VERBS_HOSTS"),
     ("crates/fabric-verbs", "processes", "LAB_TEST_VERBS_PROCESSES"),
     ("crates/fabric-verbs", "registration", "LAB_TEST_VERBS_REGISTRATION"),
     ("crates/fabric-verbs", "strangers", "LAB_TEST_VERBS_STRANGERS"),
+    ("crates/rrpc", "verbs", "LAB_TEST_RRPC_VERBS"),
     ("tests", "fencing", "LAB_TEST_FENCING"),
 ];
 

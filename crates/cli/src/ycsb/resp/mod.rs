@@ -1,13 +1,17 @@
 //! Records in a server that speaks Redis' protocol, as YCSB's own Redis binding keeps them: each in a
 //! hash, and all keys in a sorted set, whose scores are the hashes of the keys.
 
+mod answer;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 
 use super::fields::Layout;
 use super::plan::Plan;
 use super::store::{FieldStore, Fields, Pairs, Store, StoreError, StoreFactory};
 use super::target::Server;
-use connection::{Answer, Connection};
+use answer::Answer;
+use connection::Connection;
 
 /// The sorted set of all keys (YCSB: `RedisClient.INDEX_KEY`).
 const INDEX: &[u8] = b"_indices";

@@ -7,7 +7,15 @@ use crate::tcp::inbox::Ending;
 use crate::{Event, FabricError, Operation};
 
 /// Buffers that one poll may take in.
-const TURN: u32 = 8;
+const BUFFERS_OF_A_TURN: u32 = 8;
+
+/// What a turn leaves in the socket.
+pub(super) enum Turn {
+    /// Nothing that is waited for.
+    Finished,
+    /// Perhaps more.
+    Unfinished,
+}
 
 impl Poster {
     /// Receives what has come and completes what it answers.
@@ -15,18 +23,18 @@ impl Poster {
         &mut self,
         regions: &mut Regions,
         events: &mut Vec<Event>,
-    ) -> Result<(), Ending> {
-        for _ in 0..TURN {
+    ) -> Result<Turn, Ending> {
+        for _ in 0..BUFFERS_OF_A_TURN {
             match self.input.receive(&self.socket)? {
                 Moved::Some => self.understand(regions, events)?,
-                Moved::Nothing => return Ok(()),
+                Moved::Nothing => return Ok(Turn::Finished),
                 Moved::End => return Err(Ending::Gone),
             }
             if self.unanswered.is_empty() {
-                return Ok(());
+                return Ok(Turn::Finished);
             }
         }
-        Ok(())
+        Ok(Turn::Unfinished)
     }
 
     pub(super) fn understand(

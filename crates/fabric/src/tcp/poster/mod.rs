@@ -1,9 +1,12 @@
 mod answers;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
 
+use self::answers::Turn;
 use self::output::Outgoing;
 use super::buffer::Buffer;
 use super::inbox::{Ending, WINDOW, room_of};
@@ -46,14 +49,20 @@ pub(super) struct Poster {
 }
 
 impl Poster {
-    pub(super) fn new(endpoint: EndpointId, socket: TcpStream, remote: Vec<u64>) -> Self {
+    /// A lane to a peer with regions of these lengths; what comes goes into `input`.
+    pub(super) fn new(
+        endpoint: EndpointId,
+        socket: TcpStream,
+        remote: Vec<u64>,
+        input: Buffer,
+    ) -> Self {
         Self {
             endpoint,
             socket,
             remote,
             waiting: VecDeque::new(),
             output: Buffer::new(),
-            input: Buffer::new(),
+            input,
             unanswered: VecDeque::new(),
             asked: 0,
             data_left: 0,
@@ -181,15 +190,34 @@ impl Poster {
         regions: &mut Regions,
         events: &mut Vec<Event>,
     ) -> Result<(), Ending> {
-        if let Some(ending) = self.broken.take() {
-            return Err(ending);
+        let flushed = self.broken.take().map_or_else(|| self.flush(regions), Err);
+        if let Err(ending) = flushed {
+            return Err(self.last_answers(ending, regions, events));
         }
-        self.flush(regions)?;
         if !self.unanswered.is_empty() || self.stirred {
             self.stirred = false;
             self.receive(regions, events)?;
         }
         Ok(())
+    }
+
+    /// Nothing can be sent any more. What the peer answered before is done, and may say better how
+    /// the lane ended.
+    fn last_answers(
+        &mut self,
+        ending: Ending,
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) -> Ending {
+        loop {
+            match self.receive(regions, events) {
+                // It has answers for what it was asked at most.
+                Ok(Turn::Unfinished) => {}
+                Ok(Turn::Finished) => return ending,
+                Err(found) if ending == Ending::Gone => return found,
+                Err(_) => return ending,
+            }
+        }
     }
 
     /// Whether the next poll has something to find that the socket does not show.

@@ -16,7 +16,7 @@ use super::inbox::{Inbox, signal};
 use super::poster::Poster;
 use super::server::{self, ServerHandle};
 use crate::regions::Regions;
-use crate::{DeviceFigures, DisconnectReason, EndpointId, Event, FabricError};
+use crate::{DeviceFigures, DisconnectReason, EndpointId, Event, FabricError, ReceiveRoom};
 
 /// A fabric over TCP (see the [module](super)).
 ///
@@ -27,6 +27,8 @@ pub struct TcpFabric {
     /// Whether there is a key, so that peers may be on other hosts.
     has_key: bool,
     regions: Regions,
+    /// For what comes through the posting lanes.
+    receive_room: ReceiveRoom,
     /// The next endpoint that this side connects: even, those of peers are odd.
     next_endpoint: u64,
     /// The endpoints of peers that were reported are below.

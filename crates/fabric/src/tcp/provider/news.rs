@@ -5,6 +5,7 @@ use rustix::event::{Timespec, epoll};
 
 use super::start::INBOX;
 use super::{Endpoint, State, TcpFabric};
+use crate::tcp::buffer::Buffer;
 use crate::tcp::inbox::{News, Ready, WINDOW, room_of};
 use crate::tcp::poster::Poster;
 use crate::{DisconnectReason, EndpointId, Event};
@@ -65,7 +66,8 @@ impl TcpFabric {
         let data = epoll::EventData::new_u64(endpoint.0);
         // A lane that is not watched still ends with the other lane, which the server watches.
         let _ = epoll::add(&self.epoll, posting.as_fd(), data, epoll::EventFlags::IN);
-        let state = State::Open(Poster::new(endpoint, posting, regions));
+        let input = Buffer::within(&self.receive_room);
+        let state = State::Open(Poster::new(endpoint, posting, regions, input));
         self.endpoints.insert(endpoint, Endpoint { state, taken: 0, told: 0 });
         if !wanted {
             self.end(endpoint, DisconnectReason::Local, events);

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -27,7 +28,7 @@ impl TcpFabric {
     /// Starts to listen. Peers are served from now on; the first `poll` reports them.
     pub fn new(options: Options) -> Result<Self, StartError> {
         check(&options)?;
-        let Options { rack, incarnation, listen, key, dead_after, exports } = options;
+        let Options { rack, incarnation, listen, key, dead_after, exports, receive_room } = options;
         let failed = |step| {
             move |source: std::io::Error| StartError::System {
                 step,
@@ -44,13 +45,7 @@ impl TcpFabric {
         };
         let inbox = Inbox::new().map_err(|errno| failed("create an eventfd")(errno.into()))?;
         let inbox = Arc::new(inbox);
-        let watch = || {
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let data = epoll::EventData::new_u64(INBOX);
-            epoll::add(&epoll, inbox.wake_fd(), data, epoll::EventFlags::IN)?;
-            Ok(epoll)
-        };
-        let epoll = watch().map_err(failed("create an epoll"))?;
+        let epoll = watch(&inbox).map_err(|errno| failed("create an epoll")(errno.into()))?;
         let (control, server_control) = (make_eventfd()?, make_eventfd()?);
         let (server_commands, server_receiver) = channel();
         let regions = exports.iter().map(|export| export.len()).collect();
@@ -61,6 +56,7 @@ impl TcpFabric {
             server_receiver,
             Arc::clone(&server_control),
             dead_after,
+            receive_room.clone(),
         )
         .map_err(|errno| failed("create an epoll")(errno.into()))?;
         let handle = ServerHandle::new(server_commands, server_control);
@@ -79,6 +75,7 @@ impl TcpFabric {
             description: describe(&bound, has_key),
             has_key,
             regions: Regions::default(),
+            receive_room,
             next_endpoint: 0,
             next_accepted: FIRST_ACCEPTED,
             connecting: BTreeMap::new(),
@@ -108,6 +105,14 @@ impl TcpFabric {
         self.threads.push(thread);
         Ok(())
     }
+}
+
+/// An epoll of the inbox, for the posting lanes too.
+fn watch(inbox: &Inbox) -> rustix::io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64(INBOX);
+    epoll::add(&epoll, inbox.wake_fd(), data, epoll::EventFlags::IN)?;
+    Ok(epoll)
 }
 
 fn check(options: &Options) -> Result<(), StartError> {

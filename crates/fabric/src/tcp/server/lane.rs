@@ -62,8 +62,9 @@ impl Lane {
         socket: TcpStream,
         exports: Exports,
         inbox: Arc<Inbox>,
+        input: Buffer,
     ) -> Self {
-        let (input, output) = (Buffer::new(), Buffer::new());
+        let output = Buffer::new();
         Self {
             endpoint,
             socket,

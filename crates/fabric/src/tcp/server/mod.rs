@@ -12,9 +12,10 @@ use rustix::event::{Timespec, epoll};
 
 use self::ending::{Asked, Draining};
 use self::lane::Turn;
+use super::buffer::Buffer;
 use super::inbox::{Ending, Inbox, News, Ready, drain, signal};
 use super::patience::Patience;
-use crate::{EndpointId, FabricError};
+use crate::{EndpointId, FabricError, ReceiveRoom};
 
 pub(super) use self::lane::{Exports, Lane};
 
@@ -64,6 +65,8 @@ pub(super) struct Server {
     control: Arc<OwnedFd>,
     epoll: OwnedFd,
     dead_after: Duration,
+    /// For what comes through the lanes.
+    receive_room: ReceiveRoom,
     lanes: BTreeMap<EndpointId, Lane>,
     /// Lanes that have more to do than one turn.
     unfinished: Vec<EndpointId>,
@@ -80,6 +83,7 @@ impl Server {
         commands: Receiver<Command>,
         control: Arc<OwnedFd>,
         dead_after: Duration,
+        receive_room: ReceiveRoom,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(CONTROL);
@@ -91,6 +95,7 @@ impl Server {
             control,
             epoll,
             dead_after,
+            receive_room,
             lanes: BTreeMap::new(),
             unfinished: Vec::new(),
             last: None,
@@ -210,7 +215,8 @@ impl Server {
         match epoll::add(&self.epoll, socket.as_fd(), data, flags) {
             Ok(()) => {
                 let (exports, inbox) = (Arc::clone(&self.exports), Arc::clone(&self.inbox));
-                self.lanes.insert(endpoint, Lane::new(endpoint, socket, exports, inbox));
+                let input = Buffer::within(&self.receive_room);
+                self.lanes.insert(endpoint, Lane::new(endpoint, socket, exports, inbox, input));
                 // What came before it was watched.
                 self.unfinished.push(endpoint);
             }

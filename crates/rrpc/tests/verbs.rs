@@ -1,0 +1,21 @@
+//! Requests over verbs, plain and decorated, where there is an RDMA port.
+#![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
+
+#[path = "../../fabric-verbs/tests/common/mod.rs"]
+mod common;
+mod suite;
+
+use common::{Verbs, is_there};
+use rackpool_fabric::conformance::decorated::{Late, Slow};
+
+mod verbs {
+    crate::rrpc_tests!(crate::Verbs, if crate::is_there());
+}
+
+mod verbs_with_faults {
+    crate::rrpc_tests!(crate::Late(crate::Verbs), if crate::is_there());
+}
+
+mod verbs_throttled {
+    crate::rrpc_tests!(crate::Slow(crate::Verbs), if crate::is_there());
+}

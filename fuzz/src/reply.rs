@@ -1,0 +1,78 @@
+//! Servers that `rackpool ycsb` measures, as it sees them.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use rackpool_cli::ycsb::fuzzing::{Reply, reply};
+
+/// The deepest lists that a reply may have.
+const MAX_DEPTH: usize = 4;
+
+/// Bytes are the same replies however they come in pieces; no reply has more in it than has come, and
+/// written again it is read as the same. The first byte says how long the pieces are.
+pub fn replies(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    // Written again, a longer line could be longer than any may be: see `size`.
+    let bytes = &bytes[..bytes.len().min(16 << 10)];
+    let mut rest = bytes;
+    let whole = story(&mut rest);
+    let pieces = Pieces { bytes, most: usize::from(*cut) + 1 };
+    assert_eq!(story(&mut BufReader::with_capacity(usize::from(*cut) + 1, pieces)), whole);
+    let written: Vec<u8> = whole.iter().flat_map(write).collect();
+    let size: usize = whole.iter().map(size).sum();
+    assert!(size <= bytes.len(), "{size} B of {} B", bytes.len());
+    assert_eq!(story(&mut &written[..]), whole);
+    assert!(whole.iter().all(|reply| depth(reply) <= MAX_DEPTH));
+}
+
+/// The replies up to the first that is none.
+fn story(from: &mut impl BufRead) -> Vec<Reply> {
+    std::iter::from_fn(|| reply(from)).collect()
+}
+
+/// Bytes that come a few at a time.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    most: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = into.len().min(self.most);
+        self.bytes.read(&mut into[..len])
+    }
+}
+
+/// The fewest bytes in which a reply could have come. Of a text each byte may have become three, when
+/// it was no UTF-8.
+fn size(reply: &Reply) -> usize {
+    3 + match reply {
+        Reply::Nothing | Reply::Integer(_) => 1,
+        Reply::Text(text) | Reply::Refused(text) => text.len() / 3,
+        Reply::Bytes(bytes) => bytes.len() + 3,
+        Reply::List(items) => items.iter().map(size).sum::<usize>() + 1,
+    }
+}
+
+fn depth(reply: &Reply) -> usize {
+    match reply {
+        Reply::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// As a server would write it.
+fn write(reply: &Reply) -> Vec<u8> {
+    match reply {
+        Reply::Nothing => b"$-1\r\n".to_vec(),
+        Reply::Text(text) => format!("+{text}\r\n").into_bytes(),
+        Reply::Refused(text) => format!("-{text}\r\n").into_bytes(),
+        Reply::Integer(number) => format!(":{number}\r\n").into_bytes(),
+        Reply::Bytes(bytes) => {
+            [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+        }
+        Reply::List(items) => {
+            let start = format!("*{}\r\n", items.len()).into_bytes();
+            std::iter::once(start).chain(items.iter().map(write)).flatten().collect()
+        }
+    }
+}

@@ -1,0 +1,81 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use rackpool_model::Network;
+
+/// Strangers, by the order in which they came and where they came from: whose place a newcomer takes
+/// when there is no more room. As in the racks' fabrics, the work of which is another: here there are
+/// many strangers, so they are counted as they come and go.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd {
+    by_network: BTreeMap<Network, BTreeSet<u64>>,
+}
+
+impl Crowd {
+    /// A stranger has come, with a number larger than any before.
+    pub(crate) fn come(&mut self, number: u64, from: SocketAddr) {
+        self.by_network.entry(from.into()).or_default().insert(number);
+    }
+
+    /// It is one no more.
+    pub(crate) fn leave(&mut self, number: u64, from: SocketAddr) {
+        let network = Network::from(from);
+        if let Some(numbers) = self.by_network.get_mut(&network) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_network.remove(&network);
+            }
+        }
+    }
+
+    /// The oldest of the network that most of them came from: who connects again and again, however
+    /// fast, takes the places of its own. `None` when there is nobody.
+    pub(crate) fn gives_way(&self) -> Option<u64> {
+        let numbers = self.by_network.values();
+        let oldest = numbers.filter_map(|numbers| Some((numbers.len(), *numbers.first()?)));
+        let (_, number) =
+            oldest.max_by_key(|(count, first)| (*count, std::cmp::Reverse(*first)))?;
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(host: u8, port: u16) -> SocketAddr {
+        ([192, 0, 2, host], port).into()
+    }
+
+    /// Strangers from these hosts, in their order.
+    fn crowd(hosts: &[u8]) -> Crowd {
+        let mut crowd = Crowd::default();
+        for (number, host) in (0..).zip(hosts) {
+            crowd.come(number, from(*host, 1000 + u16::try_from(number).unwrap()));
+        }
+        crowd
+    }
+
+    #[test]
+    fn the_oldest_of_the_address_with_most_gives_way() {
+        assert_eq!(crowd(&[]).gives_way(), None);
+        assert_eq!(crowd(&[1]).gives_way(), Some(0));
+        assert_eq!(crowd(&[1, 2, 3]).gives_way(), Some(0), "no crowd: the oldest of all");
+        assert_eq!(crowd(&[1, 2, 1, 2, 2]).gives_way(), Some(1));
+        assert_eq!(crowd(&[2, 1, 1, 2]).gives_way(), Some(0), "of two crowds the older one");
+    }
+
+    #[test]
+    fn who_leaves_counts_no_more() {
+        let mut crowd = crowd(&[1, 2, 1, 2, 2]);
+        crowd.leave(1, from(2, 1001));
+        assert_eq!(crowd.gives_way(), Some(0));
+        crowd.leave(0, from(1, 1000));
+        assert_eq!(crowd.gives_way(), Some(3));
+        for (number, host) in [(2, 1), (3, 2), (4, 2)] {
+            crowd.leave(number, from(host, 1000));
+        }
+        assert_eq!(crowd.gives_way(), None);
+        assert!(crowd.by_network.is_empty(), "nothing is kept of who was here");
+    }
+}
