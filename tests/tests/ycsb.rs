@@ -1,5 +1,4 @@
 //! The benchmark's store over the table of a real pool.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_cli::PoolStores;
 use rackpool_cli::ycsb::{Fields, StoreFactory};
