@@ -57,6 +57,14 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("close", Remains::Nothing),
 ];
 
+impl Remains {
+    /// Whether the operation is one that allocates.
+    #[must_use]
+    pub const fn is_in_hand(self) -> bool {
+        matches!(self, Self::InHand | Self::RunInHand)
+    }
+}
+
 /// What is done in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -222,6 +230,17 @@ impl Plan {
         progress.length = trace.len();
         progress.steps = Some(steps);
         progress.product = seen.into_keys().filter(|at| symbols.is_product(*at)).collect();
+    }
+
+    /// Whether what is done now is one of so many, by chance.
+    pub fn is_one_of(&mut self, many: u32) -> bool {
+        self.random.random_ratio(1, many)
+    }
+
+    /// Nothing was killed at this target: it comes once more, last of all.
+    pub fn again(&mut self, key: Key, target: Target) {
+        let progress = self.progress.get_mut(&key).expect("a known operation");
+        progress.steps.get_or_insert_default().insert(0, target);
     }
 
     /// A kill came before this instruction was carried out.

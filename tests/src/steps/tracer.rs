@@ -216,6 +216,21 @@ impl Victim {
         }
     }
 
+    /// Lets one that is at its second mark go on to its last; the object that its operation
+    /// allocated.
+    pub fn what_it_brought(&mut self) -> Option<GlobalAddr> {
+        ptrace::cont(self.pid, None).expect("a stopped program");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a readable output");
+        match waitpid(self.pid, Some(WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {}
+            other => panic!("the client did not come to its last mark: {other:?}"),
+        }
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some("brought"), "the client failed");
+        words.next().map(parse_addr)
+    }
+
     /// Kills it, wherever it is.
     pub fn kill(mut self) {
         self.end();
