@@ -257,6 +257,12 @@ impl Plan {
         all.collect::<BTreeSet<_>>().len()
     }
 
+    /// Whether an instruction is the product's, and nothing was killed at it yet.
+    #[must_use]
+    pub fn is_new(&self, at: u64, symbols: &Symbols) -> bool {
+        symbols.is_product(at) && !self.progress.values().any(|p| p.hit.contains(&at))
+    }
+
     /// How far each operation has been covered.
     pub fn coverage(&self) -> impl Iterator<Item = Coverage> {
         self.progress.iter().map(|(key, progress)| Coverage {
