@@ -96,7 +96,8 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
 }
 
 /// A rack's metadata, its page size, and how many frames it has.
-fn metadata_of(pool: &TestPool, rack: RackId) -> (RackMetadata, PageSize, u32) {
+#[must_use]
+pub fn metadata_of(pool: &TestPool, rack: RackId) -> (RackMetadata, PageSize, u32) {
     let path = RackDirectory::new(pool.dir(), rack).metadata();
     let found = file::open(&path).expect("a readable file").expect("the rack's metadata");
     let options = pool.cluster.options();

@@ -1,10 +1,13 @@
 //! Clients and daemons killed at chosen instructions of their operations: nothing leaks, nothing is
 //! handed out twice, nothing is torn. `cargo x kill-steps` does the same for longer.
 
+use std::time::Duration;
+
+use rackpool_tests::pool::TestPool;
 use rackpool_tests::steps::campaign::{Campaign, Report};
 use rackpool_tests::steps::daemons;
 use rackpool_tests::steps::plan::OPERATIONS;
-use rackpool_tests::steps::tracer::{Means, may_trace};
+use rackpool_tests::steps::tracer::{At, Means, Victim, may_trace};
 
 /// Distinct instructions of the product that each operation is killed at, from each rack.
 const LEAST: usize = 3;
@@ -36,6 +39,16 @@ fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing(
 fn a_client_killed_at_any_time_inside_any_operation_harms_nobody_and_leaves_nothing() {
     let report = Campaign { rounds: 128, least: 0, seed: 2, means: Means::Times }.run();
     has_been_everywhere(&report, 0);
+}
+
+/// It stood still where tracing is allowed: what was killed at any time had done nothing.
+#[test]
+fn a_client_that_is_let_run_for_a_time_gets_on() {
+    let pool = TestPool::small();
+    let arguments = ["ping", "64", "1", "0", "0"].map(str::to_owned);
+    let mut victim = Victim::start(pool.dir(), 0, &arguments);
+    assert!(victim.wait_for_mark().is_empty());
+    assert_eq!(victim.run_for(Duration::from_secs(1)), At::Mark);
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
                 cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1"),
             ],
         ),
+        // Alone, for it needs both cores. The same choices each time: others are for campaigns.
+        campaign("kill-steps", &["10000".into(), "7".into()])?,
         // The same ones each time: seeds that nobody has seen yet are for campaigns.
         sim(&["--seed".into(), "0".into(), "--minutes".into(), "1".into()]),
         loom(root)?,
@@ -207,6 +209,15 @@ mod tests {
         };
         assert!(step(&["many"]).is_err() && step(&["1", "2", "3"]).is_err());
         assert!(step(&["500", "7"]).unwrap().ends_with("--bin rackpool-kill-steps -- 500 7"));
+    }
+
+    #[test]
+    fn ci_kills_ten_thousand_clients_after_the_tests() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let steps = ci(root).unwrap();
+        let of = |name| steps.iter().position(|step| step.name == name).unwrap();
+        assert!(steps[of("kill-steps")].repeat.ends_with("--bin rackpool-kill-steps -- 10000 7"));
+        assert!(of("test") < of("kill-steps"), "what is quick to find comes first");
     }
 
     #[test]

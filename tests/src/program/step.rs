@@ -23,11 +23,18 @@ const SLOTS: usize = 24;
 /// Objects that fill a thread's cache of one size.
 const CACHE: usize = 64;
 
-/// Returns what must not be dropped before the second mark.
-type Work = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Any>>>;
+type Work = Box<dyn FnOnce() -> anyhow::Result<Kept>>;
 
-fn kept(what: impl Any) -> anyhow::Result<Box<dyn Any>> {
-    Ok(Box::new(what))
+/// What an operation leaves behind.
+struct Kept {
+    /// The object that it allocated.
+    object: Option<GlobalAddr>,
+    /// What must not be dropped before the second mark.
+    _kept: Box<dyn Any>,
+}
+
+fn kept(what: impl Any) -> anyhow::Result<Kept> {
+    Ok(Kept { object: None, _kept: Box::new(what) })
 }
 
 /// What is prepared before the first mark: the program's objects, and what it does next.
@@ -37,8 +44,8 @@ struct Prepared {
 }
 
 /// `step OPERATION BYTES RUN LINK TABLE`: prepares an operation, says `ready ADDR...` with the
-/// objects it has, stops, carries the operation out, and stops again. It says nothing of what the
-/// operation brought.
+/// objects it has, stops, carries the operation out, and stops again. When it goes on it says
+/// `brought ADDR...` with the object that the operation allocated, and stops for the last time.
 pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
     // Whoever started it may end without a chance to end this.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -66,6 +73,9 @@ pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow:
     let _ = ptrace::traceme();
     raise(Signal::SIGSTOP)?;
     let kept = (prepared.work)()?;
+    raise(Signal::SIGSTOP)?;
+    let object = kept.object.map(|addr| format!(" {:x}", addr.raw()));
+    say(&format!("brought{}", object.unwrap_or_default()))?;
     raise(Signal::SIGSTOP)?;
     drop(kept);
     Ok(())
@@ -149,7 +159,10 @@ impl Scene {
                 pool.free(addr)?;
                 kept(pool)
             }),
-            None => Box::new(move || kept((pool.alloc(bytes)?, pool))),
+            None => Box::new(move || {
+                let object = Some(pool.alloc(bytes)?);
+                Ok(Kept { object, ..kept(pool)? })
+            }),
         };
         Ok(Prepared { objects, work })
     }

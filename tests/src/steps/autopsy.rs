@@ -1,10 +1,13 @@
 //! What a killed client's file says once its daemon has done with it: everything was taken back,
 //! and everything that was written into the rings is whole.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use rackpool_client::GlobalAddr;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
+use rackpool_ring::draft::DraftRecord;
 use rackpool_ring::request::Request;
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -31,11 +34,37 @@ impl Body {
         Some(Self(ClientFile::new(mapping, THREADS).expect("a whole file")))
     }
 
+    /// The file itself.
+    #[must_use]
+    pub const fn file(&self) -> &ClientFile {
+        &self.0
+    }
+
+    /// Threads that may have used it.
+    pub(super) const fn threads(&self) -> std::ops::Range<u16> {
+        let _ = self;
+        0..USED
+    }
+
+    /// Every object that goes back when the client ends, as its file says now: what stands in an
+    /// array, or in a draft record of which it is decided.
+    #[must_use]
+    pub fn noted(&self) -> BTreeSet<GlobalAddr> {
+        let slots = self.threads().map(|thread| self.0.thread(thread).expect("a slot"));
+        let cells = slots.flat_map(|slot| {
+            let arrays =
+                slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());
+            arrays.chain(slot.drafts.iter().filter_map(DraftRecord::noted))
+        });
+        let objects = cells.map(|cell| cell.load(Ordering::Relaxed)).filter(|object| *object != 0);
+        objects.map(GlobalAddr::from_raw).collect()
+    }
+
     /// What is wrong with it, now that everything has been taken back.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        for thread in 0..USED {
+        for thread in self.threads() {
             let slot = self.0.thread(thread).expect("a slot");
             let arrays =
                 slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());

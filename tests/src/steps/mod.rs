@@ -11,6 +11,7 @@
 //! | [`daemons`] | a daemon that is killed while it serves |
 //! | [`plan`] | which operation is killed next, and where |
 //! | [`autopsy`] | what a killed client's file says |
+//! | [`stock`] | what a stopped client's file says of what `alloc` has in hand |
 //! | [`tracer`] | stepping and killing |
 //! | [`log`] | what the daemons say |
 //! | [`symbols`] | which instructions are the product's own |
@@ -20,6 +21,7 @@ pub mod campaign;
 pub mod daemons;
 pub mod log;
 pub mod plan;
+pub mod stock;
 pub mod symbols;
 pub mod tracer;
 

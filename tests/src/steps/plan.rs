@@ -57,6 +57,14 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("close", Remains::Nothing),
 ];
 
+impl Remains {
+    /// Whether the operation is one that allocates.
+    #[must_use]
+    pub const fn is_in_hand(self) -> bool {
+        matches!(self, Self::InHand | Self::RunInHand)
+    }
+}
+
 /// What is done in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -224,6 +232,17 @@ impl Plan {
         progress.product = seen.into_keys().filter(|at| symbols.is_product(*at)).collect();
     }
 
+    /// Whether what is done now is one of so many, by chance.
+    pub fn is_one_of(&mut self, many: u32) -> bool {
+        self.random.random_ratio(1, many)
+    }
+
+    /// Nothing was killed at this target: it comes once more, last of all.
+    pub fn again(&mut self, key: Key, target: Target) {
+        let progress = self.progress.get_mut(&key).expect("a known operation");
+        progress.steps.get_or_insert_default().insert(0, target);
+    }
+
     /// A kill came before this instruction was carried out.
     pub fn killed(&mut self, key: Key, at: u64, symbols: &Symbols) {
         if symbols.is_product(at) {
@@ -236,6 +255,12 @@ impl Plan {
     pub fn distinct(&self) -> usize {
         let all = self.progress.values().flat_map(|progress| &progress.hit);
         all.collect::<BTreeSet<_>>().len()
+    }
+
+    /// Whether an instruction is the product's, and nothing was killed at it yet.
+    #[must_use]
+    pub fn is_new(&self, at: u64, symbols: &Symbols) -> bool {
+        symbols.is_product(at) && !self.progress.values().any(|p| p.hit.contains(&at))
     }
 
     /// How far each operation has been covered.

@@ -64,6 +64,12 @@ impl Symbols {
         (at < function.end).then_some(function.name.as_str())
     }
 
+    /// The same in words.
+    #[must_use]
+    pub fn name(&self, at: u64) -> &str {
+        self.function(at).unwrap_or("elsewhere")
+    }
+
     /// Whether an instruction is the product's: of this project and not of its tests.
     #[must_use]
     pub fn is_product(&self, at: u64) -> bool {

@@ -196,10 +196,39 @@ impl Victim {
         at
     }
 
-    /// Lets it run for a time.
-    pub fn run_for(&mut self, time: Duration) {
-        kill(self.pid, Signal::SIGCONT).expect("a process to signal");
+    /// Lets it run for a time, and stops it there, unless it comes to its next mark before.
+    pub fn run_for(&mut self, time: Duration) -> At {
+        match ptrace::cont(self.pid, None) {
+            Ok(()) => {}
+            // Nobody traces it: it waits for the signal. To one that is traced the signal says nothing.
+            Err(_) => kill(self.pid, Signal::SIGCONT).expect("a process to signal"),
+        }
         std::thread::sleep(time);
+        match waitpid(self.pid, Some(WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return At::Mark,
+            other => panic!("the client ended by itself: {other:?}"),
+        }
+        kill(self.pid, Signal::SIGSTOP).expect("a process to signal");
+        match waitpid(self.pid, Some(WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => At::Step,
+            other => panic!("the client does not stop: {other:?}"),
+        }
+    }
+
+    /// Lets one that is at its second mark go on to its last; the object that its operation
+    /// allocated.
+    pub fn what_it_brought(&mut self) -> Option<GlobalAddr> {
+        ptrace::cont(self.pid, None).expect("a stopped program");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a readable output");
+        match waitpid(self.pid, Some(WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {}
+            other => panic!("the client did not come to its last mark: {other:?}"),
+        }
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some("brought"), "the client failed");
+        words.next().map(parse_addr)
     }
 
     /// Kills it, wherever it is.

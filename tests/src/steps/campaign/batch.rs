@@ -1,36 +1,151 @@
 //! Killing: one client after the other in each slot.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use rackpool_client::GlobalAddr;
 
+use super::finding::Finding;
 use super::{EACH, Ground, RUN, Slot};
 use crate::steps::autopsy::Body;
-use crate::steps::plan::{OPERATIONS, Remains, Task};
-use crate::steps::tracer::{At, Means, Victim};
+use crate::steps::plan::{Key, OPERATIONS, Remains, Task};
+use crate::steps::stock::{Grasp, Hand, Stock};
+use crate::steps::tracer::{At, Means, Target, Victim};
 
 /// Instructions of an operation that are looked at, at most: what takes longer waits.
 const LONGEST: usize = 30_000;
+/// Of so many clients in `alloc` one goes on to its end.
+const FOLLOWED: u32 = 4;
+
+/// A client that is about to carry out its operation.
+#[derive(Debug)]
+pub struct Prepared {
+    slot: usize,
+    operation: &'static str,
+    remains: Remains,
+    /// What it has.
+    pub objects: Vec<GlobalAddr>,
+    /// Bytes of what it allocates.
+    bytes: u64,
+    mark: Stock,
+    /// Its file. A client that is about to open the pool has none.
+    pub body: Option<Body>,
+    /// The client.
+    pub victim: Victim,
+}
 
 /// A client that was killed inside an operation.
-pub(super) struct Killed {
+pub struct Killed {
     pub(super) slot: usize,
     pub(super) operation: &'static str,
     pub(super) remains: Remains,
     /// What it had when the operation began.
-    pub(super) objects: Vec<GlobalAddr>,
+    pub objects: Vec<GlobalAddr>,
     /// Where it was killed, in words.
     pub(super) place: String,
-    /// How far in its operation, where that can be told for certain.
-    pub(super) moment: Option<usize>,
-    pub(super) body: Option<Body>,
+    /// What its `alloc` had in hand then.
+    pub hand: Hand,
+    /// Objects that its file noted then: all of them go back.
+    pub(super) noted: BTreeSet<GlobalAddr>,
+    /// Whether each instant from some instruction to the end of its `alloc` was looked at.
+    pub(super) is_followed: bool,
+    /// What was wrong before it was killed.
+    pub(super) findings: Vec<Finding>,
+    /// Its file.
+    pub body: Option<Body>,
 }
 
 impl fmt::Debug for Killed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slot, operation, objects, place, .. } = self;
-        write!(f, "slot {slot}, {operation} with {objects:?}, {place}")
+        let Self { slot, operation, objects, place, hand, .. } = self;
+        write!(f, "slot {slot}, {operation} with {objects:?}, {hand:?}, {place}")
+    }
+}
+
+impl Prepared {
+    /// What its `alloc` has in hand now.
+    #[must_use]
+    pub fn hand(&self) -> Hand {
+        match &self.body {
+            Some(body) if self.remains.is_in_hand() => body.stock(self.bytes).hand(&self.mark),
+            _ => Hand::Empty,
+        }
+    }
+
+    /// Carries `alloc` out to its end, looks at each instant what it has in hand, and kills it;
+    /// `meanwhile` comes before each instruction.
+    #[must_use]
+    pub fn follow(mut self, place: &str, mut meanwhile: impl FnMut(&Self)) -> Killed {
+        let mut grasp = Grasp::default();
+        for step in 0..LONGEST {
+            meanwhile(&self);
+            let hand = self.hand();
+            if let Some(wrong) = grasp.saw(hand) {
+                let at = self.victim.at();
+                let place = format!("{step} steps from {place}, before {at:x}");
+                let wrong = Finding::Hand(format!("{wrong}: {hand:?}, {place}"));
+                return self.kill_with(hand, place, vec![wrong]);
+            }
+            if self.victim.step() == At::Mark {
+                let hand = self.hand();
+                let brought = self.victim.what_it_brought();
+                let wrong = self.fault_of(&mut grasp, hand, brought);
+                let place = format!("at its end, followed from {place}");
+                let hand = brought.map_or(hand, Hand::Has);
+                let killed = self.kill_with(hand, place, wrong.into_iter().collect());
+                return Killed { is_followed: true, ..killed };
+            }
+        }
+        self.kill(format!("{LONGEST} steps from {place}"))
+    }
+
+    /// What is wrong with what `alloc` has returned.
+    fn fault_of(
+        &self,
+        grasp: &mut Grasp,
+        hand: Hand,
+        brought: Option<GlobalAddr>,
+    ) -> Option<Finding> {
+        let wrong = grasp.saw(hand);
+        let is_noted = || {
+            brought
+                .is_some_and(|b| self.body.as_ref().is_some_and(|body| body.noted().contains(&b)))
+        };
+        let wrong = match (hand, brought) {
+            _ if wrong.is_some() => wrong,
+            (_, None) => Some("it says nothing of what it allocated"),
+            (Hand::Empty, _) => Some("alloc has returned an object, and none is missing"),
+            (Hand::Has(taken), Some(brought)) if taken != brought => Some("another one is missing"),
+            _ if is_noted() => Some("what alloc has returned is noted as free"),
+            _ => None,
+        };
+        wrong.map(|wrong| Finding::Hand(format!("{wrong}: {hand:?}, brought {brought:?}")))
+    }
+
+    /// Kills it where it is.
+    #[must_use]
+    pub fn kill(self, place: String) -> Killed {
+        let hand = self.hand();
+        self.kill_with(hand, place, Vec::new())
+    }
+
+    fn kill_with(self, hand: Hand, place: String, findings: Vec<Finding>) -> Killed {
+        let Self { slot, operation, remains, objects, body, victim, .. } = self;
+        let noted = body.as_ref().map(Body::noted).unwrap_or_default();
+        victim.kill();
+        Killed {
+            slot,
+            operation,
+            remains,
+            objects,
+            place,
+            hand,
+            noted,
+            is_followed: false,
+            findings,
+            body,
+        }
     }
 }
 
@@ -49,6 +164,19 @@ impl Ground {
         })
     }
 
+    /// Starts a client that comes to its mark. Only this thread can trace it.
+    pub(super) fn prepare(&self, index: usize, operation: &'static str) -> Prepared {
+        let slot = &self.slots[index];
+        let known = OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let remains = known.expect("a known operation").1;
+        let mut victim = Victim::start(self.pool.dir(), slot.rack, &arguments(slot, operation));
+        let objects = victim.wait_for_mark();
+        let body = Body::among(&victim.mapped_files());
+        let bytes = if remains == Remains::RunInHand { RUN } else { slot.bytes };
+        let mark = body.as_ref().map(|body| body.stock(bytes)).unwrap_or_default();
+        Prepared { slot: index, operation, remains, objects, bytes, mark, body, victim }
+    }
+
     fn kill_one(&self, index: usize) -> Killed {
         let slot = &self.slots[index];
         let (key, task) = {
@@ -58,39 +186,47 @@ impl Ground {
                 Means::Times => plan.next_time(|key| key.1 == slot.rack),
             }
         };
-        let mut victim = Victim::start(self.pool.dir(), slot.rack, &arguments(slot, key.0));
-        let objects = victim.wait_for_mark();
-        let body = Body::among(&victim.mapped_files());
-        let mut moment = None;
-        let place = match task {
+        let mut client = self.prepare(index, key.0);
+        match task {
             Task::Measure => {
-                let (trace, is_whole) = trace(&mut victim);
-                moment = is_whole.then_some(usize::MAX);
-                let mut plan = self.plan.lock().expect("a plan");
-                plan.measured(key, &trace, &self.symbols);
-                format!("after all of its {} steps", trace.len())
+                let trace = trace(&mut client.victim);
+                self.plan.lock().expect("a plan").measured(key, &trace, &self.symbols);
+                client.kill(format!("after all of its {} steps", trace.len()))
             }
-            Task::Kill(target) => match victim.run_to(target) {
-                At::Step => {
-                    let at = victim.at();
-                    self.plan.lock().expect("a plan").killed(key, at, &self.symbols);
-                    // How often a waiting program goes round differs from run to run.
-                    moment = (target.times == 1 && target.more == 0).then_some(target.step);
-                    let function = self.symbols.function(at).unwrap_or("elsewhere");
-                    format!("{target:?}: before {at:x}, {function}")
-                }
-                other => format!("{target:?}: at {other:?}"),
-            },
+            Task::Kill(target) => self.kill_at(client, key, target),
             Task::After(us) => {
-                victim.run_for(Duration::from_micros(us));
-                format!("after {us} us")
+                let at = client.victim.run_for(Duration::from_micros(us));
+                client.kill(format!("after {us} us, at {at:?}"))
             }
+        }
+    }
+
+    /// Brings a client to an instruction, and kills it there; some go on under the tracer's eyes
+    /// and are killed when they have done.
+    fn kill_at(&self, mut client: Prepared, key: Key, target: Target) -> Killed {
+        let at = client.victim.run_to(target);
+        let place = format!("{target:?}: at {at:?}");
+        match at {
+            At::End => return client.kill_with(Hand::Unknown, place, Vec::new()),
+            At::Mark => return client.kill(place),
+            At::Step => {}
+        }
+        let at = client.victim.at();
+        let place = format!("{place} before {at:x}, {}", self.symbols.name(at));
+        let is_followed = {
+            let mut plan = self.plan.lock().expect("a plan");
+            let is_followed = client.remains.is_in_hand() && plan.is_one_of(FOLLOWED);
+            if is_followed {
+                plan.again(key, target);
+            } else {
+                plan.killed(key, at, &self.symbols);
+            }
+            is_followed
         };
-        victim.kill();
-        let remains =
-            OPERATIONS.iter().find(|(name, _)| *name == key.0).map(|(_, remains)| *remains);
-        let remains = remains.expect("a known operation");
-        Killed { slot: index, operation: key.0, remains, objects, place, moment, body }
+        if !is_followed {
+            return client.kill(place);
+        }
+        client.follow(&place, |_| {})
     }
 }
 
@@ -103,14 +239,11 @@ fn arguments(slot: &Slot, operation: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Steps to the next mark; each instruction on the way, and whether it came to the mark.
-fn trace(victim: &mut Victim) -> (Vec<u64>, bool) {
+/// Steps to the next mark; each instruction on the way.
+fn trace(victim: &mut Victim) -> Vec<u64> {
     let mut trace = vec![victim.at()];
-    while trace.len() < LONGEST {
-        if victim.step() != At::Step {
-            return (trace, true);
-        }
+    while trace.len() < LONGEST && victim.step() == At::Step {
         trace.push(victim.at());
     }
-    (trace, false)
+    trace
 }

@@ -1,7 +1,9 @@
 //! Eight clients at a time that are killed inside operations, others that work on meanwhile, and
 //! what must hold after each batch.
 
+mod account;
 mod batch;
+mod finding;
 mod oracle;
 mod report;
 
@@ -12,7 +14,6 @@ use crate::program::step::SEGMENT;
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{Options, Table};
 
-use self::oracle::Hands;
 use super::log::Log;
 use super::plan::{OPERATIONS, Plan};
 use super::symbols::Symbols;
@@ -23,6 +24,8 @@ use crate::pool::{PAGE, TestPool};
 use crate::steps::fill;
 use crate::wait::PATIENCE;
 
+pub use batch::{Killed, Prepared};
+pub use finding::Finding;
 pub use report::Report;
 
 /// Clients that are killed at the same time.
@@ -78,17 +81,20 @@ struct Ground {
 
 /// The pool with everything in it.
 #[derive(Debug)]
-struct Scene {
+pub struct Scene {
     /// Objects that fill rack 1.
     fillers: Vec<GlobalAddr>,
     /// What was in use before anybody was killed, without the tables.
     before: Census,
     workers: Vec<TestClient>,
     log: Log,
-    hands: Hands,
+    /// How long anything may take.
+    pub patience: Duration,
     slowest: Duration,
     /// Kills that left an object which `alloc` had returned.
     in_hand: usize,
+    /// Clients whose `alloc` was looked at from instant to instant, to its end.
+    followed: usize,
     ground: Ground,
 }
 
@@ -104,15 +110,18 @@ impl Campaign {
         {
             let killed = scene.ground.batch();
             kills += killed.len();
-            scene.check(&killed);
+            let findings = scene.look(&killed);
+            let story = || killed.iter().map(|k| format!("{k:?}\n")).collect::<String>();
+            let lines = || findings.iter().map(|f| format!("{f}\n")).collect::<String>();
+            assert!(findings.is_empty(), "{}killed were:\n{}", lines(), story());
         }
         let (distinct, coverage) = {
             let plan = scene.ground.plan.lock().expect("a plan");
             (plan.distinct(), plan.coverage().collect())
         };
-        let (slowest, in_hand) = (scene.slowest, scene.in_hand);
+        let (slowest, in_hand, followed) = (scene.slowest, scene.in_hand, scene.followed);
         scene.drain();
-        Report { kills, distinct, coverage, slowest, in_hand, took: began.elapsed() }
+        Report { kills, distinct, coverage, slowest, in_hand, followed, took: began.elapsed() }
     }
 }
 
@@ -125,7 +134,9 @@ impl Ground {
 }
 
 impl Scene {
-    fn new(campaign: Campaign) -> Self {
+    /// Everything that a campaign needs.
+    #[must_use]
+    pub fn new(campaign: Campaign) -> Self {
         let pool = TestPool::with(|options| {
             options.memory = 64 << 20;
             // No daemon ends here, so nothing waits for a lease; and a host that stands still for
@@ -167,13 +178,39 @@ impl Scene {
             before,
             workers,
             log: Log::default(),
-            hands: Hands::default(),
+            patience: PATIENCE,
             slowest: Duration::ZERO,
             in_hand: 0,
+            followed: 0,
             ground: Ground { plan, symbols, slots, means: campaign.means, pool },
         };
         scene.make_tables();
         scene
+    }
+
+    /// Starts a client that comes to its mark in an operation: one of
+    /// [`OPERATIONS`]. It belongs to this thread.
+    #[must_use]
+    pub fn prepare(&self, slot: usize, operation: &'static str) -> Prepared {
+        self.ground.prepare(slot, operation)
+    }
+
+    /// The pool, for who wants to damage it.
+    #[must_use]
+    pub const fn pool(&self) -> &TestPool {
+        &self.ground.pool
+    }
+
+    /// The table of a slot.
+    #[must_use]
+    pub fn table(&self, slot: usize) -> GlobalAddr {
+        self.ground.slots[slot].table
+    }
+
+    /// An object that is there from beginning to end.
+    #[must_use]
+    pub fn filler(&self) -> GlobalAddr {
+        self.fillers[0]
     }
 
     /// Makes a table for each slot. They live for a batch: when they are gone, nothing is left of
@@ -187,22 +224,13 @@ impl Scene {
         }
     }
 
-    /// Frees all tables.
-    fn destroy_tables(&self) {
-        let own = Arc::new(self.ground.pool.open(0));
-        for slot in &self.ground.slots {
-            let table = Table::open(Arc::clone(&own), slot.table).expect("a table");
-            table.destroy().expect("a table that nobody uses");
-        }
-    }
-
     /// Ends those who worked on, frees what was there from the beginning, and looks whether
     /// everything is empty.
     fn drain(mut self) {
         for worker in &mut self.workers {
             assert!(worker.finish(), "a client that worked on has failed");
         }
-        self.destroy_tables();
+        assert_eq!(self.destroy_tables(), []);
         let pool = &self.ground.pool;
         let own = pool.open(0);
         for slot in &self.ground.slots {

@@ -1,112 +1,107 @@
 //! What must hold after a batch: what is in use is what somebody has, once; what was written is
 //! there; nothing in the dead clients' files is torn; the daemons have found nothing odd.
+//!
+//! Whatever does not hold is a finding. `tests/oracle.rs` plants one of each kind.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rackpool_client::{GlobalAddr, Pool};
+use rackpool_client::{AccessError, GlobalAddr, Pool};
 use rackpool_kv::Table;
 
+use super::account::{Account, doubtful};
 use super::batch::Killed;
+use super::finding::Finding;
 use super::{ENTRY, RUN, Scene};
 use crate::census;
 use crate::contents;
+use crate::pool::wait_or_last;
 use crate::program::step::TOMBSTONE;
 use crate::program::store::number_of;
+use crate::steps::autopsy::Body;
 use crate::steps::plan::Remains;
-use crate::wait::{PATIENCE, wait_until};
-
-/// When `alloc` has the object that it returns: from some moment of it on, and never before. An
-/// object that is nobody's for an instant in between would look like one in hand.
-#[derive(Debug, Default)]
-pub(super) struct Hands {
-    /// Of each operation and rack the last moment without an object, and the first one with.
-    seen: BTreeMap<(&'static str, u16), (usize, usize)>,
-}
-
-impl Hands {
-    /// Of some killed clients so many had an object in hand; what is wrong with that.
-    fn saw(&mut self, killed: &[&Killed], taken: usize, rack: u16) -> Option<String> {
-        // Which of them had it can be told of all or none.
-        if taken != 0 && taken != killed.len() {
-            return None;
-        }
-        for Killed { operation, moment, .. } in killed {
-            let Some(moment) = *moment else { continue };
-            let (last, first) = self.seen.entry((operation, rack)).or_insert((0, usize::MAX));
-            if taken == 0 {
-                *last = moment.max(*last);
-            } else {
-                *first = moment.min(*first);
-            }
-            if last >= first {
-                return Some(format!(
-                    "{operation} from rack {rack}: after {last} steps it has no object, after \
-                     {first} one is in use"
-                ));
-            }
-        }
-        None
-    }
-}
 
 impl Scene {
     /// Waits until everything of the killed clients has been taken back and looks at everything;
-    /// then frees what they had a right to leave.
-    pub(super) fn check(&mut self, killed: &[Killed]) {
+    /// then frees what they had a right to leave. What is wrong.
+    pub fn look(&mut self, killed: &[Killed]) -> Vec<Finding> {
         let began = Instant::now();
         let held = self.hold_workers();
-        self.wait_for_newcomers();
+        let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         self.slowest = self.slowest.max(began.elapsed());
-        let story = || killed.iter().map(|k| format!("{k:?}\n")).collect::<String>();
+        self.followed += killed.iter().filter(|client| client.is_followed).count();
         for client in killed {
-            let faults = client.body.as_ref().map(super::super::autopsy::Body::faults);
-            let faults = faults.unwrap_or_default();
-            assert!(faults.is_empty(), "{faults:?}: {client:?}");
+            findings.extend(client.findings.iter().cloned());
+            let faults = client.body.as_ref().map(Body::faults).unwrap_or_default();
+            findings.extend(faults.iter().map(|f| Finding::Body(format!("{f}: {client:?}"))));
         }
-        self.check_tables(&story());
-        self.destroy_tables();
+        findings.extend(self.check_tables());
+        findings.extend(self.destroy_tables());
         self.wait_for_requests_of_the_dead();
-        self.wait_for_newcomers();
-        let found = census::objects(&self.ground.pool);
-        let known = self.before.objects.keys().chain(held.keys());
-        let lost: Vec<_> = known.filter(|addr| !found.contains_key(addr)).collect();
-        assert!(lost.is_empty(), "free although in use: {lost:?}\n{}", story());
-        let news = found.iter().filter(|(addr, _)| {
-            !self.before.objects.contains_key(addr) && !held.contains_key(addr)
-        });
-        let mut left: BTreeMap<GlobalAddr, u64> = news.map(|(a, bytes)| (*a, *bytes)).collect();
-        let own = self.ground.pool.open(0);
-        let mut in_hand = 0;
-        let mut wrong = Vec::new();
-        for link in self.ground.slots.iter().flat_map(|slot| slot.links) {
-            wrong.extend(take_linked(&own, link, &mut left));
-        }
-        // What was about to be freed may be somebody else's by now, who is killed as well.
-        let (sure, doubtful): (Vec<_>, Vec<_>) =
-            killed.iter().partition(|client| client.remains == Remains::Objects);
-        for client in sure.into_iter().chain(doubtful) {
-            take_objects(&own, client, &mut left, &mut wrong);
-        }
-        for (index, slot) in self.ground.slots.iter().enumerate() {
-            let hands: Vec<_> =
-                killed.iter().filter(|k| k.slot == index && k.remains == Remains::InHand).collect();
-            let taken = take_hands(&own, slot.bytes, &hands, &mut left);
-            wrong.extend(self.hands.saw(&hands, taken, slot.rack));
-            in_hand += taken;
-        }
-        let runs: Vec<_> = killed.iter().filter(|k| k.remains == Remains::RunInHand).collect();
-        in_hand += take_hands(&own, RUN, &runs, &mut left);
-        assert!(left.is_empty(), "in use and nobody's: {left:?}\n{}", story());
-        assert!(wrong.is_empty(), "{wrong:?}\n{}", story());
-        own.close();
-        self.in_hand += in_hand;
-        self.check_figures();
-        let odd = self.log.odd(&self.ground.pool);
-        assert!(odd.is_empty(), "{odd:#?}\n{}", story());
+        findings.extend(self.wait_for_newcomers());
+        findings.extend(self.check_objects(killed, held));
+        findings.extend(self.check_figures());
+        findings.extend(self.log.odd(&self.ground.pool).into_iter().map(Finding::Log));
         self.make_tables();
         self.release_workers();
+        findings
+    }
+
+    /// Everybody names what they have.
+    fn check_objects(
+        &mut self,
+        killed: &[Killed],
+        held: Vec<(GlobalAddr, String)>,
+    ) -> Vec<Finding> {
+        let mut account = Account::of(census::objects(&self.ground.pool));
+        for addr in self.before.objects.keys() {
+            account.name(*addr, "the scene");
+        }
+        for (addr, worker) in held {
+            account.name(addr, worker);
+        }
+        let own = self.ground.pool.open(0);
+        let mut to_free = Vec::new();
+        for link in self.ground.slots.iter().flat_map(|slot| slot.links) {
+            match take_linked(&own, link) {
+                Ok(Some(addr)) => {
+                    to_free.extend(account.name(addr, format!("the link {link}")).map(|_| addr));
+                }
+                Ok(None) => {}
+                Err(error) => account.findings.push(Finding::Refused(format!("{link}: {error}"))),
+            }
+        }
+        for client in killed.iter().filter(|client| client.remains == Remains::Objects) {
+            for addr in &client.objects {
+                let Some(bytes) = account.name(*addr, format!("{client:?}")) else { continue };
+                account.findings.extend(fault_of(&own, *addr, bytes, client));
+                to_free.push(*addr);
+            }
+        }
+        let doubtful = doubtful(killed);
+        let mut in_hand = Vec::new();
+        let of = |remains: Remains, slot: Option<usize>| {
+            let is_wanted = move |client: &&Killed| {
+                client.remains == remains && slot.is_none_or(|slot| client.slot == slot)
+            };
+            killed.iter().filter(is_wanted).collect::<Vec<_>>()
+        };
+        for (index, slot) in self.ground.slots.iter().enumerate() {
+            let hands = of(Remains::InHand, Some(index));
+            in_hand.extend(account.name_hands(slot.bytes, &hands, &doubtful));
+        }
+        in_hand.extend(account.name_hands(RUN, &of(Remains::RunInHand, None), &doubtful));
+        self.in_hand += in_hand.len();
+        for client in doubtful {
+            to_free.extend(account.name_doubtful(client));
+        }
+        for addr in to_free.into_iter().chain(in_hand) {
+            if let Err(error) = own.free(addr) {
+                account.findings.push(Finding::Refused(format!("{addr} can't be freed: {error}")));
+            }
+        }
+        own.close();
+        account.close()
     }
 
     /// What a killed client of rack 1 had asked rack 0 for may be carried out after its file has
@@ -119,22 +114,21 @@ impl Scene {
         own.close();
     }
 
-    fn wait_for_newcomers(&self) {
+    fn wait_for_newcomers(&self) -> Option<Finding> {
         let gone = || self.before.newcomers_are_gone(&self.ground.pool);
-        wait_until("clients that have ended are gone", PATIENCE, gone);
+        (!wait_or_last(self.patience, gone)).then_some(Finding::Overdue)
     }
 
     /// Lets those who work on check what they have, and stops them: what they have.
-    fn hold_workers(&mut self) -> BTreeMap<GlobalAddr, u64> {
-        let mut held = BTreeMap::new();
-        for worker in &mut self.workers {
+    fn hold_workers(&mut self) -> Vec<(GlobalAddr, String)> {
+        let mut held = Vec::new();
+        for (rack, worker) in self.workers.iter_mut().enumerate() {
             let said = worker.ask("hold");
             let objects = said.strip_prefix("held").expect("a client that works on");
             for object in objects.split_whitespace() {
-                let (addr, bytes) = object.split_once(':').expect("an object");
-                let bytes = bytes.parse().expect("a size");
-                let before = held.insert(crate::client::parse_addr(addr), bytes);
-                assert_eq!(before, None, "{addr} was handed out twice");
+                let (addr, _) = object.split_once(':').expect("an object");
+                let addr = crate::client::parse_addr(addr);
+                held.push((addr, format!("the client of rack {rack} that works on")));
             }
         }
         held
@@ -147,62 +141,67 @@ impl Scene {
     }
 
     /// The entries of all tables are whole, and nothing else of their size is in use.
-    fn check_tables(&self, story: &str) {
+    fn check_tables(&self) -> Vec<Finding> {
         let own = Arc::new(self.ground.pool.open(0));
-        let (mut entries, mut torn) = (0, 0);
+        let mut findings = Vec::new();
+        let mut entries = 0;
         for slot in &self.ground.slots {
-            let mut handle = Table::open(Arc::clone(&own), slot.table).expect("a table").handle();
-            let count = |_: &[u8], value: &[u8]| {
+            let mut torn = Vec::new();
+            let count = |key: &[u8], value: &[u8]| {
                 entries += 1;
-                torn += usize::from(number_of(value).is_none());
+                if number_of(value).is_none() {
+                    torn.push(String::from_utf8_lossy(key).into_owned());
+                }
             };
-            handle.for_each(count).expect("a readable table");
+            let table = Table::open(Arc::clone(&own), slot.table);
+            if let Err(error) = table.and_then(|table| table.handle().for_each(count)) {
+                findings.push(Finding::Torn(format!("the table {}: {error}", slot.table)));
+            }
+            let torn = torn.into_iter().map(|key| format!("the value of {key} in {}", slot.table));
+            findings.extend(torn.map(Finding::Torn));
         }
         let found = census::objects(&self.ground.pool);
-        let found = found.values().filter(|bytes| **bytes == ENTRY).count();
-        assert_eq!(torn, 0, "torn values: {story}");
-        assert_eq!(found, entries, "objects of the size of entries, and entries: {story}");
+        let objects = found.values().filter(|bytes| **bytes == ENTRY).count();
+        if objects != entries {
+            findings.push(Finding::Entries { objects, entries });
+        }
+        findings
+    }
+
+    /// Frees all tables.
+    pub(super) fn destroy_tables(&self) -> Vec<Finding> {
+        let own = Arc::new(self.ground.pool.open(0));
+        let destroy = |table: GlobalAddr| {
+            let done = Table::open(Arc::clone(&own), table).and_then(Table::destroy);
+            done.err().map(|error| Finding::Refused(format!("the table {table}: {error}")))
+        };
+        self.ground.slots.iter().filter_map(|slot| destroy(slot.table)).collect()
     }
 
     /// The daemons' own figures say the same as their metadata.
-    fn check_figures(&self) {
-        self.wait_for_newcomers();
+    fn check_figures(&self) -> Vec<Finding> {
+        let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         let counted: u64 = census::objects(&self.ground.pool).values().sum();
-        let figures = || self.ground.pool.allocated().iter().sum::<u64>() == counted;
-        wait_until("figures say what is in use", PATIENCE, figures);
-    }
-}
-
-/// Checks and frees what a client had before the operation.
-fn take_objects(
-    own: &Pool,
-    killed: &Killed,
-    left: &mut BTreeMap<GlobalAddr, u64>,
-    wrong: &mut Vec<String>,
-) {
-    for addr in &killed.objects {
-        let found = left.remove(addr);
-        match (found, killed.remains) {
-            (Some(bytes), Remains::Objects) => {
-                wrong.extend(fault_of(own, *addr, bytes, killed.operation));
-            }
-            (None, Remains::Objects) => wrong.push(format!("{addr} is free: {killed:?}")),
-            _ => {}
-        }
-        if found.is_some() {
-            own.free(*addr).expect("an object in use");
-        }
+        let mut said = 0;
+        let is_equal = wait_or_last(self.patience, || {
+            said = self.ground.pool.allocated().iter().sum();
+            said == counted
+        });
+        findings.extend((!is_equal).then_some(Finding::Figures { said, counted }));
+        findings
     }
 }
 
 /// What is wrong with the contents of an object that a killed client had.
-fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, operation: &str) -> Option<String> {
+fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, killed: &Killed) -> Option<Finding> {
     let mut found = vec![0; usize::try_from(bytes).expect("a small object")];
-    own.read(addr, &mut found).expect("an object in use");
+    if let Err(error) = own.read(addr, &mut found) {
+        return Some(Finding::Refused(format!("{addr} can't be read: {error}")));
+    }
     let tags: &[u64] =
-        if operation == "write" { &[addr.raw(), addr.raw() ^ 1] } else { &[addr.raw()] };
+        if killed.operation == "write" { &[addr.raw(), addr.raw() ^ 1] } else { &[addr.raw()] };
     let mut number = 0;
-    if operation == "add" {
+    if killed.operation == "add" {
         // Instead of the first bytes of the contents there is a number.
         number = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         found[..8].copy_from_slice(&contents::of(addr.raw(), 8));
@@ -210,44 +209,20 @@ fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, operation: &str) -> Option
     // Byte by byte: an interrupted copy may have ended anywhere.
     let all: Vec<Vec<u8>> = tags.iter().map(|tag| contents::of(*tag, found.len())).collect();
     let differs = (0..found.len()).find(|at| all.iter().all(|of| of[*at] != found[*at]));
-    (number > 1 || differs.is_some())
-        .then(|| format!("{addr} holds {number}, and others than was written at {differs:?}"))
+    let what = match differs {
+        _ if number > 1 => format!("{addr} was raised by {number}: {killed:?}"),
+        Some(at) => format!("{addr} holds at {at} what nobody has written: {killed:?}"),
+        None => return None,
+    };
+    Some(Finding::Torn(what))
 }
 
-/// Frees what a link points to, and clears it.
-fn take_linked(
-    own: &Pool,
-    link: GlobalAddr,
-    left: &mut BTreeMap<GlobalAddr, u64>,
-) -> Option<String> {
+/// Takes what a link points to out of it.
+fn take_linked(own: &Pool, link: GlobalAddr) -> Result<Option<GlobalAddr>, AccessError> {
     let mut word = [0; 8];
-    own.read(link, &mut word).expect("an object in use");
+    own.read(link, &mut word)?;
+    own.write(link, &[0; 8])?;
     let word = u64::from_le_bytes(word);
-    own.write(link, &[0; 8]).expect("an object in use");
-    if word == 0 || word & TOMBSTONE != 0 {
-        return None;
-    }
-    let addr = GlobalAddr::from_raw(word);
-    if left.remove(&addr).is_none() {
-        return Some(format!("{addr} is free although linked"));
-    }
-    own.free(addr).expect("an object in use");
-    None
-}
-
-/// Frees objects of one size that `alloc` had returned when their clients were killed, as many as
-/// there can be; returns how many there were.
-fn take_hands(
-    own: &Pool,
-    bytes: u64,
-    hands: &[&Killed],
-    left: &mut BTreeMap<GlobalAddr, u64>,
-) -> usize {
-    let of_size = left.iter().filter(|(_, found)| **found == bytes);
-    let taken: Vec<GlobalAddr> = of_size.map(|(addr, _)| *addr).take(hands.len()).collect();
-    for addr in &taken {
-        left.remove(addr);
-        own.free(*addr).expect("an object in use");
-    }
-    taken.len()
+    let is_object = word != 0 && word & TOMBSTONE == 0;
+    Ok(is_object.then(|| GlobalAddr::from_raw(word)))
 }

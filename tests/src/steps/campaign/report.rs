@@ -18,6 +18,8 @@ pub struct Report {
     pub slowest: Duration,
     /// Kills that left the object which `alloc` had returned, as promised.
     pub in_hand: usize,
+    /// Of those, clients whose `alloc` was looked at from instant to instant before.
+    pub followed: usize,
     /// How long everything took.
     pub took: Duration,
 }
@@ -28,8 +30,9 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} clients killed at {} distinct instructions in {:.1?}; all was back within {:.1?}; \
-             {} kills left the one object that alloc had returned",
-            self.kills, self.distinct, self.took, self.slowest, self.in_hand
+             {} kills left the one object that alloc had in hand, {} of them when every instant \
+             of it had been looked at",
+            self.kills, self.distinct, self.took, self.slowest, self.in_hand, self.followed
         )
     }
 }

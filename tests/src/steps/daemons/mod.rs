@@ -20,7 +20,7 @@ use crate::pool::TestPool;
 use crate::wait::{PATIENCE, wait_for, wait_until};
 
 /// Instructions of an errand that are looked at, at most.
-const LONGEST: usize = 6_000;
+const LONGEST: usize = 30_000;
 /// Free pages of rack 0 below which a campaign waits: a restarted daemon frees none for 2 s.
 const FEW: u32 = 150;
 
@@ -175,16 +175,18 @@ impl Scene {
         };
         let mut trace = vec![thread.at()];
         let mut asleep = false;
-        while trace.len() <= wanted && !is_over() {
+        // How many instructions come before one of a request differs from run to run: the first one
+        // from there on at which no daemon was killed yet will do.
+        let is_new = |at| self.plan.is_new(at, &self.symbols);
+        while (trace.len() <= wanted || !is_new(trace[trace.len() - 1]))
+            && trace.len() <= LONGEST
+            && !is_over()
+        {
             if !thread.step(&mut is_over) {
                 asleep = true;
                 break;
             }
-            if task == Task::Measure || trace.len() == wanted {
-                trace.push(thread.at());
-            } else {
-                trace.push(0);
-            }
+            trace.push(thread.at());
         }
         let at = trace.last().copied().unwrap_or_default();
         if task == Task::Measure {
