@@ -6,7 +6,7 @@ use rackpool_tests::steps::daemons;
 use rackpool_tests::steps::tracer::{Means, may_trace};
 
 /// A daemon is killed for so many clients: it takes longer until all have come back.
-const DAEMONS: usize = 50;
+const DAEMONS: usize = 100;
 
 fn main() -> anyhow::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
