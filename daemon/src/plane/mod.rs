@@ -222,10 +222,6 @@ impl DataPlane {
                 }
             }
             busy |= served > 0;
-            // What leaves the rack has the longer way: it begins before the fabric is looked at.
-            if self.rrpc.has_gathered() {
-                self.exchange_with_peers()?;
-            }
             busy |= self.poll_fabric()?;
             self.tick()?;
             self.cut_off_stalled(false);
