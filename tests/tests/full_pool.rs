@@ -74,14 +74,12 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
             check(rack, &objects, PAGE);
         }
         objects.iter().for_each(|addr| racks[freeing].free(*addr).unwrap());
-        // What the other rack has read comes back from it before it is free: until then pages of the
-        // other one are given out.
-        wait_until("all frames but one for each size are free", PATIENCE, || {
-            [0, 1].iter().all(|rack| pool.status(*rack).free_frames + 1 >= FRAMES)
-        });
     }
     racks.into_iter().for_each(Pool::close);
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    wait_until("all frames but one for each size are free", PATIENCE, || {
+        [0, 1].iter().all(|rack| pool.status(*rack).free_frames + 1 >= FRAMES)
+    });
 }
 
 #[test]
