@@ -1,4 +1,4 @@
-//! One call of cargo: printed so that it can be pasted into a shell, and run.
+//! One call of cargo, or of what it built: printed so that it can be pasted into a shell, and run.
 
 use std::env;
 use std::fmt;
@@ -7,9 +7,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A call of cargo with its arguments and the environment it needs.
+const CARGO: &str = "cargo";
+
+/// A call with its arguments and the environment it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Invocation {
+    program: String,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
@@ -18,7 +21,12 @@ impl Invocation {
     /// A call of cargo with these arguments, which no argument may contain white space in.
     pub(crate) fn cargo(arguments: &str) -> Self {
         let arguments = arguments.split_whitespace().map(String::from).collect();
-        Self { arguments, environment: Vec::new() }
+        Self { program: CARGO.into(), arguments, environment: Vec::new() }
+    }
+
+    /// A call of the program at `path`, which cargo has built before.
+    pub(crate) fn built(path: impl Into<String>) -> Self {
+        Self { program: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
     pub(crate) fn with(mut self, argument: impl Into<String>) -> Self {
@@ -34,7 +42,7 @@ impl Invocation {
     /// Runs it in `root`, its output going where ours goes.
     ///
     /// # Errors
-    /// When cargo cannot be started, or ends with anything but success.
+    /// When the program cannot be started, or ends with anything but success.
     pub(crate) fn run(&self, root: &Path) -> Result<()> {
         let status =
             self.command(root).status().with_context(|| format!("`{self}` did not start"))?;
@@ -64,7 +72,14 @@ impl Invocation {
 
     fn command(&self, root: &Path) -> Command {
         // cargo tells its children which cargo it is, so that all steps use the same toolchain.
-        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let cargo = env::var_os("CARGO").filter(|_| self.program == CARGO);
+        // A path is one below `root`, whatever folder we were called in.
+        let program = if self.program.contains('/') {
+            root.join(&self.program).into()
+        } else {
+            cargo.unwrap_or_else(|| (&self.program).into())
+        };
+        let mut command = Command::new(program);
         command.args(&self.arguments).current_dir(root);
         for (name, value) in &self.environment {
             command.env(name, value);
@@ -78,7 +93,7 @@ impl fmt::Display for Invocation {
         for (name, value) in &self.environment {
             write!(f, "{name}={} ", quoted(value))?;
         }
-        f.write_str("cargo")?;
+        f.write_str(&quoted(&self.program))?;
         self.arguments.iter().try_for_each(|argument| write!(f, " {}", quoted(argument)))
     }
 }
@@ -110,5 +125,13 @@ mod tests {
         let wrong = Invocation::cargo("no-such-command-of-cargo");
         assert!(!wrong.succeeds(&root));
         assert!(Invocation::cargo("--version").succeeds(&root));
+    }
+
+    #[test]
+    fn what_was_built_is_found_below_the_root_and_named_as_a_shell_there_finds_it() {
+        let shell = Invocation::built("bin/sh").with("-c").with("exit 0");
+        assert_eq!(shell.to_string(), "bin/sh -c 'exit 0'");
+        assert!(shell.succeeds(Path::new("/")));
+        assert!(!shell.succeeds(Path::new("/nowhere")));
     }
 }

@@ -22,14 +22,10 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             "clippy",
             vec![cargo("clippy --locked --workspace --all-targets -- -D warnings")],
         ),
-        // The process tests start the daemon, the metadata server and the command as processes:
-        // cargo builds the binaries of a package for that package's own tests only.
+        Step::run("build", vec![build_tested()]),
         Step::run(
             "test",
-            vec![
-                cargo("build --locked --workspace --exclude rackpool-xtask --bins"),
-                cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1"),
-            ],
+            vec![cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1")],
         ),
         // Alone, for it needs both cores. The same choices each time: others are for campaigns.
         campaign("kill-steps", &["10000".into(), "7".into()])?,
@@ -120,11 +116,17 @@ fn deny(root: &Path) -> Step {
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
     ensure!(arguments.len() <= 2 && are_numbers, "usage: cargo x {name} [rounds] [seed]");
-    let cargo = Invocation::cargo;
-    let run = cargo(&format!("run --locked --quiet -p rackpool-tests --bin rackpool-{name} --"));
+    let run = Invocation::built(format!("{}/debug/rackpool-{name}", target_dir()));
     let run = arguments.iter().fold(run, |run, number| run.with(number));
-    let build = cargo("build --locked --workspace --exclude rackpool-xtask --bins");
-    Ok(Step::run(name, vec![build, run]))
+    Ok(Step::run(name, vec![build_tested(), run]))
+}
+
+/// Builds the tests, and the programs that they start as processes: cargo builds the programs of a
+/// package for that package's own tests only. Both in one call, and campaigns with the same one:
+/// cargo chooses the features of a dependency by what is built with it, and would build most
+/// crates once for each choice.
+fn build_tested() -> Invocation {
+    Invocation::cargo("build --locked --workspace --exclude rackpool-xtask --bins --tests")
 }
 
 /// The simulator, which checks its arguments itself.
@@ -208,7 +210,7 @@ mod tests {
             campaign("kill-steps", &arguments).map(|step| step.repeat)
         };
         assert!(step(&["many"]).is_err() && step(&["1", "2", "3"]).is_err());
-        assert!(step(&["500", "7"]).unwrap().ends_with("--bin rackpool-kill-steps -- 500 7"));
+        assert!(step(&["500", "7"]).unwrap().ends_with("/debug/rackpool-kill-steps 500 7"));
     }
 
     #[test]
@@ -216,8 +218,18 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let steps = ci(root).unwrap();
         let of = |name| steps.iter().position(|step| step.name == name).unwrap();
-        assert!(steps[of("kill-steps")].repeat.ends_with("--bin rackpool-kill-steps -- 10000 7"));
+        assert!(steps[of("kill-steps")].repeat.ends_with("/debug/rackpool-kill-steps 10000 7"));
         assert!(of("test") < of("kill-steps"), "what is quick to find comes first");
+    }
+
+    #[test]
+    fn nothing_is_built_twice_for_what_starts_processes() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let steps = ci(root).unwrap();
+        let line = |name| &steps.iter().find(|step| step.name == name).unwrap().repeat;
+        let build = build_tested().to_string();
+        assert_eq!(*line("build"), build);
+        assert!(line("kill-steps").starts_with(&format!("{build} && ")));
     }
 
     #[test]
