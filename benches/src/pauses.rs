@@ -1,8 +1,10 @@
 //! For how long the readers and writers of a page wait while it moves: one page goes to and fro between
 //! two racks, because the rack where it is not uses it more. A client of its home uses it meanwhile,
-//! every 50 us: in one swap it reads, in the next two it writes.
+//! every 50 us, or less often where that is more than the other rack manages: in one swap it reads, in
+//! the next two it writes.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_cli::commands::status;
@@ -14,8 +16,8 @@ use crate::table::Table;
 
 /// Swaps that readers, and that writers, look at.
 const SWAPS: usize = 200;
-/// Between two uses of the page: less often than whoever attracts it, also when the host is busy.
-const EVERY: Duration = Duration::from_micros(50);
+/// Between two uses of the page, in microseconds, where that is less often than whoever attracts it.
+const EVERY_US: u64 = 50;
 /// What is found out without a swap takes about as long as with one.
 const STILL: Duration = Duration::from_millis(2);
 
@@ -36,6 +38,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let addr = pools[0].alloc(pools[0].page_bytes())?;
     let [mut read, mut written] = [Longest::default(), Longest::default()];
     let mut from_afar = Vec::new();
+    let every_us = AtomicU64::new(EVERY_US);
     for turn in 0..2 * SWAPS {
         let (home, asker) = (&pools[turn % 2], &pools[(turn + 1) % 2]);
         // Each rack is the home in turn, for readers and for writers.
@@ -43,15 +46,19 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
             0 => (Use::Reads, &mut read),
             _ => (Use::Writes, &mut written),
         };
-        longest.still.push(longest_use(home, addr, what, || std::thread::sleep(STILL))?);
+        let still = || std::thread::sleep(STILL);
+        longest.still.push(longest_use(home, addr, what, &every_us, still)?);
         let mut attracted = Ok(Vec::new());
-        longest.moving.push(longest_use(home, addr, what, || attracted = attract(asker, addr))?);
+        let moves = || attracted = attract(asker, addr, &every_us);
+        longest.moving.push(longest_use(home, addr, what, &every_us, moves)?);
         from_afar.append(&mut attracted?);
     }
     let copy = plain_copy();
     let limit = 2.0 * copy + 4.0 * 2.0;
     // What a reader waits for at least when the page has gone.
-    let from_afar = format!("; any read from afar p50 {:.0} us", median(from_afar));
+    let every_us = every_us.into_inner();
+    let from_afar =
+        format!("; any read from afar p50 {:.0} us; used every {every_us} us", median(from_afar));
     read.show(table, "readers: p99 of the longest read in a swap", 50.0, &from_afar);
     written.show(table, "writers: p99 of the longest write in a swap", limit, "");
     let buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
@@ -91,6 +98,7 @@ fn longest_use(
     pool: &Pool,
     addr: GlobalAddr,
     what: Use,
+    every_us: &AtomicU64,
     during: impl FnOnce() + Send,
 ) -> anyhow::Result<f64> {
     let mut bytes = [0; 64];
@@ -111,7 +119,7 @@ fn longest_use(
             if has_happened {
                 return anyhow::Ok(());
             }
-            while start.elapsed() < EVERY {
+            while start.elapsed() < Duration::from_micros(every_us.load(Ordering::Relaxed)) {
                 std::hint::spin_loop();
             }
         }
@@ -119,11 +127,14 @@ fn longest_use(
     Ok(longest.as_secs_f64() * 1e6)
 }
 
-/// Uses a page until it has come; how long the first read of many took, in microseconds.
-fn attract(pool: &Pool, addr: GlobalAddr) -> anyhow::Result<Vec<f64>> {
+/// Uses a page until it has come; how long the first read of many took, in microseconds. Where its
+/// home uses it as much, which a slow host can bring about, the home does so half as often.
+fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Result<Vec<f64>> {
+    const PATIENCE: Duration = Duration::from_secs(1);
     let mut bytes = [0; 64];
     let mut reads = Vec::new();
     let start = Instant::now();
+    let mut slower = start + PATIENCE;
     while !pool.is_local(addr)? {
         let before = Instant::now();
         for turn in 0..64 {
@@ -132,6 +143,10 @@ fn attract(pool: &Pool, addr: GlobalAddr) -> anyhow::Result<Vec<f64>> {
                 reads.push(before.elapsed().as_secs_f64() * 1e6);
             }
             pool.write(addr, &bytes)?;
+        }
+        if Instant::now() > slower {
+            every_us.store(every_us.load(Ordering::Relaxed) * 2, Ordering::Relaxed);
+            slower += PATIENCE;
         }
         anyhow::ensure!(start.elapsed() < Duration::from_secs(10), "the page does not come");
     }

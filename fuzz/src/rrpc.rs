@@ -183,7 +183,7 @@ impl Story {
                     } else {
                         list.iter().for_each(|request| self.check(request));
                         unrung = true;
-                        Outcome::Posted { endpoint }
+                        Outcome::Posted { endpoint, list }
                     };
                     self.machine.settle(outcome);
                 }

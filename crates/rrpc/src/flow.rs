@@ -8,6 +8,8 @@ pub(crate) struct Flow {
     to_post: VecDeque<Unposted>,
     /// The list that the fabric has been offered.
     posting: Vec<Unposted>,
+    /// An empty list for the next offer.
+    list: Vec<WorkRequest>,
     messages: VecDeque<Vec<u8>>,
     in_flight: usize,
     depth: usize,
@@ -48,6 +50,7 @@ impl Flow {
         Self {
             to_post: VecDeque::new(),
             posting: Vec::new(),
+            list: Vec::new(),
             messages: VecDeque::new(),
             in_flight: 0,
             depth,
@@ -98,15 +101,19 @@ impl Flow {
         let count = self.to_post.len().min(self.depth.saturating_sub(self.in_flight)).min(most);
         if count > 0 {
             self.posting.extend(self.to_post.drain(..count));
-            return Some(Offer::Post(self.posting.iter().map(|item| item.request).collect()));
+            let mut list = std::mem::take(&mut self.list);
+            list.extend(self.posting.iter().map(|item| item.request));
+            return Some(Offer::Post(list));
         }
         let message = self.messages.pop_front()?;
         self.unrung_messages += 1;
         Some(Offer::Send(message))
     }
 
-    /// The fabric has taken the list; how many requests it had.
-    pub(crate) fn posted(&mut self) -> usize {
+    /// The fabric has taken this list; how many requests it had.
+    pub(crate) fn posted(&mut self, mut list: Vec<WorkRequest>) -> usize {
+        list.clear();
+        self.list = list;
         let count = self.posting.len();
         self.in_flight += count;
         self.unrung_list = true;
@@ -194,12 +201,12 @@ mod tests {
         let mut flow = Flow::new(4);
         (0..6).for_each(|id| flow.post(request(id), None));
         assert_eq!(ids(flow.next()), [0, 1, 2, 3]);
-        assert_eq!(flow.posted(), 4);
+        assert_eq!(flow.posted(Vec::new()), 4);
         assert_eq!(flow.next(), Some(Offer::Flush { messages: 0 }));
         assert_eq!(flow.next(), None);
         flow.completed();
         assert_eq!(ids(flow.next()), [4]);
-        assert_eq!((flow.posted(), flow.unposted()), (1, 1));
+        assert_eq!((flow.posted(Vec::new()), flow.unposted()), (1, 1));
     }
 
     #[test]
@@ -209,7 +216,7 @@ mod tests {
         flow.post(request(2), Some(vec![2]));
         flow.send(vec![0]);
         assert_eq!(ids(flow.next()), [1]);
-        flow.posted();
+        flow.posted(Vec::new());
         let sent: Vec<_> = std::iter::from_fn(|| flow.next()).collect();
         let messages = 2;
         assert_eq!(sent, [Offer::Send(vec![0]), Offer::Send(vec![1]), Offer::Flush { messages }]);
@@ -226,9 +233,9 @@ mod tests {
         assert_eq!(flow.next(), None, "nothing was taken, so nobody is rung");
         assert!(flow.new_round());
         assert_eq!(ids(flow.next()), [0, 1]);
-        flow.posted();
+        flow.posted(Vec::new());
         assert_eq!(ids(flow.next()), [2, 3]);
-        flow.posted();
+        flow.posted(Vec::new());
         flow.send(vec![7]);
         flow.send(vec![8]);
         let Some(Offer::Send(first)) = flow.next() else { panic!("a message") };
@@ -253,11 +260,11 @@ mod tests {
         assert_eq!(ids(flow.next()).len(), 3);
         assert_eq!(flow.post_refused(), None);
         assert_eq!(ids(flow.next()), [0]);
-        flow.posted();
+        flow.posted(Vec::new());
         assert_eq!(ids(flow.next()), [1]);
         assert_eq!(flow.post_refused(), Some(1));
         assert_eq!(ids(flow.next()), [2]);
-        flow.posted();
+        flow.posted(Vec::new());
         (3..5).for_each(|id| flow.post(request(id), None));
         assert_eq!(ids(flow.next()), [3, 4], "lists again");
     }
@@ -268,7 +275,7 @@ mod tests {
         (0..4).for_each(|id| flow.post(request(id), None));
         assert_eq!(ids(flow.next()), [0]);
         assert_eq!(flow.withdraw(|id| id % 2 == 1), [1, 3]);
-        flow.posted();
+        flow.posted(Vec::new());
         flow.completed();
         assert_eq!(ids(flow.next()), [2]);
     }

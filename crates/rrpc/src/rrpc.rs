@@ -78,7 +78,7 @@ impl Rrpc {
         while let Some(action) = self.machine.poll() {
             let outcome = match action {
                 Action::Post { endpoint, list } => match fabric.post(endpoint, &list) {
-                    Ok(()) => Outcome::Posted { endpoint },
+                    Ok(()) => Outcome::Posted { endpoint, list },
                     Err(error) => Outcome::PostRefused { endpoint, error },
                 },
                 Action::Send { endpoint, message } => match fabric.send(endpoint, message) {

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::invocation::Invocation;
 use crate::lab;
@@ -22,10 +22,14 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             "clippy",
             vec![cargo("clippy --locked --workspace --all-targets -- -D warnings")],
         ),
+        // Its time alone; the steps that need it call it again, which takes none.
         Step::run("build", vec![build_tested()]),
         Step::run(
             "test",
-            vec![cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1")],
+            vec![
+                build_tested(),
+                cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1"),
+            ],
         ),
         // Alone, for it needs both cores. The same choices each time: others are for campaigns.
         campaign("kill-steps", &["10000".into(), "7".into()])?,
@@ -116,7 +120,9 @@ fn deny(root: &Path) -> Step {
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
     ensure!(arguments.len() <= 2 && are_numbers, "usage: cargo x {name} [rounds] [seed]");
-    let run = Invocation::built(format!("{}/debug/rackpool-{name}", target_dir()));
+    // Cargo puts it beside this program, wherever it was told to build.
+    let own = env::current_exe().context("can't find this program's own file")?;
+    let run = Invocation::built(own.with_file_name(format!("rackpool-{name}")).to_string_lossy());
     let run = arguments.iter().fold(run, |run, number| run.with(number));
     Ok(Step::run(name, vec![build_tested(), run]))
 }
@@ -210,7 +216,7 @@ mod tests {
             campaign("kill-steps", &arguments).map(|step| step.repeat)
         };
         assert!(step(&["many"]).is_err() && step(&["1", "2", "3"]).is_err());
-        assert!(step(&["500", "7"]).unwrap().ends_with("/debug/rackpool-kill-steps 500 7"));
+        assert!(step(&["500", "7"]).unwrap().ends_with("/rackpool-kill-steps 500 7"));
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let steps = ci(root).unwrap();
         let of = |name| steps.iter().position(|step| step.name == name).unwrap();
-        assert!(steps[of("kill-steps")].repeat.ends_with("/debug/rackpool-kill-steps 10000 7"));
+        assert!(steps[of("kill-steps")].repeat.ends_with("/rackpool-kill-steps 10000 7"));
         assert!(of("test") < of("kill-steps"), "what is quick to find comes first");
     }
 
@@ -229,7 +235,9 @@ mod tests {
         let line = |name| &steps.iter().find(|step| step.name == name).unwrap().repeat;
         let build = build_tested().to_string();
         assert_eq!(*line("build"), build);
-        assert!(line("kill-steps").starts_with(&format!("{build} && ")));
+        for step in ["test", "kill-steps"] {
+            assert!(line(step).starts_with(&format!("{build} && ")), "{step}");
+        }
     }
 
     #[test]

@@ -2,6 +2,13 @@
 
 use rackpool_model::ClientId;
 
+/// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
+/// microsecond.
+const LOOKS: u32 = 16;
+/// The same while somebody waits for a transfer, which the next look at the fabric tells of. Looking
+/// there and at all else takes about as long as the looks that are left out, so those count too in
+/// what follows.
+const TRANSFER_LOOKS: u32 = 2;
 /// Sweeps in which a client may be silent without losing it.
 const PATIENCE: u8 = 4;
 /// One look of so many for each client there is, is a sweep: looking at one that is silent costs about half
@@ -34,13 +41,30 @@ impl Attention {
     /// The next look at one or all of so many clients begins: whether it is a sweep.
     pub(super) fn is_sweep(&mut self, clients: usize) -> bool {
         self.looks = self.looks.saturating_add(1);
-        self.idle = self.idle.wrapping_add(1);
+        self.idle = self.idle.saturating_add(1);
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
         self.is_regular = self.looks >= EVERY.saturating_mul(clients).max(LEAST);
         if self.is_regular {
             self.looks = 0;
         }
-        self.held.is_empty() || self.is_regular || self.idle.is_multiple_of(IDLE)
+        let is_idle = self.idle >= IDLE;
+        if is_idle {
+            self.idle = 0;
+        }
+        self.held.is_empty() || self.is_regular || is_idle
+    }
+
+    /// A round begins: how many looks there are until the fabric is looked at again.
+    pub(super) fn round(&mut self, waits_for_transfer: bool) -> u32 {
+        let clients = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
+        let looks = (LOOKS / clients).max(1);
+        if !waits_for_transfer {
+            return looks;
+        }
+        let fewer = (TRANSFER_LOOKS / clients).max(1);
+        self.looks = self.looks.saturating_add(looks - fewer);
+        self.idle = self.idle.saturating_add(looks - fewer);
+        fewer
     }
 
     /// How many clients have it.
@@ -118,6 +142,21 @@ mod tests {
             until_swept(&mut attention, clients, A);
             assert_eq!(until_swept(&mut attention, clients, A), looks, "{clients}");
         }
+    }
+
+    #[test]
+    fn looks_that_a_round_leaves_out_count_as_time() {
+        let mut attention = Attention::default();
+        assert_eq!((attention.round(false), attention.looks), (LOOKS, 0));
+        assert_eq!(attention.round(true), TRANSFER_LOOKS);
+        assert_eq!((attention.looks, attention.idle), (LOOKS - TRANSFER_LOOKS, attention.looks));
+        attention.asked(A);
+        attention.asked(B);
+        assert_eq!((attention.round(false), attention.round(true)), (LOOKS / 2, 1));
+        // A round of one look takes as long as one of eight.
+        attention.asked(A);
+        let rounds = (1..).find(|_| attention.round(true) == 1 && attention.is_sweep(1000));
+        assert_eq!(rounds, Some(IDLE / (LOOKS / 2)));
     }
 
     #[test]

@@ -12,11 +12,12 @@ impl DataPlane {
     pub(crate) fn step(&mut self, now: Instant) -> anyhow::Result<()> {
         self.clock = Some(now);
         self.take_commands()?;
-        self.poll_clients()?;
         self.poll_fabric()?;
         if self.has_deadlines() {
             self.tick_at(now)?;
         }
+        self.poll_clients()?;
+        self.exchange_with_peers()?;
         self.cut_off_stalled_at(now);
         self.collect_heat_at(now);
         Ok(())

@@ -72,10 +72,6 @@ const YIELDS: u32 = 24;
 /// Rounds between two looks at the commands of the control plane: a microsecond or so. A look costs
 /// as much as a client's rings.
 const COMMANDS_EVERY: u32 = 16;
-/// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
-/// microsecond.
-const RING_LOOKS: usize = 16;
-
 /// The place of the buffers for requests in the list of exports.
 const BUFFERS: RemoteRegion = RemoteRegion(1);
 
@@ -209,10 +205,13 @@ impl DataPlane {
                 }
             }
             round = round.wrapping_add(1);
-            // Everything else comes from further away and can wait for some looks at a few rings.
-            let looks = (RING_LOOKS / self.attention.len().max(1)).max(1);
+            busy |= self.poll_fabric()?;
+            self.tick()?;
+            // Who waits for what came from afar is told before anything new is begun.
+            self.clients.rouse();
+            // What comes from further away can wait for some looks at a few rings.
             let mut served = 0;
-            for _ in 0..looks {
+            for _ in 0..self.attention.round(!self.transfers.is_empty()) {
                 let found = self.poll_clients()?;
                 served += found;
                 // What was asked of other racks goes on its way before another look that finds
@@ -222,15 +221,14 @@ impl DataPlane {
                 }
             }
             busy |= served > 0;
-            busy |= self.poll_fabric()?;
-            self.tick()?;
+            self.exchange_with_peers()?;
+            self.clients.rouse();
             self.cut_off_stalled(false);
             self.collect_heat(false);
-            self.clients.rouse();
             if busy {
                 self.publish_memory();
             }
-            if busy || self.fabric.next_completion().is_some() {
+            if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
                 if std::mem::take(&mut waits) {
                     patience.end();
                 }
@@ -326,10 +324,8 @@ impl DataPlane {
             }
         }
         self.events = events;
-        self.exchange_with_peers()?;
         if busy {
-            self.figures.set_requests(&self.rrpc.figures());
-            self.figures.set_device(self.fabric.device_figures());
+            self.publish_requests();
         }
         Ok(busy)
     }
@@ -422,8 +418,7 @@ impl DataPlane {
             self.drive_drafts(now)?;
             self.drive_exchanges(now)?;
         }
-        // Nothing that time has brought about waits while the daemon sleeps.
-        self.exchange_with_peers()
+        Ok(())
     }
 
     /// Whether something happens by itself with time.
@@ -450,8 +445,14 @@ impl DataPlane {
         set(&self.figures.allocated_bytes, self.slab.allocated_bytes());
     }
 
+    fn publish_requests(&self) {
+        self.figures.set_requests(&self.rrpc.figures());
+        self.figures.set_device(self.fabric.device_figures());
+    }
+
     fn publish_figures(&self) {
         self.publish_memory();
+        self.publish_requests();
         let served = self.clients.all.values().filter(|client| client.is_served());
         set(&self.figures.clients, served.count() as u64);
     }

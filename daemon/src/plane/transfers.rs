@@ -58,6 +58,11 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
+    /// Whether none is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.on_the_way.is_empty()
+    }
+
     /// Whether transfers of the client are on their way.
     pub(super) fn has_any_of(&self, client: ClientId) -> bool {
         self.on_the_way.values().any(|transfer| transfer.caller.client == client)
@@ -89,10 +94,6 @@ impl DataPlane {
         match self.transfer_request(caller, wanted) {
             Ok((endpoint, page, operation)) => {
                 let access = wanted.access();
-                self.remote_access(page, access, 1)?;
-                if wanted.is_read {
-                    self.ask_for_copy(page)?;
-                }
                 self.transfers.next += 1;
                 let id = self.transfers.next;
                 match self.rrpc.transfer(endpoint, id, operation) {
@@ -175,6 +176,7 @@ impl DataPlane {
         if let (Some(since), Ok(())) = (since, &result) {
             self.figures.remote_times.record(since.elapsed());
         }
+        let is_done = result.is_ok();
         match (result, given_up) {
             (Ok(()), _) => self.clients.finish(caller, RackAnswer::Done(0)),
             (Err(_), Some(rack)) => {
@@ -189,7 +191,15 @@ impl DataPlane {
                 self.refuse_transfer(caller, batch, RackAnswer::Invalid);
             }
         }
-        self.operation_ended(page, endpoint, access)
+        self.operation_ended(page, endpoint, access)?;
+        // Last: nobody waits for it. What is done again counts then.
+        if is_done {
+            self.remote_access(page, access, 1)?;
+            if access == Access::Read {
+                self.ask_for_copy(page)?;
+            }
+        }
+        Ok(())
     }
 
     /// A client has gone: what it wanted and was not posted yet is not wanted any more.

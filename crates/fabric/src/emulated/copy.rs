@@ -2,6 +2,8 @@ use crate::region::store_read;
 use crate::{MemoryRegion, Operation, OutOfRange};
 
 const BUFFER_BYTES: u32 = 4096;
+/// Operations up to this length go through a buffer that takes less time to make.
+const SMALL_BYTES: u32 = 256;
 
 /// Copies at most `budget` of the bytes that are left of an operation; returns how many.
 ///
@@ -14,8 +16,24 @@ pub(super) fn copy_piece(
     local: &dyn MemoryRegion,
     remote: &dyn MemoryRegion,
 ) -> Result<u32, OutOfRange> {
-    let transfer = operation.transfer();
+    if operation.transfer().len <= SMALL_BYTES {
+        let mut buffer = [0; SMALL_BYTES as usize];
+        return copy_through(&mut buffer, operation, done, budget, local, remote);
+    }
     let mut buffer = [0; BUFFER_BYTES as usize];
+    copy_through(&mut buffer, operation, done, budget, local, remote)
+}
+
+/// The same through a buffer that has room for a step.
+fn copy_through(
+    buffer: &mut [u8],
+    operation: &Operation,
+    done: u32,
+    budget: u32,
+    local: &dyn MemoryRegion,
+    remote: &dyn MemoryRegion,
+) -> Result<u32, OutOfRange> {
+    let transfer = operation.transfer();
     let mut copied = 0;
     while done + copied < transfer.len && copied < budget {
         let local_at = transfer.local_offset + u64::from(done + copied);

@@ -89,8 +89,8 @@ impl Wire {
         Self { speed, out_busy_until_ns: 0, in_busy_until_ns: 0, last_due_ns: 0 }
     }
 
-    /// Puts bytes on the wire; returns when they will have arrived. Never before what was put on
-    /// it earlier, in either direction.
+    /// Puts bytes on the wire; returns when their message arrives, or it is told that their operation
+    /// is done. Never before what was put on it earlier, in either direction.
     pub(super) fn schedule(&mut self, now_ns: u64, direction: Direction, bytes: u64) -> u64 {
         let busy_until_ns = match direction {
             Direction::Out => &mut self.out_busy_until_ns,
@@ -100,6 +100,14 @@ impl Wire {
         let due_ns = busy_until_ns.saturating_add(self.speed.latency_ns).max(self.last_due_ns);
         self.last_due_ns = due_ns;
         due_ns
+    }
+
+    /// When all but the last `left` bytes of an operation are moved that is due then: a card moves
+    /// them while they pass the wire, and says so later. That takes the latency, half of it there.
+    pub(super) fn moves_at(&self, due_ns: u64, left: u64) -> u64 {
+        due_ns
+            .saturating_sub(self.speed.latency_ns / 2)
+            .saturating_sub(self.speed.transfer_ns(left))
     }
 }
 
@@ -126,6 +134,16 @@ mod tests {
         let mut wire = wire(0, 8.0);
         let write = wire.schedule(0, Direction::Out, 1 << 20);
         assert_eq!(wire.schedule(0, Direction::In, 1), write);
+    }
+
+    #[test]
+    fn bytes_move_while_the_others_pass_the_wire_and_before_it_is_told() {
+        let mut wire = wire(2, 100.0);
+        let due = wire.schedule(1000, Direction::In, 2500);
+        assert_eq!(due, 1000 + 200 + 2000);
+        assert_eq!(wire.moves_at(due, 1250), 1000 + 100 + 1000, "half of it has passed");
+        assert_eq!(wire.moves_at(due, 0), 1000 + 200 + 1000);
+        assert_eq!(wire.moves_at(due, u64::MAX), 0);
     }
 
     #[test]

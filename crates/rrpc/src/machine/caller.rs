@@ -270,7 +270,7 @@ impl Machine {
         let Some(Work { endpoint, role }) = self.works.remove(id) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
             peer.flow.completed();
-            self.ready.insert(endpoint);
+            peer.queue(endpoint, &mut self.ready);
         }
         match (role, result) {
             (Role::Transfer { id }, result) => {
@@ -288,7 +288,9 @@ impl Machine {
     /// A one-sided request can't be posted.
     pub(super) fn failed_work(&mut self, id: u64, error: &FabricError) {
         if let Some(Work { endpoint, role }) = self.works.remove(id) {
-            self.ready.insert(endpoint);
+            if let Some(peer) = self.peers.get_mut(&endpoint) {
+                peer.queue(endpoint, &mut self.ready);
+            }
             match role {
                 Role::Transfer { id } => {
                     let result = Err(error.clone());

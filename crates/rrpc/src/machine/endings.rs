@@ -69,7 +69,7 @@ impl Machine {
             self.fail(CallId { endpoint, number }, Failure::Disconnected(error.clone()));
         }
         let Some(peer) = self.peers.remove(&endpoint) else { return };
-        self.ready.remove(&endpoint);
+        self.ready.retain(|ready| *ready != endpoint);
         for (number, ask) in peer.asks {
             if let Some(Lent { block, until }) = ask.lent {
                 self.deadlines.remove(&(until, Due::Lent(crate::AskId { endpoint, number })));

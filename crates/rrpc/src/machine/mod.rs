@@ -101,6 +101,8 @@ pub enum Outcome {
     Posted {
         /// By which endpoint.
         endpoint: EndpointId,
+        /// The list, whose memory is used again.
+        list: Vec<WorkRequest>,
     },
     /// The list of [`Action::Post`] was not taken.
     PostRefused {
@@ -137,8 +139,8 @@ pub struct Machine {
     deadlines: BTreeSet<(Instant, Due)>,
     /// Answers whose data finds no block.
     starved: VecDeque<CallId>,
-    /// Endpoints with something to offer.
-    ready: BTreeSet<EndpointId>,
+    /// Endpoints with something to offer, each once.
+    ready: VecDeque<EndpointId>,
     actions: VecDeque<Action>,
     news: VecDeque<News>,
     figures: Figures,
@@ -157,7 +159,7 @@ impl Machine {
             works: Slots::new(u32::MAX),
             deadlines: BTreeSet::new(),
             starved: VecDeque::new(),
-            ready: BTreeSet::new(),
+            ready: VecDeque::new(),
             actions: VecDeque::new(),
             news: VecDeque::new(),
             figures: Figures::default(),
@@ -179,7 +181,7 @@ impl Machine {
     /// Takes in what became of an [`Action`], before the next one is asked for.
     pub fn settle(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Posted { endpoint } => self.posted(endpoint),
+            Outcome::Posted { endpoint, list } => self.posted(endpoint, list),
             Outcome::PostRefused { endpoint, error } => self.post_refused(endpoint, &error),
             Outcome::SendRefused { endpoint, message, error } => {
                 self.send_refused(endpoint, message, &error);
@@ -202,7 +204,7 @@ impl Machine {
     pub fn new_round(&mut self) {
         for (endpoint, peer) in &mut self.peers {
             if peer.flow.new_round() {
-                self.ready.insert(*endpoint);
+                peer.queue(*endpoint, &mut self.ready);
             }
         }
     }
@@ -213,9 +215,10 @@ impl Machine {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
-        while let Some(endpoint) = self.ready.first().copied() {
-            let peer = self.peers.get_mut(&endpoint).filter(|peer| !peer.is_ending);
-            match peer.and_then(|peer| peer.flow.next()) {
+        while let Some(endpoint) = self.ready.front().copied() {
+            let mut peer = self.peers.get_mut(&endpoint);
+            let open = peer.as_mut().filter(|peer| !peer.is_ending);
+            match open.and_then(|peer| peer.flow.next()) {
                 Some(Offer::Post(list)) => return Some(Action::Post { endpoint, list }),
                 Some(Offer::Send(message)) => return Some(Action::Send { endpoint, message }),
                 Some(Offer::Flush { messages }) => {
@@ -223,8 +226,13 @@ impl Machine {
                     self.figures.doorbells += 1;
                     return Some(Action::Flush { endpoint });
                 }
-                None => self.ready.remove(&endpoint),
-            };
+                None => {
+                    if let Some(peer) = peer {
+                        peer.is_queued = false;
+                    }
+                    self.ready.pop_front();
+                }
+            }
         }
         None
     }
@@ -328,7 +336,7 @@ impl Machine {
     fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) {
         if let Some(peer) = self.peers.get_mut(&endpoint) {
             peer.flow.send(message);
-            self.ready.insert(endpoint);
+            peer.queue(endpoint, &mut self.ready);
         }
     }
 
@@ -343,7 +351,7 @@ impl Machine {
         let Ok(id) = self.works.insert(Work { endpoint, role }) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
             peer.flow.post(WorkRequest { id, operation }, then);
-            self.ready.insert(endpoint);
+            peer.queue(endpoint, &mut self.ready);
         }
     }
 
@@ -356,9 +364,9 @@ impl Machine {
         }
     }
 
-    fn posted(&mut self, endpoint: EndpointId) {
+    fn posted(&mut self, endpoint: EndpointId, list: Vec<WorkRequest>) {
         if let Some(peer) = self.peers.get_mut(&endpoint) {
-            self.figures.operations += peer.flow.posted() as u64;
+            self.figures.operations += peer.flow.posted(list) as u64;
         }
     }
 

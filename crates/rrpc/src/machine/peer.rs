@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) calibration: Option<Calibration>,
     /// Nothing is sent any more; what is open ends with the endpoint.
     pub(super) is_ending: bool,
+    /// Whether it waits to be asked what it has to offer.
+    pub(super) is_queued: bool,
 }
 
 impl Peer {
@@ -31,6 +33,14 @@ impl Peer {
             thresholds: Thresholds::default(),
             calibration: None,
             is_ending: false,
+            is_queued: false,
+        }
+    }
+
+    /// It may have something to offer, and is asked after all that wait for that already.
+    pub(super) fn queue(&mut self, endpoint: EndpointId, ready: &mut VecDeque<EndpointId>) {
+        if !std::mem::replace(&mut self.is_queued, true) {
+            ready.push_back(endpoint);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::model::{Clock, Speed, Wire};
 use super::ring::{Receiver, Sender};
 use super::sleep::Sleep;
 use crate::regions::Regions;
-use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation};
+use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation, RegionId};
 
 /// One-sided requests that an endpoint may have in flight.
 pub(super) const QUEUE_DEPTH: usize = 1024;
@@ -30,7 +30,11 @@ pub(super) struct Endpoint {
     receiver: Receiver,
     sleep: Sleep,
     wire: Wire,
+    /// What has not passed the wire yet, in the order posted.
     queue: VecDeque<Pending>,
+    /// Operations whose bytes have been moved, in the order posted: told when they are due.
+    moved: VecDeque<Moved>,
+    /// How many of both are operations.
     operations: usize,
     /// Size of the entry that was last refused for lack of room.
     wanted_room: Option<u64>,
@@ -53,6 +57,26 @@ enum Work {
     Message(Vec<u8>),
 }
 
+struct Moved {
+    due_ns: u64,
+    id: u64,
+    local: RegionId,
+}
+
+impl Pending {
+    /// When the next piece of it has passed the wire. Its turn has come then, if it is the first.
+    fn moves_at(&self, wire: &Wire) -> u64 {
+        match &self.work {
+            Work::Copy { operation, done, .. } => {
+                let left = operation.transfer().len - done;
+                wire.moves_at(self.due_ns, left.saturating_sub(COPY_BYTES_PER_POLL).into())
+            }
+            // When it is due stands beside it in the ring.
+            Work::Message(_) => 0,
+        }
+    }
+}
+
 impl Endpoint {
     pub(super) fn new(id: EndpointId, speed: Speed, established: Established) -> Self {
         Self {
@@ -64,6 +88,7 @@ impl Endpoint {
             sleep: Sleep::new(established.peer_wake),
             wire: Wire::new(speed),
             queue: VecDeque::new(),
+            moved: VecDeque::new(),
             operations: 0,
             wanted_room: None,
             failure: None,
@@ -105,15 +130,18 @@ impl Endpoint {
         }
         // Can't fail, because the link was accessible when the endpoint was made.
         let _ = self.link.store(Word::Closed, 1);
-        // SYNC: pairs with the fence after in_op = 1 in copy_due().
+        // SYNC: pairs with the fence after in_op = 1 in move_bytes().
         self.link.fence();
         self.sleep.wake();
-        for pending in self.queue.drain(..) {
-            if let Work::Copy { id, operation, .. } = pending.work {
-                let result = Err(reason.error());
-                events.push(Event::Completed { endpoint: self.id, id, result });
-                regions.end(operation.transfer().local, events);
-            }
+        let moved = self.moved.drain(..).map(|Moved { id, local, .. }| (id, local));
+        let queued = self.queue.drain(..).filter_map(|pending| match pending.work {
+            Work::Copy { id, operation, .. } => Some((id, operation.transfer().local)),
+            Work::Message(_) => None,
+        });
+        for (id, local) in moved.chain(queued) {
+            let result = Err(reason.error());
+            events.push(Event::Completed { endpoint: self.id, id, result });
+            regions.end(local, events);
         }
         self.operations = 0;
         self.closing = Some(reason);
@@ -145,10 +173,14 @@ impl Endpoint {
         }
     }
 
-    /// When something completes by itself.
+    /// When something completes by itself. What is on the wire has to be moved before.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
-        let operation = self.queue.front().map(|pending| pending.due_ns);
-        [operation, self.receiver.next_due_ns()].into_iter().flatten().min()
+        if self.closing.is_some() {
+            return None;
+        }
+        let operation = self.queue.front().map(|pending| pending.moves_at(&self.wire));
+        let moved = self.moved.front().map(|moved| moved.due_ns);
+        [operation, moved, self.receiver.next_due_ns()].into_iter().flatten().min()
     }
 
     /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it sleeps.
@@ -185,6 +217,7 @@ impl Endpoint {
         }
         Ok(self.failure.is_none()
             && self.queue.is_empty()
+            && self.moved.is_empty()
             && !self.receiver.has_message(&self.link)?
             && !self.peer_closed()?)
     }

@@ -1,6 +1,6 @@
 use rackpool_model::Awaited;
 
-use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Pending, Work};
+use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Moved, Pending, Work};
 use crate::emulated::copy::copy_piece;
 use crate::emulated::link::Word;
 use crate::emulated::model::Clock;
@@ -26,19 +26,10 @@ impl Endpoint {
         // What nobody has flushed.
         self.publish()?;
         self.receive(clock, events)?;
-        while let Some(Pending { due_ns, work }) = self.queue.front() {
-            if *due_ns > clock.now_ns() {
-                break;
-            }
-            let due_ns = *due_ns;
-            match work {
-                Work::Message(_) => self.push_front(due_ns)?,
-                Work::Copy { .. } => {
-                    self.publish()?;
-                    return self.copy_due(regions, clock, events);
-                }
-            }
-        }
+        let moved = self.move_bytes(regions, clock);
+        // What was done before something went wrong.
+        self.tell_moved(regions, clock, events);
+        moved?;
         self.publish()
     }
 
@@ -56,44 +47,48 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts the message at the front of the queue, whose turn has come, into the ring.
-    fn push_front(&mut self, due_ns: u64) -> Result<(), FabricError> {
-        if let Some(Pending { work: Work::Message(message), .. }) = self.queue.pop_front() {
+    /// Moves what has passed the wire by now, within the budget of one poll. A peer that closes
+    /// meanwhile and sleeps until `in_op` is 0 is woken by the next poll, in close().
+    fn move_bytes(&mut self, regions: &Regions, clock: &mut Clock) -> Result<(), FabricError> {
+        loop {
+            let Some(front) = self.queue.front() else { return Ok(()) };
+            if matches!(front.work, Work::Message(_)) {
+                self.push_front()?;
+            } else if front.moves_at(&self.wire) > clock.now_ns() {
+                return Ok(());
+            } else {
+                self.publish()?;
+                self.link.store(Word::InOperation, 1)?;
+                // SYNC: pairs with the fence after closed = 1 in close().
+                self.link.fence();
+                let copied = self.copy_within(COPY_BYTES_PER_POLL, regions, clock);
+                self.link.store(Word::InOperation, 0)?;
+                return copied;
+            }
+        }
+    }
+
+    /// Puts the message at the front of the queue, before which nothing is left to move, into the ring.
+    fn push_front(&mut self) -> Result<(), FabricError> {
+        if let Some(Pending { due_ns, work: Work::Message(message) }) = self.queue.pop_front() {
             self.sender.release(entry_bytes(&message));
             self.sender.push(&self.link, due_ns, &message)?;
         }
         Ok(())
     }
 
-    /// Executes the operations whose time has come, within the budget of one poll. A peer that
-    /// closes meanwhile and sleeps until `in_op` is 0 is woken by the next poll, in close().
-    fn copy_due(
-        &mut self,
-        regions: &mut Regions,
-        clock: &mut Clock,
-        events: &mut Vec<Event>,
-    ) -> Result<(), FabricError> {
-        self.link.store(Word::InOperation, 1)?;
-        // SYNC: pairs with the fence after closed = 1 in close().
-        self.link.fence();
-        let copied = self.copy_within(COPY_BYTES_PER_POLL, regions, clock, events);
-        self.link.store(Word::InOperation, 0)?;
-        copied
-    }
-
     fn copy_within(
         &mut self,
         mut budget: u32,
-        regions: &mut Regions,
+        regions: &Regions,
         clock: &mut Clock,
-        events: &mut Vec<Event>,
     ) -> Result<(), FabricError> {
-        while let Some(Pending { due_ns, work: Work::Copy { id, operation, done } }) =
-            self.queue.front_mut()
-        {
+        while let Some(front) = self.queue.front_mut() {
+            let moves_at = front.moves_at(&self.wire);
+            let Work::Copy { id, operation, done } = &mut front.work else { break };
             // The peer's word may have changed between two pieces.
             let closed = self.link.peer(Word::Closed)? != 0;
-            if closed || budget == 0 || *due_ns > clock.now_ns() {
+            if closed || budget == 0 || moves_at > clock.now_ns() {
                 break;
             }
             let transfer = *operation.transfer();
@@ -105,12 +100,21 @@ impl Endpoint {
             *done += copied;
             budget = budget.saturating_sub(copied);
             if *done == transfer.len {
-                events.push(Event::Completed { endpoint: self.id, id: *id, result: Ok(()) });
-                regions.end(transfer.local, events);
+                let moved = Moved { due_ns: front.due_ns, id: *id, local: transfer.local };
+                self.moved.push_back(moved);
                 self.queue.pop_front();
-                self.operations -= 1;
             }
         }
         Ok(())
+    }
+
+    /// Tells of the operations that are due and have been moved.
+    fn tell_moved(&mut self, regions: &mut Regions, clock: &mut Clock, events: &mut Vec<Event>) {
+        while let Some(moved) = self.moved.pop_front_if(|moved| moved.due_ns <= clock.now_ns()) {
+            let Moved { id, local, .. } = moved;
+            self.operations -= 1;
+            events.push(Event::Completed { endpoint: self.id, id, result: Ok(()) });
+            regions.end(local, events);
+        }
     }
 }
