@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kv, local, mixture, pauses, peers, remote, rings, rrpc,
-    service, sharing, steps, swap, tcp,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, pauses, peers, remote, rings,
+    rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Section); 17] = [
+const SECTIONS: [(&str, Section); 18] = [
     ("local", local::run),
     ("alloc", alloc::run),
     ("rings", rings::run),
@@ -20,6 +20,7 @@ const SECTIONS: [(&str, Section); 17] = [
     ("clients", clients::run),
     ("corun", corun::run),
     ("mixture", mixture::run),
+    ("kills", kills::run),
     ("kv", kv::run),
     ("service", service::run),
     ("remote", remote::run),
@@ -57,6 +58,7 @@ fn run() -> anyhow::Result<(usize, usize)> {
         }
         Some(clients::ARGUMENT) => return clients::be_client(arguments).map(|()| (0, 0)),
         Some(fuse::ARGUMENT) => return fuse::be_peer(arguments).map(|()| (0, 0)),
+        Some(kills::ARGUMENT) => return kills::be_victim(arguments).map(|()| (0, 0)),
         Some(corun::ARGUMENT) => return corun::be_copier(arguments).map(|()| (0, 0)),
         _ => {}
     }

@@ -46,6 +46,19 @@ impl Helper {
         anyhow::ensure!(count > 0, "a process of the benchmark ended early");
         Ok(line.trim_end().to_owned())
     }
+
+    /// Kills it, in the midst of whatever it does.
+    pub(crate) fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.process.kill()?)
+    }
+
+    /// Has it end by itself.
+    pub(crate) fn leave(mut self) -> anyhow::Result<()> {
+        drop(self.to.take());
+        let status = self.process.wait()?;
+        anyhow::ensure!(status.success(), "a process of the benchmark ended with {status}");
+        Ok(())
+    }
 }
 
 impl Drop for Helper {

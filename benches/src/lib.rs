@@ -17,6 +17,7 @@ mod cpu;
 pub mod fuse;
 mod helper;
 pub mod idle;
+pub mod kills;
 pub mod kv;
 pub mod local;
 pub mod measure;

@@ -13,8 +13,8 @@ pub enum KvError<E> {
     /// key to learn which. At most one object of the pool may have been left behind.
     #[error("a rack daemon went away during the change: read the key to learn whether it was made")]
     OutcomeUnknown,
-    /// A key must have 1 to 65535 bytes.
-    #[error("a key of {bytes} B: keys have 1 to 65535 bytes")]
+    /// A key has at most 65535 bytes.
+    #[error("a key of {bytes} B: keys have at most 65535 bytes")]
     KeyLength {
         /// The key's length in bytes.
         bytes: usize,

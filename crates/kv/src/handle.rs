@@ -22,7 +22,7 @@ pub(crate) struct Shared<M> {
 /// One thread's access to a [`Table`]: it has its own copy of the directory and its own buffers, so
 /// that handles never wait for each other.
 ///
-/// Keys have 1 to 65535 bytes; header (32 B), key and value together fit into one page of the pool.
+/// Keys have 0 to 65535 bytes; header (32 B), key and value together fit into one page of the pool.
 /// All operations are linearizable among all handles in all racks. None ever waits for another
 /// client, except a moment (see [`Table::with_patience`]) for one that splits a segment.
 ///

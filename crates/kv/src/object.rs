@@ -91,11 +91,11 @@ impl Object {
     }
 
     /// Where the expiry is in the object with this header, if it has any; nothing for an object whose
-    /// owner word is set, or that has no key, as none has.
+    /// owner word is set, nor for memory that nobody has written.
     pub(crate) fn expiry_at(header: &[u8; Self::HEADER]) -> Option<Option<usize>> {
         let [.., key_low, key_high, flags, _] = *header;
         let key = usize::from(u16::from_le_bytes([key_low, key_high]));
-        let is_settled = Self::owner_in(header) == 0 && key > 0;
+        let is_settled = Self::owner_in(header) == 0 && Self::hash_in(header).raw() != 0;
         is_settled.then(|| (flags & Self::EXPIRING != 0).then_some(Self::HEADER + key))
     }
 
@@ -126,7 +126,7 @@ impl Object {
     /// Header, key, expiry and value together, in bytes; `None` for lengths that no object has. A
     /// condition adds up to 7 bytes and [`Condition::BYTES`].
     pub(crate) fn bytes_for(key: &[u8], form: Form, value: &[u8]) -> Option<usize> {
-        u16::try_from(key.len()).ok().filter(|len| *len > 0)?;
+        u16::try_from(key.len()).ok()?;
         u32::try_from(value.len()).ok()?;
         let expiry = if form.expires_ms == 0 { 0 } else { Self::EXPIRY };
         Some(Self::HEADER + key.len() + expiry + value.len())
@@ -177,7 +177,7 @@ impl Object {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Parts> {
         let header = bytes.first_chunk::<{ Self::HEADER }>()?;
         let lens = Self::lens(header);
-        if lens.key == 0 || lens.end() > bytes.len() {
+        if lens.end() > bytes.len() {
             return None;
         }
         let [_, _, _, _, _, _, _, _, c0, c1, c2, c3, ..] = *header;
@@ -277,11 +277,13 @@ mod tests {
         }
         assert_eq!(Object::decode(&bytes[..39]), None);
         assert_eq!(Object::decode(&[0xdd; 64]), None);
+        assert_eq!(Object::decode(&[0; 64]), None);
+        assert_eq!(Object::expiry_at(&[0; Object::HEADER]), None);
     }
 
     #[test]
     fn lengths_are_limited() {
-        assert_eq!(Object::bytes_for(b"", Form::PLAIN, b""), None);
+        assert_eq!(Object::bytes_for(b"", Form::PLAIN, b""), Some(32));
         assert_eq!(Object::bytes_for(&[0; 65535], Form::PLAIN, b""), Some(65567));
         assert_eq!(Object::bytes_for(&[0; 65536], Form::PLAIN, b""), None);
     }

@@ -77,7 +77,7 @@ impl<M: Memory> Handle<M> {
 
     /// The hash of a key, if it is one.
     pub(crate) fn hash(key: &[u8]) -> Result<KeyHash, KvError<M::Error>> {
-        if key.is_empty() || key.len() > usize::from(u16::MAX) {
+        if key.len() > usize::from(u16::MAX) {
             return Err(KvError::KeyLength { bytes: key.len() });
         }
         Ok(KeyHash::of(key))

@@ -1,0 +1,138 @@
+//! What another client notices of a client that is killed in the midst of its work: how long its
+//! operations take while what the dead one held is taken back, against as long after one that has left
+//! by itself.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rackpool_cli::cluster::{Cluster, ClusterOptions};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+
+use crate::helper::Helper;
+use crate::measure::median;
+use crate::swap::RACKS;
+use crate::table::Table;
+
+/// The argument with which this program is a client that is killed.
+pub const ARGUMENT: &str = "--victim";
+/// Clients that are killed, and as many that leave.
+const ROUNDS: usize = 40;
+/// For how long the other client is watched: everything of a killed one is back long before.
+const WATCHED: Duration = Duration::from_millis(500);
+/// What the client that ends has in use all the time; a killed one's stay in use, as they should.
+const HELD: usize = 64;
+const SIZES: [u64; 5] = [16, 100, 3000, 40_000, 100_000];
+
+/// Runs the section.
+pub fn run(table: &mut Table) -> anyhow::Result<()> {
+    table.section("a client is killed: what another one in its rack notices");
+    let mut options = ClusterOptions::ephemeral()?;
+    // What is remote stays remote.
+    options.daemon_arguments = vec![("--swap", "off".into())];
+    let cluster = Cluster::start(options)?;
+    let dir = cluster.options().dir.clone();
+    let open = |rack| Pool::open(ClientOptions::new(&dir, rack));
+    let (pool, far) = (open(RACKS[0])?, open(RACKS[1])?);
+    let objects = [pool.alloc(256)?, far.alloc(256)?];
+    let arguments = [dir.display().to_string(), objects[1].raw().to_string()];
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let watch = |end: fn(Helper) -> anyhow::Result<()>| {
+            let mut victim = Helper::start(ARGUMENT, &arguments)?;
+            victim.hear()?;
+            let turns = turns_during(&pool, objects, || end(victim))?;
+            until_gone(&pool)?;
+            anyhow::Ok(turns)
+        };
+        rounds.push((watch(Helper::kill)?, watch(Helper::leave)?));
+    }
+    for (name, thousandths, limit) in [("p50", 500, 1.1), ("p99", 990, 1.2), ("longest", 1000, 2.0)]
+    {
+        let figure = |turns: &[f64]| {
+            let last = turns.len().saturating_sub(1);
+            turns.get(last * thousandths / 1000).copied().unwrap_or(f64::NAN)
+        };
+        let both: Vec<(f64, f64)> =
+            rounds.iter().map(|(killed, left)| (figure(killed), figure(left))).collect();
+        let ratio = median(both.iter().map(|(killed, left)| killed / left).collect());
+        let detail = format!(
+            "{:.1} us, where it left {:.1} us; medians of {ROUNDS}",
+            median(both.iter().map(|both| both.0).collect()),
+            median(both.iter().map(|both| both.1).collect())
+        );
+        table.at_most(&format!("a turn of the other: {name}"), ratio, limit, "x", &detail);
+    }
+    drop((pool, far));
+    cluster.stop()
+}
+
+/// What each turn of a client's work took in microseconds, in order of size, from the moment that
+/// something happens on.
+fn turns_during(
+    pool: &Pool,
+    objects: [GlobalAddr; 2],
+    happens: impl FnOnce() -> anyhow::Result<()> + Send,
+) -> anyhow::Result<Vec<f64>> {
+    let mut turns = Vec::new();
+    let done = std::thread::scope(|scope| {
+        let event = scope.spawn(happens);
+        let start = Instant::now();
+        while start.elapsed() < WATCHED {
+            let began = Instant::now();
+            turn(pool, objects)?;
+            turns.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        event.join().ok().context("who ends the client panicked")?
+    });
+    turns.sort_by(f64::total_cmp);
+    done.map(|()| turns)
+}
+
+/// Writes and reads in both racks, and allocates and frees.
+fn turn(pool: &Pool, objects: [GlobalAddr; 2]) -> anyhow::Result<()> {
+    let mut bytes = [7; 256];
+    for addr in objects {
+        pool.write(addr, &bytes)?;
+        pool.read(addr, &mut bytes)?;
+    }
+    let addr = pool.alloc(3000)?;
+    Ok(pool.free(addr)?)
+}
+
+/// Waits until the daemon has no client but those of this process.
+fn until_gone(pool: &Pool) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while pool.rack_status()?.clients > 1 {
+        anyhow::ensure!(start.elapsed() < Duration::from_secs(10), "a client does not go");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Be a client that holds much and is in the midst of something at any time: the pool's folder, an
+/// address in the other rack.
+pub fn be_victim(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut next = || arguments.next().context("an argument");
+    let (dir, far) = (PathBuf::from(next()?), GlobalAddr::from_raw(next()?.parse()?));
+    let pool = Pool::open(ClientOptions::new(dir, RackId(0)))?;
+    let mut held = Vec::new();
+    for size in SIZES.into_iter().cycle().take(HELD) {
+        held.push((pool.alloc(size)?, size));
+    }
+    println!("ready");
+    let over = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
+    let mut bytes = [0; 64];
+    for at in (0..held.len()).cycle() {
+        pool.read(far, &mut bytes)?;
+        let (addr, size) = &mut held[at];
+        pool.free(*addr)?;
+        *addr = pool.alloc(*size)?;
+        if over.is_finished() {
+            break;
+        }
+    }
+    held.into_iter().try_for_each(|(addr, _)| pool.free(addr))?;
+    pool.close();
+    Ok(())
+}
