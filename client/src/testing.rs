@@ -147,7 +147,7 @@ fn serve_once(
 ) {
     for route in [Route::Rack, Route::Remote] {
         let mut entries = Vec::new();
-        connection.file.ring(route).unwrap().pop(64, |entry| entries.push(entry));
+        connection.file.ring(route).pop(64, |entry| entries.push(entry));
         for entry in entries.iter().filter(|entry| entry.life == connection.life()) {
             let cell = &connection.file.cells(entry.thread).unwrap()[usize::from(entry.cell)];
             let request = RackRequest::from_words(entry.code, entry.arguments).unwrap();

@@ -154,7 +154,7 @@ impl Story {
             Request { code, cell, thread, call: self.begun, life: self.plane.life(), arguments };
         if !self.broken.contains(&id) {
             // A full ring drops it.
-            let _ = file.ring(route).unwrap().push(&[entry]);
+            let _ = file.ring(route).push(&[entry]);
         }
         if kind & 1 == 0 {
             self.step(1);

@@ -53,7 +53,7 @@ fn ask(plane: &mut PlaneUnderTest, at: u8, request: RackRequest) -> Option<RackA
     });
     let (code, arguments) = request.to_words();
     let entry = Request { code, cell: at, thread: 0, call, life: plane.life(), arguments };
-    plane.client(CLIENT).unwrap().file().ring(Route::Rack).unwrap().push(&[entry]).unwrap();
+    plane.client(CLIENT).unwrap().file().ring(Route::Rack).push(&[entry]).unwrap();
     step(plane);
     answer(plane, at)
 }
@@ -200,7 +200,7 @@ fn an_entry_that_is_pushed_again_or_has_no_number_is_no_new_call() {
     let ring = |plane: &PlaneUnderTest, call, cell| {
         let (code, arguments) = RackRequest::Refill { bytes: 64, count: 1 }.to_words();
         let entry = Request { code, cell, thread: 0, call, life: plane.life(), arguments };
-        plane.client(CLIENT).unwrap().file().ring(Route::Rack).unwrap().push(&[entry]).unwrap();
+        plane.client(CLIENT).unwrap().file().ring(Route::Rack).push(&[entry]).unwrap();
     };
     ring(&plane, 0, 3);
     step(&mut plane);

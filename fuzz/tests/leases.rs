@@ -80,7 +80,7 @@ impl Stand {
         let (call, life) = (self.called[at], self.plane.life());
         let entry = Request { code, cell, thread: 0, call, life, arguments };
         let client = self.plane.client(CLIENT).unwrap();
-        client.file().ring(Route::Rack).unwrap().push(&[entry]).unwrap();
+        client.file().ring(Route::Rack).push(&[entry]).unwrap();
         self.step(0);
         self.answer(cell)
     }

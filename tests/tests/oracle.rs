@@ -261,7 +261,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
     wait_until("its daemon is done", PATIENCE, || before.newcomers_are_gone(scene.pool()));
     let file = file(killed.body.as_ref());
     let torn = Request { code: 99, cell: 0, thread: 0, call: 1, life: 1, arguments: [0; 5] };
-    file.ring(Route::Remote).expect("a ring").push(&[torn]).expect("room");
+    file.ring(Route::Remote).push(&[torn]).expect("room");
     let slot = file.thread(1).expect("a slot");
     slot.outbox[5].store(addr, Ordering::Relaxed);
     slot.drafts[2].hold(addr);

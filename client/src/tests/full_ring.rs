@@ -11,7 +11,7 @@ const PING: RackRequest = RackRequest::Ping;
 
 /// Fills a ring up; returns the numbers of what stands there.
 fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
-    let ring = bench.connection.file.ring(route).unwrap();
+    let ring = bench.connection.file.ring(route);
     let (code, arguments) = PING.to_words();
     let life = bench.connection.life();
     let request = |call| Request { code, cell: 0, thread: 1, call, life, arguments };
@@ -22,7 +22,7 @@ fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
 /// Takes some out; the thread and the number of each.
 fn take_out(bench: &Bench, route: Route, most: usize) -> Vec<(u16, u32)> {
     let mut found = Vec::new();
-    let ring = bench.connection.file.ring(route).unwrap();
+    let ring = bench.connection.file.ring(route);
     ring.pop(most, |entry| found.push((entry.thread, entry.call)));
     found
 }
@@ -130,7 +130,7 @@ fn who_waits_for_room_takes_the_first_there_is() {
     }
     assert_eq!(found[..calls.len()], of_the_other_thread(&calls));
     assert_eq!(found[calls.len()].0, 0, "posted once, behind all others");
-    assert!(bench.connection.file.ring(Route::Remote).unwrap().is_empty());
+    assert!(bench.connection.file.ring(Route::Remote).is_empty());
     // What was taken out is not answered: the daemon that took it is gone.
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     bench.serve(|_, _| Some(RackAnswer::Done(5)));

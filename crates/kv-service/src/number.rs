@@ -109,8 +109,10 @@ pub(crate) struct Fixed(i128);
 impl Fixed {
     const DIGITS: u32 = 17;
     const ONE: i128 = 10_i128.pow(Self::DIGITS);
+    /// Digits before the point: two such numbers together stay below 2^127 / `ONE`.
+    const WHOLE: usize = 20;
 
-    /// A number without exponent and with at most 17 digits on either side of the point.
+    /// A number without exponent, with at most 20 digits before the point and 17 behind it.
     #[must_use]
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, digits) = match text {
@@ -120,8 +122,8 @@ impl Fixed {
         };
         let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
         let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
-        let most = Self::DIGITS as usize;
-        if whole.len() + fraction.len() == 0 || whole.len() > most || fraction.len() > most {
+        let is_short = whole.len() <= Self::WHOLE && fraction.len() <= Self::DIGITS as usize;
+        if whole.len() + fraction.len() == 0 || !is_short {
             return None;
         }
         let mut number: i128 = 0;
@@ -218,6 +220,9 @@ mod tests {
         assert_eq!(sum("10.50", "-0.5"), Some(Ok("10".into())));
         assert_eq!(sum("5.0e3", "2.0e2"), Some(Ok("5200".into())));
         assert_eq!(sum("-0.25", "0"), Some(Ok("-0.25".into())));
+        assert_eq!(sum("9223372036854775807", "3"), Some(Ok("9223372036854775810".into())));
+        let nines = "99999999999999999999.99999999999999999";
+        assert_eq!(sum(nines, nines), Some(Ok("199999999999999999999.99999999999999998".into())));
         assert_eq!(sum("inf", "1"), Some(Err(NotFinite)));
         assert_eq!(sum("1e400", "1"), None);
         assert_eq!(sum("nan", "1"), None);

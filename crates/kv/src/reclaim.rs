@@ -16,9 +16,10 @@ impl<M: Memory> Handle<M> {
     ) -> Result<(ObjectRef, M::Draft), KvError<M::Error>> {
         let memory = &self.shared.memory;
         let bytes = self.staging.len();
+        let least = (bytes as u64).max(ObjectRef::ALIGN);
         let draft = match draft {
             Some(draft) => draft,
-            None => memory.allocate_draft(bytes as u64).map_err(KvError::Memory)?,
+            None => memory.allocate_draft(least).map_err(KvError::Memory)?,
         };
         Object::set_token(&mut self.staging, draft.token());
         let addr = draft.addr();

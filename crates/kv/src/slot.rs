@@ -169,13 +169,15 @@ impl std::fmt::Debug for SlotWord {
 }
 
 impl ObjectRef {
+    /// Objects are aligned to so many bytes, and so at least as large.
+    pub(crate) const ALIGN: u64 = 64;
     /// The largest object that is read in one go.
     pub(crate) const MAX_WHOLE: usize = 2048;
     const LARGE: u8 = 7;
 
     /// `None` when a slot can't point to `addr`.
     pub(crate) fn new(addr: GlobalAddr, bytes: usize) -> Option<Self> {
-        if addr.raw() == 0 || addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(64) {
+        if addr.raw() == 0 || addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(Self::ALIGN) {
             return None;
         }
         let class = (1..Self::LARGE).find(|class| bytes <= 32 << class).unwrap_or(Self::LARGE);

@@ -22,7 +22,7 @@ use rackpool_shm::access::AccessSlot;
 use rackpool_shm::samples::HeatSamples;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
-use rackpool_shm::{Mapping, OutOfBounds, Shared};
+use rackpool_shm::{Held, Mapping, OutOfBounds, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
@@ -79,11 +79,25 @@ pub enum Route {
     Remote,
 }
 
+/// A request ring as it lies in the file.
+#[derive(Debug)]
+#[repr(C)]
+struct RingArea {
+    header: RingHeader,
+    entries: [Entry; RING_ENTRIES],
+}
+
+// SAFETY: `repr(C)`, nothing but shared types.
+unsafe impl Shared for RingArea {}
+
 /// A client file mapped by the client or by its daemon.
 #[derive(Debug)]
 pub struct ClientFile {
     memory: Arc<Mapping>,
     threads: u16,
+    /// Looked at all the time.
+    rack_ring: Held<RingArea>,
+    remote_ring: Held<RingArea>,
 }
 
 impl ClientFile {
@@ -99,7 +113,7 @@ impl ClientFile {
 
     const fn ring_start(threads: u16, route: Route) -> u64 {
         let cells = (threads as usize * CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
-        let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+        let ring = size_of::<RingArea>() as u64;
         match route {
             Route::Rack => Self::cells_start(threads) + cells,
             Route::Remote => Self::cells_start(threads) + cells + ring,
@@ -107,7 +121,7 @@ impl ClientFile {
     }
 
     const fn data_start(threads: u16) -> u64 {
-        let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+        let ring = size_of::<RingArea>() as u64;
         (Self::ring_start(threads, Route::Remote) + ring).next_multiple_of(4096)
     }
 
@@ -117,7 +131,10 @@ impl ClientFile {
         if memory.len() < needed {
             return Err(OutOfBounds { offset: 0, len: needed, mapped: memory.len() });
         }
-        Ok(Self { memory: Arc::new(memory), threads })
+        let memory = Arc::new(memory);
+        let ring = |route| Held::new(&memory, Self::ring_start(threads, route));
+        let (rack_ring, remote_ring) = (ring(Route::Rack)?, ring(Route::Remote)?);
+        Ok(Self { memory, threads, rack_ring, remote_ring })
     }
 
     /// Threads there is room for.
@@ -156,12 +173,13 @@ impl ClientFile {
 
     /// One of the two request rings.
     #[inline]
-    pub fn ring(&self, route: Route) -> Result<RequestRing<'_>, OutOfBounds> {
-        let offset = Self::ring_start(self.threads, route);
-        let header = self.memory.view(offset)?;
-        let entries =
-            self.memory.view_slice(offset + size_of::<RingHeader>() as u64, RING_ENTRIES)?;
-        Ok(RequestRing::new(header, entries))
+    #[must_use]
+    pub fn ring(&self, route: Route) -> RequestRing<'_> {
+        let ring = match route {
+            Route::Rack => &self.rack_ring,
+            Route::Remote => &self.remote_ring,
+        };
+        RequestRing::new(&ring.header, &ring.entries)
     }
 
     /// Where the data ring starts in the file; it has [`DATA_BYTES`].
@@ -195,7 +213,7 @@ mod tests {
         for threads in [1, 3, 64, MAX_THREADS] {
             let rack = ClientFile::ring_start(threads, Route::Rack);
             let remote = ClientFile::ring_start(threads, Route::Remote);
-            let ring = (size_of::<RingHeader>() + RING_ENTRIES * size_of::<Entry>()) as u64;
+            let ring = size_of::<RingArea>() as u64;
             assert!(ClientFile::cells_start(threads) + u64::from(threads) * 2048 <= rack);
             assert_eq!(rack + ring, remote);
             assert!(remote + ring <= ClientFile::data_start(threads));
@@ -212,6 +230,8 @@ mod tests {
         assert_eq!(ClientFile::ring_start(64, Route::Remote), 1_249_408);
         assert_eq!(ClientFile::data_start(64), 1_318_912);
         assert_eq!(ClientFile::bytes(64), 5_513_216);
+        assert_eq!(offset_of!(RingArea, entries), size_of::<RingHeader>());
+        assert_eq!(size_of::<RingArea>(), 128 + 1024 * 64);
         assert_eq!(THREAD_SLOT_BYTES, 16_384);
         assert_eq!(offset_of!(ThreadSlot, access), 0);
         assert_eq!(offset_of!(ThreadSlot, inbox), 64);

@@ -38,6 +38,8 @@ pub mod file;
 #[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]
+mod held;
+#[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
 pub mod mapping;
@@ -63,5 +65,7 @@ pub mod window;
 pub use copy::Stores;
 #[cfg(not(loom))]
 pub use front::Front;
+#[cfg(not(loom))]
+pub use held::Held;
 #[cfg(not(loom))]
 pub use mapping::{Mapping, OutOfBounds, ReadOnlyMapping, Shared};

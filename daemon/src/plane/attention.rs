@@ -24,20 +24,34 @@ const IDLE: u32 = 40;
 
 /// Clients that have asked lately have the daemon's attention: their rings are looked at each time,
 /// all others' in a *sweep* now and then. So who asks is not held up by many who do not. While
-/// nobody asks every look is a sweep.
-#[derive(Debug, Default)]
-pub(super) struct Attention {
+/// nobody asks every look is a sweep. `F` is what it takes to look at a client's rings.
+#[derive(Debug)]
+pub(super) struct Attention<F> {
     /// Looks since the last regular sweep.
     looks: u32,
     /// Looks since somebody asked.
     idle: u32,
     /// Whether the sweep of this look comes whoever asks.
     is_regular: bool,
-    /// Who has it, and how many regular sweeps ago it last asked.
-    held: Vec<(ClientId, u8)>,
+    held: Vec<Held<F>>,
 }
 
-impl Attention {
+/// A client that has it.
+#[derive(Debug)]
+struct Held<F> {
+    client: ClientId,
+    file: F,
+    /// Regular sweeps since it last asked.
+    silent: u8,
+}
+
+impl<F> Default for Attention<F> {
+    fn default() -> Self {
+        Self { looks: 0, idle: 0, is_regular: false, held: Vec::new() }
+    }
+}
+
+impl<F> Attention<F> {
     /// The next look at one or all of so many clients begins: whether it is a sweep.
     pub(super) fn is_sweep(&mut self, clients: usize) -> bool {
         self.looks = self.looks.saturating_add(1);
@@ -56,7 +70,7 @@ impl Attention {
 
     /// A round begins: how many looks there are until the fabric is looked at again.
     pub(super) fn round(&mut self, waits_for_transfer: bool) -> u32 {
-        let clients = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
+        let clients = u32::try_from(self.held.len()).unwrap_or(u32::MAX).max(1);
         let looks = (LOOKS / clients).max(1);
         if !waits_for_transfer {
             return looks;
@@ -67,32 +81,38 @@ impl Attention {
         fewer
     }
 
-    /// How many clients have it.
-    pub(super) const fn len(&self) -> usize {
-        self.held.len()
+    /// The clients that have it.
+    pub(super) fn held(&self) -> impl Iterator<Item = (ClientId, &F)> {
+        self.held.iter().map(|held| (held.client, &held.file))
     }
 
-    /// The client that has it in this place.
-    pub(super) fn get(&self, place: usize) -> Option<ClientId> {
-        self.held.get(place).map(|(client, _)| *client)
-    }
-
-    /// A client has asked.
-    pub(super) fn asked(&mut self, client: ClientId) {
+    /// A client has asked. `false`: it does not have it yet, [`give`](Self::give) it.
+    pub(super) fn asked(&mut self, client: ClientId) -> bool {
         self.idle = 0;
-        match self.held.iter_mut().find(|(held, _)| *held == client) {
-            Some((_, silent)) => *silent = 0,
-            None => self.held.push((client, 0)),
-        }
+        let held = self.held.iter_mut().find(|held| held.client == client);
+        held.is_some_and(|held| {
+            held.silent = 0;
+            true
+        })
+    }
+
+    /// A client gets it.
+    pub(super) fn give(&mut self, client: ClientId, file: F) {
+        self.held.push(Held { client, file, silent: 0 });
+    }
+
+    /// A client is not served any more.
+    pub(super) fn lose(&mut self, client: ClientId) {
+        self.held.retain(|held| held.client != client);
     }
 
     /// A sweep is over: who has been silent for long loses it. Sweeps that come sooner because nobody
     /// asks say nothing about how long that is.
     pub(super) fn swept(&mut self) {
         if self.is_regular {
-            self.held.retain_mut(|(_, silent)| {
-                *silent += 1;
-                *silent <= PATIENCE
+            self.held.retain_mut(|held| {
+                held.silent += 1;
+                held.silent <= PATIENCE
             });
         }
     }
@@ -105,16 +125,27 @@ mod tests {
     const A: ClientId = ClientId(7);
     const B: ClientId = ClientId(9);
 
+    /// A client asks.
+    fn ask(attention: &mut Attention<()>, client: ClientId) {
+        if !attention.asked(client) {
+            attention.give(client, ());
+        }
+    }
+
+    fn held(attention: &Attention<()>) -> Vec<ClientId> {
+        attention.held().map(|(client, ())| client).collect()
+    }
+
     /// Looks at so many clients until after the next regular sweep, somebody asking in each; how many
     /// looks there were.
-    fn until_swept(attention: &mut Attention, clients: usize, asks: ClientId) -> u32 {
+    fn until_swept(attention: &mut Attention<()>, clients: usize, asks: ClientId) -> u32 {
         let mut looks = 0;
         loop {
             looks += 1;
             if attention.is_sweep(clients) {
                 attention.swept();
             }
-            attention.asked(asks);
+            ask(attention, asks);
             if attention.is_regular {
                 return looks;
             }
@@ -124,19 +155,26 @@ mod tests {
     #[test]
     fn attention_is_held_by_asking_and_lost_by_silence() {
         let mut attention = Attention::default();
-        attention.asked(A);
-        attention.asked(B);
-        attention.asked(A);
-        assert_eq!((attention.len(), attention.get(0)), (2, Some(A)));
+        [A, B, A].into_iter().for_each(|client| ask(&mut attention, client));
+        assert_eq!(held(&attention), [A, B]);
         (0..PATIENCE).for_each(|_| _ = until_swept(&mut attention, 2, B));
-        assert_eq!(attention.len(), 2);
+        assert_eq!(held(&attention), [A, B]);
         until_swept(&mut attention, 2, B);
-        assert_eq!((attention.get(0), attention.get(1)), (Some(B), None));
+        assert_eq!(held(&attention), [B]);
+    }
+
+    #[test]
+    fn who_is_not_served_any_more_is_not_looked_at() {
+        let mut attention = Attention::default();
+        [A, B].into_iter().for_each(|client| ask(&mut attention, client));
+        attention.lose(A);
+        attention.lose(A);
+        assert_eq!(held(&attention), [B]);
     }
 
     #[test]
     fn looks_are_sweeps_until_somebody_asks_and_then_now_and_then() {
-        let mut attention = Attention::default();
+        let mut attention = Attention::<()>::default();
         assert!((0..LEAST).all(|_| attention.is_sweep(1)));
         for (clients, looks) in [(1, LEAST), (4, LEAST), (10, 10 * EVERY), (100, 100 * EVERY)] {
             until_swept(&mut attention, clients, A);
@@ -150,11 +188,10 @@ mod tests {
         assert_eq!((attention.round(false), attention.looks), (LOOKS, 0));
         assert_eq!(attention.round(true), TRANSFER_LOOKS);
         assert_eq!((attention.looks, attention.idle), (LOOKS - TRANSFER_LOOKS, attention.looks));
-        attention.asked(A);
-        attention.asked(B);
+        [A, B].into_iter().for_each(|client| ask(&mut attention, client));
         assert_eq!((attention.round(false), attention.round(true)), (LOOKS / 2, 1));
         // A round of one look takes as long as one of eight.
-        attention.asked(A);
+        ask(&mut attention, A);
         let rounds = (1..).find(|_| attention.round(true) == 1 && attention.is_sweep(1000));
         assert_eq!(rounds, Some(IDLE / (LOOKS / 2)));
     }
@@ -162,9 +199,9 @@ mod tests {
     #[test]
     fn when_who_asked_is_silent_the_others_are_looked_at_soon() {
         let mut attention = Attention::default();
-        attention.asked(A);
+        ask(&mut attention, A);
         assert_eq!((1..).find(|_| attention.is_sweep(1000)), Some(IDLE));
         attention.swept();
-        assert_eq!(attention.len(), 1, "the silence was short");
+        assert_eq!(held(&attention), [A], "the silence was short");
     }
 }

@@ -16,7 +16,7 @@ impl DataPlane {
         if self.has_deadlines() {
             self.tick_at(now)?;
         }
-        self.poll_clients()?;
+        self.poll_clients(1)?;
         self.exchange_with_peers()?;
         self.cut_off_stalled_at(now);
         self.collect_heat_at(now);

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
 use rackpool_model::ClientId;
 use rackpool_proto::lease::LeaseRules;
-use rackpool_ring::client_file::Route;
+use rackpool_ring::client_file::{ClientFile, Route};
 use rackpool_ring::request::Request;
 use rackpool_rrpc::{CallId, Data, Failure, News, Rrpc};
 use rackpool_sync::{Patience, Turn};
@@ -83,7 +83,7 @@ pub(crate) struct DataPlane {
     /// Everything between this rack and others goes through it.
     rrpc: Rrpc,
     clients: Clients,
-    attention: Attention,
+    attention: Attention<Arc<ClientFile>>,
     members: Vec<Member>,
     peers: Peers,
     leases: Leases,
@@ -210,13 +210,14 @@ impl DataPlane {
             // Who waits for what came from afar is told before anything new is begun.
             self.clients.rouse();
             // What comes from further away can wait for some looks at a few rings.
-            let mut served = 0;
-            for _ in 0..self.attention.round(!self.transfers.is_empty()) {
-                let found = self.poll_clients()?;
-                served += found;
+            let (mut looks, mut served) = (self.attention.round(!self.transfers.is_empty()), 0);
+            while looks > 0 && served < ROUND {
                 // What was asked of other racks goes on its way before another look that finds
                 // nothing; those who are answered at once may ask again within the next looks.
-                if served >= ROUND || found == 0 && self.rrpc.has_gathered() {
+                let gathered = self.rrpc.has_gathered();
+                let (made, found) = self.poll_clients(if gathered { 1 } else { looks })?;
+                (looks, served) = (looks - made, served + found);
+                if gathered && found == 0 {
                     break;
                 }
             }
@@ -279,29 +280,25 @@ impl DataPlane {
         }
     }
 
-    /// Looks once at the rings of the clients that have asked lately, or at all rings; how many
-    /// requests there were.
-    fn poll_clients(&mut self) -> anyhow::Result<usize> {
+    /// Looks at the rings so many times, or until there is a request; how many looks it made, and
+    /// how many requests it served.
+    fn poll_clients(&mut self, looks: u32) -> anyhow::Result<(u32, usize)> {
         let mut requests = std::mem::take(&mut self.transfers.round);
-        if self.attention.is_sweep(self.clients.all.len()) {
-            for (id, client) in &self.clients.all {
-                take_requests(*id, client, &mut requests)?;
-            }
-            self.attention.swept();
-        } else {
-            for place in 0..self.attention.len() {
-                let id = self.attention.get(place);
-                if let Some((id, client)) = id.and_then(|id| self.clients.all.get_key_value(&id)) {
-                    take_requests(*id, client, &mut requests)?;
-                }
-            }
+        let mut made = 0;
+        while made < looks && requests.is_empty() {
+            made += 1;
+            self.look(&mut requests);
         }
         let served = requests.len();
         // What others had to do meanwhile may have looked at the clock long ago.
         self.moment = None;
         for (client, request) in requests.drain(..) {
             count(&self.figures.requests);
-            self.attention.asked(client);
+            if !self.attention.asked(client)
+                && let Some(known) = self.clients.all.get(&client)
+            {
+                self.attention.give(client, Arc::clone(&known.file));
+            }
             self.serve(client, &request)?;
         }
         self.transfers.round = requests;
@@ -309,7 +306,20 @@ impl DataPlane {
             self.moment = None;
             self.do_for_holder()?;
         }
-        Ok(served)
+        Ok((made, served))
+    }
+
+    /// Takes what is in the rings of the clients that have asked lately, or in all rings.
+    fn look(&mut self, requests: &mut Vec<(ClientId, Request)>) {
+        if self.attention.is_sweep(self.clients.all.len()) {
+            // What a client posted to an earlier daemon it posts again when it has come back.
+            for (id, client) in self.clients.all.iter().filter(|(_, client)| client.is_served()) {
+                take_requests(*id, &client.file, requests);
+            }
+            self.attention.swept();
+        } else {
+            self.attention.held().for_each(|(id, file)| take_requests(id, file, requests));
+        }
     }
 
     fn poll_fabric(&mut self) -> anyhow::Result<bool> {
@@ -480,18 +490,10 @@ impl DataPlane {
     }
 }
 
-/// Takes a client's requests that have come by these routes.
-fn take_requests(
-    id: ClientId,
-    client: &Client,
-    requests: &mut Vec<(ClientId, Request)>,
-) -> anyhow::Result<()> {
-    // What a client posted to an earlier daemon it posts again when it has come back.
-    if !client.is_served() {
-        return Ok(());
-    }
+/// Takes what a client asks.
+#[inline]
+fn take_requests(id: ClientId, file: &ClientFile, requests: &mut Vec<(ClientId, Request)>) {
     for route in [Route::Rack, Route::Remote] {
-        client.file.ring(route)?.pop(ROUND, |request| requests.push((id, request)));
+        file.ring(route).pop(ROUND, |request| requests.push((id, request)));
     }
-    Ok(())
 }

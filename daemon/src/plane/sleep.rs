@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rackpool_model::ClientId;
-use rackpool_ring::client_file::Route;
+use rackpool_ring::client_file::{ClientFile, Route};
 use rustix::event::{Timespec, epoll};
 
 use super::command::count;
@@ -61,7 +61,7 @@ impl DataPlane {
         let sleeping = rack.metadata.superblock()?.sleeping();
         // A request pushed before is seen below, a request pushed after finds the flag set.
         sleeping.set();
-        let quiet = self.rings_are_empty()? && self.fabric.arm();
+        let quiet = self.rings_are_empty() && self.fabric.arm();
         let mut ready = Vec::with_capacity(16);
         if quiet {
             count(&self.figures.sleeps);
@@ -93,15 +93,10 @@ impl DataPlane {
         Ok(())
     }
 
-    fn rings_are_empty(&self) -> anyhow::Result<bool> {
-        for client in self.clients.all.values().filter(|client| client.is_served()) {
-            for route in [Route::Rack, Route::Remote] {
-                if !client.file.ring(route)?.is_empty() {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
+    fn rings_are_empty(&self) -> bool {
+        let mut served = self.clients.all.values().filter(|client| client.is_served());
+        let is_empty = |file: &ClientFile, route| file.ring(route).is_empty();
+        served.all(|c| [Route::Rack, Route::Remote].iter().all(|route| is_empty(&c.file, *route)))
     }
 }
 

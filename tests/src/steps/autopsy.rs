@@ -93,7 +93,7 @@ impl Body {
         }
         for route in [Route::Rack, Route::Remote] {
             // What the daemon had not taken: nobody else looks at it any more.
-            self.0.ring(route).expect("a ring").pop(usize::MAX, |request| {
+            self.0.ring(route).pop(usize::MAX, |request| {
                 if !is_whole(&request) {
                     faults.push(format!("a torn entry: {request:?}"));
                 }

@@ -289,6 +289,8 @@ impl Memory for Heap {
     }
 
     fn allocate_draft(&self, bytes: u64) -> Result<HeapDraft, HeapError> {
+        // A pool aligns to the size, and slots point to whole lines.
+        assert!(bytes > LINE / 2, "{bytes} B would not be aligned to a line");
         let addr = self.allocate(bytes)?;
         Ok(self.drafts.hold(addr.raw(), 0))
     }

@@ -1,0 +1,70 @@
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::mapping::{Mapping, OutOfBounds, Shared};
+
+/// A view of a `T` that keeps its mapping: its bounds are checked once, and looking at it costs what
+/// any reference does.
+///
+/// ```
+/// use std::sync::Arc;
+/// use rackpool_shm::{Held, Mapping};
+/// use rackpool_sync::atomic::{AtomicU64, Ordering};
+///
+/// # fn demo(memory: Mapping) -> Result<(), rackpool_shm::OutOfBounds> {
+/// let counter: Held<AtomicU64> = Held::new(&Arc::new(memory), 64)?;
+/// counter.fetch_add(1, Ordering::Relaxed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Held<T> {
+    at: NonNull<T>,
+    /// What `at` points into.
+    _memory: Arc<Mapping>,
+}
+
+// SAFETY: it gives nothing but `&T`, of memory that stays mapped wherever it goes.
+unsafe impl<T: Sync> Send for Held<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T: Sync> Sync for Held<T> {}
+
+impl<T: Shared> Held<T> {
+    /// A view of the `T` at `offset`.
+    pub fn new(memory: &Arc<Mapping>, offset: u64) -> Result<Self, OutOfBounds> {
+        let at = NonNull::from(memory.view::<T>(offset)?);
+        Ok(Self { at, _memory: Arc::clone(memory) })
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: it was a `&T` into the mapping, which lives as long as this does.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn it_outlives_every_other_owner_of_its_mapping() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = crate::file::create(&folder.path().join("memory"), 4096).unwrap();
+        let memory = Arc::new(Mapping::new(&file, 4096).unwrap());
+        memory.write(4088, &7_u64.to_le_bytes()).unwrap();
+        let held: Held<AtomicU64> = Held::new(&memory, 4088).unwrap();
+        assert!(Held::<AtomicU64>::new(&memory, 4089).is_err(), "not aligned");
+        assert!(Held::<AtomicU64>::new(&memory, 4096).is_err(), "behind the end");
+        drop(memory);
+        let there = std::thread::spawn(move || held.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(there.join().unwrap(), 7);
+    }
+}
