@@ -110,9 +110,9 @@ impl Fixed {
     const DIGITS: u32 = 17;
     const ONE: i128 = 10_i128.pow(Self::DIGITS);
     /// Digits before the point: two such numbers together stay below 2^127 / `ONE`.
-    const WHOLE: usize = 20;
+    const WHOLE: i64 = 20;
 
-    /// A number without exponent, with at most 20 digits before the point and 17 behind it.
+    /// A number that without an exponent has at most 20 digits before the point and 17 behind it.
     #[must_use]
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, digits) = match text {
@@ -120,10 +120,18 @@ impl Fixed {
             [b'+', digits @ ..] => (false, digits),
             digits => (false, digits),
         };
+        let (digits, exponent) = match digits.iter().position(|byte| matches!(byte, b'e' | b'E')) {
+            Some(at) => (&digits[..at], std::str::from_utf8(&digits[at + 1..]).ok()?.parse().ok()?),
+            None => (digits, 0_i16),
+        };
         let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
         let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
-        let is_short = whole.len() <= Self::WHOLE && fraction.len() <= Self::DIGITS as usize;
-        if whole.len() + fraction.len() == 0 || !is_short {
+        let (before, behind) =
+            (i64::try_from(whole.len()).ok()?, i64::try_from(fraction.len()).ok()?);
+        let (most, all) = (Self::WHOLE + i64::from(Self::DIGITS), before + behind);
+        // How many zeros have to be appended to the digits.
+        let missing = i64::from(Self::DIGITS) + i64::from(exponent) - behind;
+        if all == 0 || all > most || before + i64::from(exponent) > Self::WHOLE {
             return None;
         }
         let mut number: i128 = 0;
@@ -131,8 +139,7 @@ impl Fixed {
             let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
             number = number * 10 + i128::from(digit);
         }
-        let missing = Self::DIGITS - u32::try_from(fraction.len()).ok()?;
-        number *= 10_i128.pow(missing);
+        number *= 10_i128.checked_pow(u32::try_from(missing).ok()?)?;
         Some(Self(if negative { -number } else { number }))
     }
 
@@ -219,6 +226,13 @@ mod tests {
         assert_eq!(sum("0.1", "0.2"), Some(Ok("0.3".into())));
         assert_eq!(sum("10.50", "-0.5"), Some(Ok("10".into())));
         assert_eq!(sum("5.0e3", "2.0e2"), Some(Ok("5200".into())));
+        assert_eq!(sum("9223372036854775807", "3e0"), Some(Ok("9223372036854775810".into())));
+        assert_eq!(sum("1e-07", "-25E-1"), Some(Ok("-2.4999999".into())));
+        assert_eq!(sum("0.1234567890123456789e+3", "0"), Some(Ok("123.4567890123456789".into())));
+        assert_eq!(sum("1e300", "1"), Some(Ok(format!("{}", 1e300))));
+        assert_eq!(sum("1e-300", "1"), Some(Ok("1".into())));
+        assert_eq!(sum("1e99999", "1"), None);
+        assert_eq!(sum("1e", "1"), None);
         assert_eq!(sum("-0.25", "0"), Some(Ok("-0.25".into())));
         assert_eq!(sum("9223372036854775807", "3"), Some(Ok("9223372036854775810".into())));
         let nines = "99999999999999999999.99999999999999999";

@@ -11,7 +11,14 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Where the cache is unknown.
 const DEFAULT_BYTES: u64 = 1 << 20;
 
+/// Answers may take the last of so many parts of the arena, what is read any part.
+const PARTS: u64 = 4;
+
 /// Which parts of an exported region are in use. The bytes themselves are elsewhere.
+///
+/// What is answered stays in its block until the peer has read it, and the peer needs a block to
+/// read into. So that two who answer each other never wait for each other's blocks, answers may
+/// take no more than the last quarter: sooner or later there is room to read in the rest.
 #[derive(Debug)]
 pub struct Arena {
     region: RegionId,
@@ -91,19 +98,45 @@ impl Arena {
         self.free.values().sum()
     }
 
-    /// Takes a block of `len` bytes; `None` while there is no room, or when there are no bytes.
+    /// The longest data for which there is room to read at some time, whatever is answered (bytes).
+    #[must_use]
+    pub const fn most_read(&self) -> u64 {
+        (self.bytes - self.bytes / PARTS) & !(GRANULE - 1)
+    }
+
+    /// Takes a block of `len` bytes, to read or to be written into; `None` while there is no room,
+    /// or when there are no bytes.
     pub fn take(&mut self, len: u32) -> Option<Block> {
         let block = Block { offset: 0, len };
         let wanted = block.taken();
-        if wanted == 0 {
+        let (&offset, _) = self.free.iter().find(|(_, room)| **room >= wanted)?;
+        self.cut_out(Block { offset, ..block })
+    }
+
+    /// Takes a block of `len` bytes for data of an answer; `None` while answers have no room, or
+    /// when there are no bytes.
+    pub fn take_for_answer(&mut self, len: u32) -> Option<Block> {
+        let block = Block { offset: 0, len };
+        let (first, wanted) = (self.most_read(), block.taken());
+        let mut free = self.free.iter().rev().map(|(start, room)| (*start, start + room));
+        let (_, end) = free.find(|(start, end)| first.max(*start) + wanted <= *end)?;
+        self.cut_out(Block { offset: end - wanted, ..block })
+    }
+
+    /// Takes a block out of the free part in which it lies.
+    fn cut_out(&mut self, block: Block) -> Option<Block> {
+        let (start, end) = (block.offset, block.offset + block.taken());
+        if start == end {
             return None;
         }
-        let (&offset, &room) = self.free.iter().find(|(_, room)| **room >= wanted)?;
-        self.free.remove(&offset);
-        if room > wanted {
-            self.free.insert(offset + wanted, room - wanted);
+        let (&before, &room) = self.free.range(..=start).next_back()?;
+        self.free.remove(&before);
+        for (from, to) in [(before, start), (end, before + room)] {
+            if from < to {
+                self.free.insert(from, to - from);
+            }
         }
-        Some(Block { offset, ..block })
+        Some(block)
     }
 
     /// Takes a block back, which nobody uses any more.
@@ -163,6 +196,22 @@ mod tests {
         assert_eq!(arena.free_bytes(), 256);
     }
 
+    #[test]
+    fn answers_leave_room_to_read_whatever_was_read_before() {
+        let mut arena = arena(1024);
+        assert_eq!(arena.most_read(), 768);
+        assert_eq!((arena.take_for_answer(0), arena.take_for_answer(257)), (None, None));
+        // Room of answers that is in use to read is not theirs.
+        let read: Vec<_> = [700, 128].map(|len| arena.take(len).unwrap()).into();
+        let answers: Vec<_> = std::iter::from_fn(|| arena.take_for_answer(64)).collect();
+        assert_eq!(answers.iter().map(Block::offset).collect::<Vec<_>>(), [960, 896, 832]);
+        read.into_iter().for_each(|block| arena.give_back(block));
+        let answers: Vec<_> = std::iter::from_fn(|| arena.take_for_answer(64)).collect();
+        assert_eq!(answers.iter().map(Block::offset).collect::<Vec<_>>(), [768]);
+        assert_eq!(arena.take(769), None);
+        assert_eq!(arena.take(768).unwrap().offset(), 0);
+    }
+
     proptest! {
         #[test]
         fn blocks_never_overlap_and_all_room_comes_back(
@@ -171,11 +220,15 @@ mod tests {
             let mut arena = arena(4096);
             let mut used: Vec<Block> = Vec::new();
             for (len, which) in steps {
+                let is_answer = which >= 200;
                 if which < 100 && !used.is_empty() {
                     let at = usize::from(which) % used.len();
                     arena.give_back(used.swap_remove(at));
-                } else if let Some(block) = arena.take(len) {
+                } else if let Some(block) =
+                    if is_answer { arena.take_for_answer(len) } else { arena.take(len) }
+                {
                     let end = block.offset + block.taken();
+                    prop_assert!(!is_answer || block.offset >= 3072);
                     prop_assert!(end <= 4096 && block.offset % GRANULE == 0);
                     for other in &used {
                         let apart = end <= other.offset || other.offset + other.taken() <= block.offset;

@@ -47,7 +47,8 @@ pub struct Call<'a> {
     pub body: &'a [u8],
     /// How much data shall come back.
     pub wants: Wants,
-    /// Where data shall go that does not come with the message; `None`: into the arena.
+    /// Where data shall go that does not come with the message; `None`: into the arena, which has
+    /// room for [`most_read`](crate::Arena::most_read) bytes.
     pub into: Option<Place>,
     /// The mode for data of a known size; `None`: what the endpoint's thresholds say.
     pub mode: Option<Mode>,
@@ -78,7 +79,7 @@ pub enum CallError {
         /// How many.
         open: usize,
     },
-    /// The request does not fit into a message, or the data into where it shall go.
+    /// The request does not fit into a message, or the data not into where it shall go.
     #[error("{len} B where at most {max} B fit")]
     TooLong {
         /// How many bytes.

@@ -295,7 +295,7 @@ impl DataPlane {
         for (client, request) in requests.drain(..) {
             count(&self.figures.requests);
             if !self.attention.asked(client)
-                && let Some(known) = self.clients.all.get(&client)
+                && let Some(known) = self.clients.all.get(&client).filter(|c| c.is_served())
             {
                 self.attention.give(client, Arc::clone(&known.file));
             }

@@ -62,9 +62,8 @@ impl Machine {
         if call.mode == Some(Mode::Pure) {
             at_most(plan.inline as usize, MAX_INLINE)?;
         }
-        if let Some(place) = call.into {
-            at_most(plan.most as usize, place.len as usize)?;
-        }
+        let most = call.into.map_or(self.arena.most_read(), |place| place.len.into());
+        at_most(plan.most as usize, usize::try_from(most).unwrap_or(usize::MAX))?;
         if peer.calls.len() >= MOST_OPEN as usize {
             return Err(CallError::TooManyOpen { open: peer.calls.len() });
         }
@@ -141,6 +140,7 @@ impl Machine {
             State::NoRoom { .. } => {
                 self.send(endpoint, message::release(number));
                 self.forget(call);
+                self.feed_starved();
             }
             State::Reading { .. } => {}
         }
@@ -205,8 +205,11 @@ impl Machine {
             return self.fail(call, Failure::TooLarge { len: from.len });
         }
         open.state = State::NoRoom { head, from };
-        if !self.read(call) {
+        if open.buffer.is_some() {
+            self.read(call);
+        } else {
             self.starved.push_back(call);
+            self.feed_starved();
         }
     }
 
@@ -236,7 +239,7 @@ impl Machine {
         true
     }
 
-    /// Tries again for answers that found no block.
+    /// Begins to read what there is room for, in the order in which the answers came.
     pub(super) fn feed_starved(&mut self) {
         while let Some(call) = self.starved.front().copied() {
             if !self.read(call) {

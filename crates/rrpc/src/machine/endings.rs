@@ -76,5 +76,6 @@ impl Machine {
                 block.into_iter().for_each(|block| self.give_back(block));
             }
         }
+        self.feed_starved();
     }
 }

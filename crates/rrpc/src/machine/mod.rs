@@ -261,9 +261,9 @@ impl Machine {
         self.peers.get(&endpoint).map(|peer| peer.thresholds)
     }
 
-    /// Takes a block of the arena for data of an answer; `None` while there is no room.
+    /// Takes a block of the arena for data of an answer; `None` while answers have no room.
     pub fn take_block(&mut self, len: u32) -> Option<Block> {
-        self.arena.take(len)
+        self.arena.take_for_answer(len)
     }
 
     /// Takes back a block that nobody uses any more.
