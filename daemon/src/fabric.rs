@@ -13,6 +13,7 @@ use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions, check_port};
 use rackpool_model::FabricKind;
 use rackpool_rrpc::Arena;
+use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::{Mapping, cache};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -96,15 +97,15 @@ fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
 }
 
 /// Memory for what is asked of other racks and what they ask: half of what devices may write into
-/// the last-level cache, and on the node where that cache is.
+/// the last-level cache, or what the bitmap of a page takes, and on the node where that cache is.
 pub(crate) struct Buffers {
     file: OwnedFd,
     pub(crate) memory: Arc<dyn MemoryRegion>,
 }
 
 impl Buffers {
-    pub(crate) fn new(placement: &Placement) -> anyhow::Result<Self> {
-        let bytes = Arena::bytes_for(half_of_io_share());
+    pub(crate) fn new(placement: &Placement, layout: &MetadataLayout) -> anyhow::Result<Self> {
+        let bytes = Arena::bytes_for(half_of_io_share(), layout.bitmap_bytes());
         let file = memfd_create("rackpool-buffers", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes)?;
         let mapping = Mapping::new(&file, bytes)?;

@@ -74,7 +74,7 @@ pub struct Options {
     /// GID of the verbs fabric, if not the RoCE v2 one of the address that it listens on.
     #[arg(long, value_name = "INDEX")]
     pub gid_index: Option<u8>,
-    /// One-way latency of the emulated fabric in microseconds.
+    /// Latency of the emulated fabric in microseconds: of a one-sided operation or a message.
     #[arg(long, default_value_t = 2.0, value_parser = parse_latency)]
     pub latency_us: f64,
     /// Bandwidth of each direction of the emulated fabric in Gbit/s.

@@ -89,7 +89,8 @@ async fn serve(
     rules: (LeaseRules, SwapSettings),
 ) -> anyhow::Result<()> {
     let keyring = Keyring::awaited();
-    let buffers = Buffers::new(&placement).context("no memory for the buffers of requests")?;
+    let buffers = Buffers::new(&placement, rack.metadata.layout())
+        .context("no memory for the buffers of requests")?;
     let fabric = fabric::start(options, &rack, &buffers, keyring.clone())?;
     let description = fabric.description();
     let figures = Arc::new(Figures::default());

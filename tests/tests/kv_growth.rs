@@ -1,9 +1,12 @@
 //! Collections that grow from small to large while the service is killed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use rackpool_kv::{Form, Kind, Table};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
+use rackpool_tests::wait::{PATIENCE, wait_for};
 
 /// Collections that grow at the same time, each by a client of its own.
 const CLIENTS: usize = 4;
@@ -125,4 +128,44 @@ fn a_hash_that_grows_loses_nothing_when_the_service_is_killed() {
 #[test]
 fn a_sorted_set_that_grows_loses_nothing_when_the_service_is_killed() {
     grows_through_kills(&TYPES[1]);
+}
+
+/// A service that is killed when it has begun to make a large collection of nothing leaves an entry
+/// that has no elements.
+#[test]
+fn what_had_just_begun_to_grow_from_nothing_is_no_key() {
+    let (one, none) = (Answer::Integer(1), Answer::Integer(0));
+    let cases = [
+        (words(&["EXISTS", "k"]), none.clone()),
+        (words(&["TYPE", "k"]), Answer::Simple("none".into())),
+        (words(&["GET", "k"]), Answer::Null),
+        (words(&["HGET", "k", "f"]), Answer::Null),
+        (words(&["ZCARD", "k"]), none.clone()),
+        (words(&["TTL", "k"]), Answer::Integer(-2)),
+        (words(&["EXPIRE", "k", "100"]), none.clone()),
+        (words(&["KEYS", "*"]), Answer::Array(Vec::new())),
+        (words(&["DBSIZE"]), none.clone()),
+        (words(&["DEL", "k"]), none),
+        (words(&["SETNX", "k", "v"]), one.clone()),
+        (words(&["SET", "k", "v", "NX"]), Answer::ok()),
+        (words(&["INCR", "k"]), one.clone()),
+        (words(&["HSET", "k", "f", "v"]), one.clone()),
+        (words(&["HSET", "k", "f", &"v".repeat(9000)]), one.clone()),
+        (words(&["ZADD", "k", "1", "m"]), one.clone()),
+        (words(&["ZADD", "k", "1", &"m".repeat(2000)]), one),
+    ];
+    let pool = TestPool::start(64 << 20, 256 << 10);
+    let service = Service::start(&pool, 0, &["--threads", "1"]);
+    let mut wire = service.wire();
+    let own = Arc::new(pool.open(0));
+    let addr = wait_for("the table's name", PATIENCE, || own.root("kv").ok().flatten());
+    let mut keys = Table::open(Arc::clone(&own), addr).expect("the service's table").handle();
+    for growing in [Kind(3), Kind(4)] {
+        for (command, expected) in &cases {
+            assert_eq!(wire.ask(&["FLUSHDB"]), Answer::ok());
+            let form = Form { kind: growing, expires_ms: 0 };
+            keys.put_entry(b"k", form, &[7; 16]).expect("a put");
+            assert_eq!(wire.ask(command), *expected, "{command:?} of {growing:?}");
+        }
+    }
 }

@@ -128,6 +128,12 @@ fn a_pool_full_of_small_values_can_be_read_scanned_and_emptied() {
             break;
         }
     }
+    // What becomes a large collection at once needs most of all, and leaves nothing when it is refused.
+    let Answer::Error(error) = wire.ask(&["HSET", "hash", "field", &"f".repeat(9000)]) else {
+        panic!("a full pool has room")
+    };
+    assert!(error.starts_with("OOM "), "{error}");
+    assert_eq!(wire.ask(&["EXISTS", "hash"]), Answer::Integer(0));
     let Answer::Array(keys) = wire.ask(&["KEYS", "*"]) else { panic!("no keys") };
     assert_eq!(keys.len(), stored.len() + large_count);
     for key in stored.iter().step_by(7) {

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rackpool_kv::Table;
 use rackpool_tests::client::program;
@@ -181,6 +182,44 @@ fn who_reads_slowly_stops_only_itself() {
     }
     for _ in 0..ASKED {
         assert_eq!(slow.answer().expect("an answer"), Answer::Bulk(value.clone()));
+    }
+}
+
+/// As most clients do with a pipeline. The service stopped reading while 1 MiB of answers waited, and
+/// both waited for each other.
+#[test]
+fn who_writes_all_requests_before_it_reads_is_answered() {
+    const ASKED: usize = 200_000;
+    let pool = TestPool::start(64 << 20, PAGES);
+    let service = Service::start(&pool, 0, &["--threads", "1"]);
+    let mut wire = service.wire();
+    let value = [b'v'; 64];
+    assert_eq!(wire.ask(&[&b"SET"[..], b"key", &value]), Answer::ok());
+    wire.send(&b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".repeat(ASKED)).expect("a service that reads");
+    wire.request(&["INCR", "last"]).expect("a service that reads");
+    wire.shut().expect("a connection");
+    for _ in 0..ASKED {
+        assert_eq!(wire.answer().expect("an answer"), Answer::Bulk(value.into()));
+    }
+    assert_eq!(wire.answer().expect("what came before the end is done"), Answer::Integer(1));
+    assert!(wire.answer().is_err(), "that was all");
+}
+
+/// A client that is always a little behind: what it had read was kept until it ended its connection
+/// for an endless answer.
+#[test]
+fn answers_that_were_read_are_not_kept() {
+    // 300 MB, in a second.
+    const ASKED: usize = 3000;
+    let pool = TestPool::start(64 << 20, PAGES);
+    let service = Service::start(&pool, 0, &["--threads", "1"]);
+    let mut wire = service.wire();
+    let value = vec![b'y'; 100_000];
+    assert_eq!(wire.ask(&[&b"SET"[..], b"big", &value]), Answer::ok());
+    wire.send(&b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(ASKED)).expect("a service that reads");
+    for _ in 0..ASKED {
+        assert!(wire.answer().expect("an answer") == Answer::Bulk(value.clone()));
+        std::thread::sleep(Duration::from_micros(300));
     }
 }
 

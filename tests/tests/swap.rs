@@ -14,6 +14,13 @@ use rackpool_tests::wait::{PATIENCE, wait_until};
 const OBJECTS: usize = 24;
 const SIZE: u64 = 1000;
 
+/// With these a page moves as soon as it is used from afar.
+fn eager() -> Vec<(&'static str, String)> {
+    let arguments =
+        [("--hot", "1.5"), ("--rest-ms", "0"), ("--swap-pause-ms", "1"), ("--swap", "on")];
+    arguments.map(|(name, value)| (name, value.into())).into()
+}
+
 /// Two racks in which a page moves as soon as it is used from afar.
 fn restless(fabric: FabricKind) -> TestPool {
     restless_with(fabric, &[])
@@ -22,12 +29,7 @@ fn restless(fabric: FabricKind) -> TestPool {
 fn restless_with(fabric: FabricKind, more: &[(&'static str, &str)]) -> TestPool {
     TestPool::with(|options| {
         options.fabric = fabric;
-        options.daemon_arguments = vec![
-            ("--hot", "1.5".into()),
-            ("--rest-ms", "0".into()),
-            ("--swap-pause-ms", "1".into()),
-            ("--swap", "on".into()),
-        ];
+        options.daemon_arguments = eager();
         options.daemon_arguments.extend(more.iter().map(|(name, value)| (*name, (*value).into())));
     })
 }
@@ -290,4 +292,29 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
     }
     racks.into_iter().for_each(Pool::close);
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+/// A page of 64 MiB of 16 B objects has a bitmap of 512 KiB, more than a message takes.
+#[test]
+fn large_pages_of_small_objects_move() {
+    let pool = TestPool::with(|options| {
+        (options.memory, options.page_size) = (256 << 20, 64 << 20);
+        options.daemon_arguments = eager();
+    });
+    pool.wait_until_racks_meet();
+    let (home, user) = (pool.open(0), pool.open(1));
+    let objects: Vec<_> = (0..1000).map(|_| home.alloc(16).unwrap()).collect();
+    for addr in &objects {
+        contents::write(&home, *addr, 16);
+    }
+    wait_until("the page comes", PATIENCE, || {
+        contents::check(&user, objects[0], 16);
+        contents::write(&user, objects[0], 16);
+        user.is_local(objects[0]).unwrap()
+    });
+    for addr in &objects {
+        contents::check(&home, *addr, 16);
+        home.free(*addr).unwrap();
+    }
+    assert!(pool.status(1).swaps.arrived > 0);
 }

@@ -110,7 +110,7 @@ fn memory(bytes: u64) -> anyhow::Result<(OwnedFd, Arc<dyn MemoryRegion>)> {
 
 impl End {
     fn new(provider: Provider, rack: RackId, folder: &std::path::Path) -> anyhow::Result<Self> {
-        let arena_bytes = Arena::bytes_for(cache::io_share()).max(2 * LARGEST);
+        let arena_bytes = Arena::bytes_for(cache::io_share(), LARGEST);
         let (frames_fd, frames) = memory(FRAMES)?;
         let (arena_fd, arena) = memory(arena_bytes)?;
         let mut fabric: Box<dyn Fabric> = match provider {

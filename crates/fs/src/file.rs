@@ -68,7 +68,7 @@ pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
     /// Raised, and lowered to 0, while its map is locked. 0: the session may still stand in the inode,
     /// until a sweep has taken it from there.
-    count: AtomicU32,
+    pub(crate) count: AtomicU32,
     /// Held for writing by who makes it shorter.
     gate: RwLock<()>,
     pub(crate) seen: RwLock<Seen>,

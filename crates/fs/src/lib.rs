@@ -19,6 +19,7 @@ mod inode;
 mod keys;
 mod locks;
 mod medium;
+mod nameless;
 mod names;
 mod numbered;
 mod read_dir;

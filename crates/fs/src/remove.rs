@@ -16,6 +16,8 @@ pub(crate) enum Left {
     Done,
     /// It stands among the orphans and is to be freed.
     Orphan(Ino),
+    /// It stands there, registered to this mount, which may still be using it.
+    Kept(Ino),
 }
 
 /// The inodes in a list of orphans.
@@ -77,8 +79,10 @@ impl<M: Medium> Volume<M> {
 
     /// Frees what a removal has left, if it can be done now; else a later sweep does.
     pub(crate) fn finish_removal(&self, left: Left) {
-        if let Left::Orphan(ino) = left {
-            let _ = self.purge(ino);
+        match left {
+            Left::Done => {}
+            Left::Orphan(ino) => drop(self.purge(ino)),
+            Left::Kept(ino) => self.keep(ino),
         }
     }
 }
@@ -99,6 +103,14 @@ impl<M: Medium> Work<'_, M> {
         if inode.nlink > 0 {
             self.set_inode(ino, inode);
             return Ok(Left::Done);
+        }
+        if self.volume.keeps(inode.kind) {
+            let session = self.volume.session;
+            inode.opens.retain(|other| *other != session);
+            inode.opens.push(session);
+            self.set_inode(ino, inode);
+            self.add_orphan(ino)?;
+            return Ok(Left::Kept(ino));
         }
         let has_nodes =
             inode.kind == Kind::Directory && self.peek(&keys::node(ino, 0, 0))?.is_some();

@@ -66,6 +66,10 @@ pub struct Volume<M: Medium = Arc<Pool>> {
     pub(crate) marks: Mutex<Vec<(GlobalAddr, u64)>>,
     /// Inodes that a thread of this mount is freeing.
     pub(crate) purging: Mutex<HashSet<Ino>>,
+    /// Whether what is used without being opened outlives its last name.
+    pub(crate) keeps_nameless: bool,
+    /// Inodes without a name that count as open until they are forgotten.
+    pub(crate) nameless: Mutex<HashSet<Ino>>,
     pub(crate) patience: Duration,
 }
 
@@ -149,6 +153,8 @@ impl<M: Medium> Volume<M> {
             heads: Mutex::default(),
             marks: Mutex::default(),
             purging: Mutex::default(),
+            keeps_nameless: false,
+            nameless: Mutex::default(),
             patience: PATIENCE,
         }
     }

@@ -185,3 +185,48 @@ fn a_file_without_a_name_can_get_one_once() {
     refused!(a.create_unnamed(other.ino, 0, ROOT), FsError::NotFound);
     assert!(medium.used() <= before + 4096 * 2, "{} B of {before} B", medium.used());
 }
+
+#[test]
+fn what_is_used_unopened_outlives_its_last_name_until_it_is_forgotten() {
+    let medium = TestMedium::new(16 << 20);
+    let (a, b) = (medium.mount().with_nameless_kept(), medium.mount());
+    let pipe = a.create(Ino::ROOT, b"pipe", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
+    let replaced = a.create(Ino::ROOT, b"other", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
+    let folder = directory(&a, Ino::ROOT, b"folder");
+    let file = a.create(Ino::ROOT, b"file", NewNode::File, 0o600, ROOT).unwrap().ino;
+    // Many names, so that it has nodes of its own.
+    for name in 0..300 {
+        a.create(folder, format!("{name}").as_bytes(), NewNode::Fifo, 0o600, ROOT).unwrap();
+    }
+    for name in 0..300 {
+        b.unlink(folder, format!("{name}").as_bytes()).unwrap();
+    }
+    a.unlink(Ino::ROOT, b"pipe").unwrap();
+    a.create(Ino::ROOT, b"new", NewNode::Fifo, 0o600, ROOT).unwrap();
+    a.rename(Ino::ROOT, b"new", Ino::ROOT, b"other", RenameMode::Replace).unwrap();
+    a.rmdir(Ino::ROOT, b"folder").unwrap();
+    a.unlink(Ino::ROOT, b"file").unwrap();
+    refused!(a.attr(file), FsError::NotFound);
+    for ino in [pipe, replaced, folder] {
+        a.sweep().unwrap();
+        b.sweep().unwrap();
+        // It may be opened and released meanwhile.
+        a.open(ino).unwrap();
+        a.release(ino).unwrap();
+        assert_eq!((a.attr(ino).unwrap().nlink, b.attr(ino).unwrap().nlink), (0, 0));
+        a.forget(ino).unwrap();
+        a.forget(ino).unwrap();
+        refused!(b.attr(ino), FsError::NotFound);
+    }
+    // What another mount takes is gone at once; what has a name is not touched.
+    b.unlink(Ino::ROOT, b"other").unwrap();
+    let named = b.create(Ino::ROOT, b"named", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
+    a.forget(named).unwrap();
+    assert_eq!(a.attr(named).unwrap().nlink, 1);
+    // What was never forgotten goes with the mount.
+    a.unlink(Ino::ROOT, b"named").unwrap();
+    assert_eq!(b.attr(named).unwrap().nlink, 0);
+    a.close().unwrap();
+    b.sweep().unwrap();
+    refused!(b.attr(named), FsError::NotFound);
+}

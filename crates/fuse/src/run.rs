@@ -45,7 +45,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // Who makes it must be able to use it: nobody else may be let in.
     let owner = Caller { uid: geteuid().as_raw(), gid: getegid().as_raw() };
     let volume = Volume::open_or_create_for(Arc::new(pool), &options.volume, owner)
-        .context("the file system can't be opened")?;
+        .context("the file system can't be opened")?
+        .with_nameless_kept();
     let shell = Arc::new(Shell::new(volume));
     if let Some(address) = options.metrics {
         rackpool_metrics::start(address, Arc::new(MountFigures(Arc::clone(&shell.counts))))?;

@@ -166,7 +166,13 @@ impl Store {
         }
         // If nobody knows whether the key names the map, that is left: the sweep looks at the name.
         match done {
-            Err(failure) if !failure.is_gone() => Err(failure),
+            Err(failure) if !failure.is_gone() => {
+                if elements.is_empty() && !failure.is_unknown() {
+                    // What was refused leaves no key; one that stays counts as absent.
+                    let _ = self.drop_map(key, (family.large, id));
+                }
+                Err(failure)
+            }
             _ => Ok(()),
         }
     }

@@ -44,62 +44,106 @@ pub(crate) fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A floating-point number: what C's `strtod` takes whole, but no NaN.
+/// A floating-point number: what C's `strtod` takes whole, but no NaN, and nothing that is too large
+/// or too small for one.
 #[must_use]
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?;
-    if text.is_empty() || text.starts_with(char::is_whitespace) {
-        return None;
-    }
-    let (is_negative, unsigned) = match text.strip_prefix(['+', '-']) {
-        Some(unsigned) => (text.starts_with('-'), unsigned),
-        None => (false, text),
+    let number = strtod(text)?;
+    let has_name = |text: &[u8]| text.first().is_some_and(|byte| matches!(byte, b'i' | b'I'));
+    let is_exact_zero = |text: &[u8]| {
+        let digits = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E' | b'p' | b'P'));
+        !digits.clone().any(|byte| (b'1'..=b'9').contains(byte) || byte.is_ascii_alphabetic())
     };
-    if let Some(digits) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
-        let number = parse_hexadecimal(digits)?;
-        return Some(if is_negative { -number } else { number });
-    }
-    let number: f64 = text.parse().ok()?;
-    // What is too large for one is no number; infinity itself has a name.
-    let named = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
-    (!number.is_nan() && (number.is_finite() || named)).then_some(number)
+    let unsigned = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    let is_meant = if number.is_infinite() {
+        has_name(unsigned)
+    } else {
+        number != 0.0 || is_exact_zero(hexadecimal(unsigned).unwrap_or(unsigned))
+    };
+    is_meant.then_some(number)
 }
 
-/// A whole number in hexadecimal digits, if it is one that `f64` has.
-fn parse_hexadecimal(digits: &str) -> Option<f64> {
+/// One end of a range of scores: like [`parse_float`], but with space before it, 0 for nothing at all,
+/// and the nearest for what is too large or too small.
+#[must_use]
+pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let begin = text.iter().position(|byte| !is_space(byte)).unwrap_or(0);
+    if text.is_empty() { Some(0.0) } else { strtod(&text[begin..]) }
+}
+
+/// What C's `strtod` takes whole, but no space before it and no NaN.
+fn strtod(text: &[u8]) -> Option<f64> {
+    let (is_negative, unsigned) = match text {
+        [b'-', unsigned @ ..] => (true, unsigned),
+        [b'+', unsigned @ ..] => (false, unsigned),
+        unsigned => (false, unsigned),
+    };
+    // One sign is enough.
+    if matches!(unsigned.first(), None | Some(b'+' | b'-')) {
+        return None;
+    }
+    let size = match hexadecimal(unsigned) {
+        Some(digits) => parse_hexadecimal(digits)?,
+        None => std::str::from_utf8(unsigned).ok()?.parse().ok()?,
+    };
+    (!size.is_nan()).then_some(if is_negative { -size } else { size })
+}
+
+/// The digits of a hexadecimal number without its sign.
+fn hexadecimal(unsigned: &[u8]) -> Option<&[u8]> {
+    unsigned.strip_prefix(b"0x").or_else(|| unsigned.strip_prefix(b"0X"))
+}
+
+/// A number of hexadecimal digits, with a point and an exponent of 2 or without, if `f64` has it
+/// exactly.
+fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     /// All of them in the 53 bits that are exact.
     const MOST: usize = 13;
-    if digits.is_empty() || digits.len() > MOST || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+    let text = std::str::from_utf8(text).ok()?;
+    let (digits, exponent) = match text.split_once(['p', 'P']) {
+        Some((digits, exponent)) => (digits, exponent.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let digits = [whole, fraction].concat();
+    let is_digit = |byte: u8| byte.is_ascii_hexdigit();
+    if digits.is_empty() || digits.len() > MOST || !digits.bytes().all(is_digit) {
         return None;
     }
-    let number = u64::from_str_radix(digits, 16).ok()?;
+    let number = u64::from_str_radix(&digits, 16).ok()?;
+    let exponent = i32::from(exponent) - 4 * i32::try_from(fraction.len()).ok()?;
     #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
-    Some(number as f64)
+    Some(number as f64 * 2_f64.powi(exponent))
 }
 
-/// A number in the fewest digits that give it back, with an exponent if it is very large or very
-/// small.
+/// A number as C's `%.17g` writes it, which gives it back: with 17 digits, and with an exponent if it
+/// is very large or very small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decimal(pub(crate) f64);
 
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: i32 = 17;
         let number = self.0;
         if number.is_infinite() {
             return f.write_str(if number > 0.0 { "inf" } else { "-inf" });
         }
-        let size = number.abs();
-        if size != 0.0 && !(1e-5..1e17).contains(&size) {
-            let text = format!("{number:e}");
-            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-            let (sign, exponent) = match exponent.strip_prefix('-') {
-                Some(exponent) => ('-', exponent),
-                None => ('+', exponent),
-            };
-            return write!(f, "{digits}e{sign}{exponent:0>2}");
+        let text = format!("{number:.16e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        if (-4..DIGITS).contains(&exponent) {
+            let behind = usize::try_from(DIGITS - 1 - exponent).unwrap_or(0);
+            return f.write_str(short(&format!("{number:.behind$}")));
         }
-        write!(f, "{number}")
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(f, "{}e{sign}{:0>2}", short(digits), exponent.abs())
     }
+}
+
+/// Without the zeros at the end of a fraction.
+fn short(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
 /// A decimal number with 17 digits behind the point, exact where `f64` is not: 0.1 and 0.2 make 0.3.
@@ -194,15 +238,23 @@ mod tests {
         }
     }
 
+    /// What Redis 7.0.15 answered to `ZSCORE`.
     #[test]
-    fn floats_are_written_shortly() {
+    fn floats_are_written_with_17_digits() {
         for (number, text) in [
             (0.0, "0"),
             (3.0, "3"),
             (-1.5, "-1.5"),
-            (0.1, "0.1"),
+            (0.1, "0.10000000000000001"),
+            (0.3, "0.29999999999999999"),
+            (1.1, "1.1000000000000001"),
             (1e17, "1e+17"),
-            (1e-7, "1e-07"),
+            (99_999_999_999_999_984.0, "99999999999999984"),
+            (12_345_678_901_234_567_890.0, "1.2345678901234567e+19"),
+            (1.234_567_890_1e-4, "0.00012345678901"),
+            (3e-5, "3.0000000000000001e-05"),
+            (1e-7, "9.9999999999999995e-08"),
+            (1e300, "1.0000000000000001e+300"),
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
         ] {
@@ -211,12 +263,43 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_may_have_hexadecimal_digits() {
-        for (text, number) in [("0x10", 16.0), ("-0XfF", -255.0), ("+0x0", 0.0)] {
+    fn numbers_may_have_hexadecimal_digits() {
+        for (text, number) in [
+            ("0x10", 16.0),
+            ("-0XfF", -255.0),
+            ("+0x0", 0.0),
+            ("0x1p3", 8.0),
+            ("0x1.8", 1.5),
+            ("0x.8P+1", 1.0),
+        ] {
             assert_eq!(parse_float(text.as_bytes()), Some(number), "{text}");
         }
-        for text in ["0x", "0xg", "--0x1", "0x-1", "0x+1", "0x10000000000000", "0x1.8"] {
+        for text in ["0x", "0xg", "--0x1", "0x-1", "0x+1", "0x10000000000000", "0x1.8p", "0x1p9999"]
+        {
             assert_eq!(parse_float(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ends_of_ranges_are_read_leniently_and_scores_are_not() {
+        for (text, number) in [
+            ("", 0.0),
+            (" 1", 1.0),
+            ("\t\n-2", -2.0),
+            ("1e400", f64::INFINITY),
+            ("-1e400", f64::NEG_INFINITY),
+            ("1e-400", 0.0),
+        ] {
+            assert_eq!(parse_bound(text.as_bytes()), Some(number), "{text:?}");
+            assert_eq!(parse_float(text.as_bytes()), None, "{text:?}");
+        }
+        for (text, number) in [("0e5", 0.0), ("-0.00", 0.0), ("+inf", f64::INFINITY), ("5.", 5.0)] {
+            assert_eq!(parse_float(text.as_bytes()), Some(number), "{text}");
+            assert_eq!(parse_bound(text.as_bytes()), Some(number), "{text}");
+        }
+        for text in [" ", "1 ", "nan", "1_0", "+-1", "1e", "e5", "x"] {
+            assert_eq!(parse_bound(text.as_bytes()), None, "{text:?}");
+            assert_eq!(parse_float(text.as_bytes()), None, "{text:?}");
         }
     }
 

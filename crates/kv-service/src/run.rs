@@ -169,7 +169,7 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
 }
 
 fn threads(options: &Options) -> u16 {
-    const MOST: usize = 8;
+    const MOST: usize = 256;
     options.threads.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         u16::try_from(cores.min(MOST)).unwrap_or(1)

@@ -46,11 +46,8 @@ impl Store {
     pub fn form(&mut self, key: &[u8]) -> Result<Option<Form>, Failure> {
         let Some(entry) = self.keys.read(key)? else { return Ok(None) };
         let form = entry.form;
-        let Some(id) = values::map_of(form.kind, entry.value) else { return Ok(Some(form)) };
-        let elements = entry.value.len() - MapId::BYTES;
-        let is_large = values::is_large(form.kind);
-        let is_there = if is_large { !self.is_empty(form.kind, id)? } else { elements > 0 };
-        Ok(is_there.then_some(form))
+        let Some((kind, id)) = values::large_map(entry) else { return Ok(Some(form)) };
+        Ok((!self.is_empty(kind, id)?).then_some(form))
     }
 
     /// Whether the map of a large collection has nothing in it, or is gone: as absent.
@@ -217,7 +214,7 @@ impl Store {
                 left_ms += u128::from(expires_ms.saturating_sub(now));
             }
         };
-        self.keys.survey(values::is_large, |entry| {
+        self.keys.survey(values::names_map, |entry| {
             let expires_ms = entry.form.expires_ms;
             if expires_ms != 0 && expires_ms <= now {
                 return;

@@ -63,13 +63,14 @@ impl Block {
 impl Arena {
     /// How large a region should be so that what is in flight is still cached when it is used:
     /// `io_share`, the bytes of the last-level cache into which devices write, within 256 KiB and
-    /// 64 MiB; 1 MiB if it is unknown (0).
+    /// 64 MiB; 1 MiB if it is unknown (0). More if data of `longest` bytes could not be answered then.
     #[must_use]
-    pub fn bytes_for(io_share: u64) -> u64 {
-        match io_share {
+    pub fn bytes_for(io_share: u64, longest: u64) -> u64 {
+        let bytes = match io_share {
             0 => DEFAULT_BYTES,
             share => share.clamp(LEAST_BYTES, MOST_BYTES) & !(LEAST_BYTES - 1),
-        }
+        };
+        bytes.max(longest.next_multiple_of(GRANULE) * PARTS)
     }
 
     /// The first `bytes` of a region, all free.
@@ -179,10 +180,19 @@ mod tests {
 
     #[test]
     fn the_size_follows_the_cache() {
-        assert_eq!(Arena::bytes_for(0), 1 << 20);
-        assert_eq!(Arena::bytes_for(1), 256 << 10);
-        assert_eq!(Arena::bytes_for((4 << 20) + 4096), 4 << 20);
-        assert_eq!(Arena::bytes_for(u64::MAX), 64 << 20);
+        assert_eq!(Arena::bytes_for(0, 0), 1 << 20);
+        assert_eq!(Arena::bytes_for(1, 0), 256 << 10);
+        assert_eq!(Arena::bytes_for((4 << 20) + 4096, 1 << 20), 4 << 20);
+        assert_eq!(Arena::bytes_for(u64::MAX, 0), 64 << 20);
+    }
+
+    #[test]
+    fn the_longest_data_can_be_answered_and_read() {
+        for longest in [1_000_000, 8 << 20] {
+            let mut arena = arena(Arena::bytes_for(1, longest.into()));
+            assert!(arena.take_for_answer(longest).is_some());
+            assert!(arena.take(longest).is_some());
+        }
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Memory {
             std::fs::OpenOptions::new().read(true).write(true).open(rack.directory.metadata())?;
         let metadata = Arc::new(Mapping::new(&metadata, rack.metadata.layout().bytes())?);
         std::fs::remove_dir_all(&dir)?;
-        let buffers = Buffers::new(&Placement::anywhere("a test"))?.memory;
+        let buffers = Buffers::new(&Placement::anywhere("a test"), rack.metadata.layout())?.memory;
         Ok(Self { rack, metadata, buffers })
     }
 }

@@ -233,7 +233,7 @@ fn facts(cluster: &Cluster) -> Vec<(String, String)> {
         fact(
             "fabric",
             format!(
-                "emulated, {} us one way, {} Gbit/s",
+                "emulated, {} us an operation, {} Gbit/s",
                 options.latency_us, options.bandwidth_gbps
             ),
         ),

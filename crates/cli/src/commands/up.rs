@@ -40,7 +40,7 @@ pub struct Options {
     /// tcp, or verbs (an RDMA device of this host).
     #[arg(long, default_value_t)]
     pub fabric: FabricKind,
-    /// One-way latency of the emulated fabric in microseconds.
+    /// Latency of the emulated fabric in microseconds: of a one-sided operation or a message.
     #[arg(long, default_value_t = 2.0)]
     pub latency_us: f64,
     /// Bandwidth of the emulated fabric in Gbit/s.

@@ -64,6 +64,9 @@ impl Shell {
     /// The kernel has forgotten a file.
     fn forget(&self, ino: Ino) {
         self.kept.forget(ino);
+        if let Err(error) = self.volume.forget(ino) {
+            self.failures.note("freeing what has no name", &error);
+        }
     }
 
     /// Leaves the volume.

@@ -116,6 +116,16 @@ fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Don
     Ok(())
 }
 
+/// Nobody ever waits.
+fn unblock(args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    if args.len() == 4 && !matches!(lower(args.at(3)).as_str(), "timeout" | "error") {
+        return Err(said("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    integer(args.at(2))?;
+    reply.integer(0);
+    Ok(())
+}
+
 pub(super) fn client(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let id = context.session.id;
     let clients = &context.shared.clients;
@@ -147,11 +157,7 @@ pub(super) fn client(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
         }
         ("list", _) => reply.verbatim(&list(context.shared, args)?),
         ("kill", 3..) => kill(context, args, reply)?,
-        // Nobody ever waits.
-        ("unblock", 3 | 4) => {
-            integer(args.at(2))?;
-            reply.integer(0);
-        }
+        ("unblock", 3 | 4) => unblock(args, reply)?,
         ("info", 2) => {
             let line = clients.change(id, |client| client.line(id)).unwrap_or_default();
             reply.verbatim(&(line + "\n"));

@@ -22,15 +22,7 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
         return;
     }
     if let Err(failure) = dispatch(context, args, reply) {
-        reply.truncate(begin);
-        if failure.is_forgotten() {
-            context.shared.end(&failure.to_string());
-        }
-        if failure.is_out_of_memory() {
-            context.shared.wants_memory.store(true, Ordering::Relaxed);
-        }
-        context.shared.stats(context.thread).errors.add(1);
-        reply.error(&failure.to_string());
+        fail(context, &failure, begin, reply);
     }
     if reply.is_too_long() {
         reply.truncate(begin);
@@ -51,6 +43,19 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
             context.session.replies = Replies::On;
         }
     }
+}
+
+/// Writes an error in the place of what was answered since there were `begin` bytes.
+pub(super) fn fail(context: &Context<'_>, failure: &Failure, begin: usize, reply: &mut Reply<'_>) {
+    reply.truncate(begin);
+    if failure.is_forgotten() {
+        context.shared.end(&failure.to_string());
+    }
+    if failure.is_out_of_memory() {
+        context.shared.wants_memory.store(true, Ordering::Relaxed);
+    }
+    context.shared.stats(context.thread).errors.add(1);
+    reply.error(&failure.to_string());
 }
 
 fn dispatch(

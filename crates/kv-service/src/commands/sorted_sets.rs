@@ -12,7 +12,7 @@ use super::options::{integer, is};
 use super::scan::scan_pairs;
 use crate::collections::{Edit, Small};
 use crate::failure::{DAMAGED, Failure, NOT_A_FLOAT, SYNTAX, said};
-use crate::number::{Decimal, parse_float};
+use crate::number::{Decimal, parse_bound, parse_float};
 use crate::resp::{Args, Reply};
 use crate::values::SORTED_SET;
 
@@ -248,7 +248,7 @@ pub(super) fn zrevrank(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
 
 /// One end of a range of scores: `(` before it leaves it out.
 fn bound(argument: &[u8]) -> Result<Bound<Score>, Failure> {
-    let parse = |text| parse_float(text).and_then(Score::new).ok_or(NOT_A_RANGE);
+    let parse = |text| parse_bound(text).and_then(Score::new).ok_or(NOT_A_RANGE);
     match argument {
         [b'(', text @ ..] => parse(text).map(Bound::Excluded),
         text => parse(text).map(Bound::Included),

@@ -1,4 +1,5 @@
 use super::Context;
+use super::execute::fail;
 use super::table::find;
 use crate::failure::{Failure, said};
 use crate::resp::{Args, Reply};
@@ -91,8 +92,7 @@ fn run(context: &mut Context<'_>, transaction: &Transaction, reply: &mut Reply<'
                 None => Err(said("ERR unknown command")),
             };
             if let Err(failure) = result {
-                reply.truncate(begin);
-                reply.error(&failure.to_string());
+                fail(context, &failure, begin, reply);
             }
             if reply.is_too_long() {
                 break;

@@ -14,6 +14,9 @@ use crate::store::Store;
 
 /// While more bytes of answers than this wait to go out, no further command is done.
 const BACKLOG: usize = 1 << 20;
+/// While more bytes of requests than this wait to be done, nothing is read. Many clients write all
+/// that they want before they read the first answer.
+const UNDONE: usize = 256 << 20;
 /// A connection reads so many times before others get their turn.
 const ROUNDS: usize = 4;
 /// The keys of so many requests are looked at before the first of them is done.
@@ -51,6 +54,8 @@ pub(super) struct Connection {
     readable: bool,
     /// The client sends no more: there is an end to read.
     ends: bool,
+    /// That end was read.
+    has_ended: bool,
     /// Whether its socket tells when it takes bytes again.
     pub(super) awaits_room: bool,
 }
@@ -79,6 +84,7 @@ impl Connection {
             looked: 0,
             readable: true,
             ends: false,
+            has_ended: false,
             awaits_room: false,
         }
     }
@@ -135,10 +141,14 @@ impl Connection {
                     break;
                 }
             }
+            let is_behind = self.waiting() >= BACKLOG;
+            // What it has asked for before its end is answered.
+            self.session.ends |= self.has_ended && !is_behind;
             if self.session.ends {
                 return Ok(if self.waiting() == 0 { Next::Close } else { Next::Wait });
             }
-            if self.waiting() >= BACKLOG || !self.readable {
+            let has_room = !is_behind || self.input.bytes().len() < UNDONE;
+            if !self.readable || !has_room || self.has_ended {
                 return Ok(Next::Wait);
             }
             match self.input.fill(&mut self.stream, &mut desk.inputs)? {
@@ -146,8 +156,7 @@ impl Connection {
                 // The socket says once that there is an end, with the last bytes before it.
                 Filled::Rest => self.readable = self.ends,
                 Filled::Nothing => self.readable = false,
-                // What it has asked for before is answered.
-                Filled::End => self.session.ends = true,
+                Filled::End => self.has_ended = true,
             }
         }
         Ok(Next::Again)
@@ -223,7 +232,14 @@ impl Connection {
             match self.stream.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.sent += written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Nothing is copied that is longer than what has gone.
+                    if self.sent >= self.waiting() {
+                        self.output.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -84,10 +84,14 @@ impl Input {
         if self.bytes.len() - self.end >= LEAST {
             return Ok(());
         }
-        self.bytes.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
+        let left = self.end - self.begin;
+        // Nothing is copied that is longer than what was used.
+        if self.begin >= left {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, left);
+        }
         if self.bytes.len() - self.end < LEAST {
-            if self.end >= MOST {
+            if left >= MOST {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             // As much again as has come: nothing for what is only announced.

@@ -8,6 +8,9 @@
 //! growing    map id (16) | its elements
 //! large      map id (16)
 //! ```
+//!
+//! What began to grow from nothing has no elements behind the name: it counts as a large collection
+//! that is empty.
 
 pub mod hash;
 
@@ -62,15 +65,24 @@ impl Family {
 /// The map that a value names.
 #[must_use]
 pub fn map_of(kind: Kind, value: &[u8]) -> Option<MapId> {
-    let names = [HASH, SORTED_SET].iter().any(|f| kind == f.growing || kind == f.large);
-    value.first_chunk().filter(|_| names).map(|id| MapId::from_bytes(*id))
+    value.first_chunk().filter(|_| names_map(kind)).map(|id| MapId::from_bytes(*id))
 }
 
 /// The map that the elements of an entry are in, and its kind.
 #[must_use]
 pub fn large_map(entry: Entry<'_>) -> Option<(Kind, MapId)> {
-    let kind = entry.form.kind;
-    map_of(kind, entry.value).filter(|_| is_large(kind)).map(|id| (kind, id))
+    let (kind, id) = (entry.form.kind, map_of(entry.form.kind, entry.value)?);
+    if is_large(kind) {
+        return Some((kind, id));
+    }
+    let family = [HASH, SORTED_SET].into_iter().find(|family| family.growing == kind)?;
+    (entry.value.len() == MapId::BYTES).then_some((family.large, id))
+}
+
+/// Whether the value names a map.
+#[must_use]
+pub fn names_map(kind: Kind) -> bool {
+    [HASH, SORTED_SET].iter().any(|family| kind == family.growing || kind == family.large)
 }
 
 /// Whether the elements are in a map.

@@ -10,7 +10,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 /// What all names may take, in bytes: each its length plus 16. With this limit and the one on racks
 /// the pool's whole state fits one message.
-pub const MAX_ROOTS_BYTES: usize = 384 << 10;
+pub const MAX_ROOTS_BYTES: usize = 768 << 10;
 
 /// Named addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, mkdir, openat, rmdir, symlink, unlink};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdir, openat, rmdir, symlink, unlink};
 use rustix::io::Errno;
 
 use super::rules;
@@ -24,6 +24,7 @@ pub(super) const RULES: &[Rule] = rules![
     rmdir_of_a_link_to_a_folder_is_enotdir,
     folders_count_their_subfolders,
     a_removed_folder_that_is_open_stays_empty,
+    a_removed_folder_is_there_for_who_works_in_it,
     deep_folders,
     unlink_of_a_folder_is_refused,
     many_folders_and_back,
@@ -123,6 +124,22 @@ fn a_removed_folder_that_is_open_stays_empty(place: &Place) {
     refused(openat(&folder, "x", create, Mode::RWXU), Errno::NOENT);
     refused(rustix::fs::mkdirat(&folder, "x", Mode::RWXU), Errno::NOENT);
     assert_eq!(rustix::fs::fstat(&folder).unwrap().st_nlink, 0);
+}
+
+fn a_removed_folder_is_there_for_who_works_in_it(place: &Place) {
+    let (path, over) = (place.subfolder("a"), place.subfolder("b"));
+    // As a program that works there: the folder is not opened.
+    let works_in = |path| open(path, OFlags::PATH | OFlags::DIRECTORY, 0).unwrap();
+    let (removed, replaced) = (works_in(&path), works_in(&over));
+    rmdir(&path).unwrap();
+    mkdir(&path, Mode::RWXU).unwrap();
+    rustix::fs::rename(&path, &over).unwrap();
+    for folder in [removed, replaced] {
+        assert_eq!(rustix::fs::fstat(&folder).unwrap().st_nlink, 0);
+        refused(rustix::fs::mkdirat(&folder, "x", Mode::RWXU), Errno::NOENT);
+        refused(rustix::fs::statat(&folder, "x", AtFlags::empty()), Errno::NOENT);
+    }
+    assert_eq!(links(&over), 2);
 }
 
 fn deep_folders(place: &Place) {

@@ -21,6 +21,7 @@ pub(super) const RULES: &[Rule] = rules![
     open_below_a_file_is_enotdir,
     open_without_following_links_is_eloop,
     open_through_links_creates_their_target,
+    a_pipe_without_a_name_is_there_for_who_has_it_open,
     open_of_a_pipe_without_readers_is_enxio,
     open_of_a_socket_is_enxio,
     what_is_open_for_reading_refuses_writes,
@@ -115,6 +116,21 @@ fn open_of_a_pipe_without_readers_is_enxio(place: &Place) {
     writer.write_all(b"through").unwrap();
     let mut read = [0; 7];
     reader.read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"through");
+}
+
+fn a_pipe_without_a_name_is_there_for_who_has_it_open(place: &Place) {
+    let path = place.path("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let mut pipe = std::fs::File::from(open(&path, OFlags::RDWR | OFlags::NONBLOCK, 0).unwrap());
+    rustix::fs::unlink(&path).unwrap();
+    let stat = fstat(&pipe).unwrap();
+    assert_eq!((FileType::from_raw_mode(stat.st_mode), stat.st_nlink), (FileType::Fifo, 0));
+    rustix::fs::fchmod(&pipe, Mode::RUSR).unwrap();
+    assert_eq!(fstat(&pipe).unwrap().st_mode & 0o777, 0o400);
+    pipe.write_all(b"through").unwrap();
+    let mut read = [0; 7];
+    pipe.read_exact(&mut read).unwrap();
     assert_eq!(&read, b"through");
 }
 
