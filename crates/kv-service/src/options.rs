@@ -25,7 +25,7 @@ pub struct Options {
     /// Unix socket to listen at, too.
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
-    /// Threads that serve, each with a loop of its own [default: one for each core].
+    /// Threads that serve, each with a loop of its own [default: one for each core but one].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
     /// Name of the table, which is made when there is none. All instances with the same name serve

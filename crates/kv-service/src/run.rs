@@ -172,7 +172,8 @@ fn threads(options: &Options) -> u16 {
     const MOST: usize = 256;
     options.threads.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        u16::try_from(cores.min(MOST)).unwrap_or(1)
+        // The rack's daemon and the clients here need one: with two on two cores all were slower.
+        u16::try_from(cores.saturating_sub(1).clamp(1, MOST)).unwrap_or(1)
     })
 }
 
