@@ -219,6 +219,7 @@ fn answers_that_were_read_are_not_kept() {
     wire.send(&b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(ASKED)).expect("a service that reads");
     for _ in 0..ASKED {
         assert!(wire.answer().expect("an answer") == Answer::Bulk(value.clone()));
+        // Not a wait: it is how slow this client is.
         std::thread::sleep(Duration::from_micros(300));
     }
 }
