@@ -8,11 +8,12 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use rackpool_model::{
-    ClientId, FrameId, Incarnation, MemoryId, PageId, PageRange, PageSize, PageWord, RackId,
+    ClientId, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, PageSize, PageWord,
+    RackId,
 };
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::memory::MemoryLock;
-use rackpool_shm::metadata::{MAX_RACKS, MetadataLayout, RackMetadata};
+use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::atomic::Ordering;

@@ -24,7 +24,9 @@ pub use fabric_key::FabricKey;
 pub use fabric_kind::{FabricKind, FabricKindError};
 pub use geometry::{PageSize, PageSizeError};
 pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
-pub use id::{ClientId, Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, RackId};
+pub use id::{
+    ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
+};
 pub use kernel_copy::KernelCopy;
 pub use nap::{Alarm, Awaited, NapWord, Naps};
 pub use network::Network;

@@ -14,5 +14,5 @@ mod view;
 pub use change::Change;
 pub use event::{Action, BatchId, ConnectionToken, Event, News};
 pub use machine::Machine;
-pub use records::{MAX_ADDRESS_BYTES, MAX_RACKS, RecordError, Records};
+pub use records::{MAX_ADDRESS_BYTES, RecordError, Records};
 pub use roots::{MAX_NAME_BYTES, MAX_ROOTS_BYTES, Roots};

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use rackpool_model::{GlobalAddr, Incarnation, MemoryId, RackId};
+use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, MemoryId, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{
-    Action, ConnectionToken, Event, MAX_ADDRESS_BYTES, MAX_RACKS, Machine,
-};
+use rackpool_proto::metadata::{Action, ConnectionToken, Event, MAX_ADDRESS_BYTES, Machine};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal, Tagged};
 
 fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
@@ -27,10 +25,10 @@ fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
 #[test]
 fn the_largest_pool_fits_one_message() {
     let mut machine = Machine::restore(Time::ZERO, Duration::from_secs(2), []).unwrap();
-    let register = |rack: usize| {
+    let register = |rack: u16| {
         MetadataRequest::Register(RackAnnouncement {
-            rack: RackId(u16::try_from(rack).unwrap()),
-            memory: MemoryId(rack as u128),
+            rack: RackId(rack),
+            memory: MemoryId(rack.into()),
             incarnation: Incarnation(1),
             frames: 1,
             page_bytes: 4096,
@@ -38,12 +36,13 @@ fn the_largest_pool_fits_one_message() {
             fabric_address: "f".repeat(MAX_ADDRESS_BYTES),
         })
     };
+    // However few there are: the others have no record for it.
+    let reply = ask(&mut machine, register(MAX_RACKS));
+    assert!(matches!(reply, MetadataReply::Refused(Refusal::Invalid(_))), "{reply:?}");
     for rack in 0..MAX_RACKS {
         let reply = ask(&mut machine, register(rack));
         assert!(matches!(reply, MetadataReply::Registered { .. }), "{reply:?}");
     }
-    let reply = ask(&mut machine, register(MAX_RACKS));
-    assert!(matches!(reply, MetadataReply::Refused(Refusal::Invalid(_))), "{reply:?}");
 
     let mut names = 0..;
     let refused = loop {

@@ -1,15 +1,13 @@
 //! The rack metadata: what the daemon knows of its frames and can't afford to lose. The daemon
 //! maps it read-write; clients map it read-only.
 
-use rackpool_model::{FrameId, PageSize, RackId, SizeClass};
+use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::mapping::{Mapping, OutOfBounds, Shared};
 use crate::shown::ShownCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
-/// Racks a pool can have: each has a record in every other's metadata.
-pub const MAX_RACKS: u16 = 256;
 /// Objects that one exchange between racks moves at most.
 pub const PEER_BATCH: usize = 32;
 /// Swaps that a rack can have under way: as many records there are.

@@ -1,8 +1,8 @@
-//! The bytes of a trace file. docs/design/trace.md draws them.
+//! The bytes of a trace file. docs/design/seeing.md draws them.
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{Access, PageId, RackId};
+use rackpool_model::{Access, MAX_RACKS, PageId, RackId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Accessed, RackFrames, Trace};
@@ -10,8 +10,6 @@ use crate::{Accessed, RackFrames, Trace};
 pub(crate) const MAGIC: &[u8; 8] = b"RPTRACE1";
 /// The longest part's content in bytes.
 pub(crate) const MAX_PART: usize = 1 << 20;
-/// Racks have numbers of 8 bits.
-const MAX_RACKS: usize = 256;
 
 /// Why bytes are no trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -259,7 +257,7 @@ fn check_racks(racks: &[RackFrames]) -> Result<(), TraceError> {
         }
         next = first + u64::from(rack.frames);
     }
-    if racks.is_empty() || racks.len() > MAX_RACKS || next > 1 << 32 {
+    if racks.is_empty() || racks.len() > usize::from(MAX_RACKS) || next > 1 << 32 {
         return Err(Damaged("its racks can't be"));
     }
     Ok(())

@@ -3,6 +3,7 @@
 mod architecture;
 mod arrows;
 mod definitions;
+mod documents;
 mod lengths;
 mod markers;
 mod pipes;
@@ -49,6 +50,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let definitions = Definitions::of(&tree);
     let mut violations = Vec::new();
     violations.extend(arrows::check(&members));
+    violations.extend(documents::check(&tree));
     violations.extend(lengths::check(&tree));
     violations.extend(markers::check(&tree));
     violations.extend(pipes::check(&tree));

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, PageId, RackId};
+use rackpool_model::{Access, MAX_RACKS, PageId, RackId};
 use rackpool_proto::lease::{Lease, LeaseId, LeaseKind};
 use rackpool_proto::share::SharingId;
-use rackpool_shm::metadata::MAX_RACKS;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
-use rackpool_model::{ClientId, PageId, RackId};
+use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::lease::{LeaseId, Users};
 use rackpool_rrpc::{AskId, CallError, CallId, Failure, Overdue, Thresholds};
-use rackpool_shm::metadata::MAX_RACKS;
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;

@@ -2,11 +2,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::time::Duration;
 
-use rackpool_model::{GlobalAddr, Incarnation, PageSize, RackId};
+use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, PageSize, RackId};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 
 use super::batch::{Batch, LeaseChange};
-use super::{Change, ConnectionToken, MAX_ADDRESS_BYTES, MAX_RACKS, News, Records, Roots};
+use super::{Change, ConnectionToken, MAX_ADDRESS_BYTES, News, Records, Roots};
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
@@ -53,8 +53,6 @@ impl<B: Bugs> Judge<'_, B> {
                 Err(Refusal::Superseded { .. }) if self.bugs.has(Bug::RegisterTheDead) => {}
                 admitted => admitted?,
             }
-        } else if self.records.racks.len() >= MAX_RACKS {
-            return Err(Refusal::Invalid(format!("a pool has at most {MAX_RACKS} racks")));
         }
         let record = RackRecord::of(announced);
         let changed = known != Some(&record);
@@ -89,6 +87,13 @@ impl<B: Bugs> Judge<'_, B> {
             && pool != page_size
         {
             return Err(Refusal::PageSize { pool: pool.bytes(), rack: page_size.bytes() });
+        }
+        if announced.rack.0 >= MAX_RACKS {
+            return Err(Refusal::Invalid(format!(
+                "{}: racks are numbered 0 to {}",
+                announced.rack,
+                MAX_RACKS - 1
+            )));
         }
         if announced.frames == 0 {
             return Err(Refusal::Invalid("a rack without frames has nothing to share".into()));

@@ -7,9 +7,6 @@ use super::{Change, Roots};
 use crate::directory::{Directory, DirectoryError};
 use crate::membership::RackRecord;
 
-/// The most racks a pool can have. With this limit the pool's whole state fits one message.
-pub const MAX_RACKS: usize = 256;
-
 /// The longest address of a rack in bytes.
 pub const MAX_ADDRESS_BYTES: usize = 255;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use rackpool_model::{ClientId, GlobalAddr, RackId};
+use rackpool_model::{ClientId, GlobalAddr, MAX_RACKS, RackId};
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::Ordering;
@@ -290,7 +290,7 @@ impl DataPlane {
     /// Takes up the exchanges that an earlier daemon left. Called before anything is served, when
     /// all client files have been adopted.
     pub(crate) fn resume_exchanges(&mut self) -> anyhow::Result<()> {
-        for rack in (0..rackpool_shm::metadata::MAX_RACKS).map(RackId) {
+        for rack in (0..MAX_RACKS).map(RackId) {
             let log = self.asked_log(rack)?;
             let (state, kind) =
                 (log.state.load(Ordering::Acquire), log.kind.load(Ordering::Relaxed));

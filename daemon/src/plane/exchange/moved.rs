@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rackpool_model::{GlobalAddr, PageId, RackId};
-use rackpool_shm::metadata::{MAX_RACKS, PEER_BATCH};
+use rackpool_model::{GlobalAddr, MAX_RACKS, PageId, RackId};
+use rackpool_shm::metadata::PEER_BATCH;
 use rackpool_sync::atomic::Ordering;
 
 use super::Job;

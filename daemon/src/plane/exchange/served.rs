@@ -1,7 +1,7 @@
 //! The serving side.
 
-use rackpool_model::{GlobalAddr, MemoryId, PageId, RackId};
-use rackpool_shm::metadata::{MAX_RACKS, PEER_BATCH, PeerLog};
+use rackpool_model::{GlobalAddr, MAX_RACKS, MemoryId, PageId, RackId};
+use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::peer::PeerReply;
 
