@@ -3,7 +3,7 @@
 //! A trace says which rack read or wrote which page when. [`Recording`] writes one while a program
 //! runs, [`Trace::parse`] checks and reads it, and [`replay()`] runs the production machines
 //! (`proto::heat`, `proto::swap`) over it: what would have moved under other thresholds, and what
-//! the accesses would have cost. docs/design/trace.md has the format and what a replay leaves out.
+//! the accesses would have cost. docs/design/seeing.md has the format and what a replay leaves out.
 #![forbid(unsafe_code)]
 
 mod format;
