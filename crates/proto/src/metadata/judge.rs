@@ -53,6 +53,8 @@ impl<B: Bugs> Judge<'_, B> {
                 Err(Refusal::Superseded { .. }) if self.bugs.has(Bug::RegisterTheDead) => {}
                 admitted => admitted?,
             }
+        } else if self.records.racks.len() >= usize::from(MAX_RACKS) {
+            return Err(Refusal::Invalid(format!("a pool has at most {MAX_RACKS} racks")));
         }
         let record = RackRecord::of(announced);
         let changed = known != Some(&record);
@@ -87,13 +89,6 @@ impl<B: Bugs> Judge<'_, B> {
             && pool != page_size
         {
             return Err(Refusal::PageSize { pool: pool.bytes(), rack: page_size.bytes() });
-        }
-        if announced.rack.0 >= MAX_RACKS {
-            return Err(Refusal::Invalid(format!(
-                "{}: racks are numbered 0 to {}",
-                announced.rack,
-                MAX_RACKS - 1
-            )));
         }
         if announced.frames == 0 {
             return Err(Refusal::Invalid("a rack without frames has nothing to share".into()));
