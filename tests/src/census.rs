@@ -13,6 +13,9 @@ use rackpool_shm::{Mapping, file};
 use crate::pool::{TestPool, wait_or_last};
 use crate::wait::PATIENCE;
 
+/// What a record of an exchange says when there is none; docs/design/rack-memory.md.
+const NOTHING_ASKED: u64 = 0;
+
 /// What is in use at a time when nothing changes.
 #[derive(Debug)]
 pub struct Census {
@@ -52,6 +55,22 @@ fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
     files.map(|entry| entry.expect("an entry").path()).filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.and_then(RackDirectory::client_of).is_some()
+    })
+}
+
+/// Whether no rack asks another one for objects, or sends it some home. What an earlier daemon had asked
+/// for is in use, and nobody's, until the next one has sent it home: also when the client that
+/// wanted it is long gone.
+#[must_use]
+pub fn exchanges_have_ended(pool: &TestPool) -> bool {
+    let racks = (0..pool.cluster.options().racks).map(RackId);
+    racks.clone().all(|rack| {
+        let (metadata, ..) = metadata_of(pool, rack);
+        let has_ended = |other| {
+            let asked = &metadata.peer(other).expect("a rack").asked;
+            asked.state.load(Ordering::Acquire) == NOTHING_ASKED
+        };
+        racks.clone().all(has_ended)
     })
 }
 

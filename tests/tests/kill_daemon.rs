@@ -8,10 +8,10 @@ use std::time::Duration;
 use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 use rackpool_model::FabricKind;
 use rackpool_tests::announced::Announced;
-use rackpool_tests::census::Census;
+use rackpool_tests::census::{self, Census};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_for};
+use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -262,6 +262,30 @@ fn local_memory_stays_usable_while_the_daemon_is_dead() {
     objects.iter().for_each(|addr| own.free(*addr).unwrap());
     own.close();
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+/// Once counted as in the hand of the client, which was gone by then.
+#[test]
+fn what_an_earlier_daemon_asked_for_is_on_its_way_until_it_is_home() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let filler = pool.open(0);
+    let pages: Vec<GlobalAddr> =
+        (0..pool.status(0).frames).map(|_| filler.alloc(PAGE).unwrap()).collect();
+    let before = Census::of(&pool);
+    assert!(census::exchanges_have_ended(&pool));
+    pool.stop_daemon(1);
+    let mut client = pool.client(0, &"churn 1 1 4 3000 40000".split(' ').collect::<Vec<_>>());
+    wait_until("it asks the other rack", PATIENCE, || !census::exchanges_have_ended(&pool));
+    pool.kill_daemon(0);
+    client.kill();
+    pool.restart_daemon(0);
+    wait_until("the client is gone", PATIENCE, || before.newcomers_are_gone(&pool));
+    assert!(!census::exchanges_have_ended(&pool), "the other rack has not answered");
+    pool.resume_daemon(1);
+    wait_until("all is home", PATIENCE, || census::exchanges_have_ended(&pool));
+    assert_eq!(census::objects(&pool), before.objects);
+    pages.iter().for_each(|addr| filler.free(*addr).unwrap());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Violation;
 use super::rust_source::is_name;
 use crate::tree::{TextFile, Tree};
 
-/// This file names some that do not exist.
+/// The tests of these rules name some that do not exist.
 const TESTS: &str = "crates/xtask/src/tidy/";
 const END: &str = ".md";
 
