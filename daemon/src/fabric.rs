@@ -10,7 +10,7 @@ use rackpool_access::{Credentials, require_loopback};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
 use rackpool_fabric::tcp::{self, TcpFabric};
 use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
-use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions, check_port};
+use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions, check_port};
 use rackpool_model::FabricKind;
 use rackpool_rrpc::Arena;
 use rackpool_shm::metadata::MetadataLayout;
@@ -81,6 +81,7 @@ pub(crate) fn start(
             gid_index: options.gid_index,
             key,
             receive_room: ReceiveRoom::new(half_of_io_share()),
+            limits: DeviceLimits::ANY,
         })?)),
     }
 }

@@ -1,4 +1,4 @@
-//! A stopped rack is cut off before the pages it writes to are used for anything else.
+//! A stopped rack is cut off before the pages it writes to are used for anything else, or elsewhere.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::{Duration, Instant};
@@ -29,6 +29,85 @@ fn writes_of_a_stopped_rack_do_not_land_over_verbs() {
         return skipped("RACKPOOL_RDMA_ADDRESS does not name the address of an RDMA port");
     }
     late_writes_do_not_land(FabricKind::Verbs);
+}
+
+#[test]
+fn writes_of_a_stopped_rack_do_not_land_where_a_page_has_moved_away() {
+    late_writes_do_not_land_in_a_page_that_moved(FabricKind::Tcp);
+}
+
+/// As above.
+#[test]
+fn writes_of_a_stopped_rack_do_not_land_over_verbs_where_a_page_has_moved_away() {
+    if std::env::var_os("RACKPOOL_RDMA_ADDRESS").is_none() {
+        return skipped("RACKPOOL_RDMA_ADDRESS does not name the address of an RDMA port");
+    }
+    late_writes_do_not_land_in_a_page_that_moved(FabricKind::Verbs);
+}
+
+/// Rack 1 writes to a page of rack 0 and is stopped in the midst of it; then the page moves to rack 2, and
+/// the frame that it leaves is used for others.
+fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
+    const LARGE_PAGE: u64 = 1 << 20;
+    const OBJECT: u64 = LARGE_PAGE / 2;
+    let mut pool = TestPool::with(|options| {
+        options.fabric = fabric;
+        options.racks = 3;
+        options.memory = 16 << 20;
+        options.page_size = LARGE_PAGE;
+        options.daemon_arguments = [
+            ("--hot", "1.5"),
+            ("--rest-ms", "0"),
+            ("--swap-pause-ms", "1"),
+            ("--swap", "on"),
+            ("--share", "off"),
+        ]
+        .map(|(name, value)| (name, value.into()))
+        .into();
+    });
+    pool.wait_until_racks_serve();
+    let racks = [0, 1, 2].map(|rack| pool.open(rack));
+    // Without a frame to spare it asks for no page, however often it uses one. There is a small
+    // object, so that there is room for others of its size.
+    let small = racks[1].alloc(16).unwrap();
+    let pages = pool.status(1).frames - 1;
+    let filling: Vec<_> = (0..pages).map(|_| racks[1].alloc(LARGE_PAGE).unwrap()).collect();
+    assert!(filling.iter().chain([&small]).all(|object| racks[1].is_local(*object).unwrap()));
+    for round in 0..ROUNDS {
+        let object = racks[0].alloc(OBJECT).unwrap();
+        let addr = format!("{:x}", object.raw());
+        let mut writer = pool.client(1, &["copy", &addr, &OBJECT.to_string()]);
+        writer.wait_for_lines(1);
+        std::thread::sleep(Duration::from_micros(700 * round));
+        pool.stop_daemon(1);
+        // What it has posted is on its way; nobody posts it again.
+        writer.kill();
+        wait_until("the page comes to rack 2", FENCED, || {
+            // It may stand still, until rack 1 is cut off.
+            let _ = racks[2].write(object, &[1; 64]);
+            racks[2].is_local(object).unwrap_or(false)
+        });
+        contents::write(&racks[2], object, OBJECT);
+        let mut others = Vec::new();
+        // The frame that the page left becomes free when nobody can use it any more.
+        wait_until("all other frames of rack 0 are in use", FENCED, || {
+            if pool.status(0).free_frames > 0 {
+                let page = racks[0].alloc(LARGE_PAGE).unwrap();
+                contents::write(&racks[0], page, LARGE_PAGE);
+                others.push(page);
+            }
+            others.len() >= usize::try_from(pages).unwrap()
+        });
+        pool.resume_daemon(1);
+        let began = Instant::now();
+        while began.elapsed() < LATE {
+            contents::check(&racks[2], object, OBJECT);
+            others.iter().for_each(|page| contents::check(&racks[0], *page, LARGE_PAGE));
+        }
+        others.iter().for_each(|page| racks[0].free(*page).unwrap());
+        racks[2].free(object).unwrap();
+        pool.wait_until_racks_serve();
+    }
 }
 
 fn late_writes_do_not_land(fabric: FabricKind) {

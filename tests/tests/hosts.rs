@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::RackId;
@@ -65,6 +66,11 @@ struct TwoHosts {
 
 impl TwoHosts {
     fn start() -> Option<Self> {
+        Self::start_with("swap = 'off'")
+    }
+
+    /// The daemons with these lines in their part of the configuration.
+    fn start_with(daemon: &str) -> Option<Self> {
         let hosts = Hosts::join()?;
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -78,7 +84,7 @@ impl TwoHosts {
         let text = format!(
             "[metaserver]\nlisten = '{metadata_address}'\nstore = '{store}'\n\
              credentials = '{credentials}/metadata'\n\
-             [daemon]\nswap = 'off'\nmetadata = '{metadata_address}'\nfabric = 'tcp'\nmemory = '16M'\n\
+             [daemon]\n{daemon}\nmetadata = '{metadata_address}'\nfabric = 'tcp'\nmemory = '16M'\n\
              page-size = '64K'\n\
              [rackpool]\nmetadata = '{metadata_address}'\ncredentials = '{credentials}/operator'\n",
             store = at("store").display(),
@@ -207,6 +213,139 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
         clients[1].ask(&format!("check {addr} 3000 {tag}")) == "ok"
     });
     check(&mut clients[1], &objects[0]);
+    assert!(clients.iter_mut().all(TestClient::finish));
+}
+
+/// An object that one client writes and both read, with what it may hold.
+struct Noted {
+    addr: String,
+    acknowledged: u64,
+    /// Of writes since then that failed: what of them was written nobody knows.
+    perhaps: Vec<u64>,
+}
+
+const NOTED: u64 = 30_000;
+
+impl Noted {
+    fn write(&mut self, client: &mut TestClient, tag: u64) {
+        let began = Instant::now();
+        let answer = client.ask(&format!("write {} {NOTED} {tag}", self.addr));
+        assert!(began.elapsed() < LEASE, "{answer} after {:?}", began.elapsed());
+        if answer == "ok" {
+            (self.acknowledged, self.perhaps) = (tag, Vec::new());
+        } else {
+            assert!(answer.starts_with("error: "), "{answer}");
+            self.perhaps.push(tag);
+        }
+    }
+
+    /// What a client says that reads it: `ok`, a difference, or an error.
+    fn read(&self, client: &mut TestClient) -> String {
+        let perhaps: String = self.perhaps.iter().map(|tag| format!(" {tag}")).collect();
+        client.ask(&format!("among {} {NOTED} {}{perhaps}", self.addr, self.acknowledged))
+    }
+}
+
+/// How often something happened, as another thread sees it.
+#[derive(Default)]
+struct Counts {
+    writes: AtomicU64,
+    moves: AtomicU64,
+}
+
+/// Has threads stop however a test ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes its objects and reads them again, one after the other, until told to stop.
+fn use_until(
+    client: &mut TestClient,
+    objects: &mut [Noted],
+    first_tag: u64,
+    counts: &Counts,
+    stop: &AtomicBool,
+) {
+    let mut were_local = vec![None; objects.len()];
+    let mut tags = first_tag..;
+    while !stop.load(Ordering::Relaxed) {
+        for (object, was_local) in objects.iter_mut().zip(&mut were_local) {
+            object.write(client, tags.next().unwrap());
+            let said = object.read(client);
+            assert!(said == "ok" || said.starts_with("error: "), "{}: {said}", object.addr);
+            if object.perhaps.is_empty() {
+                counts.writes.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Ok(is_local) = client.ask(&format!("local {}", object.addr)).parse::<bool>() {
+                let has_moved = was_local.replace(is_local).is_some_and(|was| was != is_local);
+                counts.moves.fetch_add(has_moved.into(), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back() {
+    let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1";
+    let Some(pool) = TwoHosts::start_with(lines) else { return };
+    let mut clients = [pool.client(0), pool.client(1)];
+    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+    // Two of them are a page: both clients use each page.
+    let mut objects: [Vec<Noted>; 2] = [Vec::new(), Vec::new()];
+    for index in 0..12 {
+        let addr = clients[0].ask(&format!("alloc {NOTED}"));
+        let mut object = Noted { addr, acknowledged: 0, perhaps: Vec::new() };
+        object.write(&mut clients[0], 1);
+        assert_eq!(object.acknowledged, 1);
+        objects[index % 2].push(object);
+    }
+    wait_until("the racks meet", PATIENCE, || objects[1][0].read(&mut clients[1]) == "ok");
+
+    let (counts, stop) = ([Counts::default(), Counts::default()], AtomicBool::new(false));
+    let sum = |of: fn(&Counts) -> &AtomicU64| -> [u64; 2] {
+        counts.each_ref().map(|counts| of(counts).load(Ordering::Relaxed))
+    };
+    let wait_for_more = |what: &str| {
+        let (writes, moves) = (sum(|counts| &counts.writes), sum(|counts| &counts.moves));
+        wait_until(what, PATIENCE, || {
+            let written = sum(|counts| &counts.writes);
+            let all_write = written.iter().zip(writes).all(|(now, before)| *now >= before + 100);
+            let [here, there] = sum(|counts| &counts.moves);
+            all_write && here + there >= moves[0] + moves[1] + 20
+        });
+    };
+    std::thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (index, client) in clients.iter_mut().enumerate() {
+            let (own, counts, stop) = (std::mem::take(&mut objects[index]), &counts[index], &stop);
+            let first_tag = 1000 + u64::try_from(index).unwrap() * 1_000_000_000;
+            running.push(scope.spawn(move || {
+                let mut own = own;
+                use_until(client, &mut own, first_tag, counts, stop);
+                own
+            }));
+        }
+        let stopping = StopAtEnd(&stop);
+        wait_for_more("pages go to and fro");
+        pool.hosts.0[1].unplug();
+        wait_until("the lease runs out", PATIENCE, || pool.racks_up() == 1);
+        pool.hosts.0[1].plug_in();
+        wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+        wait_for_more("pages go to and fro again");
+        drop(stopping);
+        for (objects, thread) in objects.iter_mut().zip(running) {
+            *objects = thread.join().unwrap();
+        }
+    });
+    for client in &mut clients {
+        for object in objects.iter().flatten() {
+            assert_eq!(object.read(client), "ok", "{}", object.addr);
+        }
+    }
     assert!(clients.iter_mut().all(TestClient::finish));
 }
 

@@ -16,6 +16,8 @@ mod error;
 pub mod fuzzing;
 #[forbid(unsafe_code)]
 mod intake;
+#[forbid(unsafe_code)]
+mod limits;
 mod link;
 #[forbid(unsafe_code)]
 mod packet;
@@ -36,6 +38,7 @@ use rackpool_fabric::{Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_model::{Incarnation, RackId};
 
 pub use error::StartError;
+pub use limits::DeviceLimits;
 pub use provider::{VerbsFabric, check_port};
 pub use verbs::LoadError;
 
@@ -60,4 +63,6 @@ pub struct VerbsOptions {
     pub key: Keyring,
     /// For the buffers into which the device writes what all peers send.
     pub receive_room: ReceiveRoom,
+    /// How much of the device may be used.
+    pub limits: DeviceLimits,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
 use rackpool_model::{Incarnation, RackId};
 
+use crate::DeviceLimits;
 use crate::cut::Cut;
 use crate::error::{explain_memory, local, misbehaved};
 use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
@@ -14,13 +15,10 @@ use crate::packet::{Packet, Pair, Window};
 use crate::port::{Port, mtu_bytes, text_of};
 use crate::socket;
 use crate::verbs::{
-    Action, Buffers, Channel, CompletionQueue, Depth, Domain, Limits, Path, QueuePair,
-    Registration, Remote, Request, Slice, Status,
+    Action, Buffers, Channel, CompletionQueue, Depth, Domain, Path, QueuePair, Registration,
+    Remote, Request, Slice, Status,
 };
 
-/// Send requests that a queue pair has at once, where the device can.
-const SENDS: u32 = 1024;
-const READS: u8 = 16;
 /// Set in the ids of receives.
 pub(crate) const IS_RECEIVE: u64 = 1 << 63;
 
@@ -38,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) domain: Arc<Domain>,
     pub(crate) channel: Arc<Channel>,
     pub(crate) port: Port,
-    pub(crate) limits: Limits,
+    pub(crate) limits: DeviceLimits,
     /// For what comes from all peers.
     pub(crate) receive_room: ReceiveRoom,
     /// Wakes the thread that polls the fabric.
@@ -103,7 +101,7 @@ impl Half {
         let (intake, portion) = Intake::within(&shared.receive_room);
         let receives = u32::try_from(intake.receives()).unwrap_or(u32::MAX);
         let staged = RECEIVES_AT + intake.receives() * SMALL;
-        let sends = SENDS.min(shared.limits.queue).min(shared.limits.completions - receives);
+        let sends = shared.limits.sends(receives);
         let depth = Depth { send: sends, receive: receives };
         let make = || -> io::Result<Self> {
             let staging = Buffers::new(&shared.domain, staged, false)?;
@@ -135,7 +133,7 @@ impl Half {
             psn: self.psn,
             lid: shared.port.state.lid,
             mtu: shared.port.state.mtu,
-            reads_answered: shared.limits.reads_answered.clamp(1, READS),
+            reads_answered: shared.limits.reads_answered(),
             gid: shared.port.gid.gid,
             slots: window(self.slots.address(), slots, self.slots.remote_key()),
             exports: shared.exports.iter().map(export).collect(),
@@ -160,8 +158,8 @@ impl Half {
             gid_index: port.gid.index,
             mtu,
             own_psn: self.psn,
-            reads_answered: shared.limits.reads_answered.clamp(1, READS),
-            reads_asked: shared.limits.reads_asked.min(theirs.reads_answered).clamp(1, READS),
+            reads_answered: shared.limits.reads_answered(),
+            reads_asked: shared.limits.reads_asked(theirs.reads_answered),
             peer_pair: theirs.number,
             peer_psn: theirs.psn,
             peer_gid: theirs.gid,
@@ -182,7 +180,7 @@ impl Half {
             incarnation,
             offer: Offer { exports: theirs.exports, slots: theirs.slots },
             peers_intake,
-            cut: Cut { max: port.state.max_message.max(1), at_words: port.is_software },
+            cut: Cut { max: shared.limits.message, at_words: port.is_software },
             path: text,
             probe_len: mtu_bytes(mtu),
             socket,

@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use rackpool_fabric::{Event, FabricError, MemoryRegion, RegionId};
 
+use crate::DeviceLimits;
 use crate::error::{explain_memory, local};
 use crate::verbs::{Domain, Registration, Slice};
 
 /// The memory that the owner of a fabric has registered, and how much of it is in use.
 pub(crate) struct Regions {
     domain: Arc<Domain>,
-    /// Bytes that the device can register at once.
-    max_len: u64,
+    limits: DeviceLimits,
     /// What peers may access.
     exports: Vec<Arc<Registration>>,
     next: u32,
@@ -25,8 +25,12 @@ struct Registered {
 }
 
 impl Regions {
-    pub(crate) fn new(domain: Arc<Domain>, max_len: u64, exports: Vec<Arc<Registration>>) -> Self {
-        Self { domain, max_len, exports, next: 0, regions: BTreeMap::new() }
+    pub(crate) fn new(
+        domain: Arc<Domain>,
+        limits: DeviceLimits,
+        exports: Vec<Arc<Registration>>,
+    ) -> Self {
+        Self { domain, limits, exports, next: 0, regions: BTreeMap::new() }
     }
 
     /// Takes a region in. One that is exported is registered already: its pages would be locked, and
@@ -36,7 +40,7 @@ impl Regions {
         self.next += 1;
         let exported = self.exports.iter().find(|export| export.covers(&*region)).cloned();
         let memory = exported
-            .map_or_else(|| register(&self.domain, region, self.max_len, false).map(Arc::new), Ok);
+            .map_or_else(|| register(&self.domain, region, self.limits, false).map(Arc::new), Ok);
         let memory = memory.map_err(|cause| local("register memory with the RDMA device", cause));
         self.regions.insert(id, Registered { memory, in_flight: 0, leaving: false });
         id
@@ -102,12 +106,10 @@ impl Regions {
 pub(crate) fn register(
     domain: &Arc<Domain>,
     region: Arc<dyn MemoryRegion>,
-    max_len: u64,
+    limits: DeviceLimits,
     remote: bool,
 ) -> Result<Registration, String> {
     let len = region.len();
-    if len > max_len {
-        return Err(format!("{len} B, and the device registers at most {max_len} B at once"));
-    }
+    limits.check_registration(len)?;
     Registration::new(domain, region, remote).map_err(|error| explain_memory(&error, len))
 }

@@ -84,6 +84,13 @@ impl Heats {
         milli(self.rules.hot)
     }
 
+    /// `page` is free now: how much it was used says nothing about what it will be used for next.
+    pub fn freed(&mut self, page: PageId) {
+        if self.pages.get(page).is_some() {
+            *self.pages.entry(page) = Heat::UNUSED;
+        }
+    }
+
     /// `page` has moved here: it rests.
     pub fn arrived(&mut self, now: Time, page: PageId) {
         let earlier = self.rests.get(&page).copied();
@@ -190,6 +197,20 @@ mod tests {
         );
         heats.forget(later.after(Duration::from_secs(200)));
         assert!(heats.is_empty() && heats.rests.is_empty());
+    }
+
+    #[test]
+    fn a_page_that_was_freed_is_cold_whatever_it_was_used_for() {
+        let mut heats = Heats::new(HeatRules::DEFAULT).unwrap();
+        heats.accessed(Time::ZERO, PAGE, Access::Write, 100);
+        heats.freed(PAGE);
+        assert_eq!(
+            heats.found(Time::ZERO, PAGE),
+            Found { milli: 1000, hot: false, read_hot: false }
+        );
+        assert!(!heats.accessed(Time::ZERO, PAGE, Access::Write, 1).hot);
+        heats.freed(PageId(10));
+        assert_eq!(heats.len(), 1, "nothing is noted of a page that nobody has used");
     }
 
     #[test]

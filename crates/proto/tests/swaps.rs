@@ -1,4 +1,4 @@
-//! The home's side of a swap, message by message.
+//! A rack's side of a swap, message by message; mostly the home's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +24,9 @@ const SWAP: SwapId = SwapId(77);
 struct Memory {
     words: BTreeMap<FrameId, PageWord>,
     milli: u64,
+    hot: bool,
+    /// What it would give for a hot page.
+    gives: PageId,
 }
 
 impl Frames for Memory {
@@ -39,10 +42,10 @@ impl Frames for Memory {
         self.words.iter().find(|(_, word)| is_free(word)).map(|(frame, _)| *frame)
     }
     fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        Some(Offered { page: PAGE, hot: false })
+        Some(Offered { page: self.gives, hot: false })
     }
     fn heat(&self, _: PageId) -> Found {
-        Found { milli: self.milli, hot: false, read_hot: false }
+        Found { milli: self.milli, hot: self.hot, read_hot: false }
     }
     fn stays(&self, _: PageId) -> bool {
         false
@@ -63,7 +66,12 @@ impl Home {
         let records = [[0; RECORD_WORDS]; RECORDS];
         let rack =
             Rack::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
-        Self { memory: Memory { words, milli: 1000 }, records, rack, now: Time::ZERO }
+        Self {
+            memory: Memory { words, milli: 1000, hot: false, gives: PAGE },
+            records,
+            rack,
+            now: Time::ZERO,
+        }
     }
 
     /// Carries out stores; gives what else was to be done.
@@ -391,6 +399,36 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
     let refused = home.got(offer());
     assert_eq!(refused, [tells(SwapMessage::Refused(OfferRefusal::ReadHot))]);
     assert_eq!(home.rack.under_way(), 0);
+}
+
+/// What a rack says when a page that it wants may be swapped for what it gives, which was cold when it
+/// was chosen and is hot now.
+fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
+    let mut asker = Home::new();
+    asker.memory.gives = gives;
+    let wants = asker.step(RackEvent::Heated { page: OFFERED, milli: 9000, read_hot: false });
+    let [RackAction::TellServer(ToServer::Want { nonce, offered, .. })] = wants[..] else {
+        panic!("it wants nothing: {wants:?}");
+    };
+    assert_eq!(offered, gives);
+    asker.memory.hot = true;
+    let begin = FromServer::Begin { swap: SWAP, nonce, home: ASKER };
+    asker.step(RackEvent::ServerSent(begin))
+}
+
+/// The heat of its last use once kept a free page from ever being given, and the rack from getting any.
+#[test]
+fn a_free_page_is_given_however_hot_it_was() {
+    let offered = PageLife { page: PageId(2), epoch: Epoch::ZERO };
+    let offer =
+        SwapMessage::Offer { wanted: OFFERED, milli: 9000, read_hot: false, offered, live: false };
+    assert_eq!(says_at_the_beginning(PageId(2)), [tells(offer)]);
+}
+
+#[test]
+fn a_page_that_became_hot_since_it_was_offered_is_not_given() {
+    let end = RackAction::TellServer(ToServer::End { swap: SWAP });
+    assert_eq!(says_at_the_beginning(PAGE), [end]);
 }
 
 #[test]

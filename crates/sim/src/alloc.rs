@@ -137,7 +137,12 @@ impl<B: Bugs> World<B> {
         for Freeing { page, frame, .. } in over {
             let word = self.racks[rack].memory.frame(frame).word;
             match word.apply(PageEvent::Drained) {
-                Ok(free) if word.page() == page => self.store(rack, frame, free),
+                Ok(free) if word.page() == page => {
+                    self.store(rack, frame, free);
+                    if let Some(daemon) = &mut self.racks[rack].daemon {
+                        daemon.heats.freed(page);
+                    }
+                }
                 _ => self.breaks(|| format!("{page} was freed, and its frame now says {word:?}")),
             }
         }

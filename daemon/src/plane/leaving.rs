@@ -47,6 +47,7 @@ impl DataPlane {
                 self.leaving.needed.remove(&page);
                 self.leaving.clean.remove(&page);
                 self.slab.drained(frame)?;
+                self.swaps.freed(page);
             } else {
                 staying.push(frame);
             }

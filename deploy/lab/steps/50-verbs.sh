@@ -1,5 +1,5 @@
 # The verbs fabric over soft-RoCE: both racks with each other, until the network of one goes away;
-# then in rack 0 the conformance suite and a pool, in rack 1 peers that die or speak nonsense, what is
+# then in rack 0 the conformance suite, also with the least of the device, and a pool, in rack 1 peers that die or speak nonsense, what is
 # registered, and the suite with faults; in each daemons that can't have the fabric.
 export RACKPOOL_RDMA_ADDRESS=$LAB_ADDRESS
 export RACKPOOL_RDMA_FOLDER=$LAB_SHARED/verbs
@@ -42,6 +42,7 @@ barrier reliable
 if on_rack 0; then
     tests "$LAB_TEST_VERBS_HOSTS" --exact serve
     tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs::
+    tests "$LAB_TEST_VERBS_LIMITS" --test-threads 1
     tests "$LAB_TEST_FENCING" --exact writes_of_a_stopped_rack_do_not_land_over_verbs
 else
     tests "$LAB_TEST_VERBS_HOSTS" --exact visit

@@ -47,6 +47,21 @@ fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String>
                 Some(at) => format!("differs at {at}"),
             }
         }
+        // Whether it is what was written last, or words of that and of what may have been written since.
+        "among" => {
+            let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
+            let mut tags = vec![arguments.number("TAG")?];
+            while let Some(tag) = arguments.0.next() {
+                tags.push(tag.parse()?);
+            }
+            let mut found = vec![0; usize::try_from(bytes)?];
+            pool.read(addr, &mut found)?;
+            match contents::difference_from_all(&tags, &found) {
+                None => "ok".into(),
+                Some(at) => format!("differs at {at}"),
+            }
+        }
+        "local" => pool.is_local(arguments.addr("ADDR")?)?.to_string(),
         "root" => {
             let name = arguments.text("NAME")?;
             pool.root(&name)?.map_or("none".into(), |addr| format!("{:x}", addr.raw()))

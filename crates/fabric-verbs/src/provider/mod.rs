@@ -73,7 +73,8 @@ impl VerbsFabric {
     pub fn new(options: VerbsOptions) -> Result<Self, StartError> {
         start::check(&options)?;
         let forced = start::forced(&options);
-        let (context, port, limits) = start::open_port(options.listen.ip(), forced)?;
+        let (context, port, limits) =
+            start::open_port(options.listen.ip(), forced, options.limits)?;
         let device = |step, cause: String| StartError::Device {
             step,
             device: port.device_name.clone(),
@@ -84,7 +85,7 @@ impl VerbsFabric {
         let channel = Channel::new(&context).map_err(failed("make a completion channel"))?;
         let (domain, completions) = (Arc::new(domain), Arc::new(channel));
         let exports = options.exports.into_iter().map(|region| {
-            register(&domain, region, limits.registration, true)
+            register(&domain, region, limits, true)
                 .map(Arc::new)
                 .map_err(|cause| device("register the rack's memory", cause))
         });
@@ -121,7 +122,7 @@ impl VerbsFabric {
         Ok(Self {
             address,
             description: format!("verbs: RDMA through {}", shared.port),
-            regions: Regions::new(domain, limits.registration, shared.exports.clone()),
+            regions: Regions::new(domain, limits, shared.exports.clone()),
             shared,
             next_endpoint: 0,
             connecting: BTreeMap::new(),

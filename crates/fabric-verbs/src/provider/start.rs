@@ -7,11 +7,10 @@ use std::sync::Arc;
 use rackpool_model::KernelCopy;
 
 use super::is_this_host;
-use crate::intake::MOST_RECEIVES;
 use crate::packet::MAX_EXPORTS;
 use crate::port::{Candidate, Forced, Port, choose};
-use crate::verbs::{Context, Devices, Limits, open_devices};
-use crate::{StartError, VerbsOptions};
+use crate::verbs::{Context, Devices, open_devices};
+use crate::{DeviceLimits, StartError, VerbsOptions};
 
 /// Refuses what makes no sense or is not safe.
 pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
@@ -47,7 +46,7 @@ pub fn check_port(
     port: Option<u8>,
     gid_index: Option<u8>,
 ) -> Result<(), StartError> {
-    open_port(address, Forced { device, port, gid_index }).map(drop)
+    open_port(address, Forced { device, port, gid_index }, DeviceLimits::ANY).map(drop)
 }
 
 /// What the options say about the port.
@@ -56,11 +55,13 @@ pub(super) fn forced(options: &VerbsOptions) -> Forced<'_> {
     Forced { device: device.as_deref(), port: *port, gid_index: *gid_index }
 }
 
-/// Opens the device of the port that fits the address and the options.
+/// Opens the device of the port that fits the address and the options; how much of it may be used, at
+/// most so much.
 pub(super) fn open_port(
     address: IpAddr,
     forced: Forced<'_>,
-) -> Result<(Arc<Context>, Port, Limits), StartError> {
+    most: DeviceLimits,
+) -> Result<(Arc<Context>, Port, DeviceLimits), StartError> {
     let Devices { opened: mut devices, closed } = open_devices()?;
     if devices.is_empty() {
         return Err(StartError::NoDevice(why_no_device(&closed)));
@@ -78,7 +79,8 @@ pub(super) fn open_port(
                     gids: gids.iter().copied().filter(|gid| gid.port == number).collect(),
                 })
             };
-            (1..=device.limits()?.ports).map(port).collect()
+            let (ports, _) = device.limits()?;
+            (1..=ports).map(port).collect()
         };
         candidates.extend(look().map_err(|error| StartError::Device {
             step: "look at the ports",
@@ -92,22 +94,11 @@ pub(super) fn open_port(
         check_copies(&port.device_name)?;
     }
     let device = devices.swap_remove(port.device);
-    let limits = device.limits().map_err(|error| StartError::Device {
-        step: "ask for the limits",
-        device: port.device_name.clone(),
-        cause: error.to_string(),
-    })?;
-    let needed = u32::try_from(2 * MOST_RECEIVES).unwrap_or(u32::MAX);
-    if limits.queue < needed || limits.completions < needed {
-        return Err(StartError::Device {
-            step: "have queues that are long enough",
-            device: port.device_name,
-            cause: format!(
-                "{} work requests, {} completions, and {needed} are needed",
-                limits.queue, limits.completions
-            ),
-        });
-    }
+    let failed = |step, cause| StartError::Device { step, device: port.device_name.clone(), cause };
+    let (_, limits) =
+        device.limits().map_err(|error| failed("ask for the limits", error.to_string()))?;
+    let limits = DeviceLimits { message: port.state.max_message, ..limits }.min(most);
+    limits.check().map_err(|cause| failed("do what a connection needs", cause))?;
     Ok((Arc::new(device), port, limits))
 }
 
@@ -212,6 +203,7 @@ mod tests {
             gid_index: None,
             key: Keyring::unused(),
             receive_room: ReceiveRoom::new(0),
+            limits: crate::DeviceLimits::ANY,
         };
         assert!(matches!(check(&options("0.0.0.0:1")), Err(StartError::Option { .. })));
         assert!(matches!(check(&options("10.0.0.1:1")), Err(StartError::KeyNeeded(_))));

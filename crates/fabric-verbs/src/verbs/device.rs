@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::abi;
 use super::library::{Library, library};
 use super::{check, last_error};
+use crate::DeviceLimits;
 use crate::verbs::LoadError;
 
 /// The most GIDs of a device that are looked at.
@@ -23,23 +24,6 @@ pub(crate) struct Context {
 unsafe impl Send for Context {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
-
-/// What a device can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Bytes of one registration.
-    pub(crate) registration: u64,
-    /// Work requests of one queue.
-    pub(crate) queue: u32,
-    /// Entries of a completion queue.
-    pub(crate) completions: u32,
-    /// Reads that a queue pair answers at once.
-    pub(crate) reads_answered: u8,
-    /// Reads that a queue pair has on the way at once.
-    pub(crate) reads_asked: u8,
-    /// Ports, numbered from 1.
-    pub(crate) ports: u8,
-}
 
 /// The state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,22 +89,24 @@ impl Context {
         &self.name
     }
 
-    pub(crate) fn limits(&self) -> io::Result<Limits> {
+    /// How many ports it has, numbered from 1, and what it can do; what a message can be each port says.
+    pub(crate) fn limits(&self) -> io::Result<(u8, DeviceLimits)> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
         // SAFETY: an open context and space for the answer.
         check(unsafe { (self.library.query_device)(self.raw.as_ptr(), attr.as_mut_ptr()) })?;
         // SAFETY: integers only, zeroed before.
         let attr = unsafe { attr.assume_init() };
         let positive = |value: std::ffi::c_int| u32::try_from(value).unwrap_or(0);
-        let byte = |value: std::ffi::c_int| u8::try_from(value).unwrap_or(u8::MAX);
-        Ok(Limits {
+        let byte = |value| u8::try_from(positive(value)).unwrap_or(u8::MAX);
+        let limits = DeviceLimits {
             registration: attr.max_mr_size,
             queue: positive(attr.max_qp_wr),
             completions: positive(attr.max_cqe),
             reads_answered: byte(attr.max_qp_rd_atom),
             reads_asked: byte(attr.max_qp_init_rd_atom),
-            ports: attr.phys_port_cnt,
-        })
+            message: u32::MAX,
+        };
+        Ok((attr.phys_port_cnt, limits))
     }
 
     pub(crate) fn port(&self, number: u8) -> io::Result<PortState> {

@@ -12,7 +12,7 @@ mod memory;
 mod queue;
 mod sends;
 
-pub(crate) use device::{Context, Devices, Domain, GidEntry, Limits, PortState, open_devices};
+pub(crate) use device::{Context, Devices, Domain, GidEntry, PortState, open_devices};
 pub use library::LoadError;
 pub(crate) use memory::{Buffers, Registration, Slice};
 pub(crate) use queue::{Channel, Completion, CompletionQueue, Depth, Path, QueuePair, Status};

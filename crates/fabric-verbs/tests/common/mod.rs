@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{MemoryRegion, OutOfRange, ReceiveRoom};
-use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions};
+use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions};
 use rackpool_model::{FabricKey, Incarnation, RackId};
 use rackpool_shm::Mapping;
 use rackpool_skip::skipped;
@@ -52,6 +52,7 @@ impl Verbs {
             gid_index: None,
             key: Some(FabricKey::new([7; 32])).into(),
             receive_room: ReceiveRoom::new(receive_bytes),
+            limits: DeviceLimits::ANY,
         }
     }
 }

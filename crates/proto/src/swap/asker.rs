@@ -84,8 +84,13 @@ impl<B: Bugs> Rack<B> {
         self.wants.remove(&wanted);
         let is_offerable = |page| {
             let (frame, word) = frames.find(page)?;
-            let movable = matches!(word.state(), Some(PageState::Live | PageState::Free));
-            (movable && !self.is_busy(page) && !frames.heat(page).hot).then_some((frame, word))
+            let movable = match word.state() {
+                Some(PageState::Live) => !frames.heat(page).hot,
+                // Nobody uses it, whatever its last use has left.
+                Some(PageState::Free) => true,
+                _ => false,
+            };
+            (movable && !self.is_busy(page)).then_some((frame, word))
         };
         let slot = self.empty_slot(Role::Asker).filter(|_| !self.is_busy(wanted));
         let (Some(slot), Some((frame, word))) = (slot, is_offerable(want.offered)) else {

@@ -25,6 +25,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("crates/fabric-verbs", "conformance", "LAB_TEST_VERBS_CONFORMANCE"),
     ("crates/fabric-verbs", "counts", "LAB_TEST_VERBS_COUNTS"),
     ("crates/fabric-verbs", "hosts", "LAB_TEST_VERBS_HOSTS"),
+    ("crates/fabric-verbs", "limits", "LAB_TEST_VERBS_LIMITS"),
     ("crates/fabric-verbs", "processes", "LAB_TEST_VERBS_PROCESSES"),
     ("crates/fabric-verbs", "registration", "LAB_TEST_VERBS_REGISTRATION"),
     ("crates/fabric-verbs", "strangers", "LAB_TEST_VERBS_STRANGERS"),

@@ -154,6 +154,11 @@ impl Swaps {
         reads >= writes.saturating_mul(READS_A_WRITE)
     }
 
+    /// The page is free: what its next use will be nobody knows.
+    pub(super) fn freed(&mut self, page: PageId) {
+        self.heats.freed(page);
+    }
+
     /// Looks through a part of what is known of pages, and drops what is not used any more.
     pub(super) fn forget_some(&mut self, now: Instant, places: usize) {
         let at = self.at(now);
