@@ -116,6 +116,13 @@ pub enum Event {
         /// Its bytes: 1 to [`MAX_MESSAGE`].
         bytes: Vec<u8>,
     },
+    /// No write of the peer through this endpoint can land in this side's memory any more, but what this
+    /// side has written may still touch the peer's. Comes before [`Disconnected`](Self::Disconnected)
+    /// where that may have to wait, and not elsewhere.
+    Fenced {
+        /// Which one.
+        endpoint: EndpointId,
+    },
     /// The endpoint ended; its last event. From here on no write of the peer through this endpoint
     /// can land in this side's memory and no operation of this side touches the peer's.
     Disconnected {

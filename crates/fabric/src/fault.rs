@@ -119,7 +119,7 @@ impl<F: Fabric> FaultFabric<F> {
                 events.push(event);
             }
             Event::Unregistered { .. } => self.held.hold(event, now),
-            Event::ConnectFailed { .. } => events.push(event),
+            Event::ConnectFailed { .. } | Event::Fenced { .. } => events.push(event),
         }
     }
 }

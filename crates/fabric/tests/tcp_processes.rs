@@ -162,6 +162,7 @@ fn what_was_sent_to_a_stopped_target_does_not_land_after_the_end() {
     // Before the wait can begin: a busy machine may do other things after that.
     let start = Instant::now();
     end.fabric().disconnect(endpoint);
+    end.wait("the fence", |event| *event == Event::Fenced { endpoint });
     assert_eq!(ended(&mut end), DisconnectReason::Local);
     let took = start.elapsed();
     assert!(took >= Duration::from_secs(1), "after {took:?} the write can still land");

@@ -36,6 +36,8 @@ pub(super) struct Leases {
     home_due: Option<Time>,
     /// Called back, and neither answered nor in vain.
     called_back: BTreeSet<Lent>,
+    /// Endpoints over which nothing lands here any more, and which have not ended.
+    fenced: BTreeSet<EndpointToken>,
     /// Homes that wait for a lease of theirs.
     waiting_homes: BTreeMap<Lent, Vec<AskId>>,
     /// Where pages of other racks were found last.
@@ -80,6 +82,7 @@ impl Leases {
             home_told: false,
             home_due: None,
             called_back: BTreeSet::new(),
+            fenced: BTreeSet::new(),
             waiting_homes: BTreeMap::new(),
             found: BTreeMap::new(),
         }
@@ -194,6 +197,9 @@ impl DataPlane {
         most: LeaseKind,
     ) -> Option<(LeaseId, LeaseKind)> {
         self.peers.rack_at(endpoint)?;
+        if self.leases.fenced.contains(&token(endpoint)) {
+            return None;
+        }
         let now = self.leases.at(self.now());
         self.leases.home.grant(now, page, token(endpoint), most)
     }
@@ -332,9 +338,18 @@ impl DataPlane {
         self.keep(page)
     }
 
+    /// Nothing lands here any more that comes over the endpoint: what was leased over it is void. What
+    /// this side has posted may still be under way.
+    pub(super) fn endpoint_fenced(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
+        let endpoint = token(endpoint);
+        self.leases.fenced.insert(endpoint);
+        self.tell_home(HomeEvent::EndpointEnded(endpoint))
+    }
+
     /// An endpoint has ended: nothing can come over it any more, so its leases are void.
     pub(super) fn endpoint_ended(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
         let endpoint = token(endpoint);
+        self.leases.fenced.remove(&endpoint);
         self.leases.called_back.retain(|(_, over, ..)| *over != endpoint);
         self.leases.waiting_homes.retain(|(_, over, ..), _| *over != endpoint);
         self.tell_holder(HolderEvent::EndpointEnded(endpoint))?;

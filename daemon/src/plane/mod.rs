@@ -368,6 +368,7 @@ impl DataPlane {
                 self.disconnected(endpoint, reason)?;
                 self.rrpc.take_in(now, event);
             }
+            Event::Fenced { endpoint } => self.endpoint_fenced(endpoint)?,
             event => self.rrpc.take_in(now, event),
         }
         self.hear_of_peers().map(drop)

@@ -43,7 +43,8 @@ if on_rack 0; then
     tests "$LAB_TEST_VERBS_HOSTS" --exact serve
     tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs::
     tests "$LAB_TEST_VERBS_LIMITS" --test-threads 1
-    tests "$LAB_TEST_FENCING" --exact writes_of_a_stopped_rack_do_not_land_over_verbs
+    tests "$LAB_TEST_FENCING" --test-threads 1 --exact writes_of_a_stopped_rack_do_not_land_over_verbs \
+        writes_of_a_stopped_rack_do_not_land_over_verbs_where_a_page_has_moved_away
 else
     tests "$LAB_TEST_VERBS_HOSTS" --exact visit
     tests "$LAB_TEST_VERBS_PROCESSES" --test-threads 1

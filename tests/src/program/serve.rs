@@ -51,7 +51,7 @@ fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String>
         "among" => {
             let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
             let mut tags = vec![arguments.number("TAG")?];
-            while let Some(tag) = arguments.0.next() {
+            for tag in arguments.0.by_ref() {
                 tags.push(tag.parse()?);
             }
             let mut found = vec![0; usize::try_from(bytes)?];

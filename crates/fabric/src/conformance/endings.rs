@@ -10,6 +10,8 @@ pub(super) fn ended(end: &mut End) -> DisconnectReason {
     match end.wait("the end", |event| matches!(event, Event::Disconnected { .. })) {
         Event::Disconnected { endpoint, reason } => {
             assert_eq!(endpoint, end.endpoint);
+            // Some providers tell of that first.
+            end.events.retain(|event| *event != Event::Fenced { endpoint });
             reason
         }
         other => panic!("{other:?} is no end"),

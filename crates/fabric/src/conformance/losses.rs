@@ -43,6 +43,7 @@ struct Side {
     messages: Vec<Vec<u8>>,
     sent: u8,
     end: Option<DisconnectReason>,
+    has_memory_back: bool,
 }
 
 impl Side {
@@ -69,6 +70,7 @@ impl Side {
             messages: Vec::new(),
             sent: 0,
             end: None,
+            has_memory_back: false,
         }
     }
 
@@ -137,16 +139,26 @@ impl Side {
                 }
                 Event::Completed { id, result, .. } => self.completed.push((id, result.is_ok())),
                 Event::Message { bytes, .. } => self.messages.push(bytes),
+                Event::Fenced { endpoint } => {
+                    assert_eq!(self.endpoint, Some(endpoint));
+                    self.take_back_memory();
+                }
                 Event::Disconnected { endpoint, reason } => {
                     assert!(self.endpoint.is_none_or(|own| own == endpoint));
                     self.end = Some(reason);
-                    // From here on this memory is its own.
-                    ok(self.frames.write(0, &vec![0xee; 4 * self.len as usize]));
+                    self.take_back_memory();
                 }
                 other => panic!("{other:?}"),
             }
         }
         self.count();
+    }
+
+    /// From here on its memory is its own. Done once, so that what lands later is seen.
+    fn take_back_memory(&mut self) {
+        if !std::mem::replace(&mut self.has_memory_back, true) {
+            ok(self.frames.write(0, &vec![0xee; 4 * self.len as usize]));
+        }
     }
 
     /// What the trait promises, whatever happened.

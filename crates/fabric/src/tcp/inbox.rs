@@ -30,6 +30,8 @@ pub(super) enum News {
     Room { endpoint: EndpointId, taken: u64 },
     /// The lane that the peer posts on has ended by itself: nothing of it lands any more.
     LaneEnded { endpoint: EndpointId, ending: Ending },
+    /// Of what the owner ended nothing of the peer lands any more; the other lane is still watched.
+    Fenced { endpoint: EndpointId },
     /// What the owner ended has ended on both lanes.
     Ended { endpoint: EndpointId },
 }

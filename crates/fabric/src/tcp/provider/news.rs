@@ -51,6 +51,7 @@ impl TcpFabric {
                 }
             }
             News::LaneEnded { endpoint, ending } => self.lane_ended(endpoint, ending, events),
+            News::Fenced { endpoint } => events.push(Event::Fenced { endpoint }),
             News::Ended { endpoint } => self.ended(endpoint, events),
         }
     }

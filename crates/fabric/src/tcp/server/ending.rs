@@ -40,6 +40,7 @@ impl Server {
             return;
         };
         let data = epoll::EventData::new_u64(endpoint.0);
+        self.inbox.tell(News::Fenced { endpoint });
         // Not watched it is looked at when its time is over.
         let _ = epoll::add(&self.epoll, socket.as_fd(), data, epoll::EventFlags::IN);
         let until = Instant::now() + self.dead_after;
