@@ -253,6 +253,27 @@ struct Counts {
     moves: AtomicU64,
 }
 
+/// Whose turn it is to use the objects most: pages go to him. Whoever had them once would keep them
+/// otherwise, for it is from afar that a use takes longer.
+#[derive(Default)]
+struct Turns(AtomicU64);
+
+impl Turns {
+    /// Uses of all objects in one turn.
+    const LONG: u64 = 50;
+    const REST: Duration = Duration::from_millis(5);
+
+    /// A client has used all its objects once more.
+    fn take(&self, client: u64) {
+        let now = self.0.load(Ordering::Relaxed);
+        if now / Self::LONG % 2 == client {
+            self.0.store(now + 1, Ordering::Relaxed);
+        } else {
+            std::thread::sleep(Self::REST);
+        }
+    }
+}
+
 /// Has threads stop however a test ends.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
@@ -266,12 +287,12 @@ impl Drop for StopAtEnd<'_> {
 fn use_until(
     client: &mut TestClient,
     objects: &mut [Noted],
-    first_tag: u64,
-    counts: &Counts,
+    index: u64,
+    (turns, counts): (&Turns, &Counts),
     stop: &AtomicBool,
 ) {
     let mut were_local = vec![None; objects.len()];
-    let mut tags = first_tag..;
+    let mut tags = 1000 + index * 1_000_000_000..;
     while !stop.load(Ordering::Relaxed) {
         for (object, was_local) in objects.iter_mut().zip(&mut were_local) {
             object.write(client, tags.next().unwrap());
@@ -285,12 +306,14 @@ fn use_until(
                 counts.moves.fetch_add(has_moved.into(), Ordering::Relaxed);
             }
         }
+        turns.take(index);
     }
 }
 
 #[test]
 fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back() {
-    let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1";
+    // What was used a second ago does not count.
+    let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1\nheat-decay = 20";
     let Some(pool) = TwoHosts::start_with(lines) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
@@ -305,7 +328,8 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
     }
     wait_until("the racks meet", PATIENCE, || objects[1][0].read(&mut clients[1]) == "ok");
 
-    let (counts, stop) = ([Counts::default(), Counts::default()], AtomicBool::new(false));
+    let counts = [Counts::default(), Counts::default()];
+    let (turns, stop) = (Turns::default(), AtomicBool::new(false));
     let sum = |of: fn(&Counts) -> &AtomicU64| -> [u64; 2] {
         counts.each_ref().map(|counts| of(counts).load(Ordering::Relaxed))
     };
@@ -321,11 +345,11 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
     std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (index, client) in clients.iter_mut().enumerate() {
-            let (own, counts, stop) = (std::mem::take(&mut objects[index]), &counts[index], &stop);
-            let first_tag = 1000 + u64::try_from(index).unwrap() * 1_000_000_000;
+            let mut own = std::mem::take(&mut objects[index]);
+            let (shared, stop) = ((&turns, &counts[index]), &stop);
+            let index = u64::try_from(index).unwrap();
             running.push(scope.spawn(move || {
-                let mut own = own;
-                use_until(client, &mut own, first_tag, counts, stop);
+                use_until(client, &mut own, index, shared, stop);
                 own
             }));
         }
