@@ -205,8 +205,11 @@ impl Caller {
     pub(super) fn start(provider: Provider) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("rackpool-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let mut end = End::new(provider, RackId(0), &folder)?;
+        // A rack's threads, its fabric's too, have the core of the thread that makes it.
+        pin_self(1)?;
         let mut other = End::new(provider, RackId(1), &folder)?;
+        pin_self(0)?;
+        let mut end = End::new(provider, RackId(0), &folder)?;
         let address = other.fabric.address();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -214,7 +217,6 @@ impl Caller {
             pin_self(1).expect("core 1");
             other.serve(&told);
         })?;
-        pin_self(0)?;
         end.fabric.connect(&address)?;
         let mut caller = Self { end, stop, server: Some(server), folder, next: 0 };
         let start = Instant::now();

@@ -1,7 +1,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use super::{LARGE, LARGE_READS, ROUND_TRIPS, SMALL, gigabytes_per_second, receive, send};
+use super::{LARGE, LARGE_READS, MEMORY, ROUND_TRIPS, SMALL, gigabytes_per_second, receive, send};
 use crate::measure::median;
 
 /// A question whose answer has the same size; the other one asks for the large pieces.
@@ -11,7 +11,8 @@ const BULK: u8 = 2;
 /// A socket whose other end answers, and does nothing else.
 pub(super) struct Bare {
     socket: TcpStream,
-    piece: Vec<u8>,
+    /// Filled piece by piece, as a reader's region is.
+    memory: Vec<u8>,
 }
 
 impl Bare {
@@ -27,7 +28,7 @@ impl Bare {
         socket.set_nonblocking(true)?;
         // It ends with its socket.
         std::thread::spawn(move || answer(&other));
-        Ok(Self { socket, piece: vec![0; LARGE as usize] })
+        Ok(Self { socket, memory: memory(7) })
     }
 
     /// Microseconds of a ping-pong, the median.
@@ -48,8 +49,8 @@ impl Bare {
     pub(super) fn bandwidth(&mut self) -> anyhow::Result<f64> {
         let start = Instant::now();
         send(&self.socket, &[BULK; SMALL as usize])?;
-        for _ in 0..LARGE_READS {
-            receive(&self.socket, &mut self.piece)?;
+        for read in 0..LARGE_READS {
+            receive(&self.socket, &mut self.memory[piece(read)])?;
         }
         let rate = gigabytes_per_second(start, LARGE_READS);
         self.rest()?;
@@ -62,13 +63,24 @@ impl Bare {
     }
 }
 
+/// As much as a region of the fabric has, each page of it in use.
+fn memory(byte: u8) -> Vec<u8> {
+    vec![byte; MEMORY as usize]
+}
+
+/// Where the bytes of a large read lie: where a read of the fabric finds them.
+const fn piece(read: u64) -> std::ops::Range<usize> {
+    let start = (read * LARGE as u64 % MEMORY) as usize;
+    start..start + LARGE as usize
+}
+
 fn answer(socket: &TcpStream) {
     let mut question = [0; SMALL as usize];
-    let large = vec![7; LARGE as usize];
+    let memory = memory(7);
     while receive(socket, &mut question).is_ok() {
         let answered = match question[0] {
             PING => send(socket, &question),
-            BULK => (0..LARGE_READS).try_for_each(|_| send(socket, &large)),
+            BULK => (0..LARGE_READS).try_for_each(|read| send(socket, &memory[piece(read)])),
             _ => {
                 // Until the next question is there.
                 let waited = socket.set_nonblocking(false).and_then(|()| {

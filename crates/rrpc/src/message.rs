@@ -146,18 +146,21 @@ const WITHDRAWN: u8 = 10;
 const REFUSED: u8 = 11;
 
 fn start(kind: u8, word: u32, number: u64, more: usize) -> Vec<u8> {
+    let mut header = [0; HEADER];
+    header[..2].copy_from_slice(&[kind, VERSION]);
+    header[4..8].copy_from_slice(&word.to_le_bytes());
+    header[8..].copy_from_slice(&number.to_le_bytes());
     let mut bytes = Vec::with_capacity(HEADER + more);
-    bytes.extend([kind, VERSION, 0, 0]);
-    bytes.extend(word.to_le_bytes());
-    bytes.extend(number.to_le_bytes());
+    bytes.extend_from_slice(&header);
     bytes
 }
 
 fn put_place(bytes: &mut Vec<u8>, place: &RemotePlace) {
-    bytes.extend(place.offset.to_le_bytes());
-    bytes.extend(place.len.to_le_bytes());
-    bytes.extend(place.region.0.to_le_bytes());
-    bytes.extend([0; 2]);
+    let mut place_bytes = [0; PLACE];
+    place_bytes[..8].copy_from_slice(&place.offset.to_le_bytes());
+    place_bytes[8..12].copy_from_slice(&place.len.to_le_bytes());
+    place_bytes[12..14].copy_from_slice(&place.region.0.to_le_bytes());
+    bytes.extend_from_slice(&place_bytes);
 }
 
 fn length(bytes: usize) -> u32 {
@@ -172,7 +175,7 @@ pub fn ask(number: u64, inline: u32, place: Option<&RemotePlace>, body: &[u8]) -
     if let Some(place) = place {
         put_place(&mut bytes, place);
     }
-    bytes.extend(body);
+    bytes.extend_from_slice(body);
     bytes
 }
 

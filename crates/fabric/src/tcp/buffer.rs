@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use crate::{Portion, ReceiveRoom};
 
 /// Bytes of a buffer: large enough that a system call moves much, small enough to stay in a cache.
-const BUFFER_BYTES: usize = 128 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// The least: enough that most of what comes at a time fits.
 const LEAST_BYTES: usize = 16 << 10;
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn what_comes_has_buffers_of_the_room_and_never_too_small_ones() {
-        let room = ReceiveRoom::new(400 << 10);
+        let room = ReceiveRoom::new(800 << 10);
         let mut buffers: Vec<_> = (0..8).map(|_| Buffer::within(&room)).collect();
         let sizes: Vec<_> = buffers.iter_mut().map(|buffer| buffer.room().len() >> 10).collect();
-        assert_eq!(sizes, [128, 128, 72, 36, 18, 16, 16, 16]);
+        assert_eq!(sizes, [256, 256, 144, 72, 36, 18, 16, 16]);
         drop(buffers);
         assert_eq!(Buffer::within(&room).room().len(), BUFFER_BYTES);
     }

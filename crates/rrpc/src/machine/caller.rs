@@ -112,7 +112,7 @@ impl Machine {
             Ok(number) => {
                 let call = CallId { endpoint, number };
                 self.deadlines.insert((deadline, Due::Call(call)));
-                self.send(endpoint, write(number, place));
+                peer.send(endpoint, write(number, place), &mut self.ready);
                 Ok(call)
             }
             Err(open) => {
@@ -150,28 +150,22 @@ impl Machine {
     /// then: a late one is dropped, what it lends is released, a second one is a fault.
     fn awaited(&mut self, call: CallId, is_lent: bool) -> Option<&mut Open> {
         let CallId { endpoint, number } = call;
-        let peer = self.peers.get_mut(&endpoint)?;
-        match peer.calls.get_mut(number) {
+        match self.peers.get_mut(&endpoint)?.calls.get_mut(number) {
             Some(Open { state: State::Waiting, purpose: Purpose::GivenUp, .. }) => {
                 self.figures.late += 1;
                 if is_lent {
                     self.send(endpoint, message::release(number));
                 }
                 self.forget(call);
-                None
             }
+            // As `open`: it can't be returned from a match whose other arms borrow again.
             Some(Open { state: State::Waiting, .. }) => {
-                self.peers.get_mut(&endpoint)?.calls.get_mut(number)
+                return self.peers.get_mut(&endpoint)?.calls.get_mut(number);
             }
-            Some(_) => {
-                self.cut_off(endpoint, "it answered a request twice".into());
-                None
-            }
-            None => {
-                self.figures.late += 1;
-                None
-            }
+            Some(_) => self.cut_off(endpoint, "it answered a request twice".into()),
+            None => self.figures.late += 1,
         }
+        None
     }
 
     pub(super) fn answer_arrived(&mut self, call: CallId, head: Bytes, data: Bytes) {

@@ -141,6 +141,8 @@ pub struct Machine {
     starved: VecDeque<CallId>,
     /// Endpoints with something to offer, each once.
     ready: VecDeque<EndpointId>,
+    /// Whether a fabric had no room for what an endpoint offered in this round.
+    any_waits: bool,
     actions: VecDeque<Action>,
     news: VecDeque<News>,
     figures: Figures,
@@ -160,6 +162,7 @@ impl Machine {
             deadlines: BTreeSet::new(),
             starved: VecDeque::new(),
             ready: VecDeque::new(),
+            any_waits: false,
             actions: VecDeque::new(),
             news: VecDeque::new(),
             figures: Figures::default(),
@@ -202,6 +205,9 @@ impl Machine {
 
     /// A poll round ends: what found no room in the last one is offered again.
     pub fn new_round(&mut self) {
+        if !std::mem::take(&mut self.any_waits) {
+            return;
+        }
         for (endpoint, peer) in &mut self.peers {
             if peer.flow.new_round() {
                 peer.queue(*endpoint, &mut self.ready);
@@ -218,20 +224,22 @@ impl Machine {
         while let Some(endpoint) = self.ready.front().copied() {
             let mut peer = self.peers.get_mut(&endpoint);
             let open = peer.as_mut().filter(|peer| !peer.is_ending);
-            match open.and_then(|peer| peer.flow.next()) {
+            let last = match open.and_then(|peer| peer.flow.next()) {
                 Some(Offer::Post(list)) => return Some(Action::Post { endpoint, list }),
                 Some(Offer::Send(message)) => return Some(Action::Send { endpoint, message }),
                 Some(Offer::Flush { messages }) => {
                     self.figures.messages += messages;
                     self.figures.doorbells += 1;
-                    return Some(Action::Flush { endpoint });
+                    Some(Action::Flush { endpoint })
                 }
-                None => {
-                    if let Some(peer) = peer {
-                        peer.is_queued = false;
-                    }
-                    self.ready.pop_front();
-                }
+                None => None,
+            };
+            if let Some(peer) = peer {
+                peer.is_queued = false;
+            }
+            self.ready.pop_front();
+            if last.is_some() {
+                return last;
             }
         }
         None
@@ -335,8 +343,7 @@ impl Machine {
 
     fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) {
         if let Some(peer) = self.peers.get_mut(&endpoint) {
-            peer.flow.send(message);
-            peer.queue(endpoint, &mut self.ready);
+            peer.send(endpoint, message, &mut self.ready);
         }
     }
 
@@ -373,7 +380,10 @@ impl Machine {
     fn post_refused(&mut self, endpoint: EndpointId, error: &FabricError) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         match error.class() {
-            ErrorClass::Retry => peer.flow.post_later(),
+            ErrorClass::Retry => {
+                peer.flow.post_later();
+                self.any_waits = true;
+            }
             ErrorClass::Fatal => {
                 if let Some(id) = peer.flow.post_refused() {
                     self.failed_work(id, error);
@@ -390,6 +400,7 @@ impl Machine {
     fn send_refused(&mut self, endpoint: EndpointId, message: Vec<u8>, error: &FabricError) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         peer.flow.send_later(message);
+        self.any_waits = true;
         match error.class() {
             ErrorClass::Retry => {}
             ErrorClass::Fatal => self.cut_off(endpoint, format!("sending to it failed: {error}")),

@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
@@ -41,6 +42,28 @@ impl Peer {
     pub(super) fn queue(&mut self, endpoint: EndpointId, ready: &mut VecDeque<EndpointId>) {
         if !std::mem::replace(&mut self.is_queued, true) {
             ready.push_back(endpoint);
+        }
+    }
+
+    /// Has a message sent.
+    pub(super) fn send(
+        &mut self,
+        endpoint: EndpointId,
+        message: Vec<u8>,
+        ready: &mut VecDeque<EndpointId>,
+    ) {
+        self.flow.send(message);
+        self.queue(endpoint, ready);
+    }
+
+    /// Whether one of its requests waits for an answer, which does so no more now.
+    pub(super) fn take_pending(&mut self, number: u64) -> bool {
+        match self.asks.entry(number) {
+            Entry::Occupied(ask) if !self.is_ending && ask.get().lent.is_none() => {
+                ask.remove();
+                true
+            }
+            _ => false,
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use rackpool_fabric::{EndpointId, Operation};
@@ -75,13 +76,14 @@ impl Machine {
     /// Takes a request in, unless it breaks a rule.
     fn accept(&mut self, ask: AskId, inline: u32, place: Option<RemotePlace>) -> bool {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return false };
-        let why = if peer.asks.contains_key(&ask.number) {
-            "it used the number of a request that is not answered yet"
-        } else if peer.asks.len() >= MOST_OPEN as usize || peer.flow.unsent() > MOST_UNSENT {
-            "it sent more requests than may be open"
-        } else {
-            peer.asks.insert(ask.number, Ask { inline, place, lent: None });
-            return true;
+        let is_full = peer.asks.len() >= MOST_OPEN as usize || peer.flow.unsent() > MOST_UNSENT;
+        let why = match peer.asks.entry(ask.number) {
+            Entry::Occupied(_) => "it used the number of a request that is not answered yet",
+            Entry::Vacant(_) if is_full => "it sent more requests than may be open",
+            Entry::Vacant(vacant) => {
+                vacant.insert(Ask { inline, place, lent: None });
+                return true;
+            }
         };
         self.cut_off(ask.endpoint, why.into());
         false
@@ -108,11 +110,12 @@ impl Machine {
         if head.len() + data > MAX_INLINE {
             return self.refuse(ask, DOES_NOT_FIT);
         }
-        if self.take_pending(ask) {
+        let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return };
+        if peer.take_pending(ask.number) {
             let mut message = message::answer(ask.number, head, data);
             let start = message.len() - data;
             fill(&mut message[start..]);
-            self.send(ask.endpoint, message);
+            peer.send(ask.endpoint, message, &mut self.ready);
         }
     }
 
@@ -152,11 +155,8 @@ impl Machine {
     }
 
     fn take_pending(&mut self, ask: AskId) -> bool {
-        let is_pending = self.pending(ask).is_some();
-        if is_pending && let Some(peer) = self.peers.get_mut(&ask.endpoint) {
-            peer.asks.remove(&ask.number);
-        }
-        is_pending
+        let peer = self.peers.get_mut(&ask.endpoint);
+        peer.is_some_and(|peer| peer.take_pending(ask.number))
     }
 
     /// The peer has read what it was lent.

@@ -135,6 +135,9 @@ impl Server {
             self.finish_endings();
             if busy {
                 patience.came(now);
+            } else if !sleeps {
+                // The owner may look on the same core, and has not seen yet what came before.
+                std::thread::yield_now();
             }
         }
     }
