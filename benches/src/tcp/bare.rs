@@ -70,7 +70,6 @@ fn memory(byte: u8) -> Vec<u8> {
 }
 
 /// Where the bytes of a large read lie: where a read of the fabric finds them.
-#[expect(clippy::cast_possible_truncation, reason = "far below 4 GiB")]
 const fn piece(read: u64) -> std::ops::Range<usize> {
     let start = (read * LARGE as u64 % MEMORY) as usize;
     start..start + LARGE as usize
