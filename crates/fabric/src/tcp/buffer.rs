@@ -9,9 +9,20 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The least: enough that most of what comes at a time fits.
 const LEAST_BYTES: usize = 16 << 10;
 
+/// Where in a page a buffer begins: one for what comes, one for what goes out. The kernel's side of a
+/// copy mostly begins in the first bytes of a page. A copy whose target lies a few bytes above its
+/// source, pages aside, takes the processor several times as long (docs/design/tcp.md, "Where buffers begin").
+const INPUT_AT: usize = 0;
+const OUTPUT_AT: usize = PAGE / 2;
+
+/// Addresses that differ by a multiple of it look alike to the processor's loads and stores.
+const PAGE: usize = 4096;
+
 /// Bytes on their way between a socket and memory.
 pub(super) struct Buffer {
-    bytes: Box<[u8]>,
+    memory: Vec<u8>,
+    /// Where the buffer begins in its memory.
+    first: usize,
     start: usize,
     end: usize,
     /// Of the room that all peers share, if it is a part of it.
@@ -30,23 +41,29 @@ pub(super) enum Moved {
 }
 
 impl Buffer {
+    /// For what goes out.
     pub(super) fn new() -> Self {
-        Self::with(BUFFER_BYTES, None)
+        Self::with(BUFFER_BYTES, OUTPUT_AT, None)
     }
 
     /// For what comes: as large as there is room beside the other peers.
     pub(super) fn within(room: &ReceiveRoom) -> Self {
         let portion = room.take(|offered| offered.clamp(LEAST_BYTES as u64, BUFFER_BYTES as u64));
-        Self::with(usize::try_from(portion.bytes()).unwrap_or(BUFFER_BYTES), Some(portion))
+        let len = usize::try_from(portion.bytes()).unwrap_or(BUFFER_BYTES);
+        Self::with(len, INPUT_AT, Some(portion))
     }
 
-    fn with(len: usize, portion: Option<Portion>) -> Self {
-        Self { bytes: vec![0; len].into_boxed_slice(), start: 0, end: 0, _portion: portion }
+    fn with(len: usize, at: usize, portion: Option<Portion>) -> Self {
+        let mut memory = vec![0; len + PAGE];
+        let first = (memory.as_ptr().align_offset(PAGE) + at) % PAGE;
+        // What is left out is never touched, and costs no memory.
+        memory.truncate(first + len);
+        Self { memory, first, start: first, end: first, _portion: portion }
     }
 
     /// What is in it.
     pub(super) fn data(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
+        &self.memory[self.start..self.end]
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -57,7 +74,7 @@ impl Buffer {
     pub(super) fn consume(&mut self, len: usize) {
         self.start = self.start.saturating_add(len).min(self.end);
         if self.is_empty() {
-            (self.start, self.end) = (0, 0);
+            (self.start, self.end) = (self.first, self.first);
         }
     }
 
@@ -71,20 +88,21 @@ impl Buffer {
     /// Room behind the data, all of the buffer when it is empty. Data never moves to make more: what
     /// waits for a socket that is full goes first.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.end..]
+        &mut self.memory[self.end..]
     }
 
     /// Moves data that waits for the rest of it, where little room is left behind it.
     pub(super) fn make_room(&mut self) {
-        if self.start > 0 && self.bytes.len() - self.end < self.bytes.len() / 2 {
-            self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        let most = self.memory.len() - self.first;
+        if self.start > self.first && self.memory.len() - self.end < most / 2 {
+            self.memory.copy_within(self.start..self.end, self.first);
+            (self.start, self.end) = (self.first, self.first + self.end - self.start);
         }
     }
 
     /// The first `len` bytes of the room are data now.
     pub(super) fn filled(&mut self, len: usize) {
-        self.end = (self.end + len).min(self.bytes.len());
+        self.end = (self.end + len).min(self.memory.len());
     }
 
     /// Appends bytes for which there is room.
@@ -158,6 +176,15 @@ mod tests {
         assert_eq!(sizes, [256, 256, 144, 72, 36, 18, 16, 16]);
         drop(buffers);
         assert_eq!(Buffer::within(&room).room().len(), BUFFER_BYTES);
+    }
+
+    #[test]
+    fn buffers_begin_at_their_places_in_a_page() {
+        let room = ReceiveRoom::new(800 << 10);
+        let at = |mut buffer: Buffer| buffer.room().as_ptr().addr() % PAGE;
+        for _ in 0..3 {
+            assert_eq!((at(Buffer::new()), at(Buffer::within(&room))), (OUTPUT_AT, INPUT_AT));
+        }
     }
 
     #[test]
