@@ -52,6 +52,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("local 64 B through Pool against a plain copy from the same mapping");
     bench.random(table);
     bench.hot(table);
+    bench.long(table);
     bench.hotness(table, cluster.daemon(RackId(0))?)?;
     let steps = steps::count(&dir)?;
     let detail = "stepped through one by one, the copy and the loop of the benchmark included";
@@ -235,6 +236,28 @@ impl Bench {
         let ours = || self.pool_writes(&offsets);
         let write = in_turn(ours, || self.plain_writes(&offsets));
         line("write, cache-hot: above the plain copy", write);
+    }
+
+    /// Long reads to where a processor's string instructions copy byte by byte.
+    fn long(&self, table: &mut Table) {
+        const PAGE: usize = 4096;
+        const LEN: usize = 64 << 10;
+        const ABOVE: usize = 8;
+        let mut memory = vec![0; LEN + PAGE];
+        let first = memory.as_ptr().align_offset(PAGE);
+        let into = std::cell::RefCell::new(&mut memory[first..first + LEN]);
+        let read = |from: usize| {
+            let from = self.base.add(from as u64).expect("within the object");
+            time_each(1000, || {
+                for _ in 0..1000 {
+                    self.pool.read(from, &mut into.borrow_mut()).expect("a local page");
+                }
+            })
+        };
+        let pair = in_turn(|| read(PAGE - ABOVE), || read(0));
+        let name = "64 KiB to 8 B above its place in a page, against to its place";
+        let detail = format!("{:.0} ns against {:.0} ns", pair.ours, pair.peer);
+        table.at_most(name, pair.ratio, 2.0, "x", &detail);
     }
 
     /// What it costs that the daemon learns which pages are hot. While it stands still nobody takes
