@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use rackpool_fabric::{RegionId, RemoteRegion};
 
 use crate::Place;
@@ -24,8 +22,9 @@ pub struct Arena {
     region: RegionId,
     export: RemoteRegion,
     bytes: u64,
-    /// Offset and length of what is free, in bytes; no two touch.
-    free: BTreeMap<u64, u64>,
+    /// Offset and length of what is free, in bytes, in order; no two touch. There are few: never
+    /// more than blocks in use and one, and one for most of the time.
+    free: Vec<(u64, u64)>,
 }
 
 /// A part of an [`Arena`] in use. Dropping it does not give it back: a peer may still use it.
@@ -77,7 +76,7 @@ impl Arena {
     #[must_use]
     pub fn new(region: RegionId, export: RemoteRegion, bytes: u64) -> Self {
         let bytes = bytes & !(GRANULE - 1);
-        let free = if bytes == 0 { BTreeMap::new() } else { BTreeMap::from([(0, bytes)]) };
+        let free = if bytes == 0 { Vec::new() } else { vec![(0, bytes)] };
         Self { region, export, bytes, free }
     }
 
@@ -96,7 +95,7 @@ impl Arena {
     /// Bytes that are in no block.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.free.values().sum()
+        self.free.iter().map(|(_, room)| room).sum()
     }
 
     /// The longest data for which there is room to read at some time, whatever is answered (bytes).
@@ -110,8 +109,9 @@ impl Arena {
     pub fn take(&mut self, len: u32) -> Option<Block> {
         let block = Block { offset: 0, len };
         let wanted = block.taken();
-        let (&offset, _) = self.free.iter().find(|(_, room)| **room >= wanted)?;
-        self.cut_out(Block { offset, ..block })
+        let at = self.free.iter().position(|(_, room)| *room >= wanted)?;
+        let (offset, _) = *self.free.get(at)?;
+        self.cut_out(at, Block { offset, ..block })
     }
 
     /// Takes a block of `len` bytes for data of an answer; `None` while answers have no room, or
@@ -119,40 +119,47 @@ impl Arena {
     pub fn take_for_answer(&mut self, len: u32) -> Option<Block> {
         let block = Block { offset: 0, len };
         let (first, wanted) = (self.most_read(), block.taken());
-        let mut free = self.free.iter().rev().map(|(start, room)| (*start, start + room));
-        let (_, end) = free.find(|(start, end)| first.max(*start) + wanted <= *end)?;
-        self.cut_out(Block { offset: end - wanted, ..block })
+        let fits = |(start, room): &(u64, u64)| first.max(*start) + wanted <= start + room;
+        let at = self.free.iter().rposition(fits)?;
+        let (start, room) = *self.free.get(at)?;
+        self.cut_out(at, Block { offset: start + room - wanted, ..block })
     }
 
     /// Takes a block out of the free part in which it lies.
-    fn cut_out(&mut self, block: Block) -> Option<Block> {
+    fn cut_out(&mut self, at: usize, block: Block) -> Option<Block> {
         let (start, end) = (block.offset, block.offset + block.taken());
-        if start == end {
-            return None;
-        }
-        let (&before, &room) = self.free.range(..=start).next_back()?;
-        self.free.remove(&before);
-        for (from, to) in [(before, start), (end, before + room)] {
-            if from < to {
-                self.free.insert(from, to - from);
+        let part = self.free.get_mut(at).filter(|_| start < end)?;
+        let (before, room) = *part;
+        let after = (end, before + room - end);
+        match (before < start, after.1 > 0) {
+            (true, is_split) => {
+                part.1 = start - before;
+                if is_split {
+                    self.free.insert(at + 1, after);
+                }
             }
+            (false, true) => *part = after,
+            (false, false) => drop(self.free.remove(at)),
         }
         Some(block)
     }
 
     /// Takes a block back, which nobody uses any more.
     pub fn give_back(&mut self, block: Block) {
-        let (mut offset, mut len) = (block.offset, block.taken());
-        if let Some((&before, &room)) = self.free.range(..offset).next_back()
-            && before + room == offset
-        {
-            self.free.remove(&before);
-            (offset, len) = (before, room + len);
+        let (start, len) = (block.offset, block.taken());
+        let at = self.free.partition_point(|(offset, _)| *offset < start);
+        let (before, after) = self.free.split_at_mut(at);
+        let before = before.last_mut().filter(|(offset, room)| *offset + *room == start);
+        let after = after.first_mut().filter(|(offset, _)| *offset == start + len);
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                before.1 += len + after.1;
+                self.free.remove(at);
+            }
+            (Some(before), None) => before.1 += len,
+            (None, Some(after)) => *after = (start, len + after.1),
+            (None, None) => self.free.insert(at, (start, len)),
         }
-        if let Some(room) = self.free.remove(&(offset + len)) {
-            len += room;
-        }
-        self.free.insert(offset, len);
     }
 
     /// Where a block lies.
@@ -250,7 +257,7 @@ mod tests {
                 prop_assert_eq!(arena.free_bytes(), 4096 - taken);
             }
             used.into_iter().for_each(|block| arena.give_back(block));
-            prop_assert_eq!(arena.free.into_iter().collect::<Vec<_>>(), vec![(0, 4096)]);
+            prop_assert_eq!(arena.free, vec![(0, 4096)]);
         }
     }
 }
