@@ -59,7 +59,7 @@ fn run() -> anyhow::Result<(usize, usize)> {
         Some(clients::ARGUMENT) => return clients::be_client(arguments).map(|()| (0, 0)),
         Some(fuse::ARGUMENT) => return fuse::be_peer(arguments).map(|()| (0, 0)),
         Some(kills::ARGUMENT) => return kills::be_victim(arguments).map(|()| (0, 0)),
-        Some(corun::ARGUMENT) => return corun::be_copier(arguments).map(|()| (0, 0)),
+        Some(corun::ARGUMENT) => return corun::be_co_runner(arguments).map(|()| (0, 0)),
         _ => {}
     }
     // Cargo passes `--bench`; names choose sections, several joined by `|`.

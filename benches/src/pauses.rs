@@ -36,95 +36,175 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let open = |rack| Pool::open(ClientOptions::new(&dir, rack));
     let pools = [open(RACKS[0])?, open(RACKS[1])?];
     let addr = pools[0].alloc(pools[0].page_bytes())?;
-    let [mut read, mut written] = [Longest::default(), Longest::default()];
-    let mut from_afar = Vec::new();
+    let [mut reads, mut writes] = [Waits::default(), Waits::default()];
+    let mut attracting = Vec::new();
     let every_us = AtomicU64::new(EVERY_US);
     for turn in 0..2 * SWAPS {
-        let (home, asker) = (&pools[turn % 2], &pools[(turn + 1) % 2]);
         // Each rack is the home in turn, for readers and for writers.
-        let (what, longest) = match turn / 2 % 2 {
-            0 => (Use::Reads, &mut read),
-            _ => (Use::Writes, &mut written),
+        let (what, waits) = match turn / 2 % 2 {
+            0 => (Use::Reads, &mut reads),
+            _ => (Use::Writes, &mut writes),
         };
-        let still = || std::thread::sleep(STILL);
-        longest.still.push(longest_use(home, addr, what, &every_us, still)?);
+        // The rack that had it last may have got it back.
+        let home = home_of(&pools, addr)?;
+        let (asker, user) =
+            (&pools[1 - home], User { pool: &pools[home], addr, what, every_us: &every_us });
+        let still = user.during(|| std::thread::sleep(STILL))?;
+        if still.iter().all(|one| one.is_local) {
+            waits.still.push(longest(&still));
+        }
         let mut attracted = Ok(Vec::new());
-        let moves = || attracted = attract(asker, addr, &every_us);
-        longest.moving.push(longest_use(home, addr, what, &every_us, moves)?);
-        from_afar.append(&mut attracted?);
+        let moving = user.during(|| attracted = attract(asker, addr, &every_us))?;
+        attracting.append(&mut attracted?);
+        let stays = moving.iter().take_while(|one| one.is_local).count();
+        waits.before.push(longest(&moving[..stays]));
+        // The one that found it gone, too. What follows are uses from afar.
+        waits.moving.push(longest(&moving[..moving.len().min(stays + 1)]));
+        let afterwards = user.during(|| std::thread::sleep(STILL))?;
+        waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }
     let copy = plain_copy();
     let limit = 2.0 * copy + 4.0 * 2.0;
-    // What a reader waits for at least when the page has gone.
-    let every_us = every_us.into_inner();
-    let from_afar =
-        format!("; any read from afar p50 {:.0} us; used every {every_us} us", median(from_afar));
-    read.show(table, "readers: p99 of the longest read in a swap", 50.0, &from_afar);
-    written.show(table, "writers: p99 of the longest write in a swap", limit, "");
+    reads.show(table, "readers", 50.0);
+    writes.show(table, "writers", limit);
     let buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
-    let [median, most] = [500, 990].map(|permille| quantile(&buckets, permille));
+    let [middle, most] = [500, 990].map(|permille| quantile(&buckets, permille));
     let detail = format!(
-        "a bucket's bound, as are the p50 of {median:.0}; a plain copy of 2 MiB: {copy:.0} us"
+        "a bucket's bound, as are the p50 of {middle:.0}; a plain copy of 2 MiB: {copy:.0} us"
     );
     table.at_most("writers: p99 of the pause as daemons see it", most, limit, "us", &detail);
-    cluster.stop()
+    cluster.stop()?;
+    let detail = format!("used every {} us by its home", every_us.into_inner());
+    table.figure("from afar, by whoever attracts it, p50", median(attracting), "us", &detail);
+    let woken = woken()?;
+    let detail = format!("p50 {:.0} us", percentile(&woken, 500));
+    let name = format!("a thread that sleeps is asked each {EVERY_US} us, p99");
+    table.figure(&name, percentile(&woken, 990), "us", &detail);
+    Ok(())
 }
 
-/// The longest use of the page in each of many swaps, in microseconds.
+/// Which rack has the page.
+fn home_of(pools: &[Pool; 2], addr: GlobalAddr) -> anyhow::Result<usize> {
+    let is_home = |pool: &Pool| -> anyhow::Result<bool> {
+        // What a client knows is true after an access.
+        pool.read(addr, &mut [0; 64])?;
+        Ok(pool.is_local(addr)?)
+    };
+    Ok(if is_home(&pools[0])? { 0 } else { 1 })
+}
+
+/// How long uses of the page took, in microseconds.
 #[derive(Default)]
-struct Longest {
+struct Waits {
+    /// The longest in each swap.
     moving: Vec<f64>,
-    /// For as long without a swap.
+    /// The longest in each swap while the page had not gone yet.
+    before: Vec<f64>,
+    /// The longest in as long a time without a swap.
     still: Vec<f64>,
+    /// Each one when it had gone, and nobody else used it.
+    afar: Vec<f64>,
 }
 
-impl Longest {
-    fn show(mut self, table: &mut Table, name: &str, limit: f64, more: &str) {
-        self.moving.sort_by(f64::total_cmp);
-        self.still.sort_by(f64::total_cmp);
-        let detail = format!(
-            "p50 {:.0} us; for as long without a swap p50 {:.1}, p99 {:.0} us; {SWAPS} swaps{more}",
-            percentile(&self.moving, 500),
-            percentile(&self.still, 500),
-            percentile(&self.still, 990)
-        );
-        table.at_most(name, percentile(&self.moving, 990), limit, "us", &detail);
+impl Waits {
+    fn show(mut self, table: &mut Table, who: &str, limit: f64) {
+        let all = [&mut self.moving, &mut self.before, &mut self.still, &mut self.afar];
+        let [moving, before, still, afar] = all.map(|figures| {
+            figures.sort_by(f64::total_cmp);
+            [500, 990].map(|permille| percentile(figures, permille))
+        });
+        let detail = format!("p50 {:.0} us; {SWAPS} swaps", moving[0]);
+        let name = format!("{who}: p99 of the longest wait in a swap");
+        table.at_most(&name, moving[1], limit, "us", &detail);
+        for (what, [middle, most]) in [
+            ("as long as the page has not gone", before),
+            ("in as long a time without a swap", still),
+            ("from afar at the same pace, each", afar),
+        ] {
+            table.figure(&format!("  {what}"), most, "us", &format!("p50 {middle:.1} us"));
+        }
     }
 }
 
-/// The longest of the uses of a client while something happens, and of the first one after it, in
-/// microseconds. There are fewer of them than of whoever attracts the page.
-fn longest_use(
-    pool: &Pool,
+/// A use of the page.
+struct Used {
+    /// In microseconds.
+    took: f64,
+    /// Whether the page was in the rack of who used it.
+    is_local: bool,
+}
+
+/// The longest of some, in microseconds.
+fn longest(uses: &[Used]) -> f64 {
+    uses.iter().map(|one| one.took).fold(0.0, f64::max)
+}
+
+/// The client of the page's home.
+struct User<'a> {
+    pool: &'a Pool,
     addr: GlobalAddr,
     what: Use,
-    every_us: &AtomicU64,
-    during: impl FnOnce() + Send,
-) -> anyhow::Result<f64> {
-    let mut bytes = [0; 64];
-    let mut use_once = || match what {
-        Use::Reads => pool.read(addr, &mut bytes),
-        Use::Writes => pool.write(addr, &bytes),
-    };
-    // Where the page is has changed since.
-    use_once()?;
-    let mut longest = Duration::ZERO;
-    std::thread::scope(|scope| {
-        let happens = scope.spawn(during);
-        loop {
-            let has_happened = happens.is_finished();
-            let start = Instant::now();
-            use_once()?;
-            longest = longest.max(start.elapsed());
-            if has_happened {
-                return anyhow::Ok(());
-            }
-            let every = Duration::from_micros(every_us.load(Ordering::Relaxed));
-            // Who spins here keeps one of two cores from those who move the page.
-            std::thread::sleep(every.saturating_sub(start.elapsed()));
+    every_us: &'a AtomicU64,
+}
+
+impl User<'_> {
+    fn once(&self) -> anyhow::Result<Used> {
+        let mut bytes = [0; 64];
+        let start = Instant::now();
+        match self.what {
+            Use::Reads => self.pool.read(self.addr, &mut bytes)?,
+            Use::Writes => self.pool.write(self.addr, &bytes)?,
         }
-    })?;
-    Ok(longest.as_secs_f64() * 1e6)
+        let took = start.elapsed().as_secs_f64() * 1e6;
+        Ok(Used { took, is_local: self.pool.is_local(self.addr)? })
+    }
+
+    /// Its uses while something happens, and the first one after it. There are fewer of them than of
+    /// whoever attracts the page.
+    fn during(&self, happens: impl FnOnce() + Send) -> anyhow::Result<Vec<Used>> {
+        // Where the page is has changed since.
+        self.once()?;
+        std::thread::scope(|scope| {
+            let happens = scope.spawn(happens);
+            let mut uses = Vec::new();
+            loop {
+                let has_happened = happens.is_finished();
+                let start = Instant::now();
+                uses.push(self.once()?);
+                if has_happened {
+                    return Ok(uses);
+                }
+                let every = Duration::from_micros(self.every_us.load(Ordering::Relaxed));
+                // Who spins here keeps one of two cores from those who move the page.
+                std::thread::sleep(every.saturating_sub(start.elapsed()));
+            }
+        })
+    }
+}
+
+/// What the machine itself takes: a thread that sleeps is woken, and wakes who asked; in microseconds.
+fn woken() -> anyhow::Result<Vec<f64>> {
+    let (ask, asked) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let answers = std::thread::spawn(move || {
+        for question in asked {
+            if answer.send(question).is_err() {
+                return;
+            }
+        }
+    });
+    let mut times = Vec::new();
+    for _ in 0..50 * SWAPS {
+        std::thread::sleep(Duration::from_micros(EVERY_US));
+        let start = Instant::now();
+        ask.send(())?;
+        answered.recv()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    drop(ask);
+    answers.join().map_err(|_| anyhow::anyhow!("the thread that answers has ended"))?;
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 /// Uses a page until it has come; how long the first read of many took, in microseconds. Where its

@@ -67,7 +67,8 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Tries that others can make no use of waiting for.
+    /// Tries that others can make no use of waiting for. Each waits for an answer itself, so the core is
+    /// not given away either: whoever computes on it would keep it for some ms.
     const PROMPT: u32 = 4;
     const LEAST: Duration = Duration::from_micros(20);
     /// log2 of how much longer the longest pause is: 2.5 ms.
@@ -85,9 +86,8 @@ impl Retries {
         if self.deadline.has_passed() {
             return false;
         }
-        match tries.checked_sub(Self::PROMPT) {
-            None => std::thread::yield_now(),
-            Some(late) => std::thread::sleep(Self::LEAST * (1 << late.min(Self::DOUBLINGS))),
+        if let Some(late) = tries.checked_sub(Self::PROMPT) {
+            std::thread::sleep(Self::LEAST * (1 << late.min(Self::DOUBLINGS)));
         }
         true
     }
