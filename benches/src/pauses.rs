@@ -117,11 +117,11 @@ impl Waits {
         let name = format!("{who}: p99 of the longest wait in a swap");
         table.at_most(&name, moving[1], limit, "us", &detail);
         for (what, [middle, most]) in [
-            ("as long as the page has not gone", before),
+            ("while the page has not gone", before),
             ("in as long a time without a swap", still),
-            ("from afar at the same pace, each", afar),
+            ("of each from afar, at the same pace", afar),
         ] {
-            table.figure(&format!("  {what}"), most, "us", &format!("p50 {middle:.1} us"));
+            table.figure(&format!("  p99 {what}"), most, "us", &format!("p50 {middle:.1} us"));
         }
     }
 }
