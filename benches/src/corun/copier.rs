@@ -16,7 +16,7 @@ use crate::measure::median;
 const OBJECT: usize = 2 << 20;
 const REGION: u64 = 256 << 20;
 /// Ways of copying, and nothing at all.
-const WAYS: usize = 6;
+const WAYS: usize = 7;
 /// Asks for bandwidths.
 pub(super) const BANDWIDTHS: u8 = 100;
 
@@ -26,6 +26,8 @@ struct Copier {
     objects: Vec<GlobalAddr>,
     frames: Mapping,
     bytes: Vec<u8>,
+    /// As much as the objects.
+    targets: Vec<u8>,
     copies: usize,
 }
 
@@ -36,12 +38,14 @@ pub(super) fn be_copier(mut arguments: impl Iterator<Item = String>) -> anyhow::
     let pool = Pool::open(ClientOptions::new(&dir, RackId(0)))?;
     pin_self(1)?;
     let count = REGION / OBJECT as u64;
-    let objects = (0..count).map(|_| pool.alloc(OBJECT as u64)).collect::<Result<_, _>>()?;
+    let objects: Vec<GlobalAddr> =
+        (0..count).map(|_| pool.alloc(OBJECT as u64)).collect::<Result<_, _>>()?;
     // Its upper half belongs to nobody: the comparisons that bypass the pool go there.
     let file = std::fs::File::options().read(true).write(true).open(dir.join("rack-0/frames"))?;
     let frames = Mapping::new(&file, memory)?;
     frames.advise_huge();
-    let mut copier = Copier { pool, objects, frames, bytes: vec![3; OBJECT], copies: 0 };
+    let (bytes, targets) = (vec![3; OBJECT], vec![3; objects.len() * OBJECT]);
+    let mut copier = Copier { pool, objects, frames, bytes, targets, copies: 0 };
     for way in 1..=WAYS {
         for _ in 0..count {
             copier.copy(way)?;
@@ -63,12 +67,16 @@ impl Copier {
             1 => self.pool.write(object, &self.bytes)?,
             2 => self.pool.read(object, &mut self.bytes)?,
             3 => {
+                let at = at * OBJECT;
+                self.pool.read(object, &mut self.targets[at..at + OBJECT])?;
+            }
+            4 => {
                 self.pool.read(object, &mut self.bytes)?;
                 let other = self.objects[(at + self.objects.len() / 2) % self.objects.len()];
                 self.pool.write(other, &self.bytes)?;
             }
-            4 => self.frames.write_by(spare, &self.bytes, Stores::Cached)?,
-            5 => self.frames.read_by(spare, &mut self.bytes, Stores::Cached)?,
+            5 => self.frames.write_by(spare, &self.bytes, Stores::Cached)?,
+            6 => self.frames.read_by(spare, &mut self.bytes, Stores::Cached)?,
             _ => (0..OBJECT).for_each(|step| _ = black_box(step)),
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Copying between private memory and memory that others write, by size.
 
+use std::cell::Cell;
 use std::ptr::{NonNull, copy_nonoverlapping};
 
 use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -12,6 +13,15 @@ use crate::Shared;
 /// waits about twice as long; from 1 MiB on, a core's second-level cache there, copies gained up to
 /// a third where the memory was not busy, and neighbours lost less.
 const STREAM: usize = 1 << 20;
+/// Up to this length (bytes) a thread that reads again into the memory it read into last stores through
+/// the caches. They have that memory, and would have to give it up: 2 MiB took half as long again, and cost
+/// neighbours more (docs/benchmarking.md, `corun`).
+const AGAIN: usize = 4 << 20;
+
+thread_local! {
+    /// Where this thread's last long read went.
+    static LAST: Cell<usize> = const { Cell::new(0) };
+}
 
 /// From this length on (bytes) the C library copies with `rep movsb`. Processors do that byte by byte
 /// where the target lies less than [`STEP`] above the source, multiples of [`LOOKS_ALIKE`] left out, since
@@ -36,7 +46,7 @@ pub enum Stores {
 pub(crate) unsafe fn copy_by(from: *const u8, to: *mut u8, len: usize, stores: Stores) {
     match stores {
         // SAFETY: the caller's promise.
-        Stores::Past => unsafe { stream(from, to, len) },
+        Stores::Past => unsafe { stream::<true>(from, to, len) },
         // SAFETY: the caller's promise.
         Stores::Cached => unsafe { copy_plainly(from, to, len) },
     }
@@ -64,7 +74,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
     let aligned = |bytes| from.as_ptr().addr().is_multiple_of(bytes);
     if into.len() > 8 {
         // SAFETY: the caller's promise.
-        unsafe { copy_many(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        unsafe { copy_many::<true>(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     } else if let (Ok(into), true) = (<&mut [u8; 8]>::try_from(&mut *into), aligned(8)) {
         // SAFETY: the caller's promise, and aligned.
         let cell = unsafe { atom::<AtomicU64>(from) };
@@ -92,7 +102,7 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     let aligned = |bytes| to.as_ptr().addr().is_multiple_of(bytes);
     if from.len() > 8 {
         // SAFETY: the caller's promise.
-        unsafe { copy_many(from.as_ptr(), to.as_ptr(), from.len()) };
+        unsafe { copy_many::<false>(from.as_ptr(), to.as_ptr(), from.len()) };
     } else if let (Ok(bytes), true) = (<[u8; 8]>::try_from(from), aligned(8)) {
         // SAFETY: the caller's promise, and aligned.
         let cell = unsafe { atom::<AtomicU64>(to) };
@@ -111,12 +121,13 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     }
 }
 
-/// Copies more than 8 bytes. The usual lengths are constants here, so that no call is made.
+/// Copies more than 8 bytes, to private memory if `OUT`. The usual lengths are constants here, so that no
+/// call is made.
 ///
 /// # Safety
 /// `len` bytes are there on both sides, and they do not overlap.
 #[inline]
-unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy_many<const OUT: bool>(from: *const u8, to: *mut u8, len: usize) {
     match len {
         // SAFETY: the caller's promise.
         64 => unsafe { copy_nonoverlapping(from, to, 64) },
@@ -125,7 +136,9 @@ unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         16 => unsafe { copy_nonoverlapping(from, to, 16) },
         // SAFETY: the caller's promise.
-        len if len >= STREAM => unsafe { stream(from, to, len) },
+        len if len >= STREAM && OUT => unsafe { stream_out(from, to, len) },
+        // SAFETY: the caller's promise.
+        len if len >= STREAM => unsafe { stream::<true>(from, to, len) },
         // SAFETY: the caller's promise.
         len => unsafe { copy_plainly(from, to, len) },
     }
@@ -170,15 +183,33 @@ unsafe fn copy_stepwise(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_nonoverlapping(source, target, len - done) };
 }
 
-/// Copies with stores that go past the caches. Done when it returns, in the order of the program.
+/// Copies a lot to private memory.
+///
+/// # Safety
+/// As [`copy_many`].
+#[cold]
+unsafe fn stream_out(from: *const u8, to: *mut u8, len: usize) {
+    let is_again = LAST.replace(to.addr()) == to.addr();
+    if is_again && len <= AGAIN {
+        // SAFETY: the caller's promise.
+        unsafe { stream::<false>(from, to, len) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { stream::<true>(from, to, len) }
+    }
+}
+
+/// Copies with loads that leave nothing in the caches, and with stores that go past them if `PAST`. Done
+/// when it returns, in the order of the program.
 ///
 /// # Safety
 /// As [`copy_many`].
 #[cfg(target_arch = "x86_64")]
 #[cold]
-unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{
-        __m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_stream_si128,
+        __m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_storeu_si128,
+        _mm_stream_si128,
     };
     const LINE: usize = 64;
     /// Lines that are fetched ahead.
@@ -198,12 +229,19 @@ unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
             let bytes = unsafe { _mm_loadu_si128(source.cast()) };
             // SAFETY: within `len`.
             let target = unsafe { to.add(part) };
-            // SAFETY: within `len`, and aligned, as `head` made it.
-            unsafe { _mm_stream_si128(target.cast(), bytes) };
+            if PAST {
+                // SAFETY: within `len`, and aligned, as `head` made it.
+                unsafe { _mm_stream_si128(target.cast(), bytes) };
+            } else {
+                // SAFETY: within `len`.
+                unsafe { _mm_storeu_si128(target.cast(), bytes) };
+            }
         }
     }
-    // SAFETY: part of every x86-64. Until it, these stores are not ordered with others.
-    unsafe { _mm_sfence() };
+    if PAST {
+        // SAFETY: part of every x86-64. Until it, these stores are not ordered with others.
+        unsafe { _mm_sfence() };
+    }
     let done = head + lines * LINE;
     // SAFETY: within `len`.
     let (source, target) = unsafe { (from.add(done), to.wrapping_add(done)) };
@@ -216,7 +254,7 @@ unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// As [`copy_many`].
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_nonoverlapping(from, to, len) }
 }
@@ -257,10 +295,15 @@ mod tests {
                 unsafe { copy_in(at, &source) };
                 assert_eq!(memory[shift..shift + len], source, "in: {len} B, shifted by {shift}");
                 assert!(memory[..shift].iter().chain(&memory[shift + len..]).all(|b| *b == 0xee));
-                let mut back = vec![0; len];
-                // SAFETY: `len` bytes follow.
-                unsafe { copy_out(at, &mut back) };
-                assert_eq!(back, source, "out: {len} B, shifted by {shift}");
+                let mut back = vec![0; len + 2];
+                // The second time the same memory is read into.
+                for time in 1..=2 {
+                    back.fill(0xdd);
+                    // SAFETY: `len` bytes follow.
+                    unsafe { copy_out(at, &mut back[1..=len]) };
+                    assert_eq!(back[1..=len], source, "out: {len} B, shifted by {shift}, {time}");
+                    assert_eq!((back[0], back[len + 1]), (0xdd, 0xdd), "{len} B: beside it");
+                }
             }
         }
     }
