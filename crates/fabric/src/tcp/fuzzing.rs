@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use rackpool_model::{Incarnation, RackId};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::buffer::Buffer;
@@ -73,7 +74,8 @@ impl Serving {
     /// A lane that serves this memory as its only region.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
-        let lane = Lane::new(PEER, nobody()?, [memory].into(), Arc::clone(&inbox), Buffer::new());
+        let (life, exports) = ((RackId(2), Incarnation(1)), [memory].into());
+        let lane = Lane::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
         Ok(Self { lane, inbox })
     }
 

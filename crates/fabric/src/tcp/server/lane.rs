@@ -1,6 +1,8 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use rackpool_model::{Incarnation, RackId};
+
 use crate::region::fits;
 use crate::tcp::buffer::{Buffer, Moved, piece};
 use crate::tcp::frame::{Place, REQUEST_BYTES, RESPONSE_BYTES, Request, Response};
@@ -19,6 +21,7 @@ const TURN: u32 = 8;
 /// A lane that a peer posts on: executes its requests in order.
 pub(in crate::tcp) struct Lane {
     endpoint: EndpointId,
+    peer: (RackId, Incarnation),
     pub(super) socket: TcpStream,
     exports: Exports,
     inbox: Arc<Inbox>,
@@ -59,6 +62,7 @@ pub(super) enum Turn {
 impl Lane {
     pub(in crate::tcp) fn new(
         endpoint: EndpointId,
+        peer: (RackId, Incarnation),
         socket: TcpStream,
         exports: Exports,
         inbox: Arc<Inbox>,
@@ -67,6 +71,7 @@ impl Lane {
         let output = Buffer::new();
         Self {
             endpoint,
+            peer,
             socket,
             exports,
             inbox,
@@ -76,6 +81,11 @@ impl Lane {
             done: 0,
             stalled: false,
         }
+    }
+
+    /// The rack that posts on it, and in which life.
+    pub(super) const fn peer(&self) -> (RackId, Incarnation) {
+        self.peer
     }
 
     /// Serves what has arrived, as far as the socket takes the answers.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use rackpool_model::{Incarnation, RackId};
 use rustix::event::{Timespec, epoll};
 
 use self::ending::{Asked, Draining};
@@ -211,7 +212,8 @@ impl Server {
     }
 
     fn begin(&mut self, socket: TcpStream, ready: Box<Ready>) {
-        let endpoint = ready.endpoint;
+        let (endpoint, peer) = (ready.endpoint, (ready.peer, ready.incarnation));
+        self.end_other_lives(peer);
         self.inbox.tell(News::Ready(ready));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(endpoint.0);
@@ -219,7 +221,8 @@ impl Server {
             Ok(()) => {
                 let (exports, inbox) = (Arc::clone(&self.exports), Arc::clone(&self.inbox));
                 let input = Buffer::within(&self.receive_room);
-                self.lanes.insert(endpoint, Lane::new(endpoint, socket, exports, inbox, input));
+                let lane = Lane::new(endpoint, peer, socket, exports, inbox, input);
+                self.lanes.insert(endpoint, lane);
                 // What came before it was watched.
                 self.unfinished.push(endpoint);
             }
@@ -228,5 +231,19 @@ impl Server {
                 self.inbox.tell(News::LaneEnded { endpoint, ending });
             }
         }
+    }
+
+    /// A rack is here in another life. The kernel of its host may still owe what an earlier one wrote, and
+    /// keeps sending it: that would land after what this life writes in its place.
+    fn end_other_lives(&mut self, (rack, incarnation): (RackId, Incarnation)) {
+        let inbox = &self.inbox;
+        self.lanes.retain(|endpoint, lane| {
+            let (of, life) = lane.peer();
+            let stays = of != rack || life == incarnation;
+            if !stays {
+                inbox.tell(News::LaneEnded { endpoint: *endpoint, ending: Ending::Gone });
+            }
+            stays
+        });
     }
 }
