@@ -187,7 +187,8 @@ fn say_what_is_served(options: &Options, rack: &Rack, fabric: &str) {
 
 /// What the operator says about leases and swaps.
 fn rules(options: &Options) -> anyhow::Result<(LeaseRules, SwapSettings)> {
-    Ok((LeaseRules::of(options.lease()), options.swaps.settings(options.bandwidth_gbps)?))
+    let swaps = options.swaps.settings(options.bandwidth_gbps, options.page_size.0)?;
+    Ok((LeaseRules::of(options.lease()), swaps))
 }
 
 /// Runs the data plane in a thread of its own, where it was placed and with the priority it could

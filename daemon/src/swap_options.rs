@@ -71,8 +71,14 @@ impl Default for SwapOptions {
 }
 
 impl SwapOptions {
-    /// What the data plane has to know, with a fabric of this bandwidth.
-    pub(crate) fn settings(&self, bandwidth_gbps: f64) -> anyhow::Result<SwapSettings> {
+    /// What the data plane has to know, with a fabric of this bandwidth and pages of so many bytes. Where a
+    /// page can't be copied in half the time that a swap has, none is begun: it would be given up, each
+    /// time after its page could not be written for as long.
+    pub(crate) fn settings(
+        &self,
+        bandwidth_gbps: f64,
+        page_bytes: u64,
+    ) -> anyhow::Result<SwapSettings> {
         let heat = HeatRules {
             lifetime: Duration::from_millis(self.heat_lifetime_ms),
             decay: self.heat_decay,
@@ -86,11 +92,23 @@ impl SwapOptions {
             Some(bytes) => bytes.0,
             None => quarter(bandwidth_gbps),
         };
+        let rules = SwapRules { pause, ..SwapRules::DEFAULT };
+        let copy = seconds(page_bytes, bandwidth_gbps);
+        let is_in_time = copy <= rules.patience.as_secs_f64() / 2.0;
+        if self.swap == Switch::On && !is_in_time {
+            tracing::warn!(
+                "no page moves between racks: to copy {} takes {:.0} ms at {bandwidth_gbps} Gbit/s \
+                 (--bandwidth-gbps), and a swap has {:?}; smaller pages would move (--page-size)",
+                ByteSize(page_bytes),
+                copy * 1e3,
+                rules.patience
+            );
+        }
         Ok(SwapSettings {
-            enabled: self.swap == Switch::On,
+            enabled: self.swap == Switch::On && is_in_time,
             share: self.share == Switch::On,
             heat,
-            rules: SwapRules { pause, ..SwapRules::DEFAULT },
+            rules,
             bytes_per_second,
         })
     }
@@ -115,13 +133,19 @@ fn quarter(gbps: f64) -> u64 {
     (gbps * 1e9 / 8.0 / 4.0).max(1.0) as u64
 }
 
+/// How long so many bytes take at so many Gbit/s.
+#[expect(clippy::cast_precision_loss, reason = "pages are powers of two")]
+fn seconds(bytes: u64, gbps: f64) -> f64 {
+    bytes as f64 * 8.0 / (gbps * 1e9)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_defaults_are_those_of_the_paper_and_a_quarter_of_the_fabric() {
-        let settings = SwapOptions::default().settings(100.0).unwrap();
+        let settings = SwapOptions::default().settings(100.0, 2 << 20).unwrap();
         assert_eq!(settings.heat, HeatRules::DEFAULT);
         assert_eq!(settings.rules, SwapRules::DEFAULT);
         assert_eq!((settings.enabled, settings.bytes_per_second), (true, 3_125_000_000));
@@ -130,6 +154,24 @@ mod tests {
     #[test]
     fn thresholds_that_can_t_be_meant_are_refused() {
         let options = SwapOptions { hot: 0.5, ..SwapOptions::default() };
-        assert!(options.settings(1.0).is_err());
+        assert!(options.settings(1.0, 2 << 20).is_err());
+    }
+
+    #[test]
+    fn pages_that_are_not_copied_in_time_stay_where_they_are() {
+        let is_enabled = |gbps, bytes| {
+            SwapOptions::default().settings(gbps, bytes).map(|settings| settings.enabled).unwrap()
+        };
+        for (gbps, bytes, moves) in [
+            (100.0, 2 << 20, true),
+            (100.0, 512 << 20, true),
+            (100.0, 1 << 30, false),
+            (1.0, 4 << 20, true),
+            (1.0, 8 << 20, false),
+            (0.1, 2 << 20, false),
+            (0.001, 4096, true),
+        ] {
+            assert_eq!(is_enabled(gbps, bytes), moves, "{bytes} B at {gbps} Gbit/s");
+        }
     }
 }

@@ -389,7 +389,7 @@ fn start(
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         restarted,
         lease_rules: LeaseRules::DEFAULT,
-        swap: SwapOptions::default().settings(1.0)?,
+        swap: SwapOptions::default().settings(1.0, rack.geometry.page_size.bytes())?,
     })?;
     for (id, client) in clients {
         plane.adopt(*id, Arc::clone(&client.served))?;
