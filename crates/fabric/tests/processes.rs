@@ -4,13 +4,18 @@
 
 mod common;
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::Emulated;
+use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::{End, bytes_of, memory_of, ok, transfer, write};
 use rackpool_fabric::conformance::peer::{Peer, starter};
-use rackpool_fabric::conformance::{Factory, Hardware};
-use rackpool_fabric::{DisconnectReason, ErrorClass, Event};
+use rackpool_fabric::conformance::{Factory, Hardware, Node};
+use rackpool_fabric::emulated::{EmulatedFabric, Mapper};
+use rackpool_fabric::{DisconnectReason, ErrorClass, Event, MemoryRegion};
 use rackpool_model::RackId;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -120,4 +125,62 @@ fn a_stopped_peer_cannot_write_after_the_fence() {
         assert!(bytes_of(&end.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
     }
     println!("fenced while stopped: {fenced_stopped}, after the copy: {fenced_later}");
+}
+
+/// Not a test: a rack that waits to be killed.
+#[test]
+fn target() {
+    let Some(address) = starter() else { return };
+    let mut end = End::alone(Emulated::new().start(RackId(2), LEN.into(), Hardware::FAST));
+    end.endpoint = end.node.fabric.connect(&address).unwrap();
+    end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+}
+
+/// Keeps the frames of the peer, which outlive its process: the next one serves them again.
+#[derive(Clone, Default)]
+struct Keeping(Arc<OnceLock<Arc<dyn MemoryRegion>>>);
+
+impl Mapper for Keeping {
+    fn map(&self, fd: OwnedFd, len: u64) -> io::Result<Arc<dyn MemoryRegion>> {
+        let memory: Arc<dyn MemoryRegion> = Arc::new(FileMemory::new(fd, len));
+        if len == LEN.into() {
+            assert!(self.0.set(Arc::clone(&memory)).is_ok(), "one peer, one region");
+        }
+        Ok(memory)
+    }
+}
+
+/// It was stopped, as far as anybody can see: nobody polls it. Its peer is killed meanwhile, so nobody
+/// says that the link has ended but the kernel, and the next daemon may give the frames to others.
+#[test]
+fn what_was_queued_to_a_peer_that_was_killed_does_not_land_later() {
+    let test = Emulated::new();
+    let kept = Keeping::default();
+    let frames = FileMemory::anonymous(1 << 20);
+    let mut options = test.options(RackId(1), &frames);
+    options.mapper = Arc::new(kept.clone());
+    let fabric = Box::new(EmulatedFabric::new(options).unwrap());
+    let mut end = End::alone(Node { fabric, frames: Arc::new(frames) });
+    let mut peer = Peer::running("target", &end.node.fabric.address());
+    let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
+    let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
+    end.endpoint = endpoint;
+    let kept = kept.0.get().unwrap();
+
+    let region = end.register(&memory_of(&test, &[7; 4096]));
+    let list = [0, 1].map(|id| write(id, transfer(region, 0, id * 4096, 4096)));
+    ok(end.post(&list[..1]));
+    ok(end.completed(0));
+    assert_eq!(bytes_of(kept, 0, 1), [7], "this is the memory of the peer");
+    ok(end.post(&list[1..]));
+    peer.0.kill().unwrap();
+    peer.0.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    end.poll();
+    assert!(bytes_of(kept, 4096, 4096) == [0; 4096], "a late write landed");
+    let Err(error) = end.completed(1) else { panic!("it is told that it was done") };
+    assert_eq!(error.class(), ErrorClass::PeerGone);
+    let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+    let Event::Disconnected { reason, .. } = end.wait("the end", is_end) else { panic!() };
+    assert_eq!(reason, DisconnectReason::PeerGone);
 }

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -79,6 +80,16 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Received, FabricError> {
     }
     bytes.truncate(received.bytes);
     Ok(Received::Packet(Packet { bytes, fds }))
+}
+
+/// Whether the peer has closed it, or ended. Also when that can't be known.
+pub(super) fn has_ended(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match rustix::io::retry_on_intr(|| poll(&mut fds, Some(&at_once))) {
+        Ok(_) => fds[0].revents().intersects(PollFlags::HUP),
+        Err(_) => true,
+    }
 }
 
 /// The process at the other end, for people.

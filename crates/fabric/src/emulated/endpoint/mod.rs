@@ -20,6 +20,9 @@ pub(super) const QUEUE_DEPTH: usize = 1024;
 /// What an endpoint copies in one poll: long requests take turns with everything else.
 const COPY_BYTES_PER_POLL: u32 = 64 << 10;
 const MESSAGES_PER_POLL: usize = 64;
+/// How long nothing is copied without asking the socket whether the peer lives. A peer that was killed
+/// sets no `closed`, and whoever takes its place hands out its frames no sooner than it has started.
+const TRUSTED_NS: u64 = 10_000_000;
 
 /// One end of a link: open, or closing until the peer can't copy any more.
 pub(super) struct Endpoint {
@@ -44,7 +47,9 @@ pub(super) struct Endpoint {
     peer_gone: bool,
     /// Keeps the socket from ending before the last copy of this side: the peer takes its end as
     /// proof that this side copies nothing.
-    _socket: Arc<OwnedFd>,
+    socket: Arc<OwnedFd>,
+    /// When the socket was last found open.
+    peer_lived_ns: u64,
 }
 
 struct Pending {
@@ -94,7 +99,8 @@ impl Endpoint {
             failure: None,
             closing: None,
             peer_gone: false,
-            _socket: established.socket,
+            socket: established.socket,
+            peer_lived_ns: 0,
         }
     }
 

@@ -1,12 +1,21 @@
 use rackpool_model::Awaited;
 
-use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Moved, Pending, Work};
+use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Moved, Pending, TRUSTED_NS, Work};
 use crate::emulated::copy::copy_piece;
 use crate::emulated::link::Word;
-use crate::emulated::model::Clock;
+use crate::emulated::model::{Clock, now_ns};
 use crate::emulated::ring::entry_bytes;
+use crate::emulated::socket;
 use crate::regions::Regions;
 use crate::{DisconnectReason, Event, FabricError};
+
+/// Whether there is somebody who can close the link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    There,
+    /// Its process has ended, and its memory may serve another.
+    Gone,
+}
 
 /// What happens while the endpoint is open, a step with each poll.
 impl Endpoint {
@@ -29,7 +38,10 @@ impl Endpoint {
         let moved = self.move_bytes(regions, clock);
         // What was done before something went wrong.
         self.tell_moved(regions, clock, events);
-        moved?;
+        if moved? == Peer::Gone {
+            self.peer_gone(regions, events);
+            return Ok(());
+        }
         self.publish()
     }
 
@@ -49,23 +61,40 @@ impl Endpoint {
 
     /// Moves what has passed the wire by now, within the budget of one poll. A peer that closes
     /// meanwhile and sleeps until `in_op` is 0 is woken by the next poll, in close().
-    fn move_bytes(&mut self, regions: &Regions, clock: &mut Clock) -> Result<(), FabricError> {
+    fn move_bytes(&mut self, regions: &Regions, clock: &mut Clock) -> Result<Peer, FabricError> {
         loop {
-            let Some(front) = self.queue.front() else { return Ok(()) };
+            let Some(front) = self.queue.front() else { return Ok(Peer::There) };
             if matches!(front.work, Work::Message(_)) {
                 self.push_front()?;
             } else if front.moves_at(&self.wire) > clock.now_ns() {
-                return Ok(());
+                return Ok(Peer::There);
             } else {
                 self.publish()?;
                 self.link.store(Word::InOperation, 1)?;
                 // SYNC: pairs with the fence after closed = 1 in close().
                 self.link.fence();
-                let copied = self.copy_within(COPY_BYTES_PER_POLL, regions, clock);
+                let peer = self.look_for_peer();
+                let copied = match peer {
+                    Peer::There => self.copy_within(COPY_BYTES_PER_POLL, regions, clock),
+                    Peer::Gone => Ok(()),
+                };
                 self.link.store(Word::InOperation, 0)?;
-                return copied;
+                return copied.map(|()| peer);
             }
         }
+    }
+
+    /// Whether the process of the peer lives, as far as that has to be known. By the time of now: that
+    /// of the poll is from before this process was stopped, if it was.
+    fn look_for_peer(&mut self) -> Peer {
+        let now_ns = now_ns();
+        if now_ns.saturating_sub(self.peer_lived_ns) > TRUSTED_NS {
+            if socket::has_ended(&self.socket) {
+                return Peer::Gone;
+            }
+            self.peer_lived_ns = now_ns;
+        }
+        Peer::There
     }
 
     /// Puts the message at the front of the queue, before which nothing is left to move, into the ring.
