@@ -18,7 +18,19 @@ const LATE: Duration = Duration::from_millis(300);
 
 #[test]
 fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed() {
-    late_writes_do_not_land(FabricKind::Tcp);
+    late_writes_do_not_land(FabricKind::Tcp, Home::Lives);
+}
+
+/// Nobody is left who could tell the stopped rack: another daemon gave its pages away.
+#[test]
+fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed_by_the_next_daemon() {
+    late_writes_do_not_land(FabricKind::Emulated, Home::IsKilled);
+}
+
+/// As above.
+#[test]
+fn writes_of_a_stopped_rack_over_tcp_do_not_land_in_pages_that_were_freed_by_the_next_daemon() {
+    late_writes_do_not_land(FabricKind::Tcp, Home::IsKilled);
 }
 
 /// Here the device goes on with what the stopped rack has posted.
@@ -28,7 +40,8 @@ fn writes_of_a_stopped_rack_do_not_land_over_verbs() {
     if std::env::var_os("RACKPOOL_RDMA_ADDRESS").is_none() {
         return skipped("RACKPOOL_RDMA_ADDRESS does not name the address of an RDMA port");
     }
-    late_writes_do_not_land(FabricKind::Verbs);
+    late_writes_do_not_land(FabricKind::Verbs, Home::Lives);
+    late_writes_do_not_land(FabricKind::Verbs, Home::IsKilled);
 }
 
 #[test]
@@ -110,14 +123,21 @@ fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
     }
 }
 
-fn late_writes_do_not_land(fabric: FabricKind) {
+/// What becomes of the rack that is written to while the writing one is stopped.
+#[derive(Clone, Copy, PartialEq)]
+enum Home {
+    Lives,
+    IsKilled,
+}
+
+fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
     let mut pool = TestPool::over(fabric);
     // An empty page may stay with each of the two sizes that small objects and pages have here.
     let pages = pool.status(0).frames - 2;
     let len = 32 * PAGE;
     for round in 0..ROUNDS {
         pool.wait_until_racks_serve();
-        let own = pool.open(0);
+        let mut own = pool.open(0);
         let object = own.alloc(len).unwrap();
         let addr = format!("{:x}", object.raw());
         let mut writer = pool.client(1, &["copy", &addr, &len.to_string()]);
@@ -126,6 +146,12 @@ fn late_writes_do_not_land(fabric: FabricKind) {
         pool.stop_daemon(1);
         // What it has posted is on its way; nobody posts it again.
         writer.kill();
+        if home == Home::IsKilled {
+            pool.kill_daemon(0);
+            own.close();
+            pool.restart_daemon(0);
+            own = pool.open(0);
+        }
         own.free(object).unwrap();
         wait_until("the rack is cut off", FENCED, || pool.status(0).free_frames >= pages);
         let others: Vec<_> = (0..pages).map(|_| own.alloc(PAGE).unwrap()).collect();
