@@ -543,6 +543,54 @@ fn the_side_that_connects_measures_the_modes() {
     assert!(world.sides[0].rrpc.figures().pure == 0, "probes are not counted");
 }
 
+/// A host that is busy while it connects does not stay with modes that nobody has measured.
+#[test]
+fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
+    let mut world = World::apart(ARENA, 16);
+    let calibrated = |news: &News| matches!(news, News::Calibrated { .. });
+    lock(&world.net).connect(true);
+    world.round(0);
+    // Nothing on the wire moves meanwhile.
+    for seconds in [1, 4, 1, 7] {
+        assert!(world.sides[0].rrpc.deadline().is_some());
+        world.pass(Duration::from_secs(seconds));
+        assert!(!world.news(0).iter().any(calibrated));
+    }
+    world.run();
+    assert!(!world.news(0).iter().any(calibrated), "8 s after the second time it did not begin");
+    world.pass(Duration::from_secs(1));
+    world.run();
+    assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
+    assert_eq!(world.sides[0].rrpc.deadline(), None);
+}
+
+#[test]
+fn modes_are_not_measured_for_ever() {
+    let mut world = World::apart(ARENA, 16);
+    lock(&world.net).connect(true);
+    world.round(0);
+    let mut passed = 0;
+    while world.sides[0].rrpc.deadline().is_some() {
+        world.pass(Duration::from_secs(1));
+        passed += 1;
+        assert!(passed < 600, "it is still measured");
+    }
+    assert!(passed > 252, "4 + 8 + ... + 128 s of pauses, but {passed} s");
+}
+
+#[test]
+fn what_is_to_be_measured_again_ends_with_its_endpoint() {
+    let mut world = World::apart(ARENA, 16);
+    lock(&world.net).connect(true);
+    world.round(0);
+    world.pass(Duration::from_secs(1));
+    assert!(world.sides[0].rrpc.deadline().is_some());
+    lock(&world.net).cut();
+    lock(&world.net).end(0);
+    world.round(0);
+    assert_eq!(world.sides[0].rrpc.deadline(), None);
+}
+
 #[test]
 fn everything_gets_through_when_there_is_often_no_room() {
     let mut world = World::new(ARENA, 2);

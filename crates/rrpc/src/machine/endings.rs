@@ -18,6 +18,7 @@ impl Machine {
                     let why = "it does not give back what it was lent to read";
                     self.cut_off(ask.endpoint, why.into());
                 }
+                Due::Measure(endpoint) => self.calibrate(endpoint),
             }
         }
     }
@@ -69,6 +70,9 @@ impl Machine {
             self.fail(CallId { endpoint, number }, Failure::Disconnected(error.clone()));
         }
         let Some(peer) = self.peers.remove(&endpoint) else { return };
+        if let Some(at) = peer.again {
+            self.deadlines.remove(&(at, Due::Measure(endpoint)));
+        }
         self.ready.retain(|ready| *ready != endpoint);
         for (number, ask) in peer.asks {
             if let Some(Lent { block, until }) = ask.lent {

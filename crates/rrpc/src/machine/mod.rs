@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, WorkRequest};
 
-use crate::calibration::Calibration;
 use crate::flow::Offer;
 use crate::slots::Slots;
 use crate::{Arena, AskId, Block, CallError, CallId, Figures, News, Thresholds};
@@ -327,14 +326,10 @@ impl Machine {
     }
 
     fn opened(&mut self, endpoint: EndpointId, calibrate: bool) {
-        let mut peer = Peer::new(self.depth);
+        self.peers.insert(endpoint, Peer::new(self.depth));
         if calibrate {
-            // What is probed must not take the room of what is asked for.
-            let most = u32::try_from(self.arena.bytes() / 2).unwrap_or(u32::MAX);
-            peer.calibration = Some(Calibration::new(self.now, most));
+            self.calibrate(endpoint);
         }
-        self.peers.insert(endpoint, peer);
-        self.probe(endpoint);
     }
 
     fn tell(&mut self, news: News) {

@@ -19,6 +19,10 @@ pub(super) struct Peer {
     pub(super) flow: Flow,
     pub(super) thresholds: Thresholds,
     pub(super) calibration: Option<Calibration>,
+    /// How often measuring the modes has led to nothing.
+    pub(super) vain: u32,
+    /// When they are measured again.
+    pub(super) again: Option<Instant>,
     /// Nothing is sent any more; what is open ends with the endpoint.
     pub(super) is_ending: bool,
     /// Whether it waits to be asked what it has to offer.
@@ -33,6 +37,8 @@ impl Peer {
             flow: Flow::new(depth),
             thresholds: Thresholds::default(),
             calibration: None,
+            vain: 0,
+            again: None,
             is_ending: false,
             is_queued: false,
         }
@@ -145,4 +151,6 @@ pub(super) enum Role {
 pub(super) enum Due {
     Call(CallId),
     Lent(AskId),
+    /// The modes are to be measured again.
+    Measure(EndpointId),
 }

@@ -1,11 +1,30 @@
+use std::time::Duration;
+
 use rackpool_fabric::EndpointId;
 
 use super::Machine;
-use super::peer::{Buffer, Open, Purpose, State};
+use super::peer::{Buffer, Due, Open, Purpose, State};
+use crate::calibration::Calibration;
 use crate::{Mode, News, Overdue, message};
+
+/// A host that had no time to answer the probes is asked again after this, and after twice as long
+/// each time,
+const AGAIN: Duration = Duration::from_secs(4);
+/// so often: in four minutes, then. A host without a second's time in these has none to gain from better modes.
+const MOST_VAIN: u32 = 6;
 
 /// Measuring the modes.
 impl Machine {
+    /// Begins to measure.
+    pub(super) fn calibrate(&mut self, endpoint: EndpointId) {
+        let Some(peer) = self.peers.get_mut(&endpoint) else { return };
+        // What is probed must not take the room of what is asked for.
+        let most = u32::try_from(self.arena.bytes() / 2).unwrap_or(u32::MAX);
+        peer.calibration = Some(Calibration::new(self.now, most));
+        peer.again = None;
+        self.probe(endpoint);
+    }
+
     /// Sends the next probe, or ends measuring.
     pub(super) fn probe(&mut self, endpoint: EndpointId) {
         loop {
@@ -62,10 +81,15 @@ impl Machine {
     /// Measuring has ended.
     pub(super) fn calibrated(&mut self, endpoint: EndpointId) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
-        let measured = peer.calibration.take().and_then(|calibration| calibration.thresholds());
-        if let Some(thresholds) = measured {
+        let Some(calibration) = peer.calibration.take() else { return };
+        if let Some(thresholds) = calibration.thresholds() {
             peer.thresholds = thresholds;
             self.tell(News::Calibrated { endpoint, thresholds });
+        } else if !peer.is_ending && peer.vain < MOST_VAIN {
+            let at = self.now + AGAIN * 2_u32.pow(peer.vain);
+            peer.vain += 1;
+            peer.again = Some(at);
+            self.deadlines.insert((at, Due::Measure(endpoint)));
         }
     }
 }
