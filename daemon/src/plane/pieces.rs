@@ -5,6 +5,7 @@ use rackpool_fabric::{BULK_BYTES, EndpointId, Operation, RegionId, RemoteRegion,
 use rackpool_model::FrameId;
 
 use super::DataPlane;
+use super::stalls::Progress;
 
 /// 5 us at 100 Gbit/s, and enough for stores that go past the caches.
 const PIECE_BYTES: u64 = BULK_BYTES as u64;
@@ -22,6 +23,9 @@ pub(super) struct Pieces {
     page_bytes: u64,
     posted: u64,
     on_the_way: u32,
+    /// Pieces that have ended, well or not.
+    ended: u32,
+    /// No more is posted: a piece has failed, or nobody wants the page any more.
     failed: bool,
 }
 
@@ -34,7 +38,8 @@ impl Pieces {
         ours: FrameId,
         page_bytes: u64,
     ) -> Self {
-        Self { endpoint, local, ours, theirs, page_bytes, posted: 0, on_the_way: 0, failed: false }
+        let (posted, on_the_way, ended, failed) = (0, 0, 0, false);
+        Self { endpoint, local, ours, theirs, page_bytes, posted, on_the_way, ended, failed }
     }
 
     /// The next piece to be posted now; it counts as posted.
@@ -59,7 +64,18 @@ impl Pieces {
     /// A posted piece has ended, or could not be posted.
     pub(super) const fn ended(&mut self, whole: bool) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
+        self.ended += 1;
         self.failed |= !whole;
+    }
+
+    /// Nobody wants the page any more: what is on its way is waited for, the rest is not asked for.
+    pub(super) const fn give_up(&mut self) {
+        self.failed = true;
+    }
+
+    /// How far it is, under the number of the whole page.
+    pub(super) const fn progress(&self, id: u64) -> Progress {
+        Progress { id, ended: self.ended, endpoint: self.endpoint }
     }
 
     /// Whether the page is there; `None` as long as a piece is on its way or has to be posted.
@@ -129,6 +145,17 @@ mod tests {
         let mut pieces = pieces(1 << 21);
         assert!(pieces.next().is_some() && pieces.next().is_some());
         pieces.ended(false);
+        assert_eq!((pieces.next(), pieces.outcome()), (None, None), "one may still land");
+        pieces.ended(true);
+        assert_eq!(pieces.outcome(), Some(false));
+    }
+
+    #[test]
+    fn of_a_page_that_nobody_wants_any_more_nothing_is_posted_and_the_rest_is_waited_for() {
+        let mut pieces = pieces(1 << 21);
+        assert!(pieces.next().is_some() && pieces.next().is_some());
+        pieces.give_up();
+        pieces.ended(true);
         assert_eq!((pieces.next(), pieces.outcome()), (None, None), "one may still land");
         pieces.ended(true);
         assert_eq!(pieces.outcome(), Some(false));

@@ -10,31 +10,40 @@ use super::DataPlane;
 /// Rounds between two looks at the clock while there is always something to do: some milliseconds.
 const LOOK_EVERY: u32 = 1 << 14;
 
-/// The oldest transfer on each endpoint, and since when it is known to be that.
+/// How far a transfer is that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) id: u64,
+    /// How many of its pieces have ended: one that has many goes on as long as this grows.
+    pub(super) ended: u32,
+    pub(super) endpoint: EndpointId,
+}
+
+/// The oldest transfer on each endpoint, and since when it is known to be that, and to be where it is.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    oldest: BTreeMap<EndpointId, (u64, Instant)>,
+    oldest: BTreeMap<EndpointId, (Progress, Instant)>,
     rounds: u32,
 }
 
 impl Stalls {
     /// Takes in what is on the way, oldest first, and gives the endpoints whose oldest transfer has
-    /// been that for longer than a lease.
+    /// been that for longer than a lease and of which nothing has ended meanwhile.
     fn look(
         &mut self,
         now: Instant,
         lease: Duration,
-        on_the_way: impl Iterator<Item = (u64, EndpointId)>,
+        on_the_way: impl Iterator<Item = Progress>,
     ) -> Vec<EndpointId> {
         let mut oldest = BTreeMap::new();
-        for (id, endpoint) in on_the_way {
-            oldest.entry(endpoint).or_insert(id);
+        for transfer in on_the_way {
+            oldest.entry(transfer.endpoint).or_insert(transfer);
         }
-        self.oldest.retain(|endpoint, (id, _)| oldest.get(endpoint) == Some(id));
-        for (endpoint, id) in oldest {
-            self.oldest.entry(endpoint).or_insert((id, now));
+        self.oldest.retain(|endpoint, (transfer, _)| oldest.get(endpoint) == Some(transfer));
+        for (endpoint, transfer) in oldest {
+            self.oldest.entry(endpoint).or_insert((transfer, now));
         }
-        let overdue = |(endpoint, (_, since)): (&EndpointId, &(u64, Instant))| {
+        let overdue = |(endpoint, (_, since)): (&EndpointId, &(Progress, Instant))| {
             (now.saturating_duration_since(*since) > lease).then_some(*endpoint)
         };
         self.oldest.iter().filter_map(overdue).collect()
@@ -71,14 +80,28 @@ mod tests {
 
     use super::*;
 
-    fn way(ids: &[(u64, EndpointId)]) -> impl Iterator<Item = (u64, EndpointId)> {
-        ids.iter().copied()
+    const LEASE: Duration = Duration::from_secs(3);
+    const LATER: Duration = Duration::from_millis(100);
+
+    fn way(ids: &[(u64, EndpointId)]) -> impl Iterator<Item = Progress> {
+        ids.iter().map(|(id, endpoint)| Progress { id: *id, ended: 0, endpoint: *endpoint })
+    }
+
+    #[test]
+    fn an_endpoint_whose_oldest_transfer_goes_on_piece_by_piece_does_not_stall() {
+        let copy = |ended| std::iter::once(Progress { id: 1, ended, endpoint: EndpointId(1) });
+        let mut stalls = Stalls::default();
+        let start = Instant::now();
+        for ended in 0..8 {
+            assert_eq!(stalls.look(start + LEASE * ended, LEASE, copy(ended)), []);
+        }
+        let last = start + 7 * LEASE;
+        assert_eq!(stalls.look(last + LEASE, LEASE, copy(7)), []);
+        assert_eq!(stalls.look(last + LEASE + LATER, LEASE, copy(7)), [EndpointId(1)]);
     }
 
     #[test]
     fn an_endpoint_stalls_when_its_oldest_transfer_stays_the_oldest() {
-        const LEASE: Duration = Duration::from_secs(3);
-        const LATER: Duration = Duration::from_millis(100);
         let [one, two] = [EndpointId(1), EndpointId(2)];
         let mut stalls = Stalls::default();
         let start = Instant::now();

@@ -12,6 +12,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::clients::Caller;
 use super::leases::endpoint_of;
+use super::stalls::Progress;
 use super::{DataPlane, count};
 
 /// The time of one transfer of so many is taken.
@@ -69,8 +70,9 @@ impl Transfers {
     }
 
     /// All that have been started and have not ended, the oldest first.
-    pub(super) fn on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
-        self.on_the_way.iter().map(|(id, transfer)| (*id, transfer.endpoint))
+    pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
+        let all = self.on_the_way.iter();
+        all.map(|(id, transfer)| Progress { id: *id, ended: 0, endpoint: transfer.endpoint })
     }
 
     /// Those on an endpoint are not done again when they end with an error.

@@ -8,7 +8,7 @@ mod home;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use rackpool_fabric::{EndpointId, RegionId};
+use rackpool_fabric::RegionId;
 use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::planted::Sound;
@@ -18,6 +18,7 @@ use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
 
 use super::DataPlane;
+use super::stalls::Progress;
 use crate::slab::Slab;
 use copies::Reading;
 use home::Draining;
@@ -128,8 +129,8 @@ impl Sharing {
     }
 
     /// The copies that have not ended, the oldest first.
-    pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
-        self.reading.iter().map(|(id, reading)| (*id, reading.pieces.endpoint))
+    pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = Progress> {
+        self.reading.iter().map(|(id, reading)| reading.pieces.progress(*id))
     }
 
     /// Whether something happens by itself with time.

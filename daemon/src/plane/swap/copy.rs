@@ -14,6 +14,7 @@ use rackpool_wire::{decode, encode};
 
 use crate::plane::DataPlane;
 use crate::plane::pieces::Pieces;
+use crate::plane::stalls::Progress;
 use crate::slab::Contents;
 
 /// How long a page's home may take to say what its header and bitmap are.
@@ -47,9 +48,16 @@ pub(super) struct Copies {
 
 impl Copies {
     /// The numbers of those that have not ended, the oldest first.
-    pub(super) fn on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+    pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.all.iter().filter(|(_, copy)| copy.bytes.outcome().is_none());
-        all.map(|(id, copy)| (*id, copy.bytes.endpoint))
+        all.map(|(id, copy)| copy.bytes.progress(*id))
+    }
+
+    /// Nobody waits any more for what this swap copies.
+    pub(super) fn give_up(&mut self, swap: SwapId) {
+        for copying in self.all.values_mut().filter(|copying| copying.swap == swap) {
+            copying.bytes.give_up();
+        }
     }
 }
 
@@ -179,6 +187,9 @@ impl DataPlane {
     fn contents_ended(&mut self, id: u64, whole: bool) -> anyhow::Result<()> {
         if let Some(copying) = self.swaps.copies.all.get_mut(&id) {
             copying.contents = Part::Ended { whole };
+            if !whole {
+                copying.bytes.give_up();
+            }
         }
         self.end_copy(id)
     }

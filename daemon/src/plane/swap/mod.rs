@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{EndpointId, RegionId};
+use rackpool_fabric::RegionId;
 use rackpool_model::{Access, FrameId, HeatRules, HeatRulesError, PageId, PageState, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
@@ -29,6 +29,7 @@ use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapMessage, ToServ
 
 use super::command::count;
 use super::peers::Purpose;
+use super::stalls::Progress;
 use super::{DataPlane, Notice};
 use crate::slab::DAMAGED;
 use budget::Budget;
@@ -171,7 +172,7 @@ impl Swaps {
     }
 
     /// The copies that have not ended, the oldest first.
-    pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+    pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = Progress> {
         self.copies.on_their_way()
     }
 }
@@ -391,7 +392,10 @@ impl DataPlane {
                     "the record of swap {slot} is damaged, its frames are lost: {error}"
                 );
             }
-            News::GaveUp(swap) => tracing::debug!("swap {:x} is given up", swap.0),
+            News::GaveUp(swap) => {
+                tracing::debug!("swap {:x} is given up", swap.0);
+                self.swaps.copies.give_up(swap);
+            }
             News::OfferRefused(page, OfferRefusal::ReadHot) => self.copy_wanted(page)?,
             News::NothingToOffer(_) | News::WantRefused(..) | News::OfferRefused(..) => {}
         }
