@@ -40,6 +40,20 @@ pub enum Bug {
     TakeAnyLeft,
     /// A home answers that it has copied, and may still give the swap up.
     PulledBeforeDoubt,
+    /// An old home writes the page for others before its peer has noted that its copy lacks that.
+    WriteBeforeNoted,
+    /// An old home writes the page for others although it is committed that it goes.
+    WriteOnAfterTheCommit,
+    /// A new home answers that its copy is stale, and does not note it.
+    ForgetStale,
+    /// A new home lets its copy be read before it has what it lacks.
+    ReadStaleCopy,
+    /// An old home leaves the page before the new one has what was written.
+    LeaveBeforeMerged,
+    /// A restarted old home sends what it knows to be written: nothing.
+    TrustDeltaOverARestart,
+    /// The simulator's racks write for others and do not remember where.
+    ForgetOneWrite,
     /// A holder writes under a lease for reading.
     WriteUnderReadLease,
     /// A holder that gives the right to write back goes on writing.

@@ -4,6 +4,7 @@
 //! server. Only [`Server`]'s commit decides.
 
 mod asker;
+mod delegate;
 mod event;
 mod finish;
 mod frames;
@@ -16,7 +17,7 @@ mod under_way;
 
 pub use event::{Drain, News, RackAction, RackEvent};
 pub use frames::{Frames, Offered};
-pub use rack::Rack;
+pub use rack::{Rack, Waits};
 pub use record::{Phase, RECORD_WORDS, RECORDS, Record, RecordError, Role};
 pub use rules::SwapRules;
 pub use server::{Server, ServerEvent, SwapBatch};

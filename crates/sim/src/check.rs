@@ -125,6 +125,11 @@ impl<B: Bugs> World<B> {
                     _ if self.is_left_alone(index, frame) => continue,
                     // A page was being freed: that it was no swap's only the damaged record said.
                     Some(PageState::Leaving) if self.is_damaged(index) => continue,
+                    // Nobody can tell what its copy lacks, or whether it lacks anything.
+                    Some(PageState::Frozen) if self.is_left_behind(index, word.page()) => continue,
+                    Some(PageState::Arriving) if self.is_left_waiting(index, word.page()) => {
+                        continue;
+                    }
                     Some(PageState::Frozen) if self.is_left_waiting(index, word.page()) => {
                         PageState::Live
                     }

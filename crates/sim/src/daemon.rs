@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rackpool_model::{FrameId, Incarnation, PageId, PageState};
+use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Heats;
 use rackpool_proto::lease::{
@@ -14,6 +14,7 @@ use rackpool_proto::swap::{Drain, News, RECORD_WORDS, RECORDS, Rack, RackAction,
 use rackpool_wire::swap::{OfferRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
+use crate::delegate::Delegated;
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
 use crate::requests::Pending;
@@ -28,6 +29,8 @@ pub(crate) struct Daemon<B> {
     pub(crate) shares: share::Home<B>,
     pub(crate) copies: Copies<B>,
     pub(crate) heats: Heats,
+    /// What it has written for others since the page was frozen, and what a peer has sent.
+    pub(crate) delegated: Delegated,
     /// Frames that somebody must leave.
     pub(crate) drains: Vec<Waiter>,
     pub(crate) frees: Vec<Freeing>,
@@ -99,6 +102,7 @@ impl<B: Bugs> Daemon<B> {
             shares: share::Home::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
             copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
             heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
+            delegated: Delegated::default(),
             drains: Vec::new(),
             frees: Vec::new(),
             calls: Vec::new(),
@@ -248,8 +252,13 @@ impl<B: Bugs> World<B> {
             }
             RackAction::Note { slot, words } => self.note(rack, slot, &words),
             RackAction::Erase { slot } => self.erase(rack, slot),
+            RackAction::SendDelta { swap, to, frame, known } => {
+                self.send_delta(rack, usize::from(to.0), swap, frame, known);
+            }
+            RackAction::Merge { frame, .. } => self.merge(rack, frame),
             RackAction::Store(frame, word) => {
                 self.take_frame(rack, frame);
+                self.forget_writes(rack, frame, word);
                 self.store(rack, frame, word);
                 self.look_soon(rack);
             }
@@ -421,6 +430,12 @@ impl<B: Bugs> World<B> {
                     self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
                 }
                 self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(from), between)));
+                if between.message == SwapMessage::Noted {
+                    self.look_soon(rack);
+                }
+            }
+            Message::Delta { swap, theirs, known, words } => {
+                self.delta_came(rack, from, swap, theirs, known, words);
             }
             Message::NotHere(page) => self.learn_home(rack, page, None),
             Message::Lookup { page, question, wish } => {
@@ -450,9 +465,7 @@ impl<B: Bugs> World<B> {
                 if self.racks[rack].daemon.is_none() {
                     return;
                 }
-                let here = self.racks[rack].memory.find(page);
-                let live = here.filter(|(_, word)| word.state() == Some(PageState::Live));
-                let found = live.map(|(frame, _)| self.carry_out(rack, frame, word, kind));
+                let found = self.write_for(rack, page, word, kind);
                 self.send(rack, from, Message::AtomicDone { call, found });
             }
             Message::AtomicDone { call, found } => self.atomic_done(rack, call, found),

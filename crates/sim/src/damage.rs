@@ -2,7 +2,7 @@
 
 use rackpool_model::{FrameId, PageId, PageState};
 use rackpool_proto::planted::Bugs;
-use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError};
+use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError, Waits};
 
 use crate::world::{RackNode, World};
 
@@ -104,7 +104,9 @@ impl<B: Bugs> World<B> {
         };
         let whole = |state| self.racks.iter().any(|rack| is_in(state, rack));
         let leaving = damaged.into_iter().any(|rack| is_in(PageState::Leaving, rack));
-        (named || leaving) && !whole(PageState::Free) && !whole(PageState::Live)
+        (named || leaving || self.is_left_vacant(page))
+            && !whole(PageState::Free)
+            && !whole(PageState::Live)
     }
 
     /// Whether a page that has come to a rack is not written until a human has looked at a damaged
@@ -112,13 +114,33 @@ impl<B: Bugs> World<B> {
     pub(crate) fn is_left_waiting(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
         let mut waits = daemon.swap.waits();
-        waits.any(|(peer, waits)| waits == page && self.is_damaged(usize::from(peer.0)))
+        waits.any(|one| one.comes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
+    }
+
+    /// Whether a page that goes is still in this rack because a damaged record of its new home can't
+    /// tell whether its copy has everything.
+    pub(crate) fn is_left_behind(&self, rack: usize, page: PageId) -> bool {
+        let Some(daemon) = &self.racks[rack].daemon else { return false };
+        let mut waits = daemon.swap.waits();
+        waits.any(|one| one.goes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
+    }
+
+    /// Whether a free page waits for the frame of one that is left behind.
+    fn is_left_vacant(&self, page: PageId) -> bool {
+        self.racks.iter().filter_map(|rack| rack.daemon.as_ref()).any(|daemon| {
+            let mut waits = daemon.swap.waits();
+            waits.any(|one| one.vacant == Some(page) && self.is_damaged(usize::from(one.peer.0)))
+        })
     }
 
     /// How many swaps of a rack are under way only for such pages.
     pub(crate) fn left_waiting(&self, rack: usize) -> usize {
         let Some(daemon) = &self.racks[rack].daemon else { return 0 };
-        daemon.swap.waits().filter(|(_, page)| self.is_left_waiting(rack, *page)).count()
+        let stands = |one: &Waits| {
+            let waits = one.comes.is_some() || one.goes.is_some();
+            waits && self.is_damaged(usize::from(one.peer.0))
+        };
+        daemon.swap.waits().filter(stands).count()
     }
 
     pub(crate) fn is_damaged(&self, rack: usize) -> bool {

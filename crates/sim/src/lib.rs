@@ -11,6 +11,7 @@ mod client;
 mod connection;
 mod daemon;
 mod damage;
+mod delegate;
 mod disk;
 mod fabric;
 mod faults;
@@ -59,6 +60,8 @@ pub struct Seen {
     pub freed: u64,
     /// Reads of copies.
     pub copies: u64,
+    /// Writes in a page that moves, carried out by its old home.
+    pub delegated: u64,
     /// Memberships that have run out.
     pub expired: u64,
     /// Answers about named addresses.
@@ -79,6 +82,7 @@ impl AddAssign for Seen {
         self.damaged += other.damaged;
         self.freed += other.freed;
         self.copies += other.copies;
+        self.delegated += other.delegated;
         self.expired += other.expired;
         self.named += other.named;
     }
@@ -87,13 +91,14 @@ impl AddAssign for Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
-        let Self { given_up, crashes, fenced, damaged, freed, copies, expired, named, .. } = self;
+        let Self { given_up, crashes, fenced, damaged, freed, copies, delegated, .. } = self;
+        let Self { expired, named, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
-             {copies} reads of copies, {expired} memberships expired, {named} answers about \
+             {copies} reads of copies, {delegated} delegated writes, {expired} memberships expired, {named} answers about \
              names, trace {trace:016x}"
         )
     }

@@ -1,10 +1,11 @@
 //! What travels, and who takes part.
 
-use rackpool_model::PageId;
+use rackpool_model::{FrameId, PageId};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, Users};
-use rackpool_wire::swap::Between;
+use rackpool_wire::swap::{Between, SwapId};
 
 use crate::history::Kind;
+use crate::rules::WORDS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Node {
@@ -17,6 +18,13 @@ pub(crate) enum Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     Between(Between),
+    /// What was written in a page that has moved since it was frozen; not `known`: perhaps anything.
+    Delta {
+        swap: SwapId,
+        theirs: FrameId,
+        known: bool,
+        words: [Option<u64>; WORDS],
+    },
     Lookup {
         page: PageId,
         question: u64,
@@ -30,13 +38,14 @@ pub(crate) enum Message {
     NotHere(PageId),
     Revoke(PageId, EndpointToken, LeaseId, Users),
     Returned(PageId, EndpointToken, LeaseId, Users),
+    /// Also a write that the home is to carry out.
     Atomic {
         call: Call,
         page: PageId,
         word: usize,
         kind: Kind,
     },
-    /// `None`: it was not done, the page is not live here.
+    /// `None`: it was not done, the page can't be written here.
     AtomicDone {
         call: Call,
         found: Option<u64>,

@@ -219,8 +219,12 @@ impl<B: Bugs> World<B> {
                 self.close_call(rack, call);
                 return self.answer(call, Answer::Local(frame, word));
             }
-            // It is moving or shared: when its word has changed.
+            // It is moving or shared: when its word has changed, or this rack writes it for others.
             Some(_) => {
+                if let Some(found) = self.write_for(rack, one.page, one.word, one.kind) {
+                    self.close_call(rack, call);
+                    return self.answer(call, Answer::Done(found));
+                }
                 self.mark(rack, call, Wait::Here);
                 return self.feed(rack, Input::Shares(share::HomeEvent::Needed(one.page)));
             }
@@ -250,6 +254,11 @@ impl<B: Bugs> World<B> {
                     self.post_access(rack, call, lease);
                     self.renew_used(rack);
                     self.ask_for_copy(rack, one.page, lease);
+                } else if again && access == Access::Write && self.rng.percent(50) {
+                    // Perhaps it moves, and its home writes it for others.
+                    let (page, word, kind) = (one.page, one.word, one.kind);
+                    self.mark(rack, call, Wait::Sent);
+                    self.send(rack, home, Message::Atomic { call, page, word, kind });
                 } else if again {
                     let page = one.page;
                     let question = daemon.holder.ask(now, page);

@@ -7,7 +7,10 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
-use crate::swap::Between;
+use crate::swap::{Between, SwapId};
+
+/// Bytes of a line of a page, the unit in which what was written in it is told: a cache line.
+pub const LINE_BYTES: usize = 64;
 
 /// What one daemon asks of another.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -50,6 +53,13 @@ pub enum PeerRequest {
         /// What to add.
         delta: u64,
     },
+    /// Write in a page on the home rack's CPU, as the home does while the page moves.
+    Write {
+        /// Where; within one page.
+        addr: GlobalAddr,
+        /// What.
+        bytes: Vec<u8>,
+    },
     /// Hand out objects for a client of the asking rack.
     Allocate {
         /// Who asks.
@@ -77,6 +87,20 @@ pub enum PeerRequest {
     /// About a swap. The answer says nothing: whatever is to be said about it is a message of its
     /// own.
     Swap(Between),
+    /// What was written in a page since it was frozen that has moved to the asked rack by this swap. The
+    /// answer says nothing, as with [`Self::Swap`].
+    Delta {
+        /// The swap.
+        swap: SwapId,
+        /// Where the page lies at the asker.
+        frame: FrameId,
+        /// Whether the lines are all; if not only the page as a whole has everything.
+        known: bool,
+        /// The lines of the page that were written.
+        lines: Vec<u32>,
+        /// Their bytes, [`LINE_BYTES`] each.
+        bytes: Vec<u8>,
+    },
     /// The slab header and the object bitmap of a page that stands still because it moves.
     Contents {
         /// The page.
@@ -101,6 +125,8 @@ pub enum PeerReply {
         usage: u64,
         /// Whether the lease is good for writing too.
         writable: bool,
+        /// Whether the home carries out [`PeerRequest::Write`] meanwhile: the page moves.
+        delegates: bool,
         /// The number under which the page is shared: the asker may keep a copy as long as the lease
         /// is good.
         sharing: Option<u64>,
@@ -115,6 +141,13 @@ pub enum PeerReply {
     Returned,
     /// The value before the operation.
     Value(u64),
+    /// It is written.
+    Written {
+        /// Whether the page moves, so that the next write is to be asked for as well.
+        moving: bool,
+    },
+    /// The page was to come here when what was in it was lost.
+    Lost,
     /// The objects handed out: none when the rack is full.
     Allocated(Vec<GlobalAddr>),
     /// The objects are free; `refused` of them were not allocated.

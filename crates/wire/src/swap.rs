@@ -35,7 +35,7 @@ pub enum ToServer {
         /// The swap.
         swap: SwapId,
     },
-    /// Both pages are copied, and nobody writes them.
+    /// Both pages are copied, and nobody writes them but their old homes.
     Commit {
         /// The swap.
         swap: SwapId,
@@ -119,7 +119,7 @@ pub enum SwapMessage {
         /// Whether the offered page holds anything.
         live: bool,
     },
-    /// Home to asker: the page is frozen and nobody writes it.
+    /// Home to asker: the page is frozen and no client or holder of a lease writes it.
     Ready {
         /// The home's number for this acceptance.
         ticket: u64,
@@ -138,6 +138,14 @@ pub enum SwapMessage {
     /// Home to asker: the offered page is copied, and only the metadata server may still give the swap
     /// up.
     Pulled,
+    /// Either to the other, before the commit: writes go on in the page that I give, so your copy of it
+    /// lacks some. Note that before you answer [`Self::Noted`].
+    Stale,
+    /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
+    Noted,
+    /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
+    /// Also who knows nothing of the swap says so.
+    Merged,
     /// Either to the other, after the commit: does anybody use the page that you gave?
     HasLeft,
     /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Also who

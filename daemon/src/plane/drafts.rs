@@ -138,7 +138,7 @@ impl DataPlane {
     }
 
     fn settle_client(&mut self, client: ClientId) -> anyhow::Result<()> {
-        if self.transfers.has_any_of(client) || self.peers.has_atomics_of(client) {
+        if self.transfers.has_any_of(client) || self.peers.does_anything_for(client) {
             return Ok(());
         }
         self.drafts.unsettled.remove(&client);

@@ -59,6 +59,8 @@ impl DataPlane {
             PeerRequest::FetchAndAdd { addr, delta } => {
                 self.serve_atomic(addr, Atomic::FetchAndAdd { delta })
             }
+            PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
+            PeerRequest::Delta { .. } => return self.serve_delta(ask, request),
             PeerRequest::Allocate { .. } => {
                 let deadline = Instant::now() + LEAVING_PATIENCE;
                 return self.allocate_for(StarvedPeer { ask, request, deadline });
@@ -87,6 +89,9 @@ impl DataPlane {
         keep: bool,
         endpoint: EndpointId,
     ) -> anyhow::Result<PeerReply> {
+        // Who wants to write a page that moves is given it to read, and has it written.
+        let delegates = self.writes_for_others(page);
+        let access = if delegates { Access::Read } else { access };
         let (frame, word, usage) = match self.usable(page, access) {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
@@ -103,13 +108,17 @@ impl DataPlane {
             LeaseKind::Read | LeaseKind::Write => None,
         };
         let (epoch, writable) = (word.epoch(), kind == LeaseKind::Write);
-        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, sharing })
+        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing })
     }
 
     /// A page that other racks may use now like that, or what they are told. A page that leaves may
     /// have moved: whether it is gone or elsewhere shows when its frame is free.
-    fn usable(&self, page: PageId, access: Access) -> Result<(FrameId, PageWord, u64), PeerReply> {
-        let away = || if self.slab.is_moving(page) { PeerReply::Busy } else { PeerReply::NotHere };
+    pub(super) fn usable(&self, page: PageId, access: Access) -> Result<(FrameId, PageWord, u64), PeerReply> {
+        let away = || match page {
+            page if self.swap_has_lost(page) => PeerReply::Lost,
+            page if self.slab.is_moving(page) => PeerReply::Busy,
+            _ => PeerReply::NotHere,
+        };
         let found = self.slab.lookup(page).ok_or_else(away)?;
         match found.1.state() {
             Some(PageState::Live) => Ok(found),
@@ -150,14 +159,15 @@ impl DataPlane {
             && let Some(page) = addr.page(self.rack.geometry.page_size)
         {
             self.sharing.need(page);
+            self.want_to_write(page);
         }
         reply
     }
 
     /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't
     /// be frozen or taken away meanwhile: only this thread does that. So it is done in a page that
-    /// is live, before anybody copies it, or not at all.
-    pub(super) fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
+    /// is live, or moves and is written by this rack for others, or not at all.
+    pub(super) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
         let page_size = self.rack.geometry.page_size;
         let Some(page) = addr.page(page_size) else { return PeerReply::NotAllocated };
         // Who adds nothing reads.
@@ -165,10 +175,14 @@ impl DataPlane {
             Atomic::FetchAndAdd { delta: 0 } => Access::Read,
             _ => Access::Write,
         };
-        let frame = match self.usable(page, access) {
+        let delegated = access == Access::Write && self.writes_for_others(page);
+        let frame = match self.usable(page, if delegated { Access::Read } else { access }) {
             Ok((frame, ..)) => frame,
             Err(refusal) => return refusal,
         };
+        if delegated {
+            self.note_written(frame, addr.offset(page_size), size_of::<u64>());
+        }
         let at = u64::from(frame.0) * page_size.bytes() + addr.offset(page_size);
         let Ok(cell) = self.rack.frames.view::<AtomicU64>(at) else {
             return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));

@@ -49,6 +49,8 @@ pub(super) struct Leases {
 pub(super) struct Found {
     pub(super) home: RackId,
     pub(super) usage: u64,
+    /// It moves, and its home writes it for others.
+    pub(super) delegates: bool,
 }
 
 /// The fabric never gives a number twice, for endpoints that it accepted and connected alike.
@@ -145,7 +147,21 @@ impl Leases {
     /// The metadata server has said where a page is.
     pub(super) fn note_home(&mut self, page: PageId, home: RackId) {
         let usage = self.found.get(&page).map_or(0, |found| found.usage);
-        self.found.insert(page, Found { home, usage });
+        self.found.insert(page, Found { home, usage, delegates: false });
+    }
+
+    /// The home of the page does not write it for others, or not any more.
+    pub(super) fn note_undelegated(&mut self, page: PageId) {
+        if let Some(found) = self.found.get_mut(&page) {
+            found.delegates = false;
+        }
+    }
+
+    /// The home of a page that is leased for reading, if it writes it for others.
+    pub(super) fn delegate(&self, now: Instant, page: PageId) -> Option<RackId> {
+        let (lease, found) = (self.lease(now, page, Access::Read)?, self.found(page)?);
+        let is_meant = found.delegates && lease.home == found.home && lease.kind == LeaseKind::Read;
+        is_meant.then_some(found.home)
     }
 
     /// Its home has said that the page is not there.

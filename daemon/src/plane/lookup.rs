@@ -11,6 +11,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::clients::Caller;
+use super::home::Atomic;
 use super::leases::{Found, token};
 use super::peers::Purpose;
 use super::{DataPlane, Located, Notice};
@@ -149,9 +150,11 @@ impl DataPlane {
 
     /// What is answered for a page of which there is a lease that is good for that.
     fn leased(&self, now: Instant, page: PageId, access: Access) -> Option<RackAnswer> {
-        let (lease, found) = (self.leases.lease(now, page, access)?, self.leases.found(page)?);
-        (lease.home == found.home)
-            .then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
+        let found = self.leases.found(page)?;
+        let lease = self.leases.lease(now, page, access);
+        let is_good = lease.is_some_and(|lease| lease.home == found.home)
+            || access == Access::Write && self.leases.delegate(now, page).is_some();
+        is_good.then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
     }
 
     /// Asks whoever is thought to be the page's home, or else the metadata server, if somebody
@@ -323,6 +326,9 @@ impl DataPlane {
             PeerReply::NotAllocated => {
                 return self.deny(page, Denial::Home(question), RackAnswer::NotAllocated);
             }
+            PeerReply::Lost => {
+                return self.deny(page, Denial::Home(question), RackAnswer::PageLost);
+            }
             PeerReply::NotHere => {
                 let trouble = RackAnswer::PageBusy(home);
                 let was_named = |search: &Search| search.named == Some(home);
@@ -409,8 +415,8 @@ impl DataPlane {
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
         match *reply {
-            PeerReply::Location { lease, frame, epoch, usage, writable, sharing } => {
-                self.leases.note_found(page, Found { home, usage });
+            PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing } => {
+                self.leases.note_found(page, Found { home, usage, delegates });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => LeaseKind::Write,
@@ -441,12 +447,13 @@ impl DataPlane {
         caller: Caller,
         request: RackRequest,
     ) -> anyhow::Result<()> {
-        let (addr, request) = match request {
+        let (addr, atomic, request) = match request {
             RackRequest::CompareAndSwap { addr, expected, new } => {
-                (addr, PeerRequest::CompareAndSwap { addr, expected, new })
+                let atomic = Atomic::CompareAndSwap { expected, new };
+                (addr, atomic, PeerRequest::CompareAndSwap { addr, expected, new })
             }
             RackRequest::FetchAndAdd { addr, delta } => {
-                (addr, PeerRequest::FetchAndAdd { addr, delta })
+                (addr, Atomic::FetchAndAdd { delta }, PeerRequest::FetchAndAdd { addr, delta })
             }
             _ => {
                 self.clients.finish(caller, RackAnswer::Invalid);
@@ -454,6 +461,10 @@ impl DataPlane {
             }
         };
         let page = addr.page(self.rack.geometry.page_size);
+        if page.is_some_and(|page| self.writes_for_others(page)) {
+            self.change_moving(caller, addr, atomic);
+            return Ok(());
+        }
         let found = page.and_then(|page| Some((page, self.home_of(page)?)));
         match found {
             Some((page, home)) if !self.is_dead(home) => {

@@ -30,6 +30,8 @@ pub(super) enum Purpose {
     Redirect { swap: SwapId, page: PageId, question: u64 },
     /// A client's atomic operation.
     Atomic { caller: Caller, page: PageId },
+    /// A client's write in a page that moves, one of this batch.
+    Write { caller: Caller, page: PageId, batch: u64 },
     /// An exactly-once exchange, which is sent again until it is answered.
     Exchange,
     /// A lease called back, or the right to write.
@@ -50,8 +52,14 @@ struct Call {
 }
 
 impl Call {
-    fn is_atomic_of(&self, client: ClientId) -> bool {
-        matches!(self.purpose, Purpose::Atomic { caller, .. } if caller.client == client)
+    /// Whether the other rack carries something out for the client.
+    fn is_done_for(&self, client: ClientId) -> bool {
+        match self.purpose {
+            Purpose::Atomic { caller, .. } | Purpose::Write { caller, .. } => {
+                caller.client == client
+            }
+            _ => false,
+        }
     }
 }
 
@@ -120,10 +128,10 @@ impl Peers {
         }
     }
 
-    /// Whether an atomic operation of the client may still be carried out.
-    pub(super) fn has_atomics_of(&self, client: ClientId) -> bool {
+    /// Whether an operation of the client may still be carried out by another rack.
+    pub(super) fn does_anything_for(&self, client: ClientId) -> bool {
         let waiting = self.racks.values().flat_map(|peer| &peer.waiting);
-        self.calls.values().chain(waiting).any(|call| call.is_atomic_of(client))
+        self.calls.values().chain(waiting).any(|call| call.is_done_for(client))
     }
 
     /// Who is connected by an endpoint.
@@ -157,8 +165,9 @@ impl DataPlane {
 
     /// A client has gone: what was not sent for it is not carried out any more.
     pub(super) fn drop_unsent_of(&mut self, client: ClientId) {
+        self.transfers.delegating.retain(|(of, _)| *of != client);
         for peer in self.peers.racks.values_mut() {
-            peer.waiting.retain(|call| !call.is_atomic_of(client));
+            peer.waiting.retain(|call| !call.is_done_for(client));
         }
     }
 
@@ -294,6 +303,10 @@ impl DataPlane {
             Purpose::Atomic { caller, .. } => {
                 self.clients.finish(caller, RackAnswer::Indeterminate(call.rack));
             }
+            Purpose::Write { caller, batch, .. } => {
+                let answer = RackAnswer::Indeterminate(call.rack);
+                self.delegated_write_ended(caller, batch, answer);
+            }
             Purpose::Draft { question } => self.draft_unanswered(question),
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
@@ -360,6 +373,10 @@ impl DataPlane {
                 self.atomic_answered(caller, page, rack, reply);
                 Ok(())
             }
+            Purpose::Write { caller, page, batch } => {
+                self.write_answered(caller, (page, batch), rack, reply);
+                Ok(())
+            }
             Purpose::Exchange => self.exchange_answered(rack, reply),
             Purpose::Revoke { page, lease, users } => match reply {
                 PeerReply::Returned => self.returned(page, endpoint, lease, users),
@@ -397,6 +414,10 @@ impl DataPlane {
                 }
                 Purpose::Atomic { caller, .. } => {
                     self.clients.finish(caller, RackAnswer::RackUnavailable(rack));
+                }
+                Purpose::Write { caller, batch, .. } => {
+                    let answer = RackAnswer::RackUnavailable(rack);
+                    self.delegated_write_ended(caller, batch, answer);
                 }
                 Purpose::Draft { question } => self.draft_unanswered(question),
                 Purpose::Exchange

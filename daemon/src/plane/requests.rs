@@ -62,8 +62,9 @@ impl DataPlane {
         }
     }
 
-    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old home;
-    /// who wants to write waits until it is thawed or elsewhere.
+    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old home.
+    /// Who wants to write has it done by the old home, or waits until that is so, or the page is thawed or
+    /// elsewhere.
     pub(super) fn translate(
         &mut self,
         caller: Caller,
@@ -76,11 +77,15 @@ impl DataPlane {
         };
         let answer = match self.slab.lookup(page) {
             Some((frame, word, usage)) if may_use(word) => RackAnswer::Local { frame, word, usage },
-            found if self.slab.is_moving(page) && (found.is_some() || access == Access::Write) => {
+            Some((.., usage)) if self.writes_for_others(page) => {
+                RackAnswer::Remote { home: self.rack.geometry.rack, usage }
+            }
+            Some(_) if self.slab.is_moving(page) => {
                 self.wait_for_swap(page, Work::Translate(caller, access));
                 return Ok(());
             }
             Some(_) => RackAnswer::NotAllocated,
+            None if self.swap_has_lost(page) => RackAnswer::PageLost,
             None => return self.translate_remote(caller, page, access),
         };
         self.clients.finish(caller, answer);

@@ -1,7 +1,7 @@
 //! One-sided transfers for clients: straight between a page of another rack and the client's data
 //! ring. All transfers of a poll round to one rack are posted as one list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, RemoteRegion, Transfer};
@@ -49,10 +49,23 @@ impl Wanted {
     }
 }
 
+/// What a client wants, in a page and in the client's file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Within {
+    pub(super) page: PageId,
+    /// Offset in the page.
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// Offset in the client's file.
+    pub(super) local_offset: u64,
+}
+
 /// The transfers of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     on_the_way: BTreeMap<u64, OnTheWay>,
+    /// Threads whose last write another rack carries out in a page that moves.
+    pub(super) delegating: BTreeSet<(ClientId, u16)>,
     next: u64,
     /// Room for the requests of a poll round, kept between rounds.
     pub(super) round: Vec<(ClientId, Request)>,
@@ -92,6 +105,11 @@ impl DataPlane {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
         }
+        if self.transfers.delegating.contains(&(caller.client, caller.thread)) {
+            // One after the other: what is posted now could be done before that.
+            self.refuse_transfer(caller, batch, RackAnswer::Moved);
+            return Ok(());
+        }
         count(&self.figures.remote_operations);
         match self.transfer_request(caller, wanted) {
             Ok((endpoint, page, operation)) => {
@@ -113,6 +131,7 @@ impl DataPlane {
                     }
                 }
             }
+            Err(RackAnswer::Moved) if self.delegate_transfer(caller, wanted)? => {}
             Err(answer) => self.refuse_transfer(caller, batch, answer),
         }
         Ok(())
@@ -126,20 +145,17 @@ impl DataPlane {
     }
 
     /// Nothing of a batch is done after a part of it was not done.
-    fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
+    pub(super) fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
         if let Some(client) = self.clients.all.get_mut(&caller.client) {
             client.refused.insert(caller.thread, batch);
         }
         self.clients.finish(caller, answer);
     }
 
-    /// The operation that moves what is wanted, begun under a lease.
-    fn transfer_request(
-        &mut self,
-        caller: Caller,
-        wanted: &Wanted,
-    ) -> Result<(EndpointId, PageId, Operation), RackAnswer> {
-        let Wanted { addr, len, data, batch, is_read } = *wanted;
+    /// Where the bytes that are wanted lie, once it is checked that they can be there, and that nothing of
+    /// their batch was refused.
+    pub(super) fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
+        let Wanted { addr, len, data, batch, .. } = *wanted;
         let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
         if client.refused.get(&caller.thread) == Some(&batch) {
             return Err(RackAnswer::Moved);
@@ -151,7 +167,19 @@ impl DataPlane {
         let in_ring = data <= DATA_BYTES && len <= DATA_BYTES - data;
         let len = u32::try_from(len).ok().filter(|_| in_page && in_ring);
         let len = len.ok_or(RackAnswer::Invalid)?;
-        let (local, local_offset) = (client.region, client.file.data_offset() + data);
+        Ok(Within { page, offset, len, local_offset: client.file.data_offset() + data })
+    }
+
+    /// The operation that moves what is wanted, begun under a lease.
+    fn transfer_request(
+        &mut self,
+        caller: Caller,
+        wanted: &Wanted,
+    ) -> Result<(EndpointId, PageId, Operation), RackAnswer> {
+        let Within { page, offset, len, local_offset } = self.within(caller, wanted)?;
+        let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
+        let (local, is_read) = (client.region, wanted.is_read);
+        let page_size = self.rack.geometry.page_size;
         let now = self.moment();
         // Last: what is begun must be ended.
         let lease = self.leases.begin(now, page, wanted.access()).ok_or(RackAnswer::Moved)?;

@@ -99,17 +99,10 @@ impl<B: Bugs> Rack<B> {
             return;
         };
         let Want { milli, read_hot, .. } = want;
-        self.slots[slot] = Some(UnderWay {
-            id: swap,
-            peer: home,
-            stage: Stage::Offering(Offering { wanted, milli, read_hot, frame, word }),
-            deadline: self.now.after(self.rules.patience),
-            send_again: self.now,
-            ticket: 0,
-            copying: false,
-            peer_left: false,
-            redirected: false,
-        });
+        let stage = Stage::Offering(Offering { wanted, milli, read_hot, frame, word });
+        let deadline = self.now.after(self.rules.patience);
+        let under_way = UnderWay::new(swap, home, stage, deadline);
+        self.slots[slot] = Some(UnderWay { send_again: self.now, ..under_way });
     }
 
     /// Repeats what the home has not answered.
@@ -165,6 +158,8 @@ impl<B: Bugs> Rack<B> {
             vacant: PageLife { page: spare.page(), epoch: spare.epoch() },
             out_frame: live.then_some(frame),
             in_frame: Some(in_frame),
+            written: false,
+            stale: false,
         };
         let reserved = spare.apply(PageEvent::Reserved { page: wanted, epoch });
         let frozen = if live { word.apply(PageEvent::Frozen).map(Some) } else { Ok(None) };

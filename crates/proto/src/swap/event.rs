@@ -30,6 +30,20 @@ pub enum RackEvent {
     },
     /// What [`RackAction::Redirect`] asks for is done, or can't be.
     Redirected(SwapId),
+    /// Somebody waits who wants to write this page, which goes.
+    WriteWanted(PageId),
+    /// Another rack has sent what it has written in the page that it gives since it was frozen. The shell
+    /// keeps the bytes until it has carried out what follows.
+    DeltaCame {
+        /// Who.
+        from: RackId,
+        /// The swap.
+        swap: SwapId,
+        /// Where the page lies there.
+        theirs: FrameId,
+        /// Whether all is in it. If not only the page as a whole has it.
+        known: bool,
+    },
     /// The time named by the machine's deadline has come.
     DeadlinePassed,
 }
@@ -79,7 +93,8 @@ pub enum RackAction {
     },
     /// Nobody waits for this page to be drained any more.
     Spare(SwapId, PageId),
-    /// Read a page of another rack with one one-sided operation.
+    /// Read a page of another rack with one one-sided operation. After the commit it is read once more if
+    /// that rack does not know any more what was written in it.
     Copy {
         /// The swap.
         swap: SwapId,
@@ -89,6 +104,25 @@ pub enum RackAction {
         theirs: FrameId,
         /// The frame of this rack.
         ours: FrameId,
+    },
+    /// Send the page's new home what was written in it since it was frozen, or that this is not known.
+    /// Nobody writes it any more.
+    SendDelta {
+        /// The swap.
+        swap: SwapId,
+        /// The page's new home.
+        to: RackId,
+        /// Where the page lies here.
+        frame: FrameId,
+        /// Whether the shell knows it: its life is the one in which the page was frozen.
+        known: bool,
+    },
+    /// Store the bytes that came with [`RackEvent::DeltaCame`] in this frame.
+    Merge {
+        /// The swap.
+        swap: SwapId,
+        /// The frame.
+        frame: FrameId,
     },
     /// The page will be read in that rack if the swap is committed: find out how readers of this rack
     /// reach it there, as soon as it can be read there, then tell. Its home waits for that, and not for
@@ -115,6 +149,9 @@ pub enum News {
     Thawed(PageId),
     /// The page has moved away.
     Departed(PageId),
+    /// The page was to come here, but its old home lost its memory before it had sent what was written
+    /// there meanwhile.
+    Lost(PageId),
     /// A swap was given up.
     GaveUp(SwapId),
     /// There is nothing cold to give for the page.

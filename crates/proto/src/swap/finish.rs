@@ -84,7 +84,7 @@ impl<B: Bugs> Rack<B> {
         let out = word_of(frames, record.out_frame, record.out.page);
         let Some((frame, word)) = out else { return self.set_leaving(slot, Leaving::Done) };
         if word.state() != Some(PageState::Leaving) {
-            if !self.may_turn_readers_away(slot) {
+            if !self.hand_over(slot, record, frame) || !self.may_turn_readers_away(slot) {
                 return;
             }
             let Ok(leaving) = word.apply(PageEvent::Left) else {
@@ -119,18 +119,25 @@ impl<B: Bugs> Rack<B> {
         }
     }
 
-    /// The page that came can be read at once, and written when its old home has left it.
+    /// The page that came can be read as soon as its copy has everything, and written when its old home
+    /// has left it.
     fn settle(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { settled: false, .. })) = self.finishing(slot) else { return };
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
         let Some((frame, mut word)) = incoming else { return self.set_settled(slot) };
         if let Ok(arrived) = word.apply(PageEvent::Arrived) {
+            if !self.may_be_read(slot, record) {
+                return;
+            }
             word = arrived;
             if self.bugs.has(Bug::ReuseEpoch) {
                 word = PageWord::new(PageState::Frozen, record.incoming.epoch, word.page());
             }
             self.actions.push_back(RackAction::Store(frame, word));
             self.actions.push_back(RackAction::Report(News::Arrived(word.page())));
+            if record.stale {
+                self.tell_peer(slot, SwapMessage::Merged);
+            }
         }
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
         match word.apply(PageEvent::Thawed) {
@@ -145,7 +152,7 @@ impl<B: Bugs> Rack<B> {
         }
     }
 
-    fn ask_whether_left(&mut self, slot: usize) {
+    pub(super) fn ask_whether_left(&mut self, slot: usize) {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return };
         if now < under_way.send_again {
@@ -206,6 +213,7 @@ impl<B: Bugs> Rack<B> {
             return;
         }
         match self.finishing(slot) {
+            Some((record, _)) if self.still_hands_over(slot, &record) => self.hand_over_now(slot),
             Some((Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {

@@ -3,7 +3,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use rackpool_model::{Incarnation, PageId, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
-use super::under_way::{Finish, Leaving, Stage, Step, UnderWay};
+use super::under_way::{Delegation, Finish, Leaving, Stage, Step, UnderWay};
 use super::{
     Drain, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
     SwapRules,
@@ -22,6 +22,19 @@ pub(super) struct Want {
     pub(super) read_hot: bool,
     pub(super) send_again: Time,
     pub(super) until: Time,
+}
+
+/// What a committed swap waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The other rack.
+    pub peer: RackId,
+    /// The page that has come and can't be written yet: its old home has not said that it has left it.
+    pub comes: Option<PageId>,
+    /// The page that goes, and whose new home has not said that it has what was written here.
+    pub goes: Option<PageId>,
+    /// The free page that gets the frame of that one.
+    pub vacant: Option<PageId>,
 }
 
 /// A rack's part in swaps: those it asks for and those it serves.
@@ -90,15 +103,9 @@ impl<B: Bugs> Rack<B> {
         };
         let stage = Stage::Noted { record, step };
         self.slots[slot] = Some(UnderWay {
-            id: record.swap,
-            peer: record.peer,
-            stage,
-            deadline: self.now,
-            send_again: self.now,
-            ticket: 0,
-            copying: false,
-            peer_left: false,
             redirected: true,
+            delegation: Delegation::Never,
+            ..UnderWay::new(record.swap, record.peer, stage, self.now)
         });
     }
 
@@ -114,6 +121,10 @@ impl<B: Bugs> Rack<B> {
             RackEvent::Drained(swap, who) => self.drained(frames, swap, who),
             RackEvent::Copied { swap, whole } => self.copied(swap, whole),
             RackEvent::Redirected(swap) => self.redirected(swap),
+            RackEvent::WriteWanted(page) => self.write_wanted(page),
+            RackEvent::DeltaCame { from, swap, theirs, known } => {
+                self.delta_came(frames, from, swap, theirs, known);
+            }
             RackEvent::DeadlinePassed => {}
         }
         self.drive(frames);
@@ -130,14 +141,16 @@ impl<B: Bugs> Rack<B> {
         let swaps = self.slots.iter().flatten().filter_map(|swap| match swap.stage {
             Stage::Noted { step: Step::InDoubt, .. } => Some(swap.send_again),
             Stage::Noted { record, step: Step::Finish(finish) } => match finish {
-                Finish { out: Leaving::Unknown, .. } => Some(swap.deadline),
+                Finish { out: Leaving::Unknown, .. } => Some(swap.leaves_at(&record)),
                 Finish { settled: false, .. } if record.phase == Phase::Committed => {
-                    Some(swap.send_again)
+                    (!swap.lost).then_some(swap.send_again)
                 }
                 _ => None,
             },
             _ => Some(swap.deadline.min(swap.send_again)),
         });
+        let notes = self.slots.iter().flatten().filter_map(UnderWay::asks_to_note_at);
+        let swaps = swaps.chain(notes);
         let wants = self.wants.values().map(|want| want.until.min(want.send_again));
         swaps.chain(wants).min()
     }
@@ -176,14 +189,17 @@ impl<B: Bugs> Rack<B> {
         self.slots.iter().flatten().count()
     }
 
-    /// Pages that have come and can't be written yet, each with the rack that has not said so far that
-    /// it has left it.
-    pub fn waits(&self) -> impl Iterator<Item = (RackId, PageId)> {
+    /// What committed swaps wait for.
+    pub fn waits(&self) -> impl Iterator<Item = Waits> {
         self.slots.iter().flatten().filter_map(|swap| match swap.stage {
-            Stage::Noted { record, step: Step::Finish(Finish { settled: false, .. }) }
+            Stage::Noted { record, step: Step::Finish(finish) }
                 if record.phase == Phase::Committed =>
             {
-                Some((swap.peer, record.incoming.page))
+                let comes = (!finish.settled).then_some(record.incoming.page);
+                let hands_over = finish.out == Leaving::Unknown && swap.has_to_hand_over(&record);
+                let goes = hands_over.then_some(record.out.page);
+                let vacant = hands_over.then_some(record.vacant.page);
+                Some(Waits { peer: swap.peer, comes, goes, vacant })
             }
             _ => None,
         })
@@ -211,6 +227,7 @@ impl<B: Bugs> Rack<B> {
             SwapMessage::Offer { .. } => return self.offered(frames, rack, between),
             SwapMessage::HasLeft => return self.asked_whether_left(rack, swap),
             SwapMessage::Left => return self.peer_left(rack, swap),
+            SwapMessage::Merged => return self.peer_merged(rack, swap),
             _ => {}
         }
         let Some(slot) = self
@@ -230,8 +247,13 @@ impl<B: Bugs> Rack<B> {
                 self.ready(frames, slot, ticket, frame, epoch);
             }
             SwapMessage::Pulled => self.pulled(slot),
+            SwapMessage::Stale => self.copy_is_stale(slot),
+            SwapMessage::Noted => self.stale_is_noted(slot),
             SwapMessage::Refused(reason) => self.offer_refused(slot, reason),
-            SwapMessage::Offer { .. } | SwapMessage::HasLeft | SwapMessage::Left => {}
+            SwapMessage::Offer { .. }
+            | SwapMessage::HasLeft
+            | SwapMessage::Left
+            | SwapMessage::Merged => {}
         }
     }
 
@@ -256,6 +278,7 @@ impl<B: Bugs> Rack<B> {
                     Role::Asker => self.send_pull(slot),
                     Role::Home => self.send_ready(slot),
                 }
+                self.delegate_what_is_wanted(slot);
             }
             (Step::Finish(_), _) => self.left_by(frames, slot, who),
             _ => {}
@@ -268,6 +291,8 @@ impl<B: Bugs> Rack<B> {
         under_way.copying = false;
         let role = under_way.role();
         let Stage::Noted { step: Step::Prepare(prepared), .. } = &mut under_way.stage else {
+            // It was read once more, after the commit. If it failed its old home sends for it again.
+            under_way.caught_up |= whole;
             return;
         };
         match role {
@@ -301,6 +326,7 @@ impl<B: Bugs> Rack<B> {
             } else if !under_way.is_finishing() && self.now >= under_way.send_again {
                 self.send_again(slot);
             }
+            self.ask_to_note_again(slot);
             self.finish(frames, slot);
         }
     }

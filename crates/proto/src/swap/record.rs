@@ -9,6 +9,10 @@ pub const RECORDS: usize = 8;
 
 const NO_FRAME: u32 = u32::MAX;
 
+/// Marks of word 6.
+const WRITTEN: u64 = 1;
+const STALE: u64 = 2;
+
 /// How far a swap is, for whoever finds it after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -54,6 +58,10 @@ pub struct Record {
     pub out_frame: Option<FrameId>,
     /// Where `incoming` will lie; `None` when a free page comes.
     pub in_frame: Option<FrameId>,
+    /// Whether this rack may have carried out writes in `out` since it was frozen.
+    pub written: bool,
+    /// Whether the copy of `incoming` may lack such writes of its old home.
+    pub stale: bool,
 }
 
 /// Why words are no record.
@@ -75,7 +83,9 @@ impl Record {
         let frame = |frame: Option<FrameId>| u64::from(frame.map_or(NO_FRAME, |frame| frame.0));
         let frames = frame(self.out_frame) | frame(self.in_frame) << 32;
         let lives = [life(self.out), life(self.incoming), life(self.vacant)];
-        [head, self.swap.0, lives[0], lives[1], lives[2], frames, 0, 0]
+        let mark = |set: bool, mark: u64| if set { mark } else { 0 };
+        let marks = mark(self.written, WRITTEN) | mark(self.stale, STALE);
+        [head, self.swap.0, lives[0], lives[1], lives[2], frames, marks, 0]
     }
 
     /// The record in these words; `None` when there is none.
@@ -117,9 +127,17 @@ impl Record {
             vacant: life(4)?,
             out_frame: frame(out),
             in_frame: frame(incoming),
+            written: words[6] & WRITTEN != 0,
+            stale: words[6] & STALE != 0,
         };
         if out == incoming {
             return Err(wrong(5));
+        }
+        let lacks_frame = |mark: bool, frame: Option<FrameId>| mark && frame.is_none();
+        if lacks_frame(record.written, record.out_frame)
+            || lacks_frame(record.stale, record.in_frame)
+        {
+            return Err(wrong(6));
         }
         match (0..RECORD_WORDS).find(|word| record.to_words()[*word] != words[*word]) {
             Some(word) => Err(wrong(word)),
@@ -160,6 +178,8 @@ mod tests {
             vacant: life(7, 0),
             out_frame: Some(FrameId(0)),
             in_frame: None,
+            written: true,
+            stale: false,
         }
     }
 
@@ -168,6 +188,7 @@ mod tests {
         let words = record().to_words();
         assert_eq!(words[0].to_le_bytes(), [2, 2, 4, 3, 0, 0, 0, 0]);
         assert_eq!(words[2..6], [5 | 1 << 32, 6 | 0x00ff_ffff << 32, 7, 0xffff_ffff << 32]);
+        assert_eq!(words[6..], [1, 0]);
         assert_eq!(Record::from_words(&words), Ok(Some(record())));
         assert_eq!(Record::from_words(&[0, 1, 2, 3, 4, 5, 6, 7]), Ok(None));
     }
@@ -181,7 +202,8 @@ mod tests {
             (2, 0),
             (3, 1 << 56 | 6),
             (5, 1 | 1 << 32),
-            (6, 1),
+            (6, 2),
+            (6, 4),
             (7, 1),
         ] {
             let mut words = record().to_words();

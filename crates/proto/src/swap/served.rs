@@ -90,6 +90,8 @@ impl<B: Bugs> Rack<B> {
             vacant,
             out_frame: Some(out_frame),
             in_frame,
+            written: false,
+            stale: false,
         };
         Ok((slot, record))
     }
@@ -112,21 +114,13 @@ impl<B: Bugs> Rack<B> {
         let drained = self.bugs.has(Bug::SkipDrain);
         let prepared = Prepared { drained, ..Prepared::default() };
         let deadline = self.now.after(self.rules.patience);
-        self.slots[slot] = Some(UnderWay {
-            id: swap,
-            peer: record.peer,
-            stage: Stage::Noted { record, step: Step::Prepare(prepared) },
-            deadline,
-            send_again: deadline,
-            ticket: self.number(),
-            copying: false,
-            peer_left: false,
-            redirected: false,
-        });
+        let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
+        let under_way = UnderWay::new(swap, record.peer, stage, deadline);
+        self.slots[slot] = Some(UnderWay { ticket: self.number(), ..under_way });
         self.send_ready(slot);
     }
 
-    /// Tells the asker that nobody writes the page, once that is so.
+    /// Tells the asker that nobody but this rack writes the page, once that is so.
     pub(super) fn send_ready(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {

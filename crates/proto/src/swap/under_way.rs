@@ -23,6 +23,59 @@ pub(super) struct UnderWay {
     /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody has
     /// asked for them: a restarted rack does not.
     pub(super) redirected: bool,
+    /// Whether this rack writes the page that goes for others.
+    pub(super) delegation: Delegation,
+    /// How the peer gets what was written so.
+    pub(super) handover: Handover,
+    /// The copy of the page that comes has all that was written in it at its old home.
+    pub(super) caught_up: bool,
+    /// It never will have: the memory in which that was written is no more.
+    pub(super) lost: bool,
+}
+
+/// Who writes a page that goes, while its word is frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delegation {
+    /// Nobody, and nobody will: what an earlier life of this rack has written is not known.
+    Never,
+    /// Nobody wants to.
+    Unwanted,
+    /// Somebody wants to, but there are writers in it who do not know of it yet.
+    Wanted,
+    /// The peer is to note that its copy lacks something.
+    Asked { again: Time },
+    /// This rack's processor, for everybody.
+    Given,
+}
+
+/// How far the new home has heard what was written in the page that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handover {
+    /// It is told then, and so many retries later.
+    Sent { again: Time, pause: u32 },
+    /// It has everything.
+    Merged,
+}
+
+impl UnderWay {
+    /// A swap that begins now, or was found after a restart.
+    pub(super) const fn new(id: SwapId, peer: RackId, stage: Stage, deadline: Time) -> Self {
+        Self {
+            id,
+            peer,
+            stage,
+            deadline,
+            send_again: deadline,
+            ticket: 0,
+            copying: false,
+            peer_left: false,
+            redirected: false,
+            delegation: Delegation::Unwanted,
+            handover: Handover::Sent { again: Time::ZERO, pause: 0 },
+            caught_up: false,
+            lost: false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

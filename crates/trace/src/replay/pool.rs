@@ -218,8 +218,16 @@ impl Pool {
             RackAction::Redirect { swap, .. } => {
                 self.steps.push_back(Step::Rack(id, RackEvent::Redirected(swap)));
             }
+            RackAction::SendDelta { swap, to, frame: theirs, known } => {
+                let came = RackEvent::DeltaCame { from: id, swap, theirs, known };
+                self.steps.push_back(Step::Rack(to, came));
+            }
             RackAction::Report(news) => self.hear(now, id, news),
-            RackAction::Note { .. } | RackAction::Erase { .. } | RackAction::Spare(..) => {}
+            // Pages have no bytes here.
+            RackAction::Merge { .. }
+            | RackAction::Note { .. }
+            | RackAction::Erase { .. }
+            | RackAction::Spare(..) => {}
         }
     }
 
@@ -254,7 +262,7 @@ impl Pool {
                     OfferRefusal::Full => &mut refused.full,
                 } += 1;
             }
-            News::Thawed(_) | News::Departed(_) | News::Damaged(..) => {}
+            News::Thawed(_) | News::Departed(_) | News::Lost(_) | News::Damaged(..) => {}
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct SwapFigures {
     pub(crate) departed: AtomicU64,
     /// Swaps that were begun and given up.
     pub(crate) given_up: AtomicU64,
+    /// Writes of others that were carried out here in pages that moved.
+    pub(crate) delegated: AtomicU64,
     /// Bytes of pages that were copied here, those of swaps that were given up included.
     pub(crate) copied_bytes: AtomicU64,
     refused: [AtomicU64; REFUSED.len()],
@@ -123,7 +125,7 @@ impl SwapFigures {
                 OfferRefusal::Unavailable => Refused::Unavailable,
                 OfferRefusal::Full => Refused::Full,
             }),
-            News::Thawed(_) | News::Damaged(..) => {}
+            News::Thawed(_) | News::Lost(_) | News::Damaged(..) => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod budget;
 mod copy;
+mod delegated;
 mod drains;
 mod figures;
 mod history;
@@ -34,6 +35,7 @@ use super::{DataPlane, Notice};
 use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
+use delegated::Delegated;
 use drains::Drains;
 use figures::Refused;
 use history::History;
@@ -84,6 +86,7 @@ pub(super) struct Swaps {
     frames: RegionId,
     drains: Drains,
     copies: Copies,
+    delegated: Delegated,
     waiters: Waiters,
     budget: Budget,
     cursor: u32,
@@ -124,6 +127,7 @@ impl Swaps {
             frames,
             drains: Drains::default(),
             copies: Copies::default(),
+            delegated: Delegated::default(),
             waiters: Waiters::default(),
             budget: Budget::new(now, settings.bytes_per_second),
             cursor: 0,
@@ -168,7 +172,8 @@ impl Swaps {
 
     /// Whether something happens by itself with time.
     pub(super) fn has_deadlines(&self) -> bool {
-        self.due.is_some() || !self.drains.is_empty() || !self.waiters.is_empty()
+        let waits = !self.drains.is_empty() || !self.waiters.is_empty();
+        self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
     /// The copies that have not ended, the oldest first.
@@ -261,7 +266,7 @@ impl DataPlane {
         let due = self.swaps.due.is_some_and(|due| self.swaps.at(now) >= due);
         if due {
             self.tell_swaps(RackEvent::DeadlinePassed)?;
-        } else if !self.swaps.drains.is_empty() {
+        } else if !self.swaps.drains.is_empty() || !self.swaps.inputs.is_empty() {
             self.run_swaps()?;
         }
         self.drive_waiters(now)
@@ -333,7 +338,14 @@ impl DataPlane {
             RackAction::Store(frame, word) => {
                 self.time_pause(now, frame, word);
                 self.slab.follow_swap(frame, word)?;
+                if word.state() != Some(PageState::Frozen) {
+                    self.swaps.delegated.forget(frame);
+                }
             }
+            RackAction::SendDelta { swap, to, frame, known } => {
+                self.send_delta(now, swap, to, (frame, known))?;
+            }
+            RackAction::Merge { swap, frame } => self.merge(swap, frame),
             RackAction::Drain { swap, frame, page, who } => {
                 self.begin_drain(swap, frame, page, who)?;
             }
@@ -390,6 +402,11 @@ impl DataPlane {
             News::Damaged(slot, error) => {
                 tracing::error!(
                     "the record of swap {slot} is damaged, its frames are lost: {error}"
+                );
+            }
+            News::Lost(page) => {
+                tracing::error!(
+                    "{page} is lost: its old home lost its memory while the page moved here, and some of what was written in it meanwhile was nowhere else"
                 );
             }
             News::GaveUp(swap) => {

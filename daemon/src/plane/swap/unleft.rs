@@ -25,7 +25,8 @@ impl DataPlane {
     /// A rack is asked whether it has left the pages that came from it. What takes longer than a
     /// lease is told once for each page.
     pub(super) fn tell_of_unleft(&mut self, now: Instant, rack: RackId) {
-        for (_, page) in self.swaps.machine.waits().filter(|(peer, _)| *peer == rack) {
+        let waits = self.swaps.machine.waits().filter(|waits| waits.peer == rack);
+        for page in waits.filter_map(|waits| waits.comes) {
             let (since, told) = self.swaps.unleft.since.entry(page).or_insert((now, false));
             if now.saturating_duration_since(*since) > self.lease && !*told {
                 *told = true;

@@ -30,6 +30,15 @@ impl Work {
     const fn is_reading(&self) -> bool {
         matches!(self, Self::Serve(_, PeerRequest::Lookup { access: Access::Read, .. }))
     }
+
+    /// Whether somebody waits who wants to write, and can have it done.
+    const fn is_writing(&self) -> bool {
+        matches!(
+            self,
+            Self::Translate(_, Access::Write)
+                | Self::Serve(_, PeerRequest::Lookup { access: Access::Write, .. })
+        )
+    }
 }
 
 #[derive(Debug)]
@@ -55,6 +64,9 @@ impl DataPlane {
     /// Puts something off until the swap of the page has ended.
     pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
         self.sharing.need(page);
+        if work.is_writing() {
+            self.want_to_write(page);
+        }
         let now = self.now();
         let until = match work {
             Work::Translate(..) | Work::Release(..) => Some(now + self.lease),
@@ -68,10 +80,17 @@ impl DataPlane {
     /// Goes on with what waited for pages that do not move any more, or can be read by now.
     pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
-        let slab = &self.slab;
+        let (slab, machine) = (&self.slab, &self.swaps.machine);
+        let delegated = &self.swaps.delegated;
         self.swaps.waiters.all.retain(|page, waiters| {
-            let (moves, is_readable) = (slab.is_moving(*page), slab.lookup(*page).is_some());
-            let goes_on = |waiter: &mut Waiter| !moves || is_readable && waiter.work.is_reading();
+            let found = slab.lookup(*page);
+            let (moves, is_readable) = (slab.is_moving(*page), found.is_some());
+            let is_written = machine.delegates(*page)
+                && found.is_some_and(|(frame, ..)| delegated.has_room(frame));
+            let goes_on = |waiter: &mut Waiter| {
+                let goes_on = is_readable && waiter.work.is_reading();
+                !moves || goes_on || is_written && waiter.work.is_writing()
+            };
             awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter.work)));
             !waiters.is_empty()
         });

@@ -1,0 +1,256 @@
+//! Writes go on while a page moves: its old home's processor carries them out, and the new home gets
+//! what its copy lacks when the swap is committed.
+
+use rackpool_model::{FrameId, PageId, PageState, RackId};
+use rackpool_wire::swap::{SwapId, SwapMessage};
+
+use super::under_way::{Delegation, Handover, Leaving, Stage, Step, UnderWay, word_of};
+use super::{Frames, News, Phase, Rack, RackAction, Record};
+use crate::Time;
+use crate::planted::{Bug, Bugs};
+
+/// What is not answered is sent ever less often, down to once in so many retries.
+const LONGEST_PAUSE: u32 = 64;
+
+impl UnderWay {
+    /// Whether the new home has to get what was written here before this rack turns its readers away.
+    pub(super) fn has_to_hand_over(&self, record: &Record) -> bool {
+        record.phase == Phase::Committed && record.written && self.handover != Handover::Merged
+    }
+
+    /// When something is due of a page that is to leave.
+    pub(super) fn leaves_at(&self, record: &Record) -> Time {
+        match self.handover {
+            Handover::Sent { again, .. } if self.has_to_hand_over(record) => again,
+            _ => self.deadline,
+        }
+    }
+
+    /// When the peer is asked again to note that its copy lacks something.
+    pub(super) fn asks_to_note_at(&self) -> Option<Time> {
+        match self.delegation {
+            Delegation::Asked { again } if !self.is_finishing() => Some(again),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Bugs> Rack<B> {
+    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, no
+    /// writer of before is in it, and it is not known to be gone. What is written must be remembered for
+    /// [`RackAction::SendDelta`].
+    #[must_use]
+    pub fn delegates(&self, page: PageId) -> bool {
+        let is_given = |swap: &UnderWay| match swap.stage {
+            Stage::Noted { record, step } if record.out.page == page => {
+                let sealed = matches!(step, Step::Finish(_));
+                swap.delegation == Delegation::Given
+                    && (!sealed || self.bugs.has(Bug::WriteOnAfterTheCommit))
+            }
+            _ => false,
+        };
+        self.slots.iter().flatten().any(is_given)
+    }
+
+    /// Whether the page was to come here and is lost.
+    #[must_use]
+    pub fn is_lost(&self, page: PageId) -> bool {
+        let is_meant = |swap: &UnderWay| match swap.stage {
+            Stage::Noted { record, .. } => swap.lost && record.incoming.page == page,
+            Stage::Offering(_) => false,
+        };
+        self.slots.iter().flatten().any(is_meant)
+    }
+
+    /// Somebody wants to write a page that goes: it is done here, when the peer knows of it.
+    pub(super) fn write_wanted(&mut self, page: PageId) {
+        for slot in 0..self.slots.len() {
+            if let Some(under_way) = &mut self.slots[slot]
+                && let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } =
+                    under_way.stage
+                && record.out.page == page
+                && record.out_frame.is_some()
+                && under_way.delegation == Delegation::Unwanted
+            {
+                under_way.delegation = Delegation::Wanted;
+                self.delegate_what_is_wanted(slot);
+            }
+        }
+    }
+
+    /// Has the peer note that its copy lacks something, once nobody else writes the page.
+    pub(super) fn delegate_what_is_wanted(&mut self, slot: usize) {
+        let again = self.now.after(self.rules.retry);
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        let Stage::Noted { record, step } = &mut under_way.stage else { return };
+        let drained = match step {
+            Step::Prepare(prepared) => prepared.drained,
+            Step::InDoubt => true,
+            Step::Finish(_) => return,
+        };
+        if under_way.delegation != Delegation::Wanted || !drained {
+            return;
+        }
+        record.written = true;
+        under_way.delegation = Delegation::Asked { again };
+        let record = *record;
+        if self.bugs.has(Bug::WriteBeforeNoted)
+            && let Some(under_way) = &mut self.slots[slot]
+        {
+            under_way.delegation = Delegation::Given;
+        }
+        self.note(slot, &record);
+        self.tell_peer(slot, SwapMessage::Stale);
+    }
+
+    /// Repeats what the peer has not answered.
+    pub(super) fn ask_to_note_again(&mut self, slot: usize) {
+        let (now, retry) = (self.now, self.rules.retry);
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        if under_way.asks_to_note_at().is_some_and(|again| now >= again) {
+            under_way.delegation = Delegation::Asked { again: now.after(retry) };
+            self.tell_peer(slot, SwapMessage::Stale);
+        }
+    }
+
+    /// The peer writes the page that it gives: the copy lacks that.
+    pub(super) fn copy_is_stale(&mut self, slot: usize) {
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } = &mut under_way.stage
+        else {
+            return;
+        };
+        if record.in_frame.is_none() {
+            return;
+        }
+        let known = core::mem::replace(&mut record.stale, true);
+        let record = *record;
+        if !known && !self.bugs.has(Bug::ForgetStale) {
+            self.note(slot, &record);
+        }
+        self.tell_peer(slot, SwapMessage::Noted);
+    }
+
+    /// The peer knows: this rack may write the page that it gives.
+    pub(super) fn stale_is_noted(&mut self, slot: usize) {
+        if let Some(under_way) = &mut self.slots[slot]
+            && matches!(under_way.delegation, Delegation::Asked { .. })
+        {
+            under_way.delegation = Delegation::Given;
+        }
+    }
+
+    /// Whether the new home has all that was written here; if not it is sent when that is due.
+    pub(super) fn hand_over(&mut self, slot: usize, record: &Record, frame: FrameId) -> bool {
+        let (now, retry) = (self.now, self.rules.retry);
+        let Some(under_way) = &mut self.slots[slot] else { return false };
+        if !under_way.has_to_hand_over(record) || self.bugs.has(Bug::LeaveBeforeMerged) {
+            return true;
+        }
+        if let Handover::Sent { again, pause } = &mut under_way.handover
+            && now >= *again
+        {
+            *pause = (*pause * 2).clamp(1, LONGEST_PAUSE);
+            *again = now.after(retry.saturating_mul(*pause));
+            let known = under_way.delegation != Delegation::Never
+                || self.bugs.has(Bug::TrustDeltaOverARestart);
+            let (swap, to) = (under_way.id, under_way.peer);
+            self.actions.push_back(RackAction::SendDelta { swap, to, frame, known });
+        }
+        false
+    }
+
+    /// Whether the page is still here because its new home lacks something.
+    pub(super) fn still_hands_over(&self, slot: usize, record: &Record) -> bool {
+        let leaves = |swap: &UnderWay| match swap.stage {
+            Stage::Noted { step: Step::Finish(finish), .. } => finish.out == Leaving::Unknown,
+            _ => false,
+        };
+        self.slots[slot].is_some_and(|swap| leaves(&swap) && swap.has_to_hand_over(record))
+    }
+
+    /// The new home asks for what it lacks: it is sent with what follows.
+    pub(super) fn hand_over_now(&mut self, slot: usize) {
+        let now = self.now;
+        if let Some(UnderWay { handover: Handover::Sent { again, .. }, .. }) = &mut self.slots[slot]
+        {
+            *again = now;
+        }
+    }
+
+    /// What the copy lacks has come: so the swap is committed, and nobody writes the page at its old
+    /// home any more.
+    pub(super) fn delta_came(
+        &mut self,
+        frames: &impl Frames,
+        from: RackId,
+        swap: SwapId,
+        theirs: FrameId,
+        known: bool,
+    ) {
+        let Some(slot) = self.slot_of(swap) else {
+            if self.has_no_record_of(swap) {
+                self.tell(from, swap, SwapMessage::Merged);
+            }
+            return;
+        };
+        let Some(UnderWay { peer, copying, caught_up, stage, .. }) = self.slots[slot] else {
+            return;
+        };
+        let Stage::Noted { record, step: step @ (Step::InDoubt | Step::Finish(_)) } = stage else {
+            return;
+        };
+        if peer != from || record.phase == Phase::GivenUp {
+            return;
+        }
+        let incoming = word_of(frames, record.in_frame, record.incoming.page);
+        let arriving = incoming.filter(|(_, word)| word.state() == Some(PageState::Arriving));
+        let Some((frame, _)) = arriving else {
+            // It was read here already, or is another page's by now.
+            if step != Step::InDoubt {
+                self.tell_peer(slot, SwapMessage::Merged);
+            }
+            return;
+        };
+        if let Some(under_way) = &mut self.slots[slot]
+            && record.stale
+            && !copying
+            && !caught_up
+        {
+            if known {
+                under_way.caught_up = true;
+                self.actions.push_back(RackAction::Merge { swap, frame });
+            } else {
+                under_way.copying = true;
+                let copy = RackAction::Copy { swap, from, theirs, ours: frame };
+                self.actions.push_back(copy);
+            }
+        }
+        self.hurry(slot);
+    }
+
+    /// Whether the page that came can be read: its copy has everything. Until then its old home is
+    /// asked for the rest.
+    pub(super) fn may_be_read(&mut self, slot: usize, record: &Record) -> bool {
+        let Some(under_way) = &mut self.slots[slot] else { return false };
+        if !record.stale || under_way.caught_up || self.bugs.has(Bug::ReadStaleCopy) {
+            return true;
+        }
+        if !under_way.peer_left {
+            self.ask_whether_left(slot);
+        } else if !core::mem::replace(&mut under_way.lost, true) {
+            // Who has left, or knows nothing, has nothing to send: its memory is another one.
+            self.actions.push_back(RackAction::Report(News::Lost(record.incoming.page)));
+        }
+        false
+    }
+
+    /// The new home of the page that this rack gave has all that was written here.
+    pub(super) fn peer_merged(&mut self, rack: RackId, swap: SwapId) {
+        let Some(slot) = self.slot_of(swap) else { return };
+        let Some(under_way) = &mut self.slots[slot] else { return };
+        if under_way.peer == rack && under_way.is_finishing() {
+            under_way.handover = Handover::Merged;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Writes while a page moves, message by message: the home writes its page for everybody, and its copy
+//! of the offered one lacks what the asker writes.
+
+mod side;
+
+use std::time::Duration;
+
+use rackpool_model::{FrameId, PageId, PageState, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::swap::{Drain, RackAction, RackEvent, SwapRules};
+use rackpool_wire::swap::{Between, SwapId, SwapMessage};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, tells};
+
+const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
+
+const fn sends(known: bool) -> RackAction {
+    RackAction::SendDelta { swap: SWAP, to: ASKER, frame: FrameId(0), known }
+}
+
+const fn delta(known: bool) -> RackEvent {
+    RackEvent::DeltaCame { from: ASKER, swap: SWAP, theirs: FrameId(7), known }
+}
+
+const MERGES: RackAction = RackAction::Merge { swap: SWAP, frame: FrameId(1) };
+
+/// In doubt, and the peer has noted that its copy lacks something.
+fn delegating() -> Home {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
+    home.got(SwapMessage::Noted);
+    home
+}
+
+/// In doubt, and its copy of the offered page lacks something.
+fn stale() -> Home {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.got(SwapMessage::Stale), [tells(SwapMessage::Noted)]);
+    home
+}
+
+#[test]
+fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
+    let mut home = Home::new();
+    home.doubt();
+    assert!(!home.rack.delegates(PAGE));
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
+    assert_eq!(home.step(WANTED), [], "it was asked for");
+    assert!(!home.rack.delegates(PAGE), "its peer may not know of it");
+    home.got(SwapMessage::Noted);
+    assert!(home.rack.delegates(PAGE) && !home.rack.delegates(OFFERED));
+    assert_eq!(home.step(decided(true)), [sends(true)]);
+    assert!(!home.rack.delegates(PAGE));
+}
+
+#[test]
+fn a_page_in_which_writers_are_is_written_for_others_when_they_are_out() {
+    let mut home = Home::new();
+    home.got(offer());
+    assert_eq!(home.step(WANTED), []);
+    let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
+    assert_eq!(drained[1..], [tells(SwapMessage::Stale)], "after it has said that it is ready");
+}
+
+#[test]
+fn nobody_writes_a_page_at_its_old_home_when_it_is_committed() {
+    let mut home = Home::new();
+    home.commit();
+    assert_eq!(home.step(WANTED), []);
+    assert!(!home.rack.delegates(PAGE));
+}
+
+#[test]
+fn a_notice_without_an_answer_is_repeated() {
+    let mut home = Home::new();
+    home.doubt();
+    home.step(WANTED);
+    home.now = home.rack.deadline().expect("it does not wait for ever");
+    assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
+    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Stale)));
+}
+
+#[test]
+fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
+    let mut home = delegating();
+    home.step(decided(false));
+    assert_eq!(home.state(0), (PageState::Live, PAGE));
+    assert!(!home.rack.delegates(PAGE));
+    assert_eq!(home.rack.under_way(), 0);
+}
+
+#[test]
+fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
+    let mut home = delegating();
+    home.step(RackEvent::Redirected(SWAP));
+    home.step(decided(true));
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
+    assert_eq!(home.got(SwapMessage::HasLeft), [sends(true)], "it asks for what it lacks");
+    let merged = Between { swap: SWAP, message: SwapMessage::Merged };
+    home.step(RackEvent::RackSent(RackId(3), merged));
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE), "that was another rack");
+    assert_eq!(home.got(SwapMessage::Merged), [drains(Drain::Holders)]);
+    assert_eq!(home.state(0), (PageState::Leaving, PAGE));
+}
+
+#[test]
+fn what_was_written_is_sent_again_ever_less_often() {
+    let mut home = delegating();
+    home.step(decided(true));
+    home.got(SwapMessage::Left);
+    let (mut sent, end) = (0, home.now.after(Duration::from_secs(10)));
+    while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
+        home.now = next;
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [sends(true)]);
+        sent += 1;
+    }
+    assert!((20..60).contains(&sent), "{sent} times in 10 s");
+}
+
+#[test]
+fn a_restarted_home_knows_that_it_has_written_and_not_where() {
+    let mut home = delegating();
+    assert_eq!(home.restart(2), [ASKS]);
+    assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
+    assert!(!home.rack.delegates(PAGE));
+    assert_eq!(home.step(decided(true)), [sends(false)]);
+    assert_eq!(home.restart(3), [sends(false), tells(SwapMessage::HasLeft)]);
+    home.got(SwapMessage::Merged);
+    assert_eq!(home.state(0), (PageState::Leaving, PAGE));
+    assert_eq!(
+        home.restart(4),
+        [drains(Drain::Holders), tells(SwapMessage::HasLeft)],
+        "it was merged, or it would not be leaving"
+    );
+}
+
+#[test]
+fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
+    let mut home = stale();
+    assert_eq!(home.step(decided(true)), []);
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    assert_eq!(home.step(delta(true)), [MERGES, tells(SwapMessage::Merged)]);
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)], "the answer was lost");
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+}
+
+#[test]
+fn what_a_copy_lacks_may_come_before_the_decision_is_known() {
+    let mut home = stale();
+    assert_eq!(home.step(delta(true)), [MERGES, ASKS]);
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Merged)]);
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+}
+
+#[test]
+fn a_page_of_which_it_is_not_known_what_was_written_is_copied_once_more() {
+    let mut home = stale();
+    home.step(decided(true));
+    let copies = RackAction::Copy { swap: SWAP, from: ASKER, theirs: FrameId(7), ours: FrameId(1) };
+    assert_eq!(home.step(delta(false)), [copies]);
+    assert_eq!(home.step(delta(false)), [], "it is under way");
+    assert_eq!(home.step(delta(true)), [], "what would be merged now is overwritten");
+    home.step(RackEvent::Copied { swap: SWAP, whole: false });
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    assert_eq!(home.step(delta(false)), [copies]);
+    let copied = home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    assert_eq!(copied, [tells(SwapMessage::Merged)]);
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+}
+
+#[test]
+fn a_restart_does_not_forget_that_a_copy_is_stale() {
+    let mut home = stale();
+    home.restart(2);
+    home.step(decided(true));
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    home.now = home.rack.deadline().expect("it asks for the rest");
+    let due = home.step(RackEvent::DeadlinePassed);
+    assert!(due.contains(&tells(SwapMessage::HasLeft)), "{due:?}");
+}
+
+#[test]
+fn a_copy_that_lacks_nothing_is_read_at_once() {
+    let mut home = Home::new();
+    home.doubt();
+    assert_eq!(home.step(decided(true)), []);
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+    assert_eq!(home.got(SwapMessage::Stale), [], "too late: nothing will be written");
+    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)]);
+}
+
+#[test]
+fn what_only_a_memory_that_is_no_more_had_is_lost_and_not_read_without() {
+    let mut home = stale();
+    home.step(decided(true));
+    assert!(!home.rack.is_lost(OFFERED));
+    home.got(SwapMessage::Left);
+    assert!(home.rack.is_lost(OFFERED) && !home.rack.is_lost(PAGE));
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
+    let later = home.rack.deadline();
+    assert!(later.is_none_or(|at| at > home.now), "it waits for nothing: {later:?}");
+    home.restart(2);
+    home.got(SwapMessage::Left);
+    assert!(home.rack.is_lost(OFFERED), "nor after a restart");
+}
+
+#[test]
+fn a_rack_that_knows_nothing_of_a_swap_lacks_nothing() {
+    let mut home = Home::new();
+    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)]);
+    home.records[3][0] = 0xffff;
+    home.restart(2);
+    assert_eq!(home.step(delta(true)), [], "but a damaged record may be the one that is meant");
+    let other = RackEvent::DeltaCame {
+        from: ASKER,
+        swap: SwapId(78),
+        theirs: FrameId(u32::MAX),
+        known: false,
+    };
+    assert_eq!(home.step(other), []);
+    assert_eq!(home.step(RackEvent::WriteWanted(PageId(99))), []);
+}

@@ -1,0 +1,173 @@
+//! One side of a swap, driven message by message: mostly the home.
+
+use std::collections::BTreeMap;
+
+use rackpool_model::{Epoch, FrameId, Incarnation, PageEvent, PageId, PageState, PageWord, RackId};
+use rackpool_proto::Time;
+use rackpool_proto::heat::Found;
+use rackpool_proto::planted::Sound;
+use rackpool_proto::swap::{
+    Drain, Frames, Offered, Phase, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent, Record,
+    SwapRules,
+};
+use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
+
+pub(crate) const PAGE: PageId = PageId(1);
+pub(crate) const OFFERED: PageId = PageId(9);
+pub(crate) const ASKER: RackId = RackId(2);
+pub(crate) const SWAP: SwapId = SwapId(77);
+
+/// Frame 0 has the page, frame 1 is free.
+pub(crate) struct Memory {
+    pub(crate) words: BTreeMap<FrameId, PageWord>,
+    pub(crate) milli: u64,
+    pub(crate) hot: bool,
+    /// What it would give for a hot page.
+    pub(crate) gives: PageId,
+}
+
+impl Frames for Memory {
+    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+        let of_page = |(_, word): &(&FrameId, &PageWord)| word.page() == page;
+        self.words.iter().find(of_page).map(|(frame, word)| (*frame, *word))
+    }
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.words.get(&frame).copied()
+    }
+    fn spare(&self) -> Option<FrameId> {
+        let is_free = |word: &PageWord| word.state() == Some(PageState::Free);
+        self.words.iter().find(|(_, word)| is_free(word)).map(|(frame, _)| *frame)
+    }
+    fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
+        Some(Offered { page: self.gives, hot: false })
+    }
+    fn heat(&self, _: PageId) -> Found {
+        Found { milli: self.milli, hot: self.hot, read_hot: false }
+    }
+    fn stays(&self, _: PageId) -> bool {
+        false
+    }
+}
+
+pub(crate) struct Home {
+    pub(crate) memory: Memory,
+    pub(crate) records: [[u64; RECORD_WORDS]; RECORDS],
+    pub(crate) rack: Rack,
+    pub(crate) now: Time,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let live = PageWord::free(PAGE).apply(PageEvent::Allocated).expect("a free page");
+        let words = BTreeMap::from([(FrameId(0), live), (FrameId(1), PageWord::free(PageId(2)))]);
+        let records = [[0; RECORD_WORDS]; RECORDS];
+        let rack =
+            Rack::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
+        Self {
+            memory: Memory { words, milli: 1000, hot: false, gives: PAGE },
+            records,
+            rack,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Carries out stores; gives what else was to be done.
+    pub(crate) fn step(&mut self, event: RackEvent) -> Vec<RackAction> {
+        self.rack.handle(self.now, &self.memory, event);
+        let mut others = Vec::new();
+        while let Some(action) = self.rack.poll() {
+            match action {
+                RackAction::Store(frame, word) => {
+                    self.memory.words.insert(frame, word);
+                }
+                RackAction::Note { slot, words } => self.records[slot] = words,
+                RackAction::Erase { slot } => self.records[slot][0] = 0,
+                RackAction::Report(_) | RackAction::Spare(..) => {}
+                other => others.push(other),
+            }
+        }
+        others
+    }
+
+    pub(crate) fn got(&mut self, message: SwapMessage) -> Vec<RackAction> {
+        self.step(RackEvent::RackSent(ASKER, Between { swap: SWAP, message }))
+    }
+
+    pub(crate) fn restart(&mut self, life: u64) -> Vec<RackAction> {
+        let rules = SwapRules::DEFAULT;
+        self.rack = Rack::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
+        self.step(RackEvent::DeadlinePassed)
+    }
+
+    pub(crate) fn state(&self, frame: u32) -> (PageState, PageId) {
+        let word = self.memory.words[&FrameId(frame)];
+        (word.state().expect("a known state"), word.page())
+    }
+
+    /// Up to the acceptance: the ticket.
+    pub(crate) fn accept(&mut self) -> u64 {
+        self.got(offer());
+        match self.step(RackEvent::Drained(SWAP, Drain::Writers))[..] {
+            [
+                RackAction::TellRack(
+                    ASKER,
+                    Between { message: SwapMessage::Ready { ticket, .. }, .. },
+                ),
+            ] => ticket,
+            ref other => panic!("not ready: {other:?}"),
+        }
+    }
+
+    /// Up to the phase in which only the metadata server decides.
+    pub(crate) fn doubt(&mut self) -> u64 {
+        let ticket = self.accept();
+        self.got(SwapMessage::Pull { ticket, frame: FrameId(3) });
+        let pulled = self.step(RackEvent::Copied { swap: SWAP, whole: true });
+        assert_eq!(pulled, [tells(SwapMessage::Pulled), REDIRECTS]);
+        assert_eq!(self.phase(), Some(Phase::InDoubt));
+        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "reads go on");
+        ticket
+    }
+
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        let record = Record::from_words(&self.records[4]).expect("a whole record");
+        record.map(|record| record.phase)
+    }
+
+    /// The other page has come, and the page that goes is still read here.
+    pub(crate) fn commit_while_read(&mut self) {
+        self.doubt();
+        assert_eq!(self.step(decided(true)), []);
+        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "its readers do not know the way");
+        assert_eq!(self.state(1), (PageState::Frozen, OFFERED), "it can be read at once");
+    }
+
+    /// The page has gone and the other has come; the rest is under way.
+    pub(crate) fn commit(&mut self) {
+        self.commit_while_read();
+        assert_eq!(self.step(RackEvent::Redirected(SWAP)), [drains(Drain::Holders)]);
+        assert_eq!(self.state(0), (PageState::Leaving, PAGE));
+    }
+}
+
+pub(crate) fn offer() -> SwapMessage {
+    let offered = PageLife { page: OFFERED, epoch: Epoch::new(5) };
+    SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: true, offered, live: true }
+}
+
+pub(crate) fn tells(message: SwapMessage) -> RackAction {
+    RackAction::TellRack(ASKER, Between { swap: SWAP, message })
+}
+
+pub(crate) fn drains(who: Drain) -> RackAction {
+    RackAction::Drain { swap: SWAP, frame: FrameId(0), page: PAGE, who }
+}
+
+pub(crate) const REDIRECTS: RackAction = RackAction::Redirect { swap: SWAP, page: PAGE, to: ASKER };
+
+pub(crate) const ASKS: RackAction =
+    RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
+
+pub(crate) fn decided(committed: bool) -> RackEvent {
+    RackEvent::ServerSent(FromServer::Decided { swap: SWAP, committed })
+}
