@@ -217,7 +217,8 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
     let mut slower = start + PATIENCE;
     while !pool.is_local(addr)? {
         let before = Instant::now();
-        for turn in 0..64 {
+        std::thread::sleep(Duration::from_micros(EVERY_US));
+        for turn in 0..8 {
             pool.read(addr, &mut bytes)?;
             if turn == 0 {
                 reads.push(before.elapsed().as_secs_f64() * 1e6);

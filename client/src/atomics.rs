@@ -1,5 +1,6 @@
 //! Compare-and-swap and fetch-and-add: on the CPU of the page's home rack, whoever asks.
 
+use rackpool_model::{FrameId, PageWord};
 use rackpool_ring::client_file::Route;
 use rackpool_shm::access::Intent;
 use rackpool_shm::window::Atomic;
@@ -7,7 +8,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Outcome;
 use crate::deadline::{Deadline, Retries};
-use crate::thread::{Thread, access_error};
+use crate::thread::{Target, Thread, access_error};
 use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
@@ -42,13 +43,15 @@ impl Thread {
         let retries = Retries::within(self.connection.request_timeout());
         loop {
             let done = match self.translate(&target, Intent::Write)?.place {
-                Place::Local { frame, word } => match self.enter(frame, word, Intent::Write)? {
-                    Some((_guard, _)) => {
-                        let cell = self.window.cell(frame, target.offset);
-                        Some(atomic.apply(cell.map_err(|_| DaemonError::Protocol)?))
+                Place::Local { frame, word } => {
+                    match self.atomic_here(frame, word, &target, atomic)? {
+                        // Its daemon changes it, or knows who does.
+                        None if self.moves_here(frame, word) => {
+                            self.atomic_remote(addr, atomic, &deadline)?
+                        }
+                        done => done,
                     }
-                    None => None,
-                },
+                }
                 Place::Remote { .. } | Place::Copied { .. } => {
                     self.atomic_remote(addr, atomic, &deadline)?
                 }
@@ -61,6 +64,19 @@ impl Thread {
                 return Err(self.page_busy(addr));
             }
         }
+    }
+
+    /// `Ok(None)`: the page can't be written in this frame, nothing was done.
+    fn atomic_here(
+        &self,
+        frame: FrameId,
+        word: PageWord,
+        target: &Target,
+        atomic: Atomic,
+    ) -> Result<Option<u64>, AccessError> {
+        let Some((_guard, _)) = self.enter(frame, word, Intent::Write)? else { return Ok(None) };
+        let cell = self.window.cell(frame, target.offset).map_err(|_| DaemonError::Protocol)?;
+        Ok(Some(atomic.apply(cell)))
     }
 
     /// `Ok(None)`: the page is not there any more, nothing was done.

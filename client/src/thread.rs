@@ -191,7 +191,7 @@ impl Thread {
     }
 
     /// Asks the daemon where a page is. It answers when the page can be used like that: a swap under
-    /// way makes this wait there.
+    /// way may make this wait there.
     fn fetch_translation(
         &mut self,
         target: &Target,
@@ -217,7 +217,10 @@ impl Thread {
                 refusal => return Err(access_error(refusal, addr)),
             };
             let translation = Translation { place, usage };
-            self.remember(page, translation);
+            // A page of this rack that its daemon writes moves, and will be elsewhere soon.
+            if !matches!(place, Place::Remote { home } if home == self.connection.rack) {
+                self.remember(page, translation);
+            }
             return Ok(translation);
         }
     }
@@ -225,6 +228,14 @@ impl Thread {
     /// The error for a page that did not come to rest in time.
     pub(crate) fn page_busy(&self, addr: GlobalAddr) -> AccessError {
         AccessError::PageBusy(addr, self.connection.rack)
+    }
+
+    /// Whether the page that was said to be in a frame of this rack, with this word, is there and moves.
+    pub(crate) fn moves_here(&self, frame: FrameId, word: PageWord) -> bool {
+        self.window.look(frame).is_some_and(|now| {
+            let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
+            same && now.state() == Some(PageState::Frozen)
+        })
     }
 
     /// Enters the frame that a translation names, if its page is still there and may be used like

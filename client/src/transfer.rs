@@ -71,6 +71,14 @@ impl Thread {
             match translation.place {
                 Place::Local { frame, word } => {
                     let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
+                        if bytes.intent() == Intent::Write && self.moves_here(frame, word) {
+                            // Its daemon writes it, or knows who does.
+                            let (addr, home) = (here, self.connection.rack);
+                            let bytes = bytes.part(done, len);
+                            self.transfer_remote(&mut [RemoteTransfer { addr, home, bytes }])?;
+                            done += len;
+                            continue;
+                        }
                         self.forget(target.page);
                         if !retries.pause() {
                             return Err(self.page_busy(here));

@@ -126,6 +126,8 @@ async fn serve(
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
+    // What other racks and the metadata server say goes through this thread: the data plane waits for it.
+    let _ = Priority::take(options.nice);
     say_what_is_served(options, &rack, &description);
     tracing::info!("{}: data plane at {priority}", options.rack);
     let control = Arc::new(Control {

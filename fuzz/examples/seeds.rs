@@ -278,7 +278,7 @@ fn messages() -> anyhow::Result<()> {
     put(6, encode(&ToServer::Commit { swap, page: life(9), offered: life(200) })?)?;
     put(7, encode(&FromServer::Begin { swap, nonce: 4, home: RackId(1) })?)?;
     put(7, encode(&FromServer::Decided { swap, committed: true })?)?;
-    let ready = SwapMessage::Ready { ticket: 8, frame, epoch: Epoch::new(2) };
+    let ready = SwapMessage::Ready { ticket: 8, frame, epoch: Epoch::new(2), stale: true };
     for message in [ready, SwapMessage::Pull { ticket: 8, frame }] {
         put(8, encode(&Between { swap, message })?)?;
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rackpool_model::{FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Drain, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Drain, Phase, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, tells};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
 
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
@@ -20,6 +20,8 @@ const fn sends(known: bool) -> RackAction {
 const fn delta(known: bool) -> RackEvent {
     RackEvent::DeltaCame { from: ASKER, swap: SWAP, theirs: FrameId(7), known }
 }
+
+const COMMITTED: RackAction = tells(SwapMessage::Committed);
 
 const MERGES: RackAction = RackAction::Merge { swap: SWAP, frame: FrameId(1) };
 
@@ -50,7 +52,7 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.delegates(PAGE), "its peer may not know of it");
     home.got(SwapMessage::Noted);
     assert!(home.rack.delegates(PAGE) && !home.rack.delegates(OFFERED));
-    assert_eq!(home.step(decided(true)), [sends(true)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, sends(true)]);
     assert!(!home.rack.delegates(PAGE));
 }
 
@@ -60,7 +62,26 @@ fn a_page_in_which_writers_are_is_written_for_others_when_they_are_out() {
     home.got(offer());
     assert_eq!(home.step(WANTED), []);
     let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
-    assert_eq!(drained[1..], [tells(SwapMessage::Stale)], "after it has said that it is ready");
+    let [RackAction::TellRack(_, Between { message, .. })] = drained[..] else {
+        panic!("{drained:?}");
+    };
+    let SwapMessage::Ready { ticket, stale: true, .. } = message else { panic!("{message:?}") };
+    home.got(pull(ticket));
+    assert!(!home.rack.delegates(PAGE), "the answer to a message before that one");
+    home.got(SwapMessage::Pull { ticket, frame: FrameId(3), stale: true });
+    assert!(home.rack.delegates(PAGE));
+}
+
+#[test]
+fn what_the_other_rack_was_told_of_the_commit_counts() {
+    let mut home = delegating();
+    assert_eq!(home.got(SwapMessage::Committed), [sends(true)], "and nobody is told again");
+    assert_eq!(home.got(SwapMessage::Committed), []);
+    let mut open = Home::new();
+    open.accept();
+    open.got(SwapMessage::Committed);
+    assert_eq!(open.phase(), Some(Phase::Open), "it can't be committed");
+    assert_eq!(Home::new().got(SwapMessage::Committed), [], "it is over");
 }
 
 #[test]
@@ -124,7 +145,7 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     assert_eq!(home.restart(2), [ASKS]);
     assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
     assert!(!home.rack.delegates(PAGE));
-    assert_eq!(home.step(decided(true)), [sends(false)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, sends(false)]);
     assert_eq!(home.restart(3), [sends(false), tells(SwapMessage::HasLeft)]);
     home.got(SwapMessage::Merged);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
@@ -138,7 +159,7 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
 #[test]
 fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
     let mut home = stale();
-    assert_eq!(home.step(decided(true)), []);
+    assert_eq!(home.step(decided(true)), [COMMITTED]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     assert_eq!(home.step(delta(true)), [MERGES, tells(SwapMessage::Merged)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
@@ -151,7 +172,7 @@ fn what_a_copy_lacks_may_come_before_the_decision_is_known() {
     let mut home = stale();
     assert_eq!(home.step(delta(true)), [MERGES, ASKS]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Merged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, tells(SwapMessage::Merged)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
@@ -186,7 +207,7 @@ fn a_restart_does_not_forget_that_a_copy_is_stale() {
 fn a_copy_that_lacks_nothing_is_read_at_once() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(decided(true)), []);
+    assert_eq!(home.step(decided(true)), [COMMITTED]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     assert_eq!(home.got(SwapMessage::Stale), [], "too late: nothing will be written");
     assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)]);

@@ -10,7 +10,7 @@ use rackpool_proto::swap::{Drain, Phase, RECORD_WORDS, RackAction, RackEvent, Sw
 use rackpool_wire::swap::{
     Between, FromServer, OfferRefusal, PageLife, SwapId, SwapMessage, ToServer,
 };
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, tells};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
 
 #[test]
 fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
@@ -52,7 +52,7 @@ fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     home.doubt();
     assert_eq!(home.step(RackEvent::Redirected(SWAP)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
-    assert_eq!(home.step(decided(true)), [drains(Drain::Holders)]);
+    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Committed), drains(Drain::Holders)]);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -110,7 +110,8 @@ fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
     };
     asker.step(RackEvent::ServerSent(FromServer::Begin { swap: SWAP, nonce, home: ASKER }));
     asker.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
-    let ready = SwapMessage::Ready { ticket: 1, frame: FrameId(7), epoch: Epoch::new(3) };
+    let (frame, epoch) = (FrameId(7), Epoch::new(3));
+    let ready = SwapMessage::Ready { ticket: 1, frame, epoch, stale: false };
     assert!(asker.got(ready).contains(&tells(SwapMessage::Gone)));
     assert_eq!((asker.memory.words, asker.records[0][0]), (before, 0));
     assert_eq!(asker.rack.under_way(), 0);
@@ -173,7 +174,7 @@ fn a_left_that_overtakes_the_decision_is_remembered() {
 fn a_home_in_doubt_asks_when_the_asker_has_given_up() {
     let mut home = Home::new();
     let ticket = home.doubt();
-    let pulled = home.got(SwapMessage::Pull { ticket, frame: FrameId(3) });
+    let pulled = home.got(pull(ticket));
     assert_eq!(pulled, [tells(SwapMessage::Pulled)], "the answer may have been lost");
     assert_eq!(home.got(SwapMessage::Gone), [ASKS]);
     home.step(decided(false));
@@ -226,7 +227,7 @@ fn an_earlier_acceptance_of_the_same_swap_does_not_count() {
     let earlier = home.accept();
     home.restart(2);
     assert_ne!(home.accept(), earlier);
-    let gone = home.got(SwapMessage::Pull { ticket: earlier, frame: FrameId(3) });
+    let gone = home.got(pull(earlier));
     assert_eq!(gone, [tells(SwapMessage::Gone)]);
 }
 

@@ -47,14 +47,14 @@ fn a_rack_without_a_free_frame_need_not_give_a_page() {
 /// The words behind the head were erased first, and a crash came in between.
 #[test]
 fn half_an_erased_record_is_no_record() {
-    let failure = find(Bug::EraseFromTail, 30, 30);
+    let failure = find(Bug::EraseFromTail, 0, 20);
     assert!(failure.what.contains("of a swap record says"), "{failure}");
 }
 
 /// A restarted holder gave back a lease of its dead predecessor, whose write was on its way.
 #[test]
 fn nobody_gives_back_the_leases_of_the_dead() {
-    let failure = find(Bug::AnswerForTheDead, 100, 40);
+    let failure = find(Bug::AnswerForTheDead, 500, 40);
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
 }
 
@@ -69,6 +69,6 @@ fn what_a_failing_disk_refused_may_be_there_all_the_same() {
 /// Each answer to a question about a page set off further questions.
 #[test]
 fn questions_do_not_multiply() {
-    let failure = find(Bug::AskAtEachAnswer, 90, 40);
+    let failure = find(Bug::AskAtEachAnswer, 60, 40);
     assert!(failure.what.contains("talks without end"), "{failure}");
 }

@@ -127,6 +127,8 @@ pub enum SwapMessage {
         frame: FrameId,
         /// Its epoch.
         epoch: Epoch,
+        /// Whether writes go on in it: as [`Self::Stale`] says.
+        stale: bool,
     },
     /// Asker to home: mine is frozen too, copy it.
     Pull {
@@ -134,6 +136,8 @@ pub enum SwapMessage {
         ticket: u64,
         /// Where the offered page lies.
         frame: FrameId,
+        /// Whether it is noted that the copy of the wanted page is stale: as [`Self::Noted`] says.
+        stale: bool,
     },
     /// Home to asker: the offered page is copied, and only the metadata server may still give the swap
     /// up.
@@ -143,6 +147,8 @@ pub enum SwapMessage {
     Stale,
     /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
     Noted,
+    /// Either to the other: the metadata server has said that the swap is committed.
+    Committed,
     /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
     /// Also who knows nothing of the swap says so.
     Merged,

@@ -113,7 +113,11 @@ impl DataPlane {
 
     /// A page that other racks may use now like that, or what they are told. A page that leaves may
     /// have moved: whether it is gone or elsewhere shows when its frame is free.
-    pub(super) fn usable(&self, page: PageId, access: Access) -> Result<(FrameId, PageWord, u64), PeerReply> {
+    pub(super) fn usable(
+        &self,
+        page: PageId,
+        access: Access,
+    ) -> Result<(FrameId, PageWord, u64), PeerReply> {
         let away = || match page {
             page if self.swap_has_lost(page) => PeerReply::Lost,
             page if self.slab.is_moving(page) => PeerReply::Busy,

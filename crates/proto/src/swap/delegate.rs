@@ -73,23 +73,26 @@ impl<B: Bugs> Rack<B> {
                 && under_way.delegation == Delegation::Unwanted
             {
                 under_way.delegation = Delegation::Wanted;
-                self.delegate_what_is_wanted(slot);
+                if self.note_that_it_is_written(slot) {
+                    self.tell_peer(slot, SwapMessage::Stale);
+                }
             }
         }
     }
 
-    /// Has the peer note that its copy lacks something, once nobody else writes the page.
-    pub(super) fn delegate_what_is_wanted(&mut self, slot: usize) {
+    /// Notes that the page that goes will be written, if somebody wants to and nobody else writes it any
+    /// more. If so the peer has to note that its copy is stale.
+    pub(super) fn note_that_it_is_written(&mut self, slot: usize) -> bool {
         let again = self.now.after(self.rules.retry);
-        let Some(under_way) = &mut self.slots[slot] else { return };
-        let Stage::Noted { record, step } = &mut under_way.stage else { return };
+        let Some(under_way) = &mut self.slots[slot] else { return false };
+        let Stage::Noted { record, step } = &mut under_way.stage else { return false };
         let drained = match step {
             Step::Prepare(prepared) => prepared.drained,
             Step::InDoubt => true,
-            Step::Finish(_) => return,
+            Step::Finish(_) => false,
         };
         if under_way.delegation != Delegation::Wanted || !drained {
-            return;
+            return false;
         }
         record.written = true;
         under_way.delegation = Delegation::Asked { again };
@@ -100,7 +103,7 @@ impl<B: Bugs> Rack<B> {
             under_way.delegation = Delegation::Given;
         }
         self.note(slot, &record);
-        self.tell_peer(slot, SwapMessage::Stale);
+        true
     }
 
     /// Repeats what the peer has not answered.

@@ -213,6 +213,9 @@ impl<B: Bugs> Rack<B> {
                 let Some(slot) = self.slot_of(swap) else { return };
                 let Some(under_way) = self.slots[slot] else { return };
                 if under_way.is_in_doubt() {
+                    if committed {
+                        self.tell_peer(slot, SwapMessage::Committed);
+                    }
                     self.decided(slot, if committed { Phase::Committed } else { Phase::GivenUp });
                 } else if !committed {
                     self.give_up(slot);
@@ -228,6 +231,7 @@ impl<B: Bugs> Rack<B> {
             SwapMessage::HasLeft => return self.asked_whether_left(rack, swap),
             SwapMessage::Left => return self.peer_left(rack, swap),
             SwapMessage::Merged => return self.peer_merged(rack, swap),
+            SwapMessage::Committed => return self.peer_heard(rack, swap),
             _ => {}
         }
         let Some(slot) = self
@@ -242,9 +246,9 @@ impl<B: Bugs> Rack<B> {
         };
         match message {
             SwapMessage::Gone => self.peer_gave_up(slot),
-            SwapMessage::Pull { ticket, frame } => self.pull(slot, ticket, frame),
-            SwapMessage::Ready { ticket, frame, epoch } => {
-                self.ready(frames, slot, ticket, frame, epoch);
+            SwapMessage::Pull { ticket, frame, stale } => self.pull(slot, ticket, frame, stale),
+            SwapMessage::Ready { ticket, frame, epoch, stale } => {
+                self.ready(frames, slot, ticket, frame, (epoch, stale));
             }
             SwapMessage::Pulled => self.pulled(slot),
             SwapMessage::Stale => self.copy_is_stale(slot),
@@ -253,7 +257,18 @@ impl<B: Bugs> Rack<B> {
             SwapMessage::Offer { .. }
             | SwapMessage::HasLeft
             | SwapMessage::Left
+            | SwapMessage::Committed
             | SwapMessage::Merged => {}
+        }
+    }
+
+    /// The metadata server has told the other rack that the swap is committed: that stays so.
+    fn peer_heard(&mut self, rack: RackId, swap: SwapId) {
+        let is_meant = |one: &UnderWay| one.peer == rack && one.is_in_doubt();
+        if let Some(slot) = self.slot_of(swap)
+            && self.slots[slot].as_ref().is_some_and(is_meant)
+        {
+            self.decided(slot, Phase::Committed);
         }
     }
 
@@ -274,11 +289,16 @@ impl<B: Bugs> Rack<B> {
         match (step, who) {
             (Step::Prepare(prepared), Drain::Writers) => {
                 prepared.drained = true;
-                match record.role {
+                let role = record.role;
+                let wanted = self.note_that_it_is_written(slot);
+                match role {
                     Role::Asker => self.send_pull(slot),
-                    Role::Home => self.send_ready(slot),
+                    // Says that it is written, too.
+                    Role::Home => return self.send_ready(slot),
                 }
-                self.delegate_what_is_wanted(slot);
+                if wanted {
+                    self.tell_peer(slot, SwapMessage::Stale);
+                }
             }
             (Step::Finish(_), _) => self.left_by(frames, slot, who),
             _ => {}

@@ -130,8 +130,8 @@ impl<B: Bugs> Rack<B> {
         else {
             return;
         };
-        let epoch = record.out.epoch;
-        self.tell_peer(slot, SwapMessage::Ready { ticket, frame, epoch });
+        let (epoch, stale) = (record.out.epoch, record.written);
+        self.tell_peer(slot, SwapMessage::Ready { ticket, frame, epoch, stale });
     }
 
     /// Whether the asker means this acceptance, not an earlier one of the same swap.
@@ -143,9 +143,12 @@ impl<B: Bugs> Rack<B> {
         self.slots[slot].as_ref().is_some_and(is_home)
     }
 
-    pub(super) fn pull(&mut self, slot: usize, ticket: u64, theirs: FrameId) {
+    pub(super) fn pull(&mut self, slot: usize, ticket: u64, theirs: FrameId, stale: bool) {
         if !self.is_meant(slot, ticket) {
             return self.tell_peer(slot, SwapMessage::Gone);
+        }
+        if stale {
+            self.stale_is_noted(slot);
         }
         let Some(UnderWay { id: swap, peer, stage, copying, .. }) = &mut self.slots[slot] else {
             return;

@@ -121,7 +121,7 @@ impl Home {
     /// Up to the phase in which only the metadata server decides.
     pub(crate) fn doubt(&mut self) -> u64 {
         let ticket = self.accept();
-        self.got(SwapMessage::Pull { ticket, frame: FrameId(3) });
+        self.got(pull(ticket));
         let pulled = self.step(RackEvent::Copied { swap: SWAP, whole: true });
         assert_eq!(pulled, [tells(SwapMessage::Pulled), REDIRECTS]);
         assert_eq!(self.phase(), Some(Phase::InDoubt));
@@ -137,7 +137,7 @@ impl Home {
     /// The other page has come, and the page that goes is still read here.
     pub(crate) fn commit_while_read(&mut self) {
         self.doubt();
-        assert_eq!(self.step(decided(true)), []);
+        assert_eq!(self.step(decided(true)), [tells(SwapMessage::Committed)]);
         assert_eq!(self.state(0), (PageState::Frozen, PAGE), "its readers do not know the way");
         assert_eq!(self.state(1), (PageState::Frozen, OFFERED), "it can be read at once");
     }
@@ -155,7 +155,11 @@ pub(crate) fn offer() -> SwapMessage {
     SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: true, offered, live: true }
 }
 
-pub(crate) fn tells(message: SwapMessage) -> RackAction {
+pub(crate) const fn pull(ticket: u64) -> SwapMessage {
+    SwapMessage::Pull { ticket, frame: FrameId(3), stale: false }
+}
+
+pub(crate) const fn tells(message: SwapMessage) -> RackAction {
     RackAction::TellRack(ASKER, Between { swap: SWAP, message })
 }
 

@@ -190,7 +190,10 @@ impl DataPlane {
         let Some(page) = addr.page(page_size) else { return Ok(PeerReply::NotAllocated) };
         let offset = addr.offset(page_size);
         if bytes.is_empty() || bytes.len() as u64 > page_size.bytes() - offset {
-            return Ok(PeerReply::Invalid(format!("{} B at {addr} are not in its page", bytes.len())));
+            return Ok(PeerReply::Invalid(format!(
+                "{} B at {addr} are not in its page",
+                bytes.len()
+            )));
         }
         let moving = self.writes_for_others(page);
         let access = if moving { Access::Read } else { Access::Write };
@@ -295,7 +298,9 @@ impl DataPlane {
         let is_whole = bytes.len() == lines.len() * LINE_BYTES
             && lines.iter().all(|line| u64::from(*line) < in_page);
         if !is_whole {
-            tracing::error!("{from} says of a page that it gives that lines of no page were written");
+            tracing::error!(
+                "{from} says of a page that it gives that lines of no page were written"
+            );
             self.fabric.disconnect(ask.endpoint);
             return Ok(());
         }
