@@ -3,12 +3,26 @@
 use std::path::Path;
 
 use anyhow::Context;
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// Binds the calling thread to a core.
 pub(crate) fn pin_self(core: usize) -> anyhow::Result<()> {
     pin(Pid::from_raw(0), core)
+}
+
+/// The cores that the calling thread may use.
+pub(crate) fn usable() -> anyhow::Result<Vec<usize>> {
+    let cores = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|core| cores.is_set(*core).unwrap_or(false)).collect())
+}
+
+/// Keeps the calling thread, and all that it starts, off a core.
+pub(crate) fn keep_off(core: usize) -> anyhow::Result<()> {
+    let mut cores = sched_getaffinity(Pid::from_raw(0))?;
+    cores.unset(core)?;
+    sched_setaffinity(Pid::from_raw(0), &cores)
+        .with_context(|| format!("can't keep off core {core}: is there another one?"))
 }
 
 fn pin(thread: Pid, core: usize) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ mod placement;
 mod plane;
 mod priority;
 mod process;
+mod processor;
 mod rack;
 mod region;
 mod run;

@@ -9,7 +9,8 @@ use rackpool_shm::Mapping;
 use rackpool_shm::machine::{Machine, Node, list_text};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::numa::Policy;
-use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::processor::{self, Processor};
 
 /// Which NUMA node an operator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +58,14 @@ pub(crate) struct Placement {
     node: Option<Node>,
     /// Why, for people.
     reason: String,
+    /// The one processor of the thread, should it have one.
+    processor: Option<Processor>,
 }
 
 impl Placement {
     /// Leaves everything to the kernel.
     pub(crate) fn anywhere(reason: &str) -> Self {
-        Self { node: None, reason: reason.into() }
+        Self { node: None, reason: reason.into(), processor: None }
     }
 
     /// Decides. Refuses a node that an operator named and that is not there or has no processors.
@@ -93,7 +96,7 @@ impl Placement {
         let with_cpus: Vec<u32> =
             nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect();
         match nodes.into_iter().find(|node| node.id == id && !node.cpus.is_empty()) {
-            Some(node) => Ok(Self { node: Some(node), reason }),
+            Some(node) => Ok(Self { node: Some(node), reason, processor: None }),
             None => bail!(
                 "--numa-node {choice}: node {id} has no processors or is not there, nodes with processors are {}: choose one of them, or none",
                 list_text(&with_cpus)
@@ -101,16 +104,27 @@ impl Placement {
         }
     }
 
-    /// Keeps the calling thread on the node's processors.
+    /// Gives the thread a processor of its own, if an operator named one. It has to be of the node: with
+    /// `auto` as well, for whoever wants the thread away from the card can say so.
+    pub(crate) fn on(self, cpu: Option<u32>, machine: &Machine) -> anyhow::Result<Self> {
+        let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
+        let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
+        Ok(Self { processor, ..self })
+    }
+
+    /// Keeps the calling thread and all that it will start off the processor that the data plane has
+    /// for itself.
+    pub(crate) fn make_way(&self) -> anyhow::Result<()> {
+        self.processor.as_ref().map_or(Ok(()), Processor::leave)
+    }
+
+    /// Keeps the calling thread, the data plane's, on its processor, or else on those of the node.
     pub(crate) fn bind_thread(&self) -> anyhow::Result<()> {
-        let Some(node) = &self.node else { return Ok(()) };
-        let mut set = CpuSet::new();
-        for cpu in node.cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()) {
-            if cpu < CpuSet::MAX_CPU {
-                set.set(cpu);
-            }
+        if let Some(processor) = &self.processor {
+            return processor.take();
         }
-        sched_setaffinity(None, &set).with_context(|| {
+        let Some(node) = &self.node else { return Ok(()) };
+        processor::bind(&node.cpus).with_context(|| {
             format!(
                 "can't run on the processors {} of NUMA node {}: may this process use them (cpuset, taskset)? else --numa-node none",
                 list_text(&node.cpus),
@@ -133,21 +147,26 @@ impl Placement {
 
     /// Whether anything is placed.
     pub(crate) const fn is_bound(&self) -> bool {
-        self.node.is_some()
+        self.node.is_some() || self.processor.is_some()
+    }
+
+    /// Whether the data plane has to share the processor that it was to have for itself.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.processor.as_ref().is_some_and(Processor::is_shared)
     }
 }
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.processor, &self.node) {
+            (Some(processor), _) => write!(f, "{processor}")?,
+            (None, Some(node)) => write!(f, "thread (CPUs {})", list_text(&node.cpus))?,
+            (None, None) => f.write_str("thread")?,
+        }
+        f.write_str(", client files and buffers ")?;
         match &self.node {
-            None => write!(f, "thread, client files and buffers anywhere ({})", self.reason),
-            Some(node) => write!(
-                f,
-                "thread (CPUs {}), client files and buffers on NUMA node {} ({})",
-                list_text(&node.cpus),
-                node.id,
-                self.reason
-            ),
+            None => write!(f, "anywhere ({})", self.reason),
+            Some(node) => write!(f, "on NUMA node {} ({})", node.id, self.reason),
         }
     }
 }
@@ -232,6 +251,27 @@ mod tests {
         placement.bind_memory("memory", &memory).unwrap();
         assert_eq!(memory.node_at(0).unwrap(), node.id);
         assert!(placement.to_string().contains("(as asked)"));
+    }
+
+    #[test]
+    fn a_processor_of_its_own_is_one_of_the_node() {
+        let (_folder, machine) = machine(&["", "0-4096"], Some("1"));
+        let auto = || Placement::choose(NodeChoice::Auto, &MemoryKind::Tmpfs, &machine).unwrap();
+        let refused = auto().on(Some(5000), &machine).unwrap_err().to_string();
+        assert!(refused.contains("NUMA node 1 (the RDMA card's), which has 0-4096"), "{refused}");
+        assert_eq!(auto().on(None, &machine).unwrap(), auto());
+        // Any that this process may use.
+        let may = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..4096).find(|cpu| may.is_set(usize::try_from(*cpu).unwrap())).unwrap();
+        for placement in [auto(), Placement::anywhere("as asked")] {
+            let node = placement.node.clone();
+            let placement = placement.on(Some(cpu), &machine).unwrap();
+            assert!(placement.is_bound());
+            let said = placement.to_string();
+            assert!(said.starts_with(&format!("thread on CPU {cpu} ")), "{said}");
+            assert!(said.contains(", client files and buffers "), "{said}");
+            assert_eq!(said.ends_with("on NUMA node 1 (the RDMA card's)"), node.is_some());
+        }
     }
 
     #[test]

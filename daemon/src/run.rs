@@ -47,12 +47,21 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
     let machine = Machine::here();
-    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)?;
+    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)?
+        .on(options.cpu, &machine)?;
+    // Before there is any other thread: each inherits it.
+    placement.make_way()?;
     let rack = Arc::new(Rack::open(options).with_context(|| describe(options.rack, &options.dir))?);
     if placement.is_bound() {
         tracing::info!("{}: {placement}", options.rack);
     } else {
         tracing::debug!("{}: {placement}", options.rack);
+    }
+    if placement.is_crowded() {
+        tracing::warn!(
+            "{}: this process may use no processor but that of --cpu, so its threads take turns there: allow it more (cpuset, taskset)",
+            options.rack
+        );
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(options, metadata_server, rack, placement, rules))

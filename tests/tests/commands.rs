@@ -317,13 +317,19 @@ fn up_ends_with_its_reason_when_one_of_its_processes_dies() {
 }
 
 #[test]
-fn leases_and_priority_are_those_that_up_was_told() {
+fn leases_priority_and_processors_are_those_that_up_was_told() {
+    let usable = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpu = (0..).find(|cpu| usable.is_set(*cpu)).unwrap();
+    let cpus = format!("--cpus={cpu},{cpu}");
     let options = ["--ephemeral", "--memory", "64M", "--lease-ms", "7000", "--nice", "5"];
-    let mut up = Up::start(&options);
+    let mut up = Up::start(&[&options[..], &["--numa-node", "none", &cpus]].concat());
     let said =
         Ran::of(rackpool(up.temporary.path(), &["status", "--dir", up.dir().to_str().unwrap()]))
             .good();
     assert!(said.contains("7000 ms"), "{said}");
+    for rack in [0, 1] {
+        assert!(said.contains(&format!("rack {rack}: thread on CPU {cpu} ")), "{said}");
+    }
     let log = std::fs::read_to_string(up.dir().join("rack-1.log")).unwrap();
     assert!(log.contains("data plane at nice 5"), "{log}");
     up.stop();
@@ -487,6 +493,8 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
 fn wrong_options_of_up_are_refused_with_the_fix() {
     refused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
     refused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
+    let cpus = ["--cpus names 1 processors for 2 racks", "one for each"];
+    refused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
     let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];
     refused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);
     let memory = ["--memory 3 MiB", "whole number of pages of 2 MiB"];

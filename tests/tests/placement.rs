@@ -4,9 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::RackId;
+use rackpool_model::FabricKind;
 use rackpool_shm::machine::{Machine, Node, list_text};
 use rackpool_shm::memory::MemoryKind;
+use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::skip::skipped;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -90,13 +93,15 @@ fn check(case: &Case<'_>, inherited: &[u32]) {
 
 /// The processors of a node that this process may use.
 fn allowed(node: &Node) -> Vec<u32> {
-    std::thread::scope(|scope| {
-        let try_it = || {
-            sched_setaffinity(None, &set_of(&node.cpus)).unwrap();
-            cpus(&sched_getaffinity(None).unwrap())
-        };
-        scope.spawn(try_it).join().unwrap()
+    apart(|| {
+        sched_setaffinity(None, &set_of(&node.cpus)).unwrap();
+        cpus(&sched_getaffinity(None).unwrap())
     })
+}
+
+/// Does something in a thread of its own, whose processors are not those of the other tests.
+fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(what).join().unwrap())
 }
 
 #[test]
@@ -107,6 +112,10 @@ fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
         return skipped("this kernel knows no NUMA node with processors and memory to spare");
     };
     let all = allowed(&node);
+    apart(|| are_where_they_are_said_to_be(&node, all));
+}
+
+fn are_where_they_are_said_to_be(node: &Node, all: Vec<u32>) {
     // Daemons start with what the thread that starts them has: less than the node.
     let one = vec![all[0]];
     sched_setaffinity(None, &set_of(&one)).unwrap();
@@ -136,4 +145,65 @@ fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
         },
         &one,
     );
+}
+
+#[test]
+fn a_data_plane_has_its_processor_and_all_else_of_the_daemon_the_others() {
+    let all = cpus(&sched_getaffinity(None).unwrap());
+    let [others @ .., own] = &all[..] else { panic!("no processor may be used") };
+    if others.is_empty() {
+        return skipped("this process may use one processor: nobody can be kept off it");
+    }
+    // The fabric over TCP has a server of its own, which is the busiest of the others.
+    let mut pool = TestPool::with(|options| {
+        options.cpus = vec![*own; 2];
+        options.numa_node = "none".into();
+        options.fabric = FabricKind::Tcp;
+    });
+    let (here, there) = (pool.open(0), pool.open(1));
+    here.ping().unwrap();
+    let addr = here.alloc(1000).unwrap();
+    there.write(addr, &contents::of(1, 1000)).unwrap();
+    let mut found = [0; 1000];
+    here.read(addr, &mut found).unwrap();
+    assert_eq!(contents::difference(1, &found), None);
+    for rack in [0, 1] {
+        let said = pool.status(rack).placement;
+        let others_text = list_text(others);
+        let wanted = format!(
+            "thread on CPU {own} (others of the daemon on {others_text}), client files and buffers "
+        );
+        assert!(said.starts_with(&wanted), "{said}");
+        let mut threads = threads(pool.cluster.daemon(RackId(rack)).unwrap().id());
+        assert_eq!(threads.remove(DATA_PLANE).unwrap(), [vec![*own]]);
+        for name in ["rackpool-daemon", "fabric-server", "fabric-connecto"] {
+            assert!(threads.contains_key(name), "no {name}: {threads:?}");
+        }
+        for (name, found) in threads {
+            assert!(found.iter().all(|cpus| cpus == others), "{name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_processor_that_can_not_be_had_is_refused() {
+    let refused = |cpu: u32| {
+        let mut options = ClusterOptions::ephemeral().unwrap();
+        (options.racks, options.cpus) = (1, vec![cpu]);
+        Cluster::start(options).unwrap_err().to_string()
+    };
+    let said = refused(4000);
+    assert!(said.contains("--cpu 4000: there is no such processor, this computer has "), "{said}");
+    let all = cpus(&sched_getaffinity(None).unwrap());
+    let [first, second, ..] = all[..] else {
+        return skipped("this process may use one processor, so there is no other to be refused");
+    };
+    let said = apart(|| {
+        sched_setaffinity(None, &set_of(&[first])).unwrap();
+        refused(second)
+    });
+    let wanted = format!(
+        "--cpu {second}: this process may use the processors {first} only: choose one of them"
+    );
+    assert!(said.contains(&wanted), "{said}");
 }

@@ -101,6 +101,7 @@ impl Memory {
             rdma_port: None,
             gid_index: None,
             numa_node: NodeChoice::Anywhere,
+            cpu: None,
             nice: 0,
             page_size: ByteSize(page_size),
             latency_us: 0.0,

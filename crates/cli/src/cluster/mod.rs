@@ -40,6 +40,8 @@ pub struct ClusterOptions {
     pub cxl_latency_ns: u32,
     /// NUMA node of the daemons' threads and of the clients' files: a number, `auto` or `none`.
     pub numa_node: String,
+    /// The processor of each daemon's data plane; empty to leave them to the kernel.
+    pub cpus: Vec<u32>,
     /// How the racks reach each other.
     pub fabric: FabricKind,
     /// Latency of the emulated fabric in microseconds.
@@ -70,6 +72,7 @@ impl ClusterOptions {
             memory_kind: MemoryKind::default(),
             cxl_latency_ns: 0,
             numa_node: "auto".into(),
+            cpus: Vec::new(),
             fabric: FabricKind::Emulated,
             latency_us: 2.0,
             bandwidth_gbps: 100.0,
@@ -77,6 +80,17 @@ impl ClusterOptions {
             daemon_arguments: Vec::new(),
             ephemeral: true,
         })
+    }
+
+    /// Each rack has its processor, or none has.
+    fn check_cpus(&self) -> anyhow::Result<()> {
+        let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
+        if cpus != 0 && cpus != racks {
+            bail!(
+                "--cpus names {cpus} processors for {racks} racks: name one for each, in the order of the racks"
+            );
+        }
+        Ok(())
     }
 
     /// Removes the pool's folder and that of the store, which belong to the pool alone.
@@ -143,6 +157,7 @@ impl Cluster {
         if options.racks == 0 || options.racks > 256 {
             bail!("--racks {}: a pool has 1 to 256 racks", options.racks);
         }
+        options.check_cpus()?;
         for folder in [options.dir.as_path(), options.store.parent().unwrap_or(Path::new("."))] {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("can't create {}", folder.display()))?;
@@ -237,7 +252,8 @@ impl Cluster {
             ("--bandwidth-gbps", options.bandwidth_gbps.to_string()),
             ("--lease-ms", options.lease_ms.to_string()),
         ];
-        let arguments = [&arguments[..], &options.daemon_arguments].concat();
+        let cpu = options.cpus.get(usize::from(rack.0)).map(|cpu| ("--cpu", cpu.to_string()));
+        let arguments = [&arguments[..], cpu.as_slice(), &options.daemon_arguments].concat();
         let log = options.dir.join(format!("rack-{}.log", rack.0));
         Child::start("rackpool-daemon", &arguments, &log)
     }

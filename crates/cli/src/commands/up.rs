@@ -33,6 +33,10 @@ pub struct Options {
     /// NUMA node of the daemons' threads and of the clients' files: a number, auto or none.
     #[arg(long, default_value = "auto")]
     pub numa_node: String,
+    /// Processors of the daemons' data planes, one for each rack in order, like 0,1; keep other programs
+    /// off them [default: any].
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    pub cpus: Vec<u32>,
     /// Page size: a power of two from 4K to 1G.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,
@@ -96,6 +100,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.memory_kind = options.memory_kind.clone();
     cluster.cxl_latency_ns = options.cxl_latency_ns;
     cluster.numa_node.clone_from(&options.numa_node);
+    cluster.cpus.clone_from(&options.cpus);
     if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, options.racks) {
         bail!(
             "--memory-kind dax: one device is the memory of one rack: --racks 1, or start a rackpool-daemon for each rack with a device of its own ({} is one)",

@@ -1,0 +1,134 @@
+//! The racks of a pool, and any number of clients that use them at once.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rackpool_cli::cluster::{Cluster, ClusterOptions};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+
+use super::ARGUMENT;
+use crate::cpu;
+use crate::helper::{Helper, at, sleep_until, soon};
+
+const TIME: Duration = Duration::from_millis(1000);
+/// Operations between two looks at the clock.
+const FEW: u64 = 16;
+/// In place of a core: clients run where the kernel has them run.
+const ANYWHERE: &str = "anywhere";
+
+/// A pool, and what its clients do.
+pub(super) struct Racks {
+    cluster: Cluster,
+    /// One of each rack: they keep the objects.
+    pools: Vec<Pool>,
+    objects: Vec<GlobalAddr>,
+    /// The core of each daemon's poll loop, which the clients leave alone.
+    core: Option<usize>,
+}
+
+impl Racks {
+    /// Starts them.
+    pub(super) fn start(racks: u16, core: Option<usize>) -> anyhow::Result<Self> {
+        let mut options = ClusterOptions::ephemeral()?;
+        // What is remote stays remote.
+        options.daemon_arguments = vec![("--swap", "off".into())];
+        options.racks = racks;
+        if let Some(core) = core {
+            options.cpus = vec![u32::try_from(core)?; usize::from(racks)];
+        }
+        let cluster = Cluster::start(options)?;
+        let dir = &cluster.options().dir;
+        let pools: Vec<Pool> = (0..racks)
+            .map(|rack| Pool::open(ClientOptions::new(dir, RackId(rack))))
+            .collect::<Result<_, _>>()?;
+        let objects = pools.iter().map(|pool| pool.alloc(64)).collect::<Result<_, _>>()?;
+        Ok(Self { cluster, pools, objects, core })
+    }
+
+    /// Operations a second of so many clients together: reads of an object in the other rack, or round
+    /// trips where there is no other.
+    pub(super) fn rate(&self, count: usize) -> anyhow::Result<f64> {
+        let mut clients: Vec<Helper> = (0..count)
+            .map(|client| Helper::start(ARGUMENT, &self.arguments(client)))
+            .collect::<anyhow::Result<_>>()?;
+        for client in &mut clients {
+            client.hear()?;
+        }
+        let start = soon()?;
+        for client in &mut clients {
+            client.tell(start)?;
+        }
+        let mut total = 0.0;
+        for client in &mut clients {
+            total += client.hear()?.parse::<f64>()?;
+        }
+        Ok(total)
+    }
+
+    fn arguments(&self, client: usize) -> Vec<String> {
+        let racks = self.objects.len();
+        let rack = client % racks;
+        // One that is home in its own rack means: no access, but a round trip.
+        let other = self.objects[(rack + 1) % racks];
+        vec![
+            self.cluster.options().dir.display().to_string(),
+            rack.to_string(),
+            other.raw().to_string(),
+            racks.to_string(),
+            self.core.map_or_else(|| ANYWHERE.into(), |core| core.to_string()),
+        ]
+    }
+
+    /// Stops them.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        drop(self.pools);
+        self.cluster.stop()
+    }
+}
+
+/// One of the clients: folder, rack, an address, how many racks, the core to leave alone.
+pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut next = || arguments.next().context("an argument");
+    let (dir, rack) = (PathBuf::from(next()?), RackId(next()?.parse()?));
+    let addr = GlobalAddr::from_raw(next()?.parse()?);
+    let pings = next()? == "1";
+    let core = next()?;
+    if core != ANYWHERE {
+        // Before the pool's own thread is there, which inherits it.
+        cpu::keep_off(core.parse()?)?;
+    }
+    let pool = Pool::open(ClientOptions::new(dir, rack))?;
+    let mut bytes = [0; 64];
+    let mut work = || -> anyhow::Result<()> {
+        for _ in 0..FEW {
+            if pings {
+                pool.ping()?;
+            } else {
+                pool.read(addr, &mut bytes)?;
+            }
+        }
+        Ok(())
+    };
+    work()?;
+    println!("ready");
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line)? == 0 {
+        return Ok(());
+    }
+    let start = line.trim().parse()?;
+    sleep_until(start)?;
+    let end = at(start + TIME.as_nanos())?;
+    let mut count = 0_u32;
+    loop {
+        work()?;
+        if Instant::now() > end {
+            break;
+        }
+        count += u32::try_from(FEW)?;
+    }
+    println!("{}", f64::from(count) / TIME.as_secs_f64());
+    // Leaving costs the daemon something: not before all are done.
+    std::io::stdin().read_line(&mut line)?;
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! A processor for the data plane's thread alone. A poll loop that takes turns with others keeps
+//! all its clients waiting, and the kernel, which evens out how much each processor has to do, gives
+//! it company now and then. So it can be bound to one, and the daemon's other threads to the others;
+//! programs are kept away by whoever starts them (docs/operating.md).
+
+use std::fmt;
+
+use anyhow::{Context, bail};
+use rackpool_shm::machine::{Machine, Node, list_text, parse_list};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processor of the data plane's thread, and those of the daemon's other threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Processor {
+    own: u32,
+    /// What else this process may use; empty if there is nothing else.
+    others: Vec<u32>,
+}
+
+impl Processor {
+    /// The one that an operator named. Refuses one that is not there, that is of another NUMA node than
+    /// the daemon is placed on, or that this process may not use.
+    pub(crate) fn choose(
+        own: u32,
+        node: Option<(&Node, &str)>,
+        machine: &Machine,
+    ) -> anyhow::Result<Self> {
+        let there = parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default());
+        // A kernel that names none still says which ones may be used.
+        if !there.is_empty() && !there.contains(&own) {
+            bail!(
+                "--cpu {own}: there is no such processor, this computer has {}: choose one of them",
+                list_text(&there)
+            );
+        }
+        if let Some((node, reason)) = node.filter(|(node, _)| !node.cpus.contains(&own)) {
+            bail!(
+                "--cpu {own}: this processor is not of NUMA node {} ({reason}), which has {}: choose one of them, or another --numa-node, or --numa-node none",
+                node.id,
+                list_text(&node.cpus)
+            );
+        }
+        let allowed = allowed().with_context(|| format!("--cpu {own}"))?;
+        if !allowed.contains(&own) {
+            bail!(
+                "--cpu {own}: this process may use the processors {} only: choose one of them, or allow it that one (taskset, cpuset, CPUAffinity= or AllowedCPUs= of systemd)",
+                list_text(&allowed)
+            );
+        }
+        let others = allowed.into_iter().filter(|cpu| *cpu != own).collect();
+        Ok(Self { own, others })
+    }
+
+    /// Binds the calling thread, the data plane's, to it.
+    pub(crate) fn take(&self) -> anyhow::Result<()> {
+        bind(&[self.own]).with_context(|| {
+            format!(
+                "can't run on the processor {}: may this process still use it (cpuset)? else choose another --cpu",
+                self.own
+            )
+        })
+    }
+
+    /// Keeps the calling thread, and all that it will start, off it. Where there is no other one they
+    /// share it.
+    pub(crate) fn leave(&self) -> anyhow::Result<()> {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        bind(&self.others).with_context(|| {
+            format!(
+                "can't run on the processors {}: may this process still use them (cpuset)?",
+                list_text(&self.others)
+            )
+        })
+    }
+
+    /// Whether the daemon's other threads have no other processor.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.others.is_empty()
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread on CPU {}", self.own)?;
+        if self.is_shared() {
+            f.write_str(" with all others of the daemon, which may use no other CPU")
+        } else {
+            write!(f, " (others of the daemon on {})", list_text(&self.others))
+        }
+    }
+}
+
+/// The processors that the calling thread may use.
+fn allowed() -> anyhow::Result<Vec<u32>> {
+    let set = sched_getaffinity(None).context("can't ask which processors may be used")?;
+    let is_set = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| set.is_set(cpu));
+    Ok((0..u32::try_from(CpuSet::MAX_CPU)?).filter(is_set).collect())
+}
+
+/// Has the calling thread run on these processors only.
+pub(crate) fn bind(cpus: &[u32]) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()) {
+        if cpu < CpuSet::MAX_CPU {
+            set.set(cpu);
+        }
+    }
+    sched_setaffinity(None, &set)
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_skip::skipped;
+
+    use super::*;
+
+    /// A computer with these processors.
+    fn machine(online: &str) -> (tempfile::TempDir, Machine) {
+        let folder = tempfile::tempdir().unwrap();
+        let cpus = folder.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpus).unwrap();
+        std::fs::write(cpus.join("online"), online).unwrap();
+        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        (folder, machine)
+    }
+
+    fn refused(own: u32, node: Option<(&Node, &str)>, machine: &Machine) -> String {
+        Processor::choose(own, node, machine).unwrap_err().to_string()
+    }
+
+    /// In a thread of its own: the other tests stay where they are.
+    fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(what).join().unwrap())
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_refused() {
+        let (_folder, machine) = machine("0-1");
+        let said = refused(7, None, &machine);
+        assert_eq!(
+            said,
+            "--cpu 7: there is no such processor, this computer has 0-1: choose one of them"
+        );
+    }
+
+    #[test]
+    fn one_of_another_node_is_refused() {
+        let (_folder, machine) = machine("0-7");
+        let node = Node {
+            id: 1,
+            cpus: vec![4, 5, 6, 7],
+            memory_bytes: 1 << 30,
+            free_bytes: 1 << 30,
+            distances: vec![20, 10],
+        };
+        let said = refused(0, Some((&node, "the RDMA card's")), &machine);
+        assert!(said.contains("not of NUMA node 1 (the RDMA card's), which has 4-7: ch"), "{said}");
+    }
+
+    #[test]
+    fn one_that_may_not_be_used_is_refused() {
+        let all = allowed().unwrap();
+        let [first, second, ..] = all[..] else {
+            return skipped("this process may use one processor");
+        };
+        let said = apart(|| {
+            bind(&[first]).unwrap();
+            refused(second, None, &Machine::here())
+        });
+        let only = format!("--cpu {second}: this process may use the processors {first} only: ch");
+        assert!(said.starts_with(&only), "{said}");
+    }
+
+    #[test]
+    fn one_thread_takes_it_and_the_others_leave_it() {
+        let all = allowed().unwrap();
+        let own = *all.last().unwrap();
+        let processor = Processor::choose(own, None, &Machine::here()).unwrap();
+        let (taken, left) = apart(|| {
+            processor.leave().unwrap();
+            let left = allowed().unwrap();
+            // Who has left it comes back: the data plane's thread is started by one that has.
+            processor.take().unwrap();
+            (allowed().unwrap(), left)
+        });
+        assert_eq!(taken, [own]);
+        let said = processor.to_string();
+        if all.len() == 1 {
+            assert!(processor.is_shared());
+            assert_eq!(left, all);
+            assert!(said.contains("no other CPU"), "{said}");
+        } else {
+            assert_eq!(left, all[..all.len() - 1]);
+            let others = list_text(&left);
+            assert_eq!(said, format!("thread on CPU {own} (others of the daemon on {others})"));
+        }
+    }
+}
