@@ -90,6 +90,23 @@ impl Thread {
         Ok(())
     }
 
+    /// Has bytes written by the daemon, in a page of this rack that moves; `false`: it does not, ask
+    /// where the page is.
+    pub(crate) fn have_written(
+        &mut self,
+        addr: GlobalAddr,
+        bytes: Bytes<'_>,
+    ) -> Result<bool, AccessError> {
+        let home = self.connection.rack;
+        let deadline = Deadline::after(self.connection.request_timeout());
+        let piece = Piece { transfer: 0, start: 0, len: 0 };
+        match self.round(&mut [RemoteTransfer { addr, home, bytes }], piece, &deadline) {
+            Ok(()) => Ok(true),
+            Err(Stop::Again(_)) => Ok(false),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
     /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this rack
     /// now, the rest of its transfer is done here. Returns where to go on.
     fn find_again(

@@ -71,11 +71,10 @@ impl Thread {
             match translation.place {
                 Place::Local { frame, word } => {
                     let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
-                        if bytes.intent() == Intent::Write && self.moves_here(frame, word) {
-                            // Its daemon writes it, or knows who does.
-                            let (addr, home) = (here, self.connection.rack);
-                            let bytes = bytes.part(done, len);
-                            self.transfer_remote(&mut [RemoteTransfer { addr, home, bytes }])?;
+                        if bytes.intent() == Intent::Write
+                            && self.moves_here(frame, word)
+                            && self.have_written(here, bytes.part(done, len))?
+                        {
                             done += len;
                             continue;
                         }

@@ -168,11 +168,14 @@ impl RackFigures {
             Unit::None,
             &refused,
         )?;
+        let delegated = get(&swaps.delegated);
+        let help = "Writes of others carried out here in pages that moved.";
+        page.counter("swap_delegated_writes", help, Unit::None, delegated)?;
         let copied = get(&swaps.copied_bytes);
         page.counter("swap_copied", "Pages copied to this rack.", Unit::Bytes, copied)?;
         page.times(
             "swap_pause",
-            "For how long pages could not be written because they moved.",
+            "For how long those who wanted to write a page waited because it moved.",
             &swaps.pauses,
         )
     }

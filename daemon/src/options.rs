@@ -51,7 +51,7 @@ pub struct Options {
     /// other programs off it, too. It has to be of the NUMA node [default: any].
     #[arg(long, value_name = "NUMBER")]
     pub cpu: Option<u32>,
-    /// Priority of the data plane's thread, from -20 (first) to 19 (last). One that this process may
+    /// Priority of the data plane's thread and of the one that hears the metadata server, from -20 (first) to 19 (last). One that this process may
     /// not take is not taken, and `rackpool status` says so.
     #[arg(long, default_value_t = -15, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: i32,

@@ -135,7 +135,8 @@ async fn serve(
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
-    // What other racks and the metadata server say goes through this thread: the data plane waits for it.
+    // What the metadata server says goes through this thread: moving pages wait for it. If it can't have
+    // that priority the data plane's thread can't either, which is said.
     let _ = Priority::take(options.nice);
     say_what_is_served(options, &rack, &description);
     tracing::info!("{}: data plane at {priority}", options.rack);

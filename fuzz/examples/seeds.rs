@@ -18,7 +18,7 @@ use rackpool_wire::metadata::{
     LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, PageStory,
     RackAnnouncement, Refusal, Tagged,
 };
-use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -262,24 +262,38 @@ fn messages() -> anyhow::Result<()> {
     }
     let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
     let free = PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] };
-    for request in [PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true }, free] {
+    let (frame, epoch, swap) = (FrameId(4), Epoch::new(2), SwapId(6));
+    let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
+    for request in [
+        PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true },
+        free,
+        PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
+        PeerRequest::Delta { swap, frame, known: true, lines, bytes },
+    ] {
         put(4, encode(&request)?)?;
     }
-    let (frame, epoch) = (FrameId(4), Epoch::new(2));
     for reply in [
-        PeerReply::Location { lease: 3, frame, epoch, usage: 1, writable: true, sharing: None },
+        PeerReply::Location {
+            lease: 3,
+            frame,
+            epoch,
+            usage: 1,
+            writable: false,
+            delegates: true,
+            sharing: None,
+        },
+        PeerReply::Written { moving: true },
         PeerReply::Allocated(vec![ADDR; 32]),
     ] {
         put(5, encode(&reply)?)?;
     }
-    let swap = SwapId(6);
     let life = |page| PageLife { page: PageId(page), epoch: Epoch::new(3) };
     put(6, encode(&ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 })?)?;
     put(6, encode(&ToServer::Commit { swap, page: life(9), offered: life(200) })?)?;
     put(7, encode(&FromServer::Begin { swap, nonce: 4, home: RackId(1) })?)?;
     put(7, encode(&FromServer::Decided { swap, committed: true })?)?;
     let ready = SwapMessage::Ready { ticket: 8, frame, epoch: Epoch::new(2), stale: true };
-    for message in [ready, SwapMessage::Pull { ticket: 8, frame }] {
+    for message in [ready, SwapMessage::Pull { ticket: 8, frame, stale: true }] {
         put(8, encode(&Between { swap, message })?)?;
     }
     let (rack, incarnation) = (RackId(1), Incarnation(5));

@@ -17,6 +17,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
+use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use crate::Input;
@@ -311,7 +312,17 @@ impl Story {
             }
             2 => {
                 let (page, lease) = (PageId(input.short().into()), input.number());
-                PeerRequest::Revoke { page, lease, keep_reading: lease & 1 == 0 }
+                match lease >> 56 {
+                    0xf0.. => PeerRequest::Write { addr, bytes: input.bytes(100).to_vec() },
+                    0xe0.. => PeerRequest::Delta {
+                        swap: SwapId(u64::from(input.below(3))),
+                        frame: FrameId(input.byte().into()),
+                        known: lease & 1 == 0,
+                        lines: vec![input.half(); usize::from(input.below(3))],
+                        bytes: input.bytes(200).to_vec(),
+                    },
+                    _ => PeerRequest::Revoke { page, lease, keep_reading: lease & 1 == 0 },
+                }
             }
             3 => PeerRequest::CompareAndSwap { addr, expected: input.word(), new: 1 },
             4 => PeerRequest::FetchAndAdd { addr, delta: input.word() },
@@ -340,6 +351,7 @@ impl Story {
                     epoch,
                     usage,
                     writable: lease & 1 == 0,
+                    delegates: lease & 4 == 4,
                     sharing,
                 }
             }

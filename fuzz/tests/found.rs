@@ -229,7 +229,8 @@ fn lease(plane: &mut PlaneUnderTest, lease: u64, sharing: Option<u64>) -> Endpoi
         panic!("one question")
     };
     let (frame, epoch) = (FrameId(3), Epoch::new(1));
-    let reply = PeerReply::Location { lease, frame, epoch, usage: 0, writable: false, sharing };
+    let (usage, writable, delegates) = (0, false, false);
+    let reply = PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing };
     plane.message(endpoint, &message::answer(call, &encode(&reply).unwrap(), 0));
     step(plane);
     endpoint

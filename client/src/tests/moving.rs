@@ -49,6 +49,10 @@ const fn for_writing(request: &RackRequest) -> bool {
     matches!(request, RackRequest::Translate { access: Access::Write, .. })
 }
 
+const fn is_write(request: &RackRequest) -> bool {
+    matches!(request, RackRequest::Write { .. })
+}
+
 fn local(word: PageWord) -> RackAnswer {
     RackAnswer::Local { frame: FrameId(0), word, usage: slab(64) }
 }
@@ -136,7 +140,7 @@ fn a_page_that_is_frozen_when_it_is_first_looked_up_can_be_read_and_then_written
 }
 
 #[test]
-fn who_writes_to_a_frozen_page_asks_once_and_waits_for_the_answer() {
+fn who_writes_to_a_frozen_page_has_it_written_or_asks_where_it_is_and_waits_for_the_answer() {
     for leaves in [false, true] {
         let (bench, script, mut thread) = begin(nothing_else());
         script.translations(&[local(live(0))]);
@@ -147,7 +151,8 @@ fn who_writes_to_a_frozen_page_asks_once_and_waits_for_the_answer() {
         }
         // Left unanswered: the client has nothing to go on with before its patience ends.
         let waiting = script.clone();
-        let observer = std::thread::spawn(move || waiting.wait_for(for_writing));
+        let asked = if leaves { for_writing } else { is_write };
+        let observer = std::thread::spawn(move || waiting.wait_for(asked));
         let began = Instant::now();
         let refused = write(&mut thread, FIRST, 2);
         assert!(
@@ -156,7 +161,9 @@ fn who_writes_to_a_frozen_page_asks_once_and_waits_for_the_answer() {
         );
         assert!(began.elapsed() >= TIMEOUT);
         observer.join().unwrap();
-        assert_eq!(script.count(for_writing), 2, "the first, and once when it was found frozen");
+        let questions = [script.count(for_writing), script.count(is_write)];
+        // The first, and what it was asked when it was found leaving or frozen.
+        assert_eq!(questions, if leaves { [2, 0] } else { [1, 1] });
         set(&bench, 0, live(0));
         script.translations(&[local(live(0))]);
         assert_eq!(write(&mut thread, FIRST, 3), Ok(()));
@@ -166,7 +173,7 @@ fn who_writes_to_a_frozen_page_asks_once_and_waits_for_the_answer() {
 
 #[test]
 fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_ever() {
-    let (bench, script, mut thread) = begin(nothing_else());
+    let (bench, script, mut thread) = begin(Box::new(|_| Some(RackAnswer::Moved)));
     set(&bench, 0, frozen());
     script.translations(&[local(live(0)); 10_000]);
     let began = Instant::now();
@@ -355,4 +362,37 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
     script.translations(&[local(live(0)), remote]);
     assert_eq!(thread.free(FIRST.add(64).unwrap()), Ok(()));
     assert_eq!(bench.slot(0).outbox[0].load(Ordering::Relaxed), FIRST.raw() + 64);
+}
+
+#[test]
+fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
+    let (bench, script, mut thread) = begin(Box::new(|request| match request {
+        RackRequest::Write { .. } => Some(RackAnswer::Done(0)),
+        RackRequest::FetchAndAdd { .. } => Some(RackAnswer::Done(70)),
+        _ => None,
+    }));
+    script.translations(&[local(live(0))]);
+    write(&mut thread, FIRST, 1).unwrap();
+    set(&bench, 0, frozen());
+    assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
+    assert_eq!(thread.atomic(FIRST, Atomic::FetchAndAdd { delta: 1 }), Ok(70));
+    assert_eq!(read(&mut thread, FIRST), Ok(1), "reads look at the memory");
+    set(&bench, 0, live(0));
+    assert_eq!(write(&mut thread, FIRST, 3), Ok(()));
+    assert_eq!(read(&mut thread, FIRST), Ok(3), "and so do writes when it moves no more");
+    let questions = [script.count(for_writing), script.count(is_write)];
+    assert_eq!(questions, [1, 1]);
+}
+
+#[test]
+fn that_the_own_daemon_writes_a_page_is_not_remembered() {
+    let (bench, script, mut thread) = begin(Box::new(|_| Some(RackAnswer::Done(0))));
+    set(&bench, 0, frozen());
+    let usage = slab(64);
+    let here = RackAnswer::Remote { home: RackId(0), usage };
+    script.translations(&[here, here, local(frozen())]);
+    assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
+    assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
+    assert!(thread.is_local(FIRST).unwrap(), "it is asked for again");
+    assert_eq!(script.count(is_translation), 3);
 }

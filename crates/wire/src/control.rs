@@ -131,12 +131,14 @@ pub struct SwapStatus {
     pub departed: u64,
     /// Begun and given up.
     pub given_up: u64,
+    /// Writes of others that were carried out here in pages that moved.
+    pub delegated: u64,
     /// Bytes copied to here, those of swaps that were given up included.
     pub copied_bytes: u64,
     /// How often a swap was refused, by reason.
     pub refused: Vec<(String, u64)>,
-    /// For how long pages could not be written: how often for longer than the bound before and at
-    /// most this one, in microseconds; `None` is without bound.
+    /// For how long those who wanted to write a page waited because it moved: how often for longer than
+    /// the bound before and at most this one, in microseconds; `None` is without bound.
     pub pauses: Vec<(Option<u64>, u64)>,
 }
 

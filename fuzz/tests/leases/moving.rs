@@ -76,7 +76,7 @@ impl Moving {
 
     /// Copies the page that comes.
     fn copy(&mut self, ticket: u64) {
-        self.tell(SwapMessage::Pull { ticket, frame: FrameId(2) });
+        self.tell(SwapMessage::Pull { ticket, frame: FrameId(2), stale: false });
         let (requests, _) = self.asked();
         let contents = PeerRequest::Contents { page: COMES, epoch: COMES_AT };
         let [(over, number, ref request)] = requests[..] else { panic!("{requests:?}") };
@@ -110,9 +110,15 @@ impl Moving {
     /// The page that goes can be read at its new home.
     fn redirect(&mut self) {
         let (epoch, usage) = (Epoch::ZERO.next(), self.usage);
-        let (frame, writable, sharing) = (FrameId(2), false, None);
-        let location =
-            PeerReply::Location { lease: 1 << 40, frame, epoch, usage, writable, sharing };
+        let location = PeerReply::Location {
+            lease: 1 << 40,
+            frame: FrameId(2),
+            epoch,
+            usage,
+            writable: false,
+            delegates: false,
+            sharing: None,
+        };
         self.stand.reply(self.redirect.take().unwrap(), &location);
     }
 

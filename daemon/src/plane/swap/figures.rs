@@ -69,7 +69,7 @@ pub(crate) struct SwapFigures {
     /// Bytes of pages that were copied here, those of swaps that were given up included.
     pub(crate) copied_bytes: AtomicU64,
     refused: [AtomicU64; REFUSED.len()],
-    /// For how long pages could not be written.
+    /// For how long those who wanted to write a page had to wait because it moved.
     pub(crate) pauses: Histogram,
 }
 
@@ -99,6 +99,7 @@ impl SwapFigures {
             arrived: get(&self.arrived),
             departed: get(&self.departed),
             given_up: get(&self.given_up),
+            delegated: get(&self.delegated),
             copied_bytes: get(&self.copied_bytes),
             refused: self.refused().map(|(why, count)| (why.to_owned(), count)).collect(),
             pauses: self.pauses.micros(),

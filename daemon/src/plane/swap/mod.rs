@@ -13,12 +13,12 @@ mod unleft;
 mod view;
 mod waiters;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::RegionId;
-use rackpool_model::{Access, FrameId, HeatRules, HeatRulesError, PageId, PageState, PageWord};
+use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
 use rackpool_proto::planted::Sound;
@@ -92,8 +92,6 @@ pub(super) struct Swaps {
     cursor: u32,
     history: History,
     unleft: Unleft,
-    /// Since when the pages that are in these frames, or come, can't be written.
-    stopped: BTreeMap<FrameId, Instant>,
 }
 
 impl Swaps {
@@ -133,7 +131,6 @@ impl Swaps {
             cursor: 0,
             history: History::default(),
             unleft: Unleft::default(),
-            stopped: BTreeMap::new(),
         })
     }
 
@@ -336,7 +333,6 @@ impl DataPlane {
             RackAction::Note { slot, words } => self.slab.note_swap(slot, &words)?,
             RackAction::Erase { slot } => self.slab.erase_swap(slot)?,
             RackAction::Store(frame, word) => {
-                self.time_pause(now, frame, word);
                 self.slab.follow_swap(frame, word)?;
                 if word.state() != Some(PageState::Frozen) {
                     self.swaps.delegated.forget(frame);
@@ -357,26 +353,6 @@ impl DataPlane {
             RackAction::Report(news) => self.report(now, &news)?,
         }
         Ok(())
-    }
-
-    /// Counts for how long a page could not be written: where it comes to, from when it is known that
-    /// it stands still until it is live; of a swap that was given up, until it is live again.
-    fn time_pause(&mut self, now: Instant, frame: FrameId, word: PageWord) {
-        let stopped = &mut self.swaps.stopped;
-        match word.state() {
-            // A page that has come stopped when its old home froze it.
-            Some(PageState::Frozen | PageState::Arriving) => {
-                stopped.entry(frame).or_insert(now);
-            }
-            Some(PageState::Live) => {
-                if let Some(since) = stopped.remove(&frame) {
-                    self.figures.swaps.pauses.record(now.saturating_duration_since(since));
-                }
-            }
-            _ => {
-                stopped.remove(&frame);
-            }
-        }
     }
 
     fn report(&mut self, now: Instant, news: &News) -> anyhow::Result<()> {

@@ -44,6 +44,7 @@ impl Work {
 #[derive(Debug)]
 struct Waiter {
     work: Work,
+    since: Instant,
     /// `None`: as long as it takes.
     until: Option<Instant>,
 }
@@ -74,7 +75,7 @@ impl DataPlane {
             Work::Serve(..) => Some(now + self.lease / 4),
             Work::GiveBack(..) => None,
         };
-        self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, until });
+        self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since: now, until });
     }
 
     /// Goes on with what waited for pages that do not move any more, or can be read by now.
@@ -91,13 +92,22 @@ impl DataPlane {
                 let goes_on = is_readable && waiter.work.is_reading();
                 !moves || goes_on || is_written && waiter.work.is_writing()
             };
-            awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter.work)));
+            awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter)));
             !waiters.is_empty()
         });
-        for (page, work) in awake {
+        for (page, Waiter { work, since, .. }) in awake {
+            self.time_pause(&work, since);
             self.go_on_with(page, work)?;
         }
         Ok(())
+    }
+
+    /// Counts for how long somebody who wants to write has waited.
+    fn time_pause(&self, work: &Work, since: Instant) {
+        if work.is_writing() {
+            let pause = self.now().saturating_duration_since(since);
+            self.figures.swaps.pauses.record(pause);
+        }
     }
 
     fn go_on_with(&mut self, page: PageId, work: Work) -> anyhow::Result<()> {
@@ -114,11 +124,12 @@ impl DataPlane {
         let mut late = Vec::new();
         self.swaps.waiters.all.retain(|_, waiters| {
             let is_late = |waiter: &mut Waiter| waiter.until.is_some_and(|until| now > until);
-            late.extend(waiters.extract_if(.., is_late).map(|waiter| waiter.work));
+            late.extend(waiters.extract_if(.., is_late));
             !waiters.is_empty()
         });
         let busy = RackAnswer::PageBusy(self.rack.geometry.rack);
-        for work in late {
+        for Waiter { work, since, .. } in late {
+            self.time_pause(&work, since);
             match work {
                 // What stands in the outbox stays there.
                 Work::Translate(caller, _) | Work::Release(caller, _) => {

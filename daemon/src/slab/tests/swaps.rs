@@ -8,7 +8,7 @@ use rackpool_model::{Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Drain, Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -128,7 +128,18 @@ impl Pair {
             RackAction::Note { slot, words } => return slab.note_swap(slot, &words).unwrap(),
             RackAction::Erase { slot } => return slab.erase_swap(slot).unwrap(),
             RackAction::Store(frame, word) => return slab.follow_swap(frame, word).unwrap(),
-            RackAction::Drain { swap, who, .. } => RackEvent::Drained(swap, who),
+            RackAction::Drain { swap, page, who, .. } => {
+                if who == Drain::Writers {
+                    // Somebody always wants to write a page that goes.
+                    self.inputs.push_back((side, RackEvent::WriteWanted(page)));
+                }
+                RackEvent::Drained(swap, who)
+            }
+            RackAction::SendDelta { swap, frame: theirs, known, .. } => {
+                let from = RackId(u16::try_from(side).unwrap());
+                let came = RackEvent::DeltaCame { from, swap, theirs, known };
+                return self.inputs.push_back((1 - side, came));
+            }
             RackAction::Redirect { swap, .. } => RackEvent::Redirected(swap),
             RackAction::Copy { swap, ours, .. } => {
                 let word = slab.word_of(ours).unwrap();
@@ -138,7 +149,8 @@ impl Pair {
                 let whole = contents.is_some_and(|c| slab.take_contents(ours, &c).unwrap().is_ok());
                 RackEvent::Copied { swap, whole }
             }
-            RackAction::Spare(..) | RackAction::Report(_) => return,
+            // What objects hold is no matter of the allocator's.
+            RackAction::Spare(..) | RackAction::Merge { .. } | RackAction::Report(_) => return,
         };
         self.inputs.push_back((side, event));
     }
