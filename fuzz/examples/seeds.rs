@@ -2,12 +2,14 @@
 //! story has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs that were findings
 //! (named after what they found) are left alone.
 
+mod peers;
+
 use std::fs;
 use std::path::Path;
 
 use rackpool_model::{
-    Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange,
-    PageSize, PageWord, RackId,
+    Access, ClientId, Epoch, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize,
+    PageWord, RackId,
 };
 use rackpool_shm::Mapping;
 use rackpool_shm::superblock::{FileKind, Geometry, SUPERBLOCK_BYTES, Superblock};
@@ -18,8 +20,7 @@ use rackpool_wire::metadata::{
     LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, PageStory,
     RackAnnouncement, Refusal, Tagged,
 };
-use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
-use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
+use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, ToServer};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const ADDR: GlobalAddr = GlobalAddr::from_raw(0x64_0040);
@@ -260,40 +261,19 @@ fn messages() -> anyhow::Result<()> {
     ] {
         put(3, encode(&Tagged { tag: 9, message })?)?;
     }
-    let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
-    let free = PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] };
-    let (frame, epoch, swap) = (FrameId(4), Epoch::new(2), SwapId(6));
-    let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
-    for request in [
-        PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true },
-        free,
-        PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
-        PeerRequest::Delta { swap, frame, known: true, lines, bytes },
-    ] {
+    for request in peers::requests() {
         put(4, encode(&request)?)?;
     }
-    for reply in [
-        PeerReply::Location {
-            lease: 3,
-            frame,
-            epoch,
-            usage: 1,
-            writable: false,
-            delegates: true,
-            sharing: None,
-        },
-        PeerReply::Written { moving: true },
-        PeerReply::Allocated(vec![ADDR; 32]),
-    ] {
+    for reply in peers::replies() {
         put(5, encode(&reply)?)?;
     }
+    let swap = SwapId(6);
     let life = |page| PageLife { page: PageId(page), epoch: Epoch::new(3) };
     put(6, encode(&ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 })?)?;
     put(6, encode(&ToServer::Commit { swap, page: life(9), offered: life(200) })?)?;
     put(7, encode(&FromServer::Begin { swap, nonce: 4, home: RackId(1) })?)?;
     put(7, encode(&FromServer::Decided { swap, committed: true })?)?;
-    let ready = SwapMessage::Ready { ticket: 8, frame, epoch: Epoch::new(2), stale: true };
-    for message in [ready, SwapMessage::Pull { ticket: 8, frame, stale: true }] {
+    for message in peers::about_swaps() {
         put(8, encode(&Between { swap, message })?)?;
     }
     let (rack, incarnation) = (RackId(1), Incarnation(5));

@@ -1,6 +1,7 @@
 //! The data plane: one thread that runs every request to its end, or to the point where it waits
 //! for another rack, and sleeps when there is nothing to do.
 
+mod atomics;
 mod attention;
 #[cfg(feature = "fuzzing")]
 mod by_hand;
@@ -33,7 +34,7 @@ use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::{ClientFile, Route};
 use rackpool_ring::request::Request;
 use rackpool_rrpc::{CallId, Data, Failure, News, Rrpc};
-use rackpool_sync::{Patience, Turn};
+use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -63,12 +64,6 @@ use transfers::Transfers;
 
 /// Requests taken from one ring before the next one has its turn.
 const ROUND: usize = 32;
-/// Looks without anything to do before sleeping, at most: about 10 us alone on a core, and some
-/// turns in which others on the core get on.
-const PAUSES: u32 = 200;
-/// Looks that are always made: for what is just coming.
-const LEAST: u32 = 96;
-const YIELDS: u32 = 24;
 /// Rounds between two looks at the commands of the control plane: a microsecond or so. A look costs
 /// as much as a client's rings.
 const COMMANDS_EVERY: u32 = 16;
@@ -193,7 +188,7 @@ impl DataPlane {
 
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new(LEAST, PAUSES, YIELDS);
+        let mut patience = sleep::patience();
         let mut waits = false;
         let mut round = 0_u32;
         loop {

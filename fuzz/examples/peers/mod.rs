@@ -1,0 +1,47 @@
+//! What two daemons say to each other.
+
+use rackpool_model::{Epoch, FrameId, MemoryId, PageId, RackId};
+use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
+use rackpool_wire::swap::{SwapId, SwapMessage};
+
+use crate::ADDR;
+
+const FRAME: FrameId = FrameId(4);
+const EPOCH: Epoch = Epoch::new(2);
+
+/// What one asks of the other.
+pub(crate) fn requests() -> [PeerRequest; 4] {
+    let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
+    let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
+    [
+        PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true },
+        PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] },
+        PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
+        PeerRequest::Delta { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
+    ]
+}
+
+/// What the other answers.
+pub(crate) fn replies() -> [PeerReply; 3] {
+    [
+        PeerReply::Location {
+            lease: 3,
+            frame: FRAME,
+            epoch: EPOCH,
+            usage: 1,
+            writable: false,
+            delegates: true,
+            sharing: None,
+        },
+        PeerReply::Written { moving: true },
+        PeerReply::Allocated(vec![ADDR; 32]),
+    ]
+}
+
+/// Messages about a swap.
+pub(crate) const fn about_swaps() -> [SwapMessage; 2] {
+    [
+        SwapMessage::Ready { ticket: 8, frame: FRAME, epoch: EPOCH, stale: true },
+        SwapMessage::Pull { ticket: 8, frame: FRAME, stale: true },
+    ]
+}
