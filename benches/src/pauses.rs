@@ -1,7 +1,8 @@
 //! For how long the readers and writers of a page wait while it moves: one page goes to and fro between
 //! two racks, because the rack where it is not uses it more. A client of its home uses it meanwhile,
 //! every 50 us, or less often where that is more than the other rack manages: in one swap it reads, in
-//! the next two it writes.
+//! the next two it writes. Who attracts the page leaves its core to others now and then: on two cores a
+//! program that computes without pause would keep a daemon from its own for a turn of the scheduler.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,8 @@ use crate::table::Table;
 const SWAPS: usize = 200;
 /// Between two uses of the page, in microseconds, where that is less often than whoever attracts it.
 const EVERY_US: u64 = 50;
+/// Uses of who attracts the page between two pauses.
+const TURNS: u32 = 8;
 /// What is found out without a swap takes about as long as with one.
 const STILL: Duration = Duration::from_millis(2);
 
@@ -207,7 +210,7 @@ fn woken() -> anyhow::Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Uses a page until it has come; how long the first read of many took, in microseconds. Where its
+/// Uses a page until it has come; how long the first read of some took, in microseconds. Where its
 /// home uses it as much, which a slow host can bring about, the home does so half as often.
 fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Result<Vec<f64>> {
     const PATIENCE: Duration = Duration::from_secs(1);
@@ -218,7 +221,7 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
     while !pool.is_local(addr)? {
         let before = Instant::now();
         std::thread::sleep(Duration::from_micros(EVERY_US));
-        for turn in 0..8 {
+        for turn in 0..TURNS {
             pool.read(addr, &mut bytes)?;
             if turn == 0 {
                 reads.push(before.elapsed().as_secs_f64() * 1e6);

@@ -87,8 +87,8 @@ impl Moving {
         self.stand.step(0);
     }
 
-    /// The page goes as soon as nobody writes it, and another one comes.
-    fn commit(&mut self) {
+    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server says so.
+    fn doubt(&mut self) {
         self.offer();
         self.give_back(true);
         let (_, messages) = self.asked();
@@ -102,9 +102,17 @@ impl Moving {
         };
         assert_eq!((over, page), (self.ours, self.goes));
         self.redirect = Some((over, number));
+    }
+
+    fn decide(&mut self) {
         let decided = FromServer::Decided { swap: SWAP, committed: true };
         self.stand.plane.server_sent(decided).unwrap();
         self.stand.step(0);
+    }
+
+    fn commit(&mut self) {
+        self.doubt();
+        self.decide();
     }
 
     /// The page that goes can be read at its new home.
@@ -193,4 +201,91 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     moving.stand.step(2_500);
     moving.tell(SwapMessage::HasLeft);
     assert!(moving.asked().1.contains(&SwapMessage::Left), "as often as it is asked");
+}
+
+#[test]
+fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
+    let mut moving = Moving::new();
+    let (goes, usage, theirs) = (moving.goes, moving.usage, moving.theirs);
+    moving.doubt();
+    assert_eq!(moving.translate(1, goes, Access::Write), None, "its peer does not know of it");
+    let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
+    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Busy);
+    assert_eq!(moving.asked().1, [SwapMessage::Stale]);
+    moving.tell(SwapMessage::Noted);
+    let own = RackAnswer::Remote { home: RackId(0), usage };
+    assert_eq!(moving.stand.answer(1), Some(own), "by this daemon");
+    assert!(matches!(
+        moving.stand.asks(theirs, &lookup(goes)),
+        PeerReply::Location { writable: false, delegates: true, .. }
+    ));
+    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
+    let add = PeerRequest::FetchAndAdd { addr: addr(goes), delta: 1 };
+    assert_eq!(moving.stand.asks(theirs, &add), PeerReply::Value(0x0707_0707_0707_0707));
+    let page_bytes = usize::try_from(PlaneUnderTest::page_size().bytes()).unwrap();
+    let beyond = PeerRequest::Write { addr: addr(goes), bytes: vec![1; page_bytes + 1] };
+    assert!(matches!(moving.stand.asks(theirs, &beyond), PeerReply::Invalid(_)));
+
+    moving.decide();
+    assert_eq!(
+        moving.stand.asks(theirs, &write),
+        PeerReply::Busy,
+        "it is not written here any more"
+    );
+    let (requests, messages) = moving.asked();
+    assert_eq!(messages, [SwapMessage::Committed]);
+    let delta = requests.iter().find_map(|(.., request)| match request {
+        PeerRequest::Delta { swap: SWAP, known: true, lines, bytes, .. } => Some((lines, bytes)),
+        _ => None,
+    });
+    let (lines, bytes) = delta.unwrap();
+    let line = addr(goes).offset(PlaneUnderTest::page_size()) / 64;
+    assert_eq!((lines.len(), u64::from(lines[0])), (1, line));
+    assert_eq!(bytes[..9], [8, 7, 7, 7, 7, 7, 7, 7, 0]);
+    moving.redirect();
+    assert!(is_here(moving.translate(2, goes, Access::Read)), "its new home has not merged");
+    moving.tell(SwapMessage::Merged);
+    assert!(!is_here(moving.translate(3, goes, Access::Read)));
+}
+
+#[test]
+fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
+    let mut moving = Moving::new();
+    moving.doubt();
+    moving.tell(SwapMessage::Stale);
+    assert_eq!(moving.asked().1, [SwapMessage::Noted]);
+    moving.decide();
+    let read = PeerRequest::FetchAndAdd { addr: addr(COMES).add(64).unwrap(), delta: 0 };
+    assert_eq!(moving.stand.asks(moving.theirs, &read), PeerReply::Busy);
+    let line = u32::try_from(addr(COMES).offset(PlaneUnderTest::page_size()) / 64).unwrap() + 1;
+    let delta = |lines, bytes| PeerRequest::Delta {
+        swap: SWAP,
+        frame: FrameId(2),
+        known: true,
+        lines,
+        bytes,
+    };
+    let came = delta(vec![line], vec![9; 64]);
+    assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
+    assert!(moving.asked().1.contains(&SwapMessage::Merged));
+    let merged = PeerReply::Value(0x0909_0909_0909_0909);
+    assert_eq!(moving.stand.asks(moving.theirs, &read), merged);
+    // It comes again, and is known.
+    assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
+    assert_eq!(moving.asked().1, [SwapMessage::Merged]);
+}
+
+#[test]
+fn lines_that_no_page_has_are_not_merged() {
+    for (lines, bytes) in [(vec![u32::MAX], vec![9; 64]), (vec![0, 1], vec![9; 64])] {
+        let mut moving = Moving::new();
+        moving.doubt();
+        moving.tell(SwapMessage::Stale);
+        moving.decide();
+        moving.asked();
+        let request =
+            PeerRequest::Delta { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
+        moving.stand.ask(moving.theirs, &request);
+        assert!(!is_here(moving.translate(1, COMES, Access::Read)), "it is still not whole");
+    }
 }
