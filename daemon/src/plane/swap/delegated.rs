@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
 use rackpool_proto::swap::RackEvent;
-use rackpool_rrpc::AskId;
+use rackpool_rrpc::{AskId, MAX_BODY};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 use rackpool_wire::swap::SwapId;
@@ -22,9 +22,14 @@ use crate::plane::transfers::{Wanted, Within};
 /// The longest write that is carried out for somebody (bytes): a longer one waits until the page has
 /// moved, or this thread would copy for so long that others notice.
 const LONGEST: u32 = 4 << 10;
-/// The most lines of a page that are written before who wants to write waits after all: as many as one
-/// message holds, and LONGEST bytes more.
+/// The most lines of a page that are written before who wants to write waits after all.
 const LINES: usize = 512;
+
+const _: () = {
+    // The last write begins when there is room, and may begin and end in the midst of a line.
+    let most = LINES + LONGEST as usize / LINE_BYTES + 1;
+    assert!(most * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
+};
 
 /// What has come from the old home of a page.
 #[derive(Debug)]
@@ -196,6 +201,10 @@ impl DataPlane {
             )));
         }
         let moving = self.writes_for_others(page);
+        if moving && bytes.len() > LONGEST as usize {
+            // What is written has to go in one message.
+            return Ok(PeerReply::Busy);
+        }
         let access = if moving { Access::Read } else { Access::Write };
         let frame = match self.usable(page, access) {
             Ok((frame, ..)) => frame,
