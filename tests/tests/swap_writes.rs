@@ -13,6 +13,8 @@ use rackpool_tests::wait::{PATIENCE, wait_until};
 
 /// For how long nobody decides. Shorter than a quarter of a lease: nobody is taken for dead.
 const STANDSTILL: Duration = Duration::from_millis(250);
+/// Writes in lines of their own that are carried out in any case: a few were remembered before.
+const REMEMBERED: u64 = 500;
 /// How many swaps may be decided before the metadata server is stopped.
 const TRIES: usize = 500;
 
@@ -27,6 +29,11 @@ impl Decider {
 
     fn stop(self) {
         kill(self.0, Signal::SIGSTOP).unwrap();
+    }
+
+    fn is_stopped(self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
     }
 
     fn go_on(self) {
@@ -95,13 +102,14 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
             page.change(&racks[0], 0);
             racks[0].is_local(page.addr).unwrap()
         });
-        let found = AtomicBool::new(false);
+        let (found, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !found.load(Ordering::Relaxed) {
                     // It has begun: the rest up to the doubt needs no metadata server.
                     if atlas.parts(0).next().is_some() {
                         decider.stop();
+                        stopped.store(true, Ordering::Relaxed);
                         found.store(true, Ordering::Relaxed);
                     }
                 }
@@ -113,8 +121,15 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
                 }
             }
         });
-        // What was decided before it stood still is known by now.
-        std::thread::sleep(Duration::from_millis(30));
+        if !stopped.load(Ordering::Relaxed) {
+            continue;
+        }
+        // What it had said before it stood still is heard: who hears it has answered since.
+        wait_until("it stands still", PATIENCE, || decider.is_stopped());
+        for (rack, own) in (0..).zip(racks) {
+            assert!(pool.try_status(rack).is_some());
+            own.ping().unwrap();
+        }
         if in_doubt(0) && in_doubt(1) {
             return decider;
         }
@@ -155,33 +170,32 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     decide(&pool, decider, &racks, &mut page);
 }
 
-#[test]
-fn what_was_written_while_a_page_moved_survives_the_daemon_that_wrote_it() {
+/// A daemon is killed when its rack and another have written in a page that neither may decide about.
+fn what_was_written_survives_a_kill_of(rack: u16) {
     let mut pool = pool();
     pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
     (0..10).for_each(|turn| page.change(&racks[turn % 2], turn % 2));
-    pool.kill_daemon(0);
+    pool.kill_daemon(rack);
+    if rack == 1 {
+        // Its own programs write on.
+        (0..10).for_each(|_| page.change(&racks[0], 0));
+    }
     decider.go_on();
-    pool.restart_daemon(0);
+    pool.restart_daemon(rack);
     decide(&pool, decider, &racks, &mut page);
 }
 
 #[test]
+fn what_was_written_while_a_page_moved_survives_the_daemon_that_wrote_it() {
+    what_was_written_survives_a_kill_of(0);
+}
+
+#[test]
 fn what_was_written_while_a_page_moved_survives_the_daemon_it_moves_to() {
-    let mut pool = pool();
-    pool.wait_until_racks_meet();
-    let racks = [pool.open(0), pool.open(1)];
-    let mut page = Page::new(&racks[0]);
-    let decider = leave_in_doubt(&mut pool, &racks, &mut page);
-    (0..10).for_each(|turn| page.change(&racks[turn % 2], turn % 2));
-    pool.kill_daemon(1);
-    (0..10).for_each(|_| page.change(&racks[0], 0));
-    decider.go_on();
-    pool.restart_daemon(1);
-    decide(&pool, decider, &racks, &mut page);
+    what_was_written_survives_a_kill_of(1);
 }
 
 /// More lines than a rack remembers: who writes more waits until the page has moved.
@@ -192,6 +206,7 @@ fn writers_of_much_wait_for_the_decision_and_lose_nothing() {
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
+    let before = pool.status(0).swaps.delegated;
     let bytes: Vec<u8> = (0..PAGE).map(|at| u8::try_from(at % 251).unwrap()).collect();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -199,13 +214,16 @@ fn writers_of_much_wait_for_the_decision_and_lose_nothing() {
                 racks[0].write(page.addr.add(at).unwrap(), line).unwrap();
             }
         });
-        std::thread::sleep(STANDSTILL);
+        wait_until("as much is written as is remembered", PATIENCE, || {
+            pool.status(0).swaps.delegated >= before + REMEMBERED
+        });
+        let end = Instant::now() + STANDSTILL;
+        wait_until("it has waited for some time", PATIENCE, || Instant::now() > end);
         assert!(!writer.is_finished(), "nobody has decided");
         decider.go_on();
     });
     decide(&pool, decider, &racks, &mut page);
     let pauses = pool.status(0).swaps.pauses;
-    // It had written for a while before.
     let is_long = |bound: &Option<u64>| bound.is_none_or(|us| us > 20_000);
     let long: u64 = pauses.iter().filter(|(bound, _)| is_long(bound)).map(|(_, n)| n).sum();
     assert!(long >= 1, "nobody is said to have waited: {pauses:?}");
