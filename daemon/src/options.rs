@@ -51,8 +51,9 @@ pub struct Options {
     /// other programs off it, too. It has to be of the NUMA node [default: any].
     #[arg(long, value_name = "NUMBER")]
     pub cpu: Option<u32>,
-    /// Priority of the data plane's thread and of the one that hears the metadata server, from -20 (first) to 19 (last). One that this process may
-    /// not take is not taken, and `rackpool status` says so.
+    /// Priority of the data plane's thread and of the one that hears the metadata server, from -20
+    /// (first) to 19 (last). One that this process may not take is not taken, and `rackpool status`
+    /// says so.
     #[arg(long, default_value_t = -15, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: i32,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
