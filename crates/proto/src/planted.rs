@@ -40,11 +40,16 @@ pub enum Bug {
     TakeAnyLeft,
     /// A home answers that it has copied, and may still give the swap up.
     PulledBeforeDoubt,
-    /// An old home writes the page for others before its peer has noted that its copy lacks that.
+    /// An old home that has let the page be copied writes it for others before its peer has noted that
+    /// its copy lacks that.
     WriteBeforeNoted,
+    /// A rack that writes its page for others lets it be copied without a word of that.
+    SayNothingOfWriters,
+    /// A home copies a page that is written, and does not note it.
+    PullPastTheMark,
     /// An old home writes the page for others although it is committed that it goes.
     WriteOnAfterTheCommit,
-    /// A new home answers that its copy is stale, and does not note it.
+    /// A new home hears that its copy is stale, and does not note it.
     ForgetStale,
     /// A new home lets its copy be read before it has what it lacks.
     ReadStaleCopy,

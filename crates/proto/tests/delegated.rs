@@ -5,9 +5,9 @@ mod side;
 
 use std::time::Duration;
 
-use rackpool_model::{FrameId, PageId, PageState, RackId};
+use rackpool_model::{Epoch, FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Drain, Phase, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Drain, Phase, RackAction, RackEvent, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
 use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
 
@@ -56,20 +56,83 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.delegates(PAGE));
 }
 
+/// The home lets the asker copy the page: whether it says that it is written meanwhile.
+fn ready(home: &mut Home) -> bool {
+    let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
+    match drained[..] {
+        [RackAction::TellRack(_, Between { message: SwapMessage::Ready { stale, .. }, .. })] => {
+            stale
+        }
+        _ => panic!("{drained:?}"),
+    }
+}
+
 #[test]
-fn a_page_in_which_writers_are_is_written_for_others_when_they_are_out() {
+fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it_may_be_copied() {
     let mut home = Home::new();
     home.got(offer());
+    assert!(home.rack.delegates(PAGE), "nobody can copy it yet");
+    assert!(home.rack.expects_no_writer(PAGE));
     assert_eq!(home.step(WANTED), []);
-    let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
-    let [RackAction::TellRack(_, Between { message, .. })] = drained[..] else {
-        panic!("{drained:?}");
-    };
-    let SwapMessage::Ready { ticket, stale: true, .. } = message else { panic!("{message:?}") };
-    home.got(pull(ticket));
-    assert!(!home.rack.delegates(PAGE), "the answer to a message before that one");
-    home.got(SwapMessage::Pull { ticket, frame: FrameId(3), stale: true });
+    assert!(!home.rack.expects_no_writer(PAGE));
+    assert!(ready(&mut home), "nobody copies it without a word of that");
     assert!(home.rack.delegates(PAGE));
+    let repeated = home.got(offer());
+    assert!(matches!(
+        repeated[..],
+        [RackAction::TellRack(_, Between { message: SwapMessage::Ready { stale: true, .. }, .. })]
+    ));
+}
+
+#[test]
+fn a_page_that_the_asker_mostly_writes_is_written_for_others_without_a_pause() {
+    let mut home = Home::new();
+    let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
+    home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
+    assert!(home.rack.delegates(PAGE) && !home.rack.expects_no_writer(PAGE));
+    assert!(ready(&mut home) && home.rack.delegates(PAGE));
+}
+
+#[test]
+fn a_page_that_nobody_wants_to_write_is_not_written_when_it_may_be_copied() {
+    let mut home = Home::new();
+    home.got(offer());
+    assert!(home.rack.delegates(PAGE));
+    assert!(!ready(&mut home));
+    assert!(!home.rack.delegates(PAGE), "its copy would lack that, and nobody knows");
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
+}
+
+#[test]
+fn a_page_that_is_written_is_copied_when_that_is_noted() {
+    let mut home = Home::new();
+    let ticket = home.accept();
+    let SwapMessage::Pull { frame, .. } = pull(ticket) else { unreachable!() };
+    home.got(SwapMessage::Pull { ticket, frame, stale: true });
+    home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    home.restart(2);
+    home.step(decided(true));
+    assert_eq!(home.state(1), (PageState::Arriving, OFFERED), "a restart does not forget it");
+    home.step(delta(false));
+    home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+}
+
+#[test]
+fn an_asker_says_with_its_first_pull_that_its_page_is_written() {
+    let mut asker = Home::new();
+    asker.begin(OFFERED);
+    let (ticket, frame, epoch) = (8, FrameId(7), Epoch::new(5));
+    asker.got(SwapMessage::Ready { ticket, frame, epoch, stale: true });
+    assert_eq!(asker.state(0), (PageState::Frozen, PAGE));
+    assert!(asker.rack.delegates(PAGE) && !asker.rack.delegates(OFFERED));
+    assert_eq!(asker.step(WANTED), []);
+    let pull = SwapMessage::Pull { ticket, frame: FrameId(0), stale: true };
+    let drained = asker.step(RackEvent::Drained(SWAP, Drain::Writers));
+    assert_eq!(drained, [tells(pull)]);
+    assert!(asker.rack.delegates(PAGE));
+    let record = Record::from_words(&asker.records[0]).expect("a whole record").expect("one");
+    assert!(record.written && record.stale, "{record:?}");
 }
 
 #[test]

@@ -7,9 +7,7 @@ use std::time::Duration;
 use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::swap::{Drain, Phase, RECORD_WORDS, RackAction, RackEvent, SwapRules};
-use rackpool_wire::swap::{
-    Between, FromServer, OfferRefusal, PageLife, SwapId, SwapMessage, ToServer,
-};
+use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapId, SwapMessage, ToServer};
 use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
 
 #[test]
@@ -101,14 +99,8 @@ fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
 #[test]
 fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
     let mut asker = Home::new();
-    let wanted = PageId(50);
     let before = asker.memory.words.clone();
-    let heated = RackEvent::Heated { page: wanted, milli: 9000, read_hot: false };
-    let nonce = match asker.step(heated)[..] {
-        [RackAction::TellServer(ToServer::Want { nonce, .. })] => nonce,
-        ref other => panic!("not wanted: {other:?}"),
-    };
-    asker.step(RackEvent::ServerSent(FromServer::Begin { swap: SWAP, nonce, home: ASKER }));
+    asker.begin(PageId(50));
     asker.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
     let (frame, epoch) = (FrameId(7), Epoch::new(3));
     let ready = SwapMessage::Ready { ticket: 1, frame, epoch, stale: false };
@@ -245,14 +237,8 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
 fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
     let mut asker = Home::new();
     asker.memory.gives = gives;
-    let wants = asker.step(RackEvent::Heated { page: OFFERED, milli: 9000, read_hot: false });
-    let [RackAction::TellServer(ToServer::Want { nonce, offered, .. })] = wants[..] else {
-        panic!("it wants nothing: {wants:?}");
-    };
-    assert_eq!(offered, gives);
-    asker.memory.hot = true;
-    let begin = FromServer::Begin { swap: SWAP, nonce, home: ASKER };
-    asker.step(RackEvent::ServerSent(begin))
+    asker.memory.heats = true;
+    asker.begin(OFFERED)
 }
 
 /// The heat of its last use once kept a free page from ever being given, and the rack from getting any.

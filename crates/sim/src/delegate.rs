@@ -37,16 +37,20 @@ impl<B: Bugs> World<B> {
             Some(PageState::Live) => Some(self.carry_out(rack, frame, word, kind)),
             Some(PageState::Frozen) => {
                 let daemon = self.racks[rack].daemon.as_mut()?;
-                if daemon.swap.delegates(page) {
-                    if !self.bugs.has(Bug::ForgetOneWrite) {
-                        daemon.delegated.written.insert((frame, word));
-                    }
+                let (delegates, unexpected) =
+                    (daemon.swap.delegates(page), daemon.swap.expects_no_writer(page));
+                if delegates && !self.bugs.has(Bug::ForgetOneWrite) {
+                    daemon.delegated.written.insert((frame, word));
+                }
+                let before = delegates.then(|| {
                     self.check_delegated(rack, page);
                     self.seen.delegated += 1;
-                    return Some(self.carry_out(rack, frame, word, kind));
+                    self.carry_out(rack, frame, word, kind)
+                });
+                if unexpected {
+                    self.feed(rack, Input::Swap(RackEvent::WriteWanted(page)));
                 }
-                self.feed(rack, Input::Swap(RackEvent::WriteWanted(page)));
-                None
+                before
             }
             _ => None,
         }

@@ -7,7 +7,7 @@ use rackpool_sim::{Bug, run_with};
 
 /// The bug, the seed to begin with, and within how many it must be found. The rare ones do not
 /// begin at 0, or the test would take a minute.
-const PLANTED: [(Bug, u64, u64); 62] = [
+const PLANTED: [(Bug, u64, u64); 64] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 20),
     (Bug::TakeAnyReturn, 0, 40),
@@ -38,18 +38,18 @@ const PLANTED: [(Bug, u64, u64); 62] = [
     (Bug::AnswerForTheDead, 500, 40),
     (Bug::ReuseDamagedRecord, 0, 30),
     (Bug::EraseFromTail, 0, 30),
-    (Bug::AskAtEachAnswer, 60, 40),
+    (Bug::AskAtEachAnswer, 360, 40),
     (Bug::FreeUnderLeases, 150, 40),
     (Bug::IgnoreFrozenWord, 0, 20),
     (Bug::ReleaseBeforeDrain, 0, 40),
     (Bug::ForgetEarlierCopies, 0, 40),
-    (Bug::ForgetLostCopies, 20, 40),
+    (Bug::ForgetLostCopies, 630, 40),
     (Bug::ThawWithCopies, 0, 10),
     (Bug::ShareForEver, 0, 20),
     (Bug::ShareBeforeDrain, 120, 40),
     (Bug::ReadAfterTheLease, 200, 40),
     (Bug::AnswerBeforeHiding, 0, 10),
-    (Bug::TrustCopiesOverARestart, 820, 40),
+    (Bug::TrustCopiesOverARestart, 1660, 40),
     (Bug::LookOnlyBefore, 30, 40),
     (Bug::ShowWhatIsTaken, 0, 20),
     (Bug::ReadHalfACopy, 20, 40),
@@ -64,6 +64,8 @@ const PLANTED: [(Bug, u64, u64); 62] = [
     (Bug::ForgetRestartLease, 0, 40),
     (Bug::BelieveTheStore, 0, 20),
     (Bug::WriteBeforeNoted, 0, 20),
+    (Bug::SayNothingOfWriters, 0, 20),
+    (Bug::PullPastTheMark, 800, 40),
     (Bug::WriteOnAfterTheCommit, 0, 20),
     (Bug::ForgetStale, 0, 20),
     (Bug::ReadStaleCopy, 0, 20),

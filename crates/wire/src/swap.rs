@@ -127,7 +127,8 @@ pub enum SwapMessage {
         frame: FrameId,
         /// Its epoch.
         epoch: Epoch,
-        /// Whether writes go on in it: as [`Self::Stale`] says.
+        /// Whether writes go on in it. If this acceptance says so from the first time on, nobody waits for
+        /// an answer: note it before you copy.
         stale: bool,
     },
     /// Asker to home: mine is frozen too, copy it.
@@ -136,14 +137,14 @@ pub enum SwapMessage {
         ticket: u64,
         /// Where the offered page lies.
         frame: FrameId,
-        /// Whether it is noted that the copy of the wanted page is stale: as [`Self::Noted`] says.
+        /// Whether writes go on in it: as in [`Self::Ready`].
         stale: bool,
     },
     /// Home to asker: the offered page is copied, and only the metadata server may still give the swap
     /// up.
     Pulled,
-    /// Either to the other, before the commit: writes go on in the page that I give, so your copy of it
-    /// lacks some. Note that before you answer [`Self::Noted`].
+    /// Either to the other, before the commit: the page that I gave you to copy will be written after
+    /// all, so your copy lacks something. Note that before you answer [`Self::Noted`].
     Stale,
     /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
     Noted,

@@ -185,7 +185,7 @@ impl DataPlane {
             Err(refusal) => return refusal,
         };
         if delegated {
-            self.note_written(frame, addr.offset(page_size), size_of::<u64>());
+            self.note_written(page, frame, addr.offset(page_size), size_of::<u64>());
         }
         let at = u64::from(frame.0) * page_size.bytes() + addr.offset(page_size);
         let Ok(cell) = self.rack.frames.view::<AtomicU64>(at) else {

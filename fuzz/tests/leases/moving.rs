@@ -58,10 +58,11 @@ impl Moving {
         (requests, messages)
     }
 
-    fn offer(&mut self) {
+    /// The other rack, which mostly reads the page or not, asks for it.
+    fn offer(&mut self, read_hot: bool) {
         let offered = PageLife { page: COMES, epoch: COMES_AT };
         let (wanted, milli) = (self.goes, u64::MAX);
-        self.tell(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live: true });
+        self.tell(SwapMessage::Offer { wanted, milli, read_hot, offered, live: true });
     }
 
     /// Gives back what was called back.
@@ -87,12 +88,21 @@ impl Moving {
         self.stand.step(0);
     }
 
-    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server says so.
-    fn doubt(&mut self) {
-        self.offer();
+    /// Nobody but this rack writes the page any more: the ticket, and whether this rack does.
+    fn ready(&mut self) -> (u64, bool) {
         self.give_back(true);
         let (_, messages) = self.asked();
-        let [SwapMessage::Ready { ticket, .. }] = messages[..] else { panic!("{messages:?}") };
+        let [SwapMessage::Ready { ticket, stale, .. }] = messages[..] else {
+            panic!("{messages:?}")
+        };
+        (ticket, stale)
+    }
+
+    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server says so.
+    fn doubt(&mut self) {
+        self.offer(true);
+        let (ticket, stale) = self.ready();
+        assert!(!stale, "nobody wants to write it");
         self.copy(ticket);
         let (requests, messages) = self.asked();
         assert_eq!(messages, [SwapMessage::Pulled]);
@@ -140,16 +150,41 @@ fn is_here(answer: Option<RackAnswer>) -> bool {
 }
 
 #[test]
-fn while_a_page_is_copied_it_is_read_and_not_written() {
+fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
     let mut moving = Moving::new();
-    let goes = moving.goes;
-    moving.offer();
+    let (goes, usage, theirs) = (moving.goes, moving.usage, moving.theirs);
+    moving.offer(true);
     assert!(is_here(moving.translate(0, goes, Access::Read)));
-    assert_eq!(moving.translate(1, goes, Access::Write), None, "it waits");
-    let read = PeerRequest::Lookup { page: goes, question: 2, access: Access::Read, keep: false };
-    let reply = moving.stand.asks(moving.theirs, &read);
-    assert!(matches!(reply, PeerReply::Location { writable: false, .. }));
-    assert_eq!(moving.asked().1, [], "a lease for writing is out");
+    let own = RackAnswer::Remote { home: RackId(0), usage };
+    assert_eq!(moving.translate(1, goes, Access::Write), Some(own));
+    let mut question = 2;
+    for access in [Access::Read, Access::Write] {
+        let lookup = PeerRequest::Lookup { page: goes, question, access, keep: false };
+        let reply = moving.stand.asks(theirs, &lookup);
+        let by_home = matches!(reply, PeerReply::Location { writable: false, delegates: true, .. });
+        assert!(by_home, "{reply:?}");
+        question += 1;
+    }
+    let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
+    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
+    let (ticket, stale) = moving.ready();
+    assert!(stale, "whoever copies it has to know");
+    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
+    moving.copy(ticket);
+    assert_eq!(moving.asked().1, [SwapMessage::Pulled]);
+    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
+}
+
+#[test]
+fn a_page_that_its_new_home_writes_is_written_for_others_all_the_time() {
+    let mut moving = Moving::new();
+    let (goes, usage) = (moving.goes, moving.usage);
+    moving.offer(false);
+    let (_, stale) = moving.ready();
+    assert!(stale);
+    let own = RackAnswer::Remote { home: RackId(0), usage };
+    assert_eq!(moving.translate(1, goes, Access::Write), Some(own));
+    assert_eq!(moving.asked().1, [], "nobody has to be told, or waits");
 }
 
 #[test]
@@ -208,7 +243,7 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let mut moving = Moving::new();
     let (goes, usage, theirs) = (moving.goes, moving.usage, moving.theirs);
     moving.doubt();
-    assert_eq!(moving.translate(1, goes, Access::Write), None, "its peer does not know of it");
+    assert_eq!(moving.translate(1, goes, Access::Write), None, "its copy lacks nothing so far");
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
     assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Busy);
     assert_eq!(moving.asked().1, [SwapMessage::Stale]);

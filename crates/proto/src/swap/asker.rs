@@ -159,7 +159,7 @@ impl<B: Bugs> Rack<B> {
             out_frame: live.then_some(frame),
             in_frame: Some(in_frame),
             written: false,
-            stale,
+            stale: stale && !self.bugs.has(Bug::ForgetStale),
         };
         let reserved = spare.apply(PageEvent::Reserved { page: wanted, epoch });
         let frozen = if live { word.apply(PageEvent::Frozen).map(Some) } else { Ok(None) };
@@ -192,7 +192,7 @@ impl<B: Bugs> Rack<B> {
         let Step::Prepare(Prepared { drained: true, pulled: false, .. }) = step else { return };
         // A free page needs no copy: the home does not look at the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
-        let stale = record.stale;
+        let stale = self.says_stale(&record);
         self.tell_peer(slot, SwapMessage::Pull { ticket, frame, stale });
     }
 

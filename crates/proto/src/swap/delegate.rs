@@ -4,7 +4,7 @@
 use rackpool_model::{FrameId, PageId, PageState, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
-use super::under_way::{Delegation, Handover, Leaving, Stage, Step, UnderWay, word_of};
+use super::under_way::{Delegation, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
 use super::{Frames, News, Phase, Rack, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
@@ -36,20 +36,37 @@ impl UnderWay {
 }
 
 impl<B: Bugs> Rack<B> {
-    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, no
-    /// writer of before is in it, and it is not known to be gone. What is written must be remembered for
-    /// [`RackAction::SendDelta`].
+    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
+    /// is not known to be gone; and it was not copied yet, or the peer can't but know that its copy lacks
+    /// something. What is written must be remembered for [`RackAction::SendDelta`], and told with
+    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
     #[must_use]
     pub fn delegates(&self, page: PageId) -> bool {
         let is_given = |swap: &UnderWay| match swap.stage {
-            Stage::Noted { record, step } if record.out.page == page => {
-                let sealed = matches!(step, Step::Finish(_));
-                swap.delegation == Delegation::Given
-                    && (!sealed || self.bugs.has(Bug::WriteOnAfterTheCommit))
-            }
+            Stage::Noted { record, step } if record.out.page == page => match step {
+                // Writers of before are in it still, so nobody copies it.
+                Step::Prepare(Prepared { drained: false, .. }) => true,
+                Step::Prepare(_) | Step::InDoubt => swap.delegation == Delegation::Given,
+                Step::Finish(_) => {
+                    swap.delegation == Delegation::Given
+                        && self.bugs.has(Bug::WriteOnAfterTheCommit)
+                }
+            },
             _ => false,
         };
         self.slots.iter().flatten().any(is_given)
+    }
+
+    /// Whether the page goes and may have to be written, of which this machine does not know.
+    #[must_use]
+    pub fn expects_no_writer(&self, page: PageId) -> bool {
+        let is_meant = |swap: &UnderWay| match swap.stage {
+            Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } => {
+                record.out.page == page && swap.delegation == Delegation::Unwanted
+            }
+            _ => false,
+        };
+        self.slots.iter().flatten().any(is_meant)
     }
 
     /// Whether the page was to come here and is lost.
@@ -62,48 +79,57 @@ impl<B: Bugs> Rack<B> {
         self.slots.iter().flatten().any(is_meant)
     }
 
-    /// Somebody wants to write a page that goes: it is done here, when the peer knows of it.
+    /// Somebody wants to write a page that goes, or has: it is done here. Once it may be copied that is
+    /// when the peer knows of it.
     pub(super) fn write_wanted(&mut self, page: PageId) {
+        let again = self.now.after(self.rules.retry);
         for slot in 0..self.slots.len() {
-            if let Some(under_way) = &mut self.slots[slot]
-                && let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } =
-                    under_way.stage
-                && record.out.page == page
-                && record.out_frame.is_some()
-                && under_way.delegation == Delegation::Unwanted
+            let Some(under_way) = &mut self.slots[slot] else { continue };
+            let Stage::Noted { record, step } = under_way.stage else { continue };
+            if record.out.page != page
+                || record.out_frame.is_none()
+                || under_way.delegation != Delegation::Unwanted
             {
-                under_way.delegation = Delegation::Wanted;
-                if self.note_that_it_is_written(slot) {
+                continue;
+            }
+            match step {
+                Step::Prepare(Prepared { drained: false, .. }) => {
+                    under_way.delegation = Delegation::Wanted;
+                }
+                Step::Prepare(_) | Step::InDoubt => {
+                    let asked = Delegation::Asked { again };
+                    let early = self.bugs.has(Bug::WriteBeforeNoted);
+                    self.note_written(slot, if early { Delegation::Given } else { asked });
                     self.tell_peer(slot, SwapMessage::Stale);
                 }
+                Step::Finish(_) => {}
             }
         }
     }
 
-    /// Notes that the page that goes will be written, if somebody wants to and nobody else writes it any
-    /// more. If so the peer has to note that its copy is stale.
-    pub(super) fn note_that_it_is_written(&mut self, slot: usize) -> bool {
-        let again = self.now.after(self.rules.retry);
-        let Some(under_way) = &mut self.slots[slot] else { return false };
-        let Stage::Noted { record, step } = &mut under_way.stage else { return false };
-        let drained = match step {
-            Step::Prepare(prepared) => prepared.drained,
-            Step::InDoubt => true,
-            Step::Finish(_) => false,
-        };
-        if under_way.delegation != Delegation::Wanted || !drained {
-            return false;
+    /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first message
+    /// that lets the peer copy it says so: no copy is made without a record that it lacks something.
+    pub(super) fn may_be_copied(&mut self, slot: usize) {
+        if self.slots[slot].is_some_and(|swap| swap.delegation == Delegation::Wanted) {
+            self.note_written(slot, Delegation::Given);
         }
-        record.written = true;
-        under_way.delegation = Delegation::Asked { again };
-        let record = *record;
-        if self.bugs.has(Bug::WriteBeforeNoted)
-            && let Some(under_way) = &mut self.slots[slot]
+    }
+
+    /// Notes that the page that goes is written.
+    fn note_written(&mut self, slot: usize, delegation: Delegation) {
+        if let Some(under_way) = &mut self.slots[slot]
+            && let Stage::Noted { record, .. } = &mut under_way.stage
         {
-            under_way.delegation = Delegation::Given;
+            record.written = true;
+            under_way.delegation = delegation;
+            let record = *record;
+            self.note(slot, &record);
         }
-        self.note(slot, &record);
-        true
+    }
+
+    /// Whether the messages that let the peer copy the page say that it is written.
+    pub(super) fn says_stale(&self, record: &Record) -> bool {
+        record.written && !self.bugs.has(Bug::SayNothingOfWriters)
     }
 
     /// Repeats what the peer has not answered.
@@ -116,22 +142,28 @@ impl<B: Bugs> Rack<B> {
         }
     }
 
-    /// The peer writes the page that it gives: the copy lacks that.
-    pub(super) fn copy_is_stale(&mut self, slot: usize) {
-        let Some(under_way) = &mut self.slots[slot] else { return };
-        let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } = &mut under_way.stage
+    /// The peer writes the page that it gives: the copy lacks that, and the record says so.
+    pub(super) fn note_stale(&mut self, slot: usize) {
+        let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {
             return;
         };
-        if record.in_frame.is_none() {
-            return;
-        }
-        let known = core::mem::replace(&mut record.stale, true);
-        let record = *record;
-        if !known && !self.bugs.has(Bug::ForgetStale) {
+        let may_be = record.in_frame.is_some() && !record.stale;
+        if may_be && !matches!(step, Step::Finish(_)) && !self.bugs.has(Bug::ForgetStale) {
+            record.stale = true;
+            let record = *record;
             self.note(slot, &record);
         }
-        self.tell_peer(slot, SwapMessage::Noted);
+    }
+
+    /// The peer asks for that to be noted.
+    pub(super) fn copy_is_stale(&mut self, slot: usize) {
+        let Some(UnderWay { stage, .. }) = &self.slots[slot] else { return };
+        let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } = stage else { return };
+        if record.in_frame.is_some() {
+            self.note_stale(slot);
+            self.tell_peer(slot, SwapMessage::Noted);
+        }
     }
 
     /// The peer knows: this rack may write the page that it gives.

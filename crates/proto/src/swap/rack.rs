@@ -290,14 +290,10 @@ impl<B: Bugs> Rack<B> {
             (Step::Prepare(prepared), Drain::Writers) => {
                 prepared.drained = true;
                 let role = record.role;
-                let wanted = self.note_that_it_is_written(slot);
+                self.may_be_copied(slot);
                 match role {
                     Role::Asker => self.send_pull(slot),
-                    // Says that it is written, too.
-                    Role::Home => return self.send_ready(slot),
-                }
-                if wanted {
-                    self.tell_peer(slot, SwapMessage::Stale);
+                    Role::Home => self.send_ready(slot),
                 }
             }
             (Step::Finish(_), _) => self.left_by(frames, slot, who),

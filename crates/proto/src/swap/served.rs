@@ -4,7 +4,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapMessage};
 
 use super::record::is_possible;
-use super::under_way::{Prepared, Stage, Step, UnderWay};
+use super::under_way::{Delegation, Prepared, Stage, Step, UnderWay};
 use super::{Drain, Frames, Phase, Rack, RackAction, Record, Role};
 use crate::planted::{Bug, Bugs};
 
@@ -35,7 +35,9 @@ impl<B: Bugs> Rack<B> {
             Err(refusal) => self.tell(rack, swap, SwapMessage::Refused(refusal)),
             Ok((slot, under_way)) => {
                 let record = Record { peer: rack, swap, ..under_way };
-                self.accept(frames, slot, record);
+                // Who mostly writes it goes on with that.
+                let (wanted, unwanted) = (Delegation::Wanted, Delegation::Unwanted);
+                self.accept(frames, slot, record, if read_hot { unwanted } else { wanted });
             }
         }
     }
@@ -96,7 +98,13 @@ impl<B: Bugs> Rack<B> {
         Ok((slot, record))
     }
 
-    fn accept(&mut self, frames: &impl Frames, slot: usize, record: Record) {
+    fn accept(
+        &mut self,
+        frames: &impl Frames,
+        slot: usize,
+        record: Record,
+        delegation: Delegation,
+    ) {
         let PageLife { page, epoch } = record.incoming;
         let next = |frame: Option<FrameId>, event| {
             let frame = frame?;
@@ -116,7 +124,7 @@ impl<B: Bugs> Rack<B> {
         let deadline = self.now.after(self.rules.patience);
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
-        self.slots[slot] = Some(UnderWay { ticket: self.number(), ..under_way });
+        self.slots[slot] = Some(UnderWay { ticket: self.number(), delegation, ..under_way });
         self.send_ready(slot);
     }
 
@@ -130,7 +138,7 @@ impl<B: Bugs> Rack<B> {
         else {
             return;
         };
-        let (epoch, stale) = (record.out.epoch, record.written);
+        let (epoch, stale) = (record.out.epoch, self.says_stale(&record));
         self.tell_peer(slot, SwapMessage::Ready { ticket, frame, epoch, stale });
     }
 
@@ -147,8 +155,8 @@ impl<B: Bugs> Rack<B> {
         if !self.is_meant(slot, ticket) {
             return self.tell_peer(slot, SwapMessage::Gone);
         }
-        if stale {
-            self.stale_is_noted(slot);
+        if stale && !self.bugs.has(Bug::PullPastTheMark) {
+            self.note_stale(slot);
         }
         let Some(UnderWay { id: swap, peer, stage, copying, .. }) = &mut self.slots[slot] else {
             return;

@@ -22,6 +22,8 @@ pub(crate) struct Memory {
     pub(crate) words: BTreeMap<FrameId, PageWord>,
     pub(crate) milli: u64,
     pub(crate) hot: bool,
+    /// Its pages become hot while they are wanted for another.
+    pub(crate) heats: bool,
     /// What it would give for a hot page.
     pub(crate) gives: PageId,
 }
@@ -64,7 +66,7 @@ impl Home {
         let rack =
             Rack::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
         Self {
-            memory: Memory { words, milli: 1000, hot: false, gives: PAGE },
+            memory: Memory { words, milli: 1000, hot: false, heats: false, gives: PAGE },
             records,
             rack,
             now: Time::ZERO,
@@ -97,6 +99,18 @@ impl Home {
         let rules = SwapRules::DEFAULT;
         self.rack = Rack::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
         self.step(RackEvent::DeadlinePassed)
+    }
+
+    /// Wants a page, and hears that its swap may begin.
+    pub(crate) fn begin(&mut self, page: PageId) -> Vec<RackAction> {
+        let wants = self.step(RackEvent::Heated { page, milli: 9000, read_hot: false });
+        let [RackAction::TellServer(ToServer::Want { nonce, offered, .. })] = wants[..] else {
+            panic!("it wants nothing: {wants:?}");
+        };
+        assert_eq!(offered, self.memory.gives);
+        self.memory.hot |= self.memory.heats;
+        let begin = FromServer::Begin { swap: SWAP, nonce, home: ASKER };
+        self.step(RackEvent::ServerSent(begin))
     }
 
     pub(crate) fn state(&self, frame: u32) -> (PageState, PageId) {

@@ -71,23 +71,27 @@ impl DataPlane {
         self.swaps.machine.is_lost(page)
     }
 
-    /// Somebody waits who wants to write the page, which may be moving.
+    /// Somebody writes the page, which may be moving, or waits to.
     pub(in crate::plane) fn want_to_write(&mut self, page: PageId) {
-        let goes = self.slab.lookup(page).is_some_and(|(_, word, _)| {
-            word.state() == Some(PageState::Frozen) && !self.swaps.machine.delegates(page)
-        });
-        if goes {
+        if self.swaps.machine.expects_no_writer(page) {
             // The machine is told in this poll round: it may be at work.
             self.swaps.inputs.push_back(RackEvent::WriteWanted(page));
         }
     }
 
-    /// Bytes of the page in this frame are written for somebody.
-    pub(in crate::plane) fn note_written(&mut self, frame: FrameId, offset: u64, len: usize) {
+    /// Bytes of the page in this frame, which moves, are written for somebody.
+    pub(in crate::plane) fn note_written(
+        &mut self,
+        page: PageId,
+        frame: FrameId,
+        offset: u64,
+        len: usize,
+    ) {
         let line = |at: u64| u32::try_from(at / LINE_BYTES as u64).unwrap_or(u32::MAX);
         let last = offset + len.saturating_sub(1) as u64;
         self.swaps.delegated.written.entry(frame).or_default().extend(line(offset)..=line(last));
         count(&self.figures.swaps.delegated);
+        self.want_to_write(page);
     }
 
     /// A client's transfer for which there is no lease: its page may be in this rack and move, or move
@@ -166,7 +170,7 @@ impl DataPlane {
             return false;
         }
         let Some(bytes) = self.bytes_of(caller, within) else { return false };
-        self.note_written(frame, offset, bytes.len());
+        self.note_written(page, frame, offset, bytes.len());
         self.rack.frames.write(at, &bytes).is_ok()
     }
 
@@ -217,7 +221,7 @@ impl DataPlane {
             }
         };
         if moving {
-            self.note_written(frame, offset, bytes.len());
+            self.note_written(page, frame, offset, bytes.len());
         }
         self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
         Ok(PeerReply::Written { moving })
