@@ -1,13 +1,30 @@
-//! Compare-and-swap and fetch-and-add of clients: carried out by the home of the page.
+//! Compare-and-swap and fetch-and-add, carried out by the home of the page; and how clients hear what a
+//! home has carried out for them.
 
-use rackpool_model::{Access, PageId, RackId};
+use rackpool_model::{Access, GlobalAddr, PageId, RackId};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::DataPlane;
 use super::clients::Caller;
-use super::home::Atomic;
 use super::peers::Purpose;
+
+/// What the home of a page carries out for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) caller: Caller,
+    pub(super) page: PageId,
+    /// A write in a page that moves, one of this batch. `None`: an atomic operation.
+    pub(super) batch: Option<u64>,
+}
+
+/// An operation on 8 bytes of this rack.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Atomic {
+    CompareAndSwap { expected: u64, new: u64 },
+    FetchAndAdd { delta: u64 },
+}
 
 impl DataPlane {
     /// Sends an atomic operation to the home of its page, which needs no lease.
@@ -31,14 +48,19 @@ impl DataPlane {
         };
         let page = addr.page(self.rack.geometry.page_size);
         if page.is_some_and(|page| self.writes_for_others(page)) {
-            self.change_moving(caller, addr, atomic);
+            let answer = match self.atomic(addr, atomic) {
+                PeerReply::Value(before) => RackAnswer::Done(before),
+                PeerReply::Invalid(_) => RackAnswer::Invalid,
+                _ => RackAnswer::Moved,
+            };
+            self.clients.finish(caller, answer);
             return Ok(());
         }
         let found = page.and_then(|page| Some((page, self.home_of(page)?)));
         match found {
             Some((page, home)) if !self.is_dead(home) => {
                 self.remote_access(page, Access::Write, 1)?;
-                let purpose = Purpose::Atomic { caller, page };
+                let purpose = Purpose::Operation(Operation { caller, page, batch: None });
                 self.ask(home, request, purpose, self.now() + self.lease)
             }
             // Translating finds it, or says why not.
@@ -49,30 +71,104 @@ impl DataPlane {
         }
     }
 
-    /// A page's home has done an atomic operation, or has not and never will: then the client
-    /// translates again, which waits until the page can be used.
-    pub(super) fn atomic_answered(
+    /// The home of a page has carried out an operation of a client, or has not and never will: then the
+    /// client translates again, which waits until the page can be used.
+    pub(super) fn operation_answered(
         &mut self,
-        caller: Caller,
-        page: PageId,
+        operation: Operation,
         home: RackId,
         reply: &PeerReply,
     ) {
+        let Operation { page, .. } = operation;
         let answer = match reply {
             PeerReply::Value(before) => RackAnswer::Done(*before),
+            PeerReply::Written { moving } => {
+                if !moving {
+                    self.leases.note_undelegated(page);
+                }
+                RackAnswer::Done(0)
+            }
             PeerReply::NotAllocated => RackAnswer::NotAllocated,
+            PeerReply::Lost => RackAnswer::PageLost,
             PeerReply::NotHere => {
                 if self.home_of(page) == Some(home) {
                     self.leases.forget(page);
                 }
                 RackAnswer::Moved
             }
+            PeerReply::Busy if operation.batch.is_some() => {
+                self.leases.note_undelegated(page);
+                RackAnswer::Moved
+            }
             PeerReply::Busy => {
                 self.leases.drop_lease(page);
                 RackAnswer::Moved
             }
-            _ => RackAnswer::Invalid,
+            other => {
+                tracing::error!("{home} answered an operation in {page} with {other:?}");
+                RackAnswer::Invalid
+            }
         };
-        self.clients.finish(caller, answer);
+        self.finish_operation(operation, answer);
+    }
+
+    /// An operation of a client that another rack was to carry out has ended like that.
+    pub(super) fn finish_operation(&mut self, operation: Operation, answer: RackAnswer) {
+        let Operation { caller, batch, .. } = operation;
+        let Some(batch) = batch else { return self.clients.finish(caller, answer) };
+        self.transfers.delegating.remove(&(caller.client, caller.thread));
+        match answer {
+            RackAnswer::Done(_) => self.clients.finish(caller, answer),
+            refusal => self.refuse_transfer(caller, batch, refusal),
+        }
+    }
+
+    /// For another rack. A page that is shared will not be any more soon: who is refused comes again, a
+    /// client by looking the page up for writing, a daemon by asking the same once more.
+    pub(super) fn serve_atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
+        let reply = self.atomic(addr, atomic);
+        if reply == PeerReply::Busy
+            && let Some(page) = addr.page(self.rack.geometry.page_size)
+        {
+            self.sharing.need(page);
+            self.want_to_write(page);
+        }
+        reply
+    }
+
+    /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't
+    /// be frozen or taken away meanwhile: only this thread does that. So it is done in a page that
+    /// is live, or moves and is written by this rack for others, or not at all.
+    pub(super) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
+        let page_size = self.rack.geometry.page_size;
+        let Some(page) = addr.page(page_size) else { return PeerReply::NotAllocated };
+        // Who adds nothing reads.
+        let access = match atomic {
+            Atomic::FetchAndAdd { delta: 0 } => Access::Read,
+            _ => Access::Write,
+        };
+        let delegated = access == Access::Write && self.writes_for_others(page);
+        let frame = match self.usable(page, if delegated { Access::Read } else { access }) {
+            Ok((frame, ..)) => frame,
+            Err(refusal) => return refusal,
+        };
+        let offset = addr.offset(page_size);
+        let frames = std::sync::Arc::clone(&self.rack.frames);
+        let at = u64::from(frame.0) * page_size.bytes() + offset;
+        let Ok(cell) = frames.view::<AtomicU64>(at) else {
+            return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));
+        };
+        if delegated {
+            self.note_written(page, frame, offset, size_of::<u64>());
+        }
+        PeerReply::Value(match atomic {
+            Atomic::CompareAndSwap { expected, new } => {
+                match cell.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(before) | Err(before) => before,
+                }
+            }
+            Atomic::FetchAndAdd { delta: 0 } => cell.load(Ordering::SeqCst),
+            Atomic::FetchAndAdd { delta } => cell.fetch_add(delta, Ordering::SeqCst),
+        })
     }
 }

@@ -12,7 +12,7 @@ use rackpool_shm::OutOfBounds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
-use super::home::Atomic;
+use super::atomics::Atomic;
 use super::peers::Purpose;
 use super::{DataPlane, Located, Notice};
 use verdict::{back_to, settle};

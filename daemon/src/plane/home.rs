@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
+use rackpool_model::{Access, FrameId, PageId, PageState, PageWord};
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
 use rackpool_rrpc::AskId;
-use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
+use super::atomics::Atomic;
 use super::requests::LEAVING_PATIENCE;
 use super::swap::Work;
 
@@ -19,13 +19,6 @@ pub(super) struct StarvedPeer {
     ask: AskId,
     request: PeerRequest,
     deadline: Instant,
-}
-
-/// An operation on 8 bytes of this rack.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Atomic {
-    CompareAndSwap { expected: u64, new: u64 },
-    FetchAndAdd { delta: u64 },
 }
 
 impl DataPlane {
@@ -153,52 +146,5 @@ impl DataPlane {
             self.allocate_for(starved)?;
         }
         Ok(())
-    }
-
-    /// For another rack. A page that is shared will not be any more soon: who is refused comes again, a
-    /// client by looking the page up for writing, a daemon by asking the same once more.
-    fn serve_atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
-        let reply = self.atomic(addr, atomic);
-        if reply == PeerReply::Busy
-            && let Some(page) = addr.page(self.rack.geometry.page_size)
-        {
-            self.sharing.need(page);
-            self.want_to_write(page);
-        }
-        reply
-    }
-
-    /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't
-    /// be frozen or taken away meanwhile: only this thread does that. So it is done in a page that
-    /// is live, or moves and is written by this rack for others, or not at all.
-    pub(super) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
-        let page_size = self.rack.geometry.page_size;
-        let Some(page) = addr.page(page_size) else { return PeerReply::NotAllocated };
-        // Who adds nothing reads.
-        let access = match atomic {
-            Atomic::FetchAndAdd { delta: 0 } => Access::Read,
-            _ => Access::Write,
-        };
-        let delegated = access == Access::Write && self.writes_for_others(page);
-        let frame = match self.usable(page, if delegated { Access::Read } else { access }) {
-            Ok((frame, ..)) => frame,
-            Err(refusal) => return refusal,
-        };
-        if delegated {
-            self.note_written(page, frame, addr.offset(page_size), size_of::<u64>());
-        }
-        let at = u64::from(frame.0) * page_size.bytes() + addr.offset(page_size);
-        let Ok(cell) = self.rack.frames.view::<AtomicU64>(at) else {
-            return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));
-        };
-        PeerReply::Value(match atomic {
-            Atomic::CompareAndSwap { expected, new } => {
-                match cell.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
-                    Ok(before) | Err(before) => before,
-                }
-            }
-            Atomic::FetchAndAdd { delta: 0 } => cell.load(Ordering::SeqCst),
-            Atomic::FetchAndAdd { delta } => cell.fetch_add(delta, Ordering::SeqCst),
-        })
     }
 }

@@ -14,7 +14,7 @@ use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
-use super::clients::Caller;
+use super::atomics::Operation;
 
 /// Between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -28,10 +28,8 @@ pub(super) enum Purpose {
     Renew { page: PageId, question: u64 },
     /// A lease of a page that goes, at its new home.
     Redirect { swap: SwapId, page: PageId, question: u64 },
-    /// A client's atomic operation.
-    Atomic { caller: Caller, page: PageId },
-    /// A client's write in a page that moves, one of this batch.
-    Write { caller: Caller, page: PageId, batch: u64 },
+    /// A client's operation, which the other rack carries out.
+    Operation(Operation),
     /// An exactly-once exchange, which is sent again until it is answered.
     Exchange,
     /// A lease called back, or the right to write.
@@ -54,12 +52,7 @@ struct Call {
 impl Call {
     /// Whether the other rack carries something out for the client.
     fn is_done_for(&self, client: ClientId) -> bool {
-        match self.purpose {
-            Purpose::Atomic { caller, .. } | Purpose::Write { caller, .. } => {
-                caller.client == client
-            }
-            _ => false,
-        }
+        matches!(self.purpose, Purpose::Operation(Operation { caller, .. }) if caller.client == client)
     }
 }
 
@@ -300,12 +293,8 @@ impl DataPlane {
         match call.purpose {
             Purpose::Lookup { page, .. } => return self.seek(page),
             Purpose::Exchange => self.wait_for_peer(call),
-            Purpose::Atomic { caller, .. } => {
-                self.clients.finish(caller, RackAnswer::Indeterminate(call.rack));
-            }
-            Purpose::Write { caller, batch, .. } => {
-                let answer = RackAnswer::Indeterminate(call.rack);
-                self.delegated_write_ended(caller, batch, answer);
+            Purpose::Operation(operation) => {
+                self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
             }
             Purpose::Draft { question } => self.draft_unanswered(question),
             Purpose::Revoke { page, lease, users } => {
@@ -369,12 +358,8 @@ impl DataPlane {
             Purpose::Redirect { swap, page, question } => {
                 self.redirected(swap, (page, question), (rack, endpoint), reply)
             }
-            Purpose::Atomic { caller, page } => {
-                self.atomic_answered(caller, page, rack, reply);
-                Ok(())
-            }
-            Purpose::Write { caller, page, batch } => {
-                self.write_answered(caller, (page, batch), rack, reply);
+            Purpose::Operation(operation) => {
+                self.operation_answered(operation, rack, reply);
                 Ok(())
             }
             Purpose::Exchange => self.exchange_answered(rack, reply),
@@ -412,12 +397,8 @@ impl DataPlane {
                 Purpose::Lookup { page, .. } => {
                     self.answer_search(page, RackAnswer::RackUnavailable(rack));
                 }
-                Purpose::Atomic { caller, .. } => {
-                    self.clients.finish(caller, RackAnswer::RackUnavailable(rack));
-                }
-                Purpose::Write { caller, batch, .. } => {
-                    let answer = RackAnswer::RackUnavailable(rack);
-                    self.delegated_write_ended(caller, batch, answer);
+                Purpose::Operation(operation) => {
+                    self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
                 }
                 Purpose::Draft { question } => self.draft_unanswered(question),
                 Purpose::Exchange

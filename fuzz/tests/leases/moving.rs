@@ -324,3 +324,41 @@ fn lines_that_no_page_has_are_not_merged() {
         assert!(!is_here(moving.translate(1, COMES, Access::Read)), "it is still not whole");
     }
 }
+
+/// An atomic that would reach beyond its page was noted before it was refused: the new home was sent a line
+/// that its page does not have, and cut its old one off, again and again.
+#[test]
+fn what_is_refused_is_not_noted_as_written() {
+    let mut moving = Moving::new();
+    let (goes, theirs) = (moving.goes, moving.theirs);
+    moving.doubt();
+    moving.stand.asks(theirs, &PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] });
+    moving.asked();
+    moving.tell(SwapMessage::Noted);
+    let size = PlaneUnderTest::page_size();
+    for before_end in [1, 4, 7] {
+        let addr = GlobalAddr::new(goes, size.bytes() - before_end, size).unwrap();
+        let add = PeerRequest::FetchAndAdd { addr, delta: 1 };
+        assert!(matches!(moving.stand.asks(theirs, &add), PeerReply::Invalid(_)));
+    }
+    moving.decide();
+    let (requests, _) = moving.asked();
+    let lines = requests.into_iter().find_map(|(.., request)| match request {
+        PeerRequest::Delta { lines, .. } => Some(lines),
+        _ => None,
+    });
+    assert_eq!(lines, Some(vec![]));
+}
+
+/// An atomic operation in a page that was lost with its old home was once answered as one that can't be meant.
+#[test]
+fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
+    let mut stand = Stand::new();
+    stand.lease();
+    let add = RackRequest::FetchAndAdd { addr: addr(REMOTE), delta: 1 };
+    assert_eq!(stand.call(1, add), None);
+    let (over, number, request) = stand.request().unwrap();
+    assert_eq!(request, PeerRequest::FetchAndAdd { addr: addr(REMOTE), delta: 1 });
+    stand.reply((over, number), &PeerReply::Lost);
+    assert_eq!(stand.answer(1), Some(RackAnswer::PageLost));
+}

@@ -13,9 +13,9 @@ use rackpool_wire::swap::SwapId;
 
 use super::MESSAGE;
 use crate::plane::DataPlane;
+use crate::plane::atomics::Operation;
 use crate::plane::clients::Caller;
 use crate::plane::command::count;
-use crate::plane::home::Atomic;
 use crate::plane::peers::Purpose;
 use crate::plane::transfers::{Wanted, Within};
 
@@ -87,8 +87,10 @@ impl DataPlane {
         offset: u64,
         len: usize,
     ) {
-        let line = |at: u64| u32::try_from(at / LINE_BYTES as u64).unwrap_or(u32::MAX);
-        let last = offset + len.saturating_sub(1) as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "a page has at most 2^24 lines")]
+        let line = |at: u64| (at / LINE_BYTES as u64) as u32;
+        let last =
+            (offset + len.saturating_sub(1) as u64).min(self.rack.geometry.page_size.bytes() - 1);
         self.swaps.delegated.written.entry(frame).or_default().extend(line(offset)..=line(last));
         count(&self.figures.swaps.delegated);
         self.want_to_write(page);
@@ -136,7 +138,7 @@ impl DataPlane {
         self.remote_access(page, Access::Write, 1)?;
         self.transfers.delegating.insert((caller.client, caller.thread));
         let request = PeerRequest::Write { addr: wanted.addr, bytes };
-        let purpose = Purpose::Write { caller, page, batch: wanted.batch };
+        let purpose = Purpose::Operation(Operation { caller, page, batch: Some(wanted.batch) });
         self.ask(home, request, purpose, self.now() + self.lease)?;
         Ok(true)
     }
@@ -172,21 +174,6 @@ impl DataPlane {
         let Some(bytes) = self.bytes_of(caller, within) else { return false };
         self.note_written(page, frame, offset, bytes.len());
         self.rack.frames.write(at, &bytes).is_ok()
-    }
-
-    /// A client's compare-and-swap or fetch-and-add in a page of this rack that moves.
-    pub(in crate::plane) fn change_moving(
-        &mut self,
-        caller: Caller,
-        addr: GlobalAddr,
-        atomic: Atomic,
-    ) {
-        let answer = match self.atomic(addr, atomic) {
-            PeerReply::Value(before) => RackAnswer::Done(before),
-            PeerReply::Invalid(_) => RackAnswer::Invalid,
-            _ => RackAnswer::Moved,
-        };
-        self.clients.finish(caller, answer);
     }
 
     /// Another rack wants something written in a page of this one. Nothing in it is trusted.
@@ -225,55 +212,6 @@ impl DataPlane {
         }
         self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
         Ok(PeerReply::Written { moving })
-    }
-
-    /// The home of a page has written in it for a client, or has not and never will.
-    pub(in crate::plane) fn write_answered(
-        &mut self,
-        caller: Caller,
-        (page, batch): (PageId, u64),
-        home: RackId,
-        reply: &PeerReply,
-    ) {
-        let answer = match reply {
-            PeerReply::Written { moving } => {
-                if !moving {
-                    self.leases.note_undelegated(page);
-                }
-                RackAnswer::Done(0)
-            }
-            PeerReply::NotAllocated => RackAnswer::NotAllocated,
-            PeerReply::Lost => RackAnswer::PageLost,
-            PeerReply::NotHere => {
-                if self.home_of(page) == Some(home) {
-                    self.leases.forget(page);
-                }
-                RackAnswer::Moved
-            }
-            PeerReply::Busy => {
-                self.leases.note_undelegated(page);
-                RackAnswer::Moved
-            }
-            other => {
-                tracing::error!("{home} answered a write in {page} with {other:?}");
-                RackAnswer::Invalid
-            }
-        };
-        self.delegated_write_ended(caller, batch, answer);
-    }
-
-    /// A write of a client that another rack was to carry out has ended like that.
-    pub(in crate::plane) fn delegated_write_ended(
-        &mut self,
-        caller: Caller,
-        batch: u64,
-        answer: RackAnswer,
-    ) {
-        self.transfers.delegating.remove(&(caller.client, caller.thread));
-        match answer {
-            RackAnswer::Done(_) => self.clients.finish(caller, answer),
-            refusal => self.refuse_transfer(caller, batch, refusal),
-        }
     }
 
     /// Sends the new home of a page what was written in it.
