@@ -269,6 +269,7 @@ impl DataPlane {
                 tracing::error!("{page} is said to be in {rack}, which can't be: it is not found");
                 Located::NoSuchPage
             }
+            Located::Home(home) if home == own && self.swap_has_lost(page) => Located::Lost,
             home => home,
         };
         self.homeless_located(page, home)?;

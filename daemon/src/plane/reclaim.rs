@@ -102,8 +102,11 @@ impl DataPlane {
         let mut freed = BTreeSet::new();
         for addr in addrs {
             match addr.page(self.rack.geometry.page_size) {
-                Some(page) if self.slab.is_moving(page) => {
+                Some(page) if self.is_moving(page) => {
                     moving.entry(page).or_default().push(addr);
+                }
+                Some(page) if self.swap_has_lost(page) => {
+                    freed.insert(addr);
                 }
                 Some(page) if self.slab.lookup(page).is_some() => {
                     if self.slab.free(addr)?.is_err() {

@@ -200,8 +200,11 @@ impl DataPlane {
                 continue;
             }
             let page = addr.page(page_size);
-            if let Some(page) = page.filter(|page| self.slab.is_moving(*page)) {
+            if let Some(page) = page.filter(|page| self.is_moving(*page)) {
                 moving = Some(page);
+            } else if page.is_some_and(|page| self.swap_has_lost(page)) {
+                refused += 1;
+                cell.store(0, Ordering::Release);
             } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
                 refused += u64::from(self.slab.free(addr)?.is_err());
                 cell.store(0, Ordering::Release);

@@ -362,3 +362,33 @@ fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
     stand.reply((over, number), &PeerReply::Lost);
     assert_eq!(stand.answer(1), Some(RackAnswer::PageLost));
 }
+
+/// A page that was lost on its way here was once taken for one that moves for ever: who freed objects of it
+/// waited for the end of its swap, and held up what came after.
+#[test]
+fn objects_of_a_lost_page_are_taken_back_from_everybody() {
+    let mut moving = Moving::new();
+    let (other, own, gone) =
+        (addr(COMES), addr(COMES).add(64).unwrap(), addr(COMES).add(128).unwrap());
+    moving.doubt();
+    moving.tell(SwapMessage::Stale);
+    moving.decide();
+    let free =
+        PeerRequest::Free { rack: HOME, memory: MemoryId(1), sequence: 1, addrs: vec![other] };
+    let waits = moving.stand.ask(moving.theirs, &free);
+    assert_eq!(moving.stand.replied(moving.theirs, waits), None, "it may still come");
+    let slot = moving.stand.plane.client(CLIENT).unwrap().file().thread(0).unwrap();
+    slot.outbox[0].store(own.raw(), Ordering::Relaxed);
+    slot.inbox[1].store(gone.raw(), Ordering::Relaxed);
+    assert_eq!(moving.stand.call(1, RackRequest::Release), None);
+
+    moving.tell(SwapMessage::Left);
+    assert_eq!(moving.translate(2, COMES, Access::Read), Some(RackAnswer::PageLost));
+    let freed = PeerReply::Freed { refused: 1, moved: vec![] };
+    assert_eq!(moving.stand.replied(moving.theirs, waits), Some(freed));
+    assert_eq!(moving.stand.answer(1), Some(RackAnswer::Done(1)), "it was no object any more");
+    moving.stand.plane.kill(CLIENT).unwrap();
+    moving.stand.step(0);
+    let slot = moving.stand.plane.client(CLIENT).unwrap().file().thread(0).unwrap();
+    assert_eq!(slot.inbox[1].load(Ordering::Relaxed), 0, "nothing is waited for");
+}

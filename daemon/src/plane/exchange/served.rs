@@ -137,7 +137,9 @@ impl DataPlane {
         let mut noted = Vec::with_capacity(addrs.len());
         for addr in addrs {
             match addr.page(page_size) {
-                Some(page) if self.slab.is_moving(page) => return Ok(Err(page)),
+                Some(page) if self.is_moving(page) => return Ok(Err(page)),
+                // It is nowhere else.
+                Some(page) if self.swap_has_lost(page) => noted.push(*addr),
                 Some(page) if self.slab.lookup(page).is_none() => noted.push(mark(*addr)),
                 _ => noted.push(*addr),
             }

@@ -148,7 +148,7 @@ impl DataPlane {
     /// Whether the page has to stay as it is: it moves, or is shared and will not be any more
     /// soon.
     pub(super) fn must_wait(&mut self, page: PageId) -> bool {
-        let waits = self.slab.is_moving(page);
+        let waits = self.is_moving(page);
         if waits {
             self.sharing.need(page);
         }

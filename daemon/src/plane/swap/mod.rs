@@ -211,6 +211,12 @@ impl DataPlane {
         self.swaps.machine.is_busy(page) || self.slab.is_moving(page)
     }
 
+    /// Whether the page moves or is shared, and will not any more some time: what can't be done in it
+    /// waits for that. A page that was lost on its way here waits for nothing.
+    pub(super) fn is_moving(&self, page: PageId) -> bool {
+        self.slab.is_moving(page) && !self.swap_has_lost(page)
+    }
+
     /// Whether the free page's frame may be given away at any time.
     pub(super) fn swap_offers(&self, page: PageId) -> bool {
         self.swaps.machine.offers(page) || self.swaps.machine.is_busy(page)

@@ -85,7 +85,8 @@ impl DataPlane {
         let delegated = &self.swaps.delegated;
         self.swaps.waiters.all.retain(|page, waiters| {
             let found = slab.lookup(*page);
-            let (moves, is_readable) = (slab.is_moving(*page), found.is_some());
+            let moves = slab.is_moving(*page) && !machine.is_lost(*page);
+            let is_readable = found.is_some();
             let is_written = machine.delegates(*page)
                 && found.is_some_and(|(frame, ..)| delegated.has_room(frame));
             let goes_on = |waiter: &mut Waiter| {
