@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackpool_model::RackId;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
 use rackpool_shm::access::Intent;
-use rackpool_wire::rack::{RackAnswer, RackRequest};
+use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer, RackRequest};
 
 use crate::calls::{Ended, Outcome, Posted};
 use crate::deadline::{Deadline, Pauses, Retries};
@@ -19,8 +19,8 @@ use crate::{AccessError, DaemonError, GlobalAddr};
 /// Bytes of one piece, at most: long enough that its request costs little beside it.
 const PIECE: usize = 64 << 10;
 
-/// Pieces that find no room are halved down to this (bytes).
-const SHORT_PIECE: usize = 4 << 10;
+/// Pieces that find no room are halved down to this (bytes); and a page that moves is written in such ones.
+const SHORT_PIECE: usize = LONGEST_DELEGATED as usize;
 
 /// What every fabric moves whole where it is aligned: some move less byte by byte (soft-RoCE).
 const WORD: u64 = 8;
@@ -74,15 +74,22 @@ impl Thread {
         let bytes: usize = transfers.iter().map(|transfer| transfer.bytes.len()).sum();
         let copying = Duration::from_secs((bytes / SLOWEST) as u64);
         let patience = self.connection.request_timeout() + copying;
-        let (deadline, retries) = (Deadline::after(patience), Retries::within(patience));
+        let (deadline, mut retries) = (Deadline::after(patience), Retries::within(patience));
+        let (mut longest, mut tried) = (PIECE, None);
         while let Some(piece) = next {
-            next = match self.round(transfers, piece, &deadline) {
+            next = match self.round(transfers, piece, longest, &deadline) {
                 Ok(()) => None,
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Again(piece)) => {
+                    let at = Some((piece.transfer, piece.start));
+                    if std::mem::replace(&mut tried, at) != at {
+                        // It gets on, if only by one piece.
+                        retries = Retries::within(patience);
+                    }
                     if !retries.pause() {
                         return Err(self.page_busy(transfers[piece.transfer].addr));
                     }
+                    longest = SHORT_PIECE;
                     self.find_again(transfers, piece)?
                 }
             };
@@ -100,7 +107,8 @@ impl Thread {
         let home = self.connection.rack;
         let deadline = Deadline::after(self.connection.request_timeout());
         let piece = Piece { transfer: 0, start: 0, len: 0 };
-        match self.round(&mut [RemoteTransfer { addr, home, bytes }], piece, &deadline) {
+        let transfers = &mut [RemoteTransfer { addr, home, bytes }];
+        match self.round(transfers, piece, SHORT_PIECE, &deadline) {
             Ok(()) => Ok(true),
             Err(Stop::Again(_)) => Ok(false),
             Err(Stop::Failed(error)) => Err(error),
@@ -136,17 +144,19 @@ impl Thread {
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
     }
 
-    /// Posts from a piece on and waits for all that was posted, in all until the deadline.
+    /// Posts from a piece on, in pieces of so many bytes at most, and waits for all that was posted, in
+    /// all until the deadline.
     fn round(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
         from: Piece,
+        longest: usize,
         deadline: &Deadline<'_>,
     ) -> Result<(), Stop> {
         self.batch += 1;
         let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
-        let mut pieces = VecDeque::from(pieces(transfers, from));
+        let mut pieces = VecDeque::from(pieces(transfers, from, longest));
         let mut pauses = Pauses::default();
         loop {
             let before = on_the_way.len();
@@ -276,13 +286,13 @@ const fn brought(addr: GlobalAddr, len: u64) -> (u64, u64) {
     if before + len <= WORD { (before, WORD) } else { (0, len) }
 }
 
-/// The transfers from `from` on, cut into pieces.
-fn pieces(transfers: &[RemoteTransfer<'_>], from: Piece) -> Vec<Piece> {
+/// The transfers from `from` on, cut into pieces of so many bytes at most.
+fn pieces(transfers: &[RemoteTransfer<'_>], from: Piece, longest: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (index, transfer) in transfers.iter().enumerate().skip(from.transfer) {
         let mut start = if index == from.transfer { from.start } else { 0 };
         while start < transfer.bytes.len() {
-            let len = PIECE.min(transfer.bytes.len() - start);
+            let len = longest.min(transfer.bytes.len() - start);
             pieces.push(Piece { transfer: index, start, len });
             start += len;
         }
@@ -351,7 +361,7 @@ mod tests {
         let transfers = [transfer(&small), transfer(&large)];
         let cut = |transfer, start| {
             let from = Piece { transfer, start, len: 0 };
-            pieces(&transfers, from)
+            pieces(&transfers, from, PIECE)
                 .iter()
                 .map(|p| (p.transfer, p.start, p.len))
                 .collect::<Vec<_>>()

@@ -194,11 +194,7 @@ impl TestPool {
     pub fn stop_daemon(&mut self, rack: u16) {
         let daemon = self.cluster.daemon(RackId(rack)).expect("a daemon to stop");
         daemon.signal(Signal::SIGSTOP).expect("a running daemon");
-        let tasks = format!("/proc/{}/task", daemon.id());
-        wait_until("all threads have stopped", PATIENCE, || {
-            let mut tasks = std::fs::read_dir(&tasks).expect("a running daemon");
-            tasks.all(|task| task.is_ok_and(|task| is_stopped(&task.path())))
-        });
+        wait_until_stopped(daemon.id());
     }
 
     /// Lets a stopped daemon go on.
@@ -241,6 +237,15 @@ impl Drop for TestPool {
             self.show_logs();
         }
     }
+}
+
+/// Waits until all threads of a process that was told to stop have done so.
+pub fn wait_until_stopped(process: u32) {
+    let tasks = format!("/proc/{process}/task");
+    wait_until("all threads have stopped", PATIENCE, || {
+        let mut tasks = std::fs::read_dir(&tasks).expect("a running process");
+        tasks.all(|task| task.is_ok_and(|task| is_stopped(&task.path())))
+    });
 }
 
 /// Whether a thread is stopped; its state follows its name in parentheses.

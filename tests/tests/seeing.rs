@@ -48,6 +48,7 @@ fn restless() -> TestPool {
             ("--hot", "1.5".into()),
             ("--rest-ms", "0".into()),
             ("--swap-pause-ms", "1".into()),
+            ("--share", "off".into()),
             ("--metrics", "127.0.0.1:0".into()),
         ];
     });

@@ -2,53 +2,68 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::{GlobalAddr, Pool};
-use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::pool::{PAGE, TestPool, wait_until_stopped};
 use rackpool_tests::swaps::atlas::{Atlas, Part, Phase};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{PATIENCE, try_wait_for, wait_until};
 
-/// For how long nobody decides. Shorter than a quarter of a lease: nobody is taken for dead.
+/// For how long a writer is watched who has to wait.
 const STANDSTILL: Duration = Duration::from_millis(250);
+/// In this time a message that was on its way is heard.
+const HEARD: Duration = Duration::from_millis(20);
 /// Writes in lines of their own that are carried out in any case: a few were remembered before.
 const REMEMBERED: u64 = 500;
 /// How many swaps may be decided before the metadata server is stopped.
 const TRIES: usize = 500;
 
-/// The metadata server's process.
-#[derive(Clone, Copy)]
-struct Decider(Pid);
+/// The metadata server, which goes on at the latest when the test ends.
+struct Decider(u32);
 
 impl Decider {
     fn of(pool: &mut TestPool) -> Self {
-        Self(Pid::from_raw(pool.cluster.metadata().id().try_into().unwrap()))
+        Self(pool.cluster.metadata().id())
     }
 
-    fn stop(self) {
-        kill(self.0, Signal::SIGSTOP).unwrap();
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.try_into().unwrap()), signal).unwrap();
     }
+}
 
-    fn is_stopped(self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+impl Drop for Decider {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGCONT);
     }
+}
 
-    fn go_on(self) {
-        kill(self.0, Signal::SIGCONT).unwrap();
+/// Says when it is dropped that something has ended, well or not.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Two racks in which a page moves as soon as it is used from afar.
-fn pool() -> TestPool {
-    TestPool::with(|options| {
+fn pool(lease_ms: u64) -> TestPool {
+    let pool = TestPool::with(|options| {
+        options.lease_ms = lease_ms;
         let arguments =
             [("--hot", "1.5"), ("--rest-ms", "0"), ("--swap-pause-ms", "1"), ("--swap", "on")];
         options.daemon_arguments = arguments.map(|(name, value)| (name, value.into())).into();
-    })
+    });
+    pool.wait_until_racks_meet();
+    pool
 }
+
+/// A lease that no machine is too slow for: nobody is taken for dead while nobody decides.
+const LONG_LEASE_MS: u64 = 20_000;
+/// One that ends soon, for who is dead.
+const LEASE_MS: u64 = 2_000;
 
 /// A page, what was last written in some of its words, and the sum of what was added to one.
 struct Page {
@@ -90,57 +105,60 @@ impl Page {
     }
 }
 
+fn is_in_doubt(atlas: &Atlas, rack: u16) -> bool {
+    atlas.parts(rack).any(|Part { phase, .. }| phase == Phase::InDoubt)
+}
+
 /// Has the page of rack 0 asked for by rack 1 until both have copied and the metadata server, which is
 /// stopped by then, has not decided.
 fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> Decider {
-    let decider = Decider::of(pool);
     let atlas = Atlas::of(pool);
-    let in_doubt = |rack| atlas.parts(rack).any(|Part { phase, .. }| phase == Phase::InDoubt);
     for _ in 0..TRIES {
+        let decider = Decider::of(pool);
         // Where it went to with the last try it comes from. What a client knows is true after an access.
         wait_until("the page is back", PATIENCE, || {
             page.change(&racks[0], 0);
             racks[0].is_local(page.addr).unwrap()
         });
-        let (found, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ended, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !found.load(Ordering::Relaxed) {
+                while !ended.load(Ordering::Relaxed) && !stopped.load(Ordering::Relaxed) {
                     // It has begun: the rest up to the doubt needs no metadata server.
                     if atlas.parts(0).next().is_some() {
-                        decider.stop();
+                        decider.signal(Signal::SIGSTOP);
                         stopped.store(true, Ordering::Relaxed);
-                        found.store(true, Ordering::Relaxed);
                     }
+                    std::thread::yield_now();
                 }
             });
-            while !found.load(Ordering::Relaxed) {
+            let _ends = Ends(&ended);
+            while !stopped.load(Ordering::Relaxed) {
                 page.check(&racks[1]);
                 if racks[1].is_local(page.addr).unwrap() {
-                    found.store(true, Ordering::Relaxed);
+                    break;
                 }
             }
         });
         if !stopped.load(Ordering::Relaxed) {
             continue;
         }
-        // What it had said before it stood still is heard: who hears it has answered since.
-        wait_until("it stands still", PATIENCE, || decider.is_stopped());
-        for (rack, own) in (0..).zip(racks) {
-            assert!(pool.try_status(rack).is_some());
-            own.ping().unwrap();
+        wait_until_stopped(decider.0);
+        // What it had said before may be on its way.
+        let doubts = || (0..2).all(|rack| is_in_doubt(&atlas, rack));
+        if try_wait_for(HEARD, || doubts().then_some(())).is_some() {
+            std::thread::sleep(HEARD);
+            if doubts() {
+                return decider;
+            }
         }
-        if in_doubt(0) && in_doubt(1) {
-            return decider;
-        }
-        decider.go_on();
     }
     panic!("each of {TRIES} swaps was decided");
 }
 
 /// The metadata server goes on, and the page comes.
 fn decide(pool: &TestPool, decider: Decider, racks: &[Pool; 2], page: &mut Page) {
-    decider.go_on();
+    drop(decider);
     wait_until("the page comes", PATIENCE, || {
         page.change(&racks[1], 1);
         racks[1].is_local(page.addr).unwrap()
@@ -152,28 +170,38 @@ fn decide(pool: &TestPool, decider: Decider, racks: &[Pool; 2], page: &mut Page)
 
 #[test]
 fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
-    let mut pool = pool();
-    pool.wait_until_racks_meet();
+    const TURNS: u64 = 10;
+    let mut pool = pool(LONG_LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
-    let (before, end) = (pool.status(0).swaps.delegated, Instant::now() + STANDSTILL);
-    let mut turns = 0;
-    while Instant::now() < end {
+    let before = pool.status(0).swaps.delegated;
+    for _ in 0..TURNS {
         page.change(&racks[0], 0);
         page.change(&racks[1], 1);
-        turns += 1;
     }
+    // A long one, too, in as many pieces as it takes.
+    let long: Vec<u8> = (0..10_000).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    for (rack, at) in racks.iter().zip([16_384, 32_768]) {
+        rack.write(page.addr.add(at).unwrap(), &long).unwrap();
+    }
+    let atlas = Atlas::of(&pool);
+    assert!((0..2).all(|rack| is_in_doubt(&atlas, rack)), "writers waited for the decision");
     let written = pool.status(0).swaps.delegated - before;
-    assert!(turns >= 10, "{turns} turns in {STANDSTILL:?}: writers wait for the decision");
-    assert!(written >= 4 * turns, "{written} writes were delegated in {turns} turns");
+    assert!(written >= 4 * TURNS + 2 * 3, "{written} writes were delegated");
     decide(&pool, decider, &racks, &mut page);
+    for rack in &racks {
+        for at in [16_384, 32_768] {
+            let mut found = vec![0; long.len()];
+            rack.read(page.addr.add(at).unwrap(), &mut found).unwrap();
+            assert!(found == long, "what was acknowledged is there");
+        }
+    }
 }
 
 /// A daemon is killed when its rack and another have written in a page that neither may decide about.
 fn what_was_written_survives_a_kill_of(rack: u16) {
-    let mut pool = pool();
-    pool.wait_until_racks_meet();
+    let mut pool = pool(LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
@@ -183,7 +211,7 @@ fn what_was_written_survives_a_kill_of(rack: u16) {
         // Its own programs write on.
         (0..10).for_each(|_| page.change(&racks[0], 0));
     }
-    decider.go_on();
+    decider.signal(Signal::SIGCONT);
     pool.restart_daemon(rack);
     decide(&pool, decider, &racks, &mut page);
 }
@@ -201,8 +229,7 @@ fn what_was_written_while_a_page_moved_survives_the_daemon_it_moves_to() {
 /// More lines than a rack remembers: who writes more waits until the page has moved.
 #[test]
 fn writers_of_much_wait_for_the_decision_and_lose_nothing() {
-    let mut pool = pool();
-    pool.wait_until_racks_meet();
+    let mut pool = pool(LONG_LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
@@ -217,10 +244,9 @@ fn writers_of_much_wait_for_the_decision_and_lose_nothing() {
         wait_until("as much is written as is remembered", PATIENCE, || {
             pool.status(0).swaps.delegated >= before + REMEMBERED
         });
-        let end = Instant::now() + STANDSTILL;
-        wait_until("it has waited for some time", PATIENCE, || Instant::now() > end);
+        std::thread::sleep(STANDSTILL);
         assert!(!writer.is_finished(), "nobody has decided");
-        decider.go_on();
+        decider.signal(Signal::SIGCONT);
     });
     decide(&pool, decider, &racks, &mut page);
     let pauses = pool.status(0).swaps.pauses;

@@ -3,6 +3,7 @@
 use std::sync::Condvar;
 
 use rackpool_model::{Access, PageState};
+use rackpool_wire::rack::LONGEST_DELEGATED;
 
 use super::*;
 
@@ -382,6 +383,37 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
     assert_eq!(read(&mut thread, FIRST), Ok(3), "and so do writes when it moves no more");
     let questions = [script.count(for_writing), script.count(is_write)];
     assert_eq!(questions, [1, 1]);
+}
+
+/// A daemon carries out what is short: a long write once asked where the page is again and again instead, until
+/// it had moved.
+#[test]
+fn a_long_write_in_a_page_that_moves_is_carried_out_piece_by_piece() {
+    let long = |request: &RackRequest| match *request {
+        RackRequest::Write { len, .. } => len > u64::from(LONGEST_DELEGATED),
+        _ => false,
+    };
+    let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
+    let bytes = vec![7; 3 * LONGEST_DELEGATED as usize + 8];
+    for home in [RackId(0), RackId(1)] {
+        let (bench, script, mut thread) = begin(Box::new(move |request| match request {
+            request if long(&request) => Some(RackAnswer::Moved),
+            RackRequest::Write { .. } => Some(RackAnswer::Done(0)),
+            _ => None,
+        }));
+        if home == RackId(0) {
+            let (frame, word) = (FrameId(0), live(0));
+            script.translations(&[RackAnswer::Local { frame, word, usage }]);
+            write(&mut thread, FIRST, 1).unwrap();
+            set(&bench, 0, frozen());
+        } else {
+            script.translations(&[RackAnswer::Remote { home, usage }; 2]);
+        }
+        assert_eq!(thread.transfer(FIRST, Bytes::Write(&bytes)), Ok(()));
+        let shorts = script.count(|request| is_write(request) && !long(request));
+        assert_eq!(shorts, 4, "to {home}");
+        assert!(script.count(long) <= 1, "to {home}");
+    }
 }
 
 #[test]

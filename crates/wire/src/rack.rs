@@ -9,6 +9,11 @@ pub type Arguments = [u64; 5];
 /// Values of an answer.
 pub type Values = [u64; 5];
 
+/// The longest write in a page that moves (bytes): its home carries it out with the thread that serves
+/// everybody, and remembers all of it in one message. A longer one is refused as [`RackAnswer::Moved`], and
+/// comes again in pieces.
+pub const LONGEST_DELEGATED: u32 = 4 << 10;
+
 /// What a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackRequest {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_fabric::RegionId;
+use rackpool_fabric::{EndpointId, RegionId};
 use rackpool_model::{ClientId, GlobalAddr};
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
@@ -35,10 +35,20 @@ pub(crate) struct Client {
     pub(crate) gone: bool,
     /// Exchanges with other racks that take back what it held.
     pub(crate) returning: usize,
-    /// For each thread the last batch of which a part was not done.
-    pub(crate) refused: BTreeMap<u16, u64>,
+    /// The last batch of each thread.
+    pub(crate) batches: BTreeMap<u16, Batch>,
     /// For each thread and cell the number of the call that waits for an answer; 0 for none.
     open: Vec<[u32; CELLS_PER_THREAD]>,
+}
+
+/// Transfers of a thread, which are done in their order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    pub(crate) number: u64,
+    /// The endpoint over which some were posted: what goes another way could overtake them.
+    pub(crate) over: Option<EndpointId>,
+    /// A part of it was not done, so nothing after that is.
+    pub(crate) refused: bool,
 }
 
 /// All of them, in a fixed order.
@@ -57,7 +67,7 @@ impl Client {
             doorbell,
             gone: false,
             returning: 0,
-            refused: BTreeMap::new(),
+            batches: BTreeMap::new(),
             open: Vec::new(),
         }
     }
@@ -65,6 +75,16 @@ impl Client {
     /// Whether requests are taken from it now.
     pub(crate) const fn is_served(&self) -> bool {
         !self.gone && self.doorbell.is_some()
+    }
+
+    /// The batch of a thread to which this number belongs: its last one, or a new one.
+    pub(crate) fn batch(&mut self, thread: u16, number: u64) -> &mut Batch {
+        let new = Batch { number, over: None, refused: false };
+        let last = self.batches.entry(thread).or_insert(new);
+        if last.number != number {
+            *last = new;
+        }
+        last
     }
 
     fn cell(&self, caller: Caller) -> Option<&CallCell> {

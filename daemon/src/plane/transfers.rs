@@ -10,7 +10,7 @@ use rackpool_ring::client_file::DATA_BYTES;
 use rackpool_ring::request::Request;
 use rackpool_wire::rack::RackAnswer;
 
-use super::clients::Caller;
+use super::clients::{Batch, Caller};
 use super::leases::endpoint_of;
 use super::stalls::Progress;
 use super::{DataPlane, count};
@@ -110,10 +110,23 @@ impl DataPlane {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
         }
-        count(&self.figures.remote_operations);
-        match self.transfer_request(caller, wanted) {
-            Ok((endpoint, page, operation)) => {
-                let access = wanted.access();
+        let within = match self.within(caller, wanted) {
+            Ok(within) => within,
+            Err(answer) => {
+                self.refuse_transfer(caller, batch, answer);
+                return Ok(());
+            }
+        };
+        let (page, access) = (within.page, wanted.access());
+        // What goes another way could overtake it.
+        let over = self.batch(caller, batch).and_then(|batch| batch.over);
+        match self.transfer_request(caller, within, access) {
+            Ok((endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
+                self.operation_ended(page, endpoint, access)?;
+                self.refuse_transfer(caller, batch, RackAnswer::Moved);
+            }
+            Ok((endpoint, operation)) => {
+                count(&self.figures.remote_operations);
                 self.transfers.next += 1;
                 let id = self.transfers.next;
                 match self.rrpc.transfer(endpoint, id, operation) {
@@ -123,6 +136,9 @@ impl DataPlane {
                         let on_the_way =
                             OnTheWay { caller, page, access, batch, endpoint, since, given_up };
                         self.transfers.on_the_way.insert(id, on_the_way);
+                        if let Some(batch) = self.batch(caller, batch) {
+                            batch.over = Some(endpoint);
+                        }
                     }
                     // The endpoint is ending.
                     Err(_) => {
@@ -131,10 +147,17 @@ impl DataPlane {
                     }
                 }
             }
-            Err(RackAnswer::Moved) if self.delegate_transfer(caller, wanted)? => {}
+            Err(RackAnswer::Moved) if access == Access::Write && over.is_none() => {
+                self.delegate_transfer(caller, within, batch)?;
+            }
             Err(answer) => self.refuse_transfer(caller, batch, answer),
         }
         Ok(())
+    }
+
+    fn batch(&mut self, caller: Caller, number: u64) -> Option<&mut Batch> {
+        let client = self.clients.all.get_mut(&caller.client)?;
+        Some(client.batch(caller.thread, number))
     }
 
     /// Whether the client can read a copy itself: it is told so when it asks where the page is.
@@ -146,18 +169,19 @@ impl DataPlane {
 
     /// Nothing of a batch is done after a part of it was not done.
     pub(super) fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
-        if let Some(client) = self.clients.all.get_mut(&caller.client) {
-            client.refused.insert(caller.thread, batch);
+        if let Some(batch) = self.batch(caller, batch) {
+            batch.refused = true;
         }
         self.clients.finish(caller, answer);
     }
 
     /// Where the bytes that are wanted lie, once it is checked that they can be there, and that nothing of
     /// their batch was refused.
-    pub(super) fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
+    fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
         let Wanted { addr, len, data, batch, .. } = *wanted;
         let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
-        if client.refused.get(&caller.thread) == Some(&batch) {
+        let of_thread = client.batches.get(&caller.thread);
+        if of_thread.is_some_and(|last| last.number == batch && last.refused) {
             return Err(RackAnswer::Moved);
         }
         let page_size = self.rack.geometry.page_size;
@@ -174,15 +198,15 @@ impl DataPlane {
     fn transfer_request(
         &mut self,
         caller: Caller,
-        wanted: &Wanted,
-    ) -> Result<(EndpointId, PageId, Operation), RackAnswer> {
-        let Within { page, offset, len, local_offset } = self.within(caller, wanted)?;
-        let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
-        let (local, is_read) = (client.region, wanted.is_read);
+        within: Within,
+        access: Access,
+    ) -> Result<(EndpointId, Operation), RackAnswer> {
+        let Within { page, offset, len, local_offset } = within;
+        let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
         let page_size = self.rack.geometry.page_size;
         let now = self.moment();
         // Last: what is begun must be ended.
-        let lease = self.leases.begin(now, page, wanted.access()).ok_or(RackAnswer::Moved)?;
+        let lease = self.leases.begin(now, page, access).ok_or(RackAnswer::Moved)?;
         let transfer = Transfer {
             local,
             local_offset,
@@ -190,9 +214,11 @@ impl DataPlane {
             remote_offset: u64::from(lease.frame.0) * page_size.bytes() + offset,
             len,
         };
-        let operation =
-            if is_read { Operation::Read(transfer) } else { Operation::Write(transfer) };
-        Ok((endpoint_of(lease.endpoint), page, operation))
+        let operation = match access {
+            Access::Read => Operation::Read(transfer),
+            Access::Write => Operation::Write(transfer),
+        };
+        Ok((endpoint_of(lease.endpoint), operation))
     }
 
     /// A transfer has ended.

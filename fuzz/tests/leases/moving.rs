@@ -392,3 +392,46 @@ fn objects_of_a_lost_page_are_taken_back_from_everybody() {
     let slot = moving.stand.plane.client(CLIENT).unwrap().file().thread(0).unwrap();
     assert_eq!(slot.inbox[1].load(Ordering::Relaxed), 0, "nothing is waited for");
 }
+
+impl Stand {
+    fn write_in(&mut self, cell: u8, page: PageId, batch: u64) -> Option<RackAnswer> {
+        self.call(cell, RackRequest::Write { addr: addr(page), len: 8, data: 0, batch })
+    }
+}
+
+/// A write that this daemon carries out is done at once: it overtook those of its batch that were under way
+/// to another rack.
+#[test]
+fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
+    let mut moving = Moving::new();
+    let (goes, moved) = (moving.goes, Some(RackAnswer::Moved));
+    moving.offer(true);
+    assert_eq!(moving.stand.write_in(2, REMOTE, 77), None);
+    assert_eq!(moving.stand.write_in(3, goes, 77), moved);
+    assert_eq!(moving.stand.write_in(4, goes, 77), moved, "nor what comes after");
+    moving.stand.plane.complete(0);
+    moving.stand.step(0);
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::Done(0)));
+    assert_eq!(moving.stand.write_in(3, goes, 78), Some(RackAnswer::Done(0)));
+    assert_eq!(moving.stand.write_in(2, REMOTE, 78), None, "what is done is not overtaken");
+}
+
+/// What goes to two racks has no order: a batch of which one page was thought to be where the other is went
+/// to both at a time.
+#[test]
+fn a_batch_goes_to_one_rack_at_a_time() {
+    let mut stand = Stand::new();
+    stand.lease();
+    let page = PageId(2005);
+    assert_eq!(stand.call(1, RackRequest::Translate { page, access: Access::Write }), None);
+    stand.plane.connect(Some(OTHER)).unwrap();
+    stand.step(0);
+    let (over, number, request) = stand.request().unwrap();
+    assert!(matches!(request, PeerRequest::Lookup { .. }), "{request:?}");
+    stand.reply((over, number), &location(6));
+    assert!(matches!(stand.answer(1), Some(RackAnswer::Remote { home: OTHER, .. })));
+    assert_eq!(stand.write_in(2, REMOTE, 9), None);
+    assert_eq!(stand.write_in(3, page, 9), Some(RackAnswer::Moved));
+    assert_eq!(stand.write_in(4, page, 10), None, "another batch");
+    assert_eq!(stand.write_in(5, REMOTE, 10), Some(RackAnswer::Moved));
+}

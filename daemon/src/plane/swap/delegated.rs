@@ -8,7 +8,7 @@ use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
 use rackpool_proto::swap::RackEvent;
 use rackpool_rrpc::{AskId, MAX_BODY};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
-use rackpool_wire::rack::RackAnswer;
+use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
 use rackpool_wire::swap::SwapId;
 
 use super::MESSAGE;
@@ -17,17 +17,14 @@ use crate::plane::atomics::Operation;
 use crate::plane::clients::Caller;
 use crate::plane::command::count;
 use crate::plane::peers::Purpose;
-use crate::plane::transfers::{Wanted, Within};
+use crate::plane::transfers::Within;
 
-/// The longest write that is carried out for somebody (bytes): a longer one waits until the page has
-/// moved, or this thread would copy for so long that others notice.
-const LONGEST: u32 = 4 << 10;
 /// The most lines of a page that are written before who wants to write waits after all.
 const LINES: usize = 512;
 
 const _: () = {
     // The last write begins when there is room, and may begin and end in the midst of a line.
-    let most = LINES + LONGEST as usize / LINE_BYTES + 1;
+    let most = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
     assert!(most * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
 };
 
@@ -96,51 +93,40 @@ impl DataPlane {
         self.want_to_write(page);
     }
 
-    /// A client's transfer for which there is no lease: its page may be in this rack and move, or move
-    /// and be written by its home. `false`: neither.
+    /// A client's write for which there is no lease: its page may be in this rack and move, or move and be
+    /// written by its home. Otherwise it is refused: who asks where the page is waits until it can be used.
     pub(in crate::plane) fn delegate_transfer(
         &mut self,
         caller: Caller,
-        wanted: &Wanted,
-    ) -> anyhow::Result<bool> {
-        let page = wanted.addr.page(self.rack.geometry.page_size);
-        let Some(page) = page else { return Ok(false) };
-        if let Some((frame, word, _)) = self.slab.lookup(page) {
-            let frozen = word.state() == Some(PageState::Frozen);
-            match self.within(caller, wanted) {
-                Ok(within) if frozen && self.move_here(caller, wanted, frame, within) => {
-                    self.clients.finish(caller, RackAnswer::Done(0));
-                }
-                Ok(_) => self.refuse_transfer(caller, wanted.batch, RackAnswer::Moved),
-                Err(answer) => self.refuse_transfer(caller, wanted.batch, answer),
+        within: Within,
+        batch: u64,
+    ) -> anyhow::Result<()> {
+        let bytes = match within.len {
+            0..=LONGEST_DELEGATED => self.bytes_of(caller, within),
+            _ => None,
+        };
+        let Within { page, offset, .. } = within;
+        if let Some(bytes) = bytes {
+            if self.writes_for_others(page) {
+                self.write_moving(page, offset, &bytes)?;
+                self.clients.finish(caller, RackAnswer::Done(0));
+                return Ok(());
             }
-            return Ok(true);
+            let now = self.moment();
+            let is_here = self.slab.lookup(page).is_some();
+            if let Some(home) = self.leases.delegate(now, page).filter(|_| !is_here) {
+                let page_size = self.rack.geometry.page_size;
+                let addr = GlobalAddr::new(page, offset, page_size)?;
+                count(&self.figures.remote_operations);
+                self.remote_access(page, Access::Write, 1)?;
+                self.transfers.delegating.insert((caller.client, caller.thread));
+                let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });
+                let request = PeerRequest::Write { addr, bytes };
+                return self.ask(home, request, purpose, self.now() + self.lease);
+            }
         }
-        let now = self.moment();
-        let home = if wanted.is_read { None } else { self.leases.delegate(now, page) };
-        let Some(home) = home else { return Ok(false) };
-        let bytes = match self.within(caller, wanted) {
-            Ok(within) if within.len <= LONGEST => self.bytes_of(caller, within),
-            // It waits for the page.
-            Ok(_) => {
-                self.leases.note_undelegated(page);
-                None
-            }
-            Err(answer) => {
-                self.refuse_transfer(caller, wanted.batch, answer);
-                return Ok(true);
-            }
-        };
-        let Some(bytes) = bytes else {
-            self.refuse_transfer(caller, wanted.batch, RackAnswer::Moved);
-            return Ok(true);
-        };
-        self.remote_access(page, Access::Write, 1)?;
-        self.transfers.delegating.insert((caller.client, caller.thread));
-        let request = PeerRequest::Write { addr: wanted.addr, bytes };
-        let purpose = Purpose::Operation(Operation { caller, page, batch: Some(wanted.batch) });
-        self.ask(home, request, purpose, self.now() + self.lease)?;
-        Ok(true)
+        self.refuse_transfer(caller, batch, RackAnswer::Moved);
+        Ok(())
     }
 
     /// What stands in a client's data ring.
@@ -151,29 +137,12 @@ impl DataPlane {
         Some(bytes)
     }
 
-    /// Moves bytes between a page of this rack that moves and a client's data ring; `false`: this can't
-    /// be done now.
-    fn move_here(
-        &mut self,
-        caller: Caller,
-        wanted: &Wanted,
-        frame: FrameId,
-        within: Within,
-    ) -> bool {
-        let Within { page, offset, len, local_offset } = within;
-        let at = u64::from(frame.0) * self.rack.geometry.page_size.bytes() + offset;
-        if wanted.is_read {
-            let mut bytes = vec![0; len as usize];
-            let Some(client) = self.client(caller) else { return false };
-            return self.rack.frames.read(at, &mut bytes).is_ok()
-                && client.file.memory().write(local_offset, &bytes).is_ok();
-        }
-        if len > LONGEST || !self.writes_for_others(page) {
-            return false;
-        }
-        let Some(bytes) = self.bytes_of(caller, within) else { return false };
+    /// Writes in a page of this rack that moves, for somebody.
+    fn write_moving(&mut self, page: PageId, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let Some((frame, ..)) = self.slab.lookup(page) else { return Ok(()) };
         self.note_written(page, frame, offset, bytes.len());
-        self.rack.frames.write(at, &bytes).is_ok()
+        let at = u64::from(frame.0) * self.rack.geometry.page_size.bytes() + offset;
+        Ok(self.rack.frames.write(at, bytes)?)
     }
 
     /// Another rack wants something written in a page of this one. Nothing in it is trusted.
@@ -191,13 +160,14 @@ impl DataPlane {
                 bytes.len()
             )));
         }
-        let moving = self.writes_for_others(page);
-        if moving && bytes.len() > LONGEST as usize {
-            // What is written has to go in one message.
-            return Ok(PeerReply::Busy);
+        if self.writes_for_others(page) {
+            if bytes.len() > LONGEST_DELEGATED as usize {
+                return Ok(PeerReply::Busy);
+            }
+            self.write_moving(page, offset, bytes)?;
+            return Ok(PeerReply::Written { moving: true });
         }
-        let access = if moving { Access::Read } else { Access::Write };
-        let frame = match self.usable(page, access) {
+        let frame = match self.usable(page, Access::Write) {
             Ok((frame, ..)) => frame,
             Err(refusal) => {
                 if refusal == PeerReply::Busy {
@@ -207,11 +177,8 @@ impl DataPlane {
                 return Ok(refusal);
             }
         };
-        if moving {
-            self.note_written(page, frame, offset, bytes.len());
-        }
         self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
-        Ok(PeerReply::Written { moving })
+        Ok(PeerReply::Written { moving: false })
     }
 
     /// Sends the new home of a page what was written in it.

@@ -44,7 +44,8 @@ impl Work {
 #[derive(Debug)]
 struct Waiter {
     work: Work,
-    since: Instant,
+    /// Since when it waits to write a page that moves; `None`: for something else.
+    since: Option<Instant>,
     /// `None`: as long as it takes.
     until: Option<Instant>,
 }
@@ -65,17 +66,20 @@ impl DataPlane {
     /// Puts something off until the swap of the page has ended.
     pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
         self.sharing.need(page);
+        let now = self.now();
+        let mut since = None;
         if work.is_writing() {
             self.want_to_write(page);
+            // Otherwise the page is shared.
+            since = Some(now).filter(|_| self.swaps.machine.is_busy(page));
         }
-        let now = self.now();
         let until = match work {
             Work::Translate(..) | Work::Release(..) => Some(now + self.lease),
             // After a lease without an answer the other rack cuts this one off.
             Work::Serve(..) => Some(now + self.lease / 4),
             Work::GiveBack(..) => None,
         };
-        self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since: now, until });
+        self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since, until });
     }
 
     /// Goes on with what waited for pages that do not move any more, or can be read by now.
@@ -97,15 +101,15 @@ impl DataPlane {
             !waiters.is_empty()
         });
         for (page, Waiter { work, since, .. }) in awake {
-            self.time_pause(&work, since);
+            self.time_pause(since);
             self.go_on_with(page, work)?;
         }
         Ok(())
     }
 
-    /// Counts for how long somebody who wants to write has waited.
-    fn time_pause(&self, work: &Work, since: Instant) {
-        if work.is_writing() {
+    /// Counts for how long somebody has waited who wants to write a page that moves.
+    fn time_pause(&self, since: Option<Instant>) {
+        if let Some(since) = since {
             let pause = self.now().saturating_duration_since(since);
             self.figures.swaps.pauses.record(pause);
         }
@@ -130,7 +134,7 @@ impl DataPlane {
         });
         let busy = RackAnswer::PageBusy(self.rack.geometry.rack);
         for Waiter { work, since, .. } in late {
-            self.time_pause(&work, since);
+            self.time_pause(since);
             match work {
                 // What stands in the outbox stays there.
                 Work::Translate(caller, _) | Work::Release(caller, _) => {
