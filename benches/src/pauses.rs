@@ -221,8 +221,8 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
     let start = Instant::now();
     let mut slower = start + PATIENCE;
     while !pool.is_local(addr)? {
-        let before = Instant::now();
         std::thread::sleep(Duration::from_micros(EVERY_US));
+        let before = Instant::now();
         for turn in 0..TURNS {
             pool.read(addr, &mut bytes)?;
             if turn == 0 {

@@ -15,7 +15,7 @@ use rackpool_rrpc::message::{self, Message};
 use rackpool_shm::metadata::PeerLog;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::metadata::Member;
-use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
@@ -314,13 +314,16 @@ impl Story {
                 let (page, lease) = (PageId(input.short().into()), input.number());
                 match lease >> 56 {
                     0xf0.. => PeerRequest::Write { addr, bytes: input.bytes(100).to_vec() },
-                    0xe0.. => PeerRequest::Delta {
-                        swap: SwapId(u64::from(input.below(3))),
-                        frame: FrameId(input.byte().into()),
-                        known: lease & 1 == 0,
-                        lines: vec![input.half(); usize::from(input.below(3))],
-                        bytes: input.bytes(200).to_vec(),
-                    },
+                    0xe0.. => {
+                        let lines = vec![input.half() % 80; usize::from(input.below(3))];
+                        // Mostly as many as there are lines.
+                        let len = if lease & 14 == 0 { 200 } else { lines.len() * LINE_BYTES };
+                        let mut bytes = input.bytes(len).to_vec();
+                        bytes.resize(len, 0);
+                        let swap = SwapId(u64::from(input.below(3)));
+                        let (frame, known) = (FrameId(input.byte().into()), lease & 1 == 0);
+                        PeerRequest::Delta { swap, frame, known, lines, bytes }
+                    }
                     _ => PeerRequest::Revoke { page, lease, keep_reading: lease & 1 == 0 },
                 }
             }

@@ -493,7 +493,7 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
 fn wrong_options_of_up_are_refused_with_the_fix() {
     refused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
     refused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
-    let cpus = ["--cpus names 1 processors for 2 racks", "one for each"];
+    let cpus = ["--cpus takes one processor for each of 2 racks", "and names 1"];
     refused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
     let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];
     refused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);

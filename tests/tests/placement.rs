@@ -157,6 +157,8 @@ fn a_data_plane_has_its_processor_and_all_else_of_the_daemon_the_others() {
     // The fabric over TCP has a server of its own, which is the busiest of the others.
     let mut pool = TestPool::with(|options| {
         options.cpus = vec![*own; 2];
+        // Two data planes on one busy processor: nobody is taken for dead.
+        options.lease_ms = 20_000;
         options.numa_node = "none".into();
         options.fabric = FabricKind::Tcp;
     });

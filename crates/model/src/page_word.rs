@@ -8,7 +8,7 @@ pub enum PageState {
     Free = 0,
     /// Reads and writes.
     Live = 1,
-    /// Reads go on, writes wait: the page moves.
+    /// Reads go on, writes are the daemon's: the page moves.
     Frozen = 2,
     /// Nobody may enter; the frame is released when the last user has left.
     Leaving = 3,

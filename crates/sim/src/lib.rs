@@ -98,8 +98,8 @@ impl fmt::Display for Seen {
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
-             {copies} reads of copies, {delegated} delegated writes, {expired} memberships expired, {named} answers about \
-             names, trace {trace:016x}"
+             {copies} reads of copies, {delegated} delegated writes, {expired} memberships \
+             expired, {named} answers about names, trace {trace:016x}"
         )
     }
 }

@@ -87,8 +87,8 @@ pub enum PeerRequest {
     /// About a swap. The answer says nothing: whatever is to be said about it is a message of its
     /// own.
     Swap(Between),
-    /// What was written in a page since it was frozen that has moved to the asked rack by this swap. The
-    /// answer says nothing, as with [`Self::Swap`].
+    /// What was written, since it was frozen, in the page that this swap moves to the asked rack. The answer
+    /// says nothing, as with [`Self::Swap`].
     Delta {
         /// The swap.
         swap: SwapId,
@@ -101,7 +101,7 @@ pub enum PeerRequest {
         /// Their bytes, [`LINE_BYTES`] each.
         bytes: Vec<u8>,
     },
-    /// The slab header and the object bitmap of a page that stands still because it moves.
+    /// The slab header and the object bitmap of a page that moves: they stand still.
     Contents {
         /// The page.
         page: PageId,
@@ -159,7 +159,7 @@ pub enum PeerReply {
     },
     /// A message has come.
     Heard,
-    /// The page stands still. Its bitmap is the data of the answer: a bit for each object, 8 bytes
+    /// The page moves. Its bitmap is the data of the answer: a bit for each object, 8 bytes
     /// at a time, little endian.
     Contents {
         /// What the page is used for, as its slab header says.

@@ -127,8 +127,8 @@ pub enum SwapMessage {
         frame: FrameId,
         /// Its epoch.
         epoch: Epoch,
-        /// Whether writes go on in it. If this acceptance says so from the first time on, nobody waits for
-        /// an answer: note it before you copy.
+        /// Whether writes go on in it: then record that your copy is stale before you copy. Said from an
+        /// acceptance's first message on, it needs no [`Self::Noted`].
         stale: bool,
     },
     /// Asker to home: mine is frozen too, copy it.
@@ -151,12 +151,12 @@ pub enum SwapMessage {
     /// Either to the other: the metadata server has said that the swap is committed.
     Committed,
     /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
-    /// Also who knows nothing of the swap says so.
+    /// Said as well by a rack that has no record of the swap.
     Merged,
     /// Either to the other, after the commit: does anybody use the page that you gave?
     HasLeft,
-    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Also who
-    /// knows nothing of the swap says so.
+    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said as
+    /// well by a rack that has no record of the swap.
     Left,
     /// Either to the other: the swap is given up, or was never known.
     Gone,

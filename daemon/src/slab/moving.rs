@@ -226,7 +226,7 @@ impl Slab {
         frame.is_some_and(|frame| self.class_of(frame).is_ok_and(|class| class.is_some()))
     }
 
-    /// The header and the bitmap of a page of this epoch that stands still; `None` when it is not
+    /// The header and the bitmap of a page of this epoch in which nobody allocates; `None` when it is not
     /// here or does not.
     pub(crate) fn contents(
         &self,

@@ -157,13 +157,11 @@ fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
     assert!(is_here(moving.translate(0, goes, Access::Read)));
     let own = RackAnswer::Remote { home: RackId(0), usage };
     assert_eq!(moving.translate(1, goes, Access::Write), Some(own));
-    let mut question = 2;
-    for access in [Access::Read, Access::Write] {
+    for (question, access) in (2..).zip([Access::Read, Access::Write]) {
         let lookup = PeerRequest::Lookup { page: goes, question, access, keep: false };
         let reply = moving.stand.asks(theirs, &lookup);
         let by_home = matches!(reply, PeerReply::Location { writable: false, delegates: true, .. });
         assert!(by_home, "{reply:?}");
-        question += 1;
     }
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
     assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });

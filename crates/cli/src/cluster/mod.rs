@@ -87,7 +87,7 @@ impl ClusterOptions {
         let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
         if cpus != 0 && cpus != racks {
             bail!(
-                "--cpus names {cpus} processors for {racks} racks: name one for each, in the order of the racks"
+                "--cpus takes one processor for each of {racks} racks, in their order, and names {cpus}"
             );
         }
         Ok(())

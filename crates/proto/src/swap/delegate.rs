@@ -21,7 +21,7 @@ impl UnderWay {
     /// When something is due of a page that is to leave.
     pub(super) fn leaves_at(&self, record: &Record) -> Time {
         match self.handover {
-            Handover::Sent { again, .. } if self.has_to_hand_over(record) => again,
+            Handover::Due { at, .. } if self.has_to_hand_over(record) => at,
             _ => self.deadline,
         }
     }
@@ -37,7 +37,7 @@ impl UnderWay {
 
 impl<B: Bugs> Rack<B> {
     /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
-    /// is not known to be gone; and it was not copied yet, or the peer can't but know that its copy lacks
+    /// is not known to be gone; and the peer may not copy it yet, or must have recorded that its copy lacks
     /// something. What is written must be remembered for [`RackAction::SendDelta`], and told with
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
     #[must_use]
@@ -57,7 +57,8 @@ impl<B: Bugs> Rack<B> {
         self.slots.iter().flatten().any(is_given)
     }
 
-    /// Whether the page goes and may have to be written, of which this machine does not know.
+    /// Whether [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) has to be told when this page, which
+    /// goes, is written or to be written.
     #[must_use]
     pub fn expects_no_writer(&self, page: PageId) -> bool {
         let is_meant = |swap: &UnderWay| match swap.stage {
@@ -79,8 +80,8 @@ impl<B: Bugs> Rack<B> {
         self.slots.iter().flatten().any(is_meant)
     }
 
-    /// Somebody wants to write a page that goes, or has: it is done here. Once it may be copied that is
-    /// when the peer knows of it.
+    /// Somebody writes a page that goes, or wants to. Before it may be copied that is done at once, afterwards
+    /// when the peer has noted that its copy is stale.
     pub(super) fn write_wanted(&mut self, page: PageId) {
         let again = self.now.after(self.rules.retry);
         for slot in 0..self.slots.len() {
@@ -99,7 +100,7 @@ impl<B: Bugs> Rack<B> {
                 Step::Prepare(_) | Step::InDoubt => {
                     let asked = Delegation::Asked { again };
                     let early = self.bugs.has(Bug::WriteBeforeNoted);
-                    self.note_written(slot, if early { Delegation::Given } else { asked });
+                    self.mark_written(slot, if early { Delegation::Given } else { asked });
                     self.tell_peer(slot, SwapMessage::Stale);
                 }
                 Step::Finish(_) => {}
@@ -111,12 +112,12 @@ impl<B: Bugs> Rack<B> {
     /// that lets the peer copy it says so: no copy is made without a record that it lacks something.
     pub(super) fn may_be_copied(&mut self, slot: usize) {
         if self.slots[slot].is_some_and(|swap| swap.delegation == Delegation::Wanted) {
-            self.note_written(slot, Delegation::Given);
+            self.mark_written(slot, Delegation::Given);
         }
     }
 
-    /// Notes that the page that goes is written.
-    fn note_written(&mut self, slot: usize, delegation: Delegation) {
+    /// Sets the mark: the page that goes is written.
+    fn mark_written(&mut self, slot: usize, delegation: Delegation) {
         if let Some(under_way) = &mut self.slots[slot]
             && let Stage::Noted { record, .. } = &mut under_way.stage
         {
@@ -182,11 +183,11 @@ impl<B: Bugs> Rack<B> {
         if !under_way.has_to_hand_over(record) || self.bugs.has(Bug::LeaveBeforeMerged) {
             return true;
         }
-        if let Handover::Sent { again, pause } = &mut under_way.handover
-            && now >= *again
+        if let Handover::Due { at, pause } = &mut under_way.handover
+            && now >= *at
         {
             *pause = (*pause * 2).clamp(1, LONGEST_PAUSE);
-            *again = now.after(retry.saturating_mul(*pause));
+            *at = now.after(retry.saturating_mul(*pause));
             let known = under_way.delegation != Delegation::Never
                 || self.bugs.has(Bug::TrustDeltaOverARestart);
             let (swap, to) = (under_way.id, under_way.peer);
@@ -207,9 +208,8 @@ impl<B: Bugs> Rack<B> {
     /// The new home asks for what it lacks: it is sent with what follows.
     pub(super) fn hand_over_now(&mut self, slot: usize) {
         let now = self.now;
-        if let Some(UnderWay { handover: Handover::Sent { again, .. }, .. }) = &mut self.slots[slot]
-        {
-            *again = now;
+        if let Some(UnderWay { handover: Handover::Due { at, .. }, .. }) = &mut self.slots[slot] {
+            *at = now;
         }
     }
 

@@ -30,7 +30,7 @@ pub enum RackEvent {
     },
     /// What [`RackAction::Redirect`] asks for is done, or can't be.
     Redirected(SwapId),
-    /// Somebody writes this page, which goes, or waits to.
+    /// Somebody writes, or waits to write, a page that goes.
     WriteWanted(PageId),
     /// Another rack has sent what it has written in the page that it gives since it was frozen. The shell
     /// keeps the bytes until it has carried out what follows.

@@ -31,7 +31,8 @@ pub struct Waits {
     pub peer: RackId,
     /// The page that has come and can't be written yet: its old home has not said that it has left it.
     pub comes: Option<PageId>,
-    /// The page that goes, and whose new home has not said that it has what was written here.
+    /// The page that goes, and whose new home has not said that it has what was written here. For the
+    /// simulator's checks, as the next one.
     pub goes: Option<PageId>,
     /// The free page that gets the frame of that one.
     pub vacant: Option<PageId>,
@@ -307,7 +308,8 @@ impl<B: Bugs> Rack<B> {
         under_way.copying = false;
         let role = under_way.role();
         let Stage::Noted { step: Step::Prepare(prepared), .. } = &mut under_way.stage else {
-            // It was read once more, after the commit. If it failed its old home sends for it again.
+            // It was read once more, after the commit. If that failed
+            // its old home says again that it does not know the lines.
             under_way.caught_up |= whole;
             return;
         };

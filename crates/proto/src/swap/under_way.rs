@@ -23,7 +23,7 @@ pub(super) struct UnderWay {
     /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody has
     /// asked for them: a restarted rack does not.
     pub(super) redirected: bool,
-    /// Whether this rack writes the page that goes for others.
+    /// Whether this rack goes on to write the page that goes when it may be copied.
     pub(super) delegation: Delegation,
     /// How the peer gets what was written so.
     pub(super) handover: Handover,
@@ -33,26 +33,26 @@ pub(super) struct UnderWay {
     pub(super) lost: bool,
 }
 
-/// Who writes a page that goes, while its word is frozen.
+/// Whether a rack's processor writes a page that goes once the peer may copy it. Before that it always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delegation {
-    /// Nobody, and nobody will: what an earlier life of this rack has written is not known.
+    /// It does not, and never will: what an earlier life of this rack has written is not known.
     Never,
-    /// Nobody wants to.
+    /// Nobody has asked for it so far.
     Unwanted,
-    /// Somebody wants to, but there are writers in it who do not know of it yet.
+    /// It will, and the message that lets the peer copy the page will say so.
     Wanted,
-    /// The peer is to note that its copy lacks something.
+    /// It will when the peer has noted that its copy lacks something; asked again then.
     Asked { again: Time },
-    /// This rack's processor, for everybody.
+    /// It does, for everybody.
     Given,
 }
 
 /// How far the new home has heard what was written in the page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handover {
-    /// It is told then, and so many retries later.
-    Sent { again: Time, pause: u32 },
+    /// The lines are due then, and every time they are sent once more after twice as many retries.
+    Due { at: Time, pause: u32 },
     /// It has everything.
     Merged,
 }
@@ -71,7 +71,7 @@ impl UnderWay {
             peer_left: false,
             redirected: false,
             delegation: Delegation::Unwanted,
-            handover: Handover::Sent { again: Time::ZERO, pause: 0 },
+            handover: Handover::Due { at: Time::ZERO, pause: 0 },
             caught_up: false,
             lost: false,
         }

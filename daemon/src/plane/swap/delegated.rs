@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use anyhow::Context;
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::swap::{Rack, RackEvent};
 use rackpool_rrpc::{AskId, MAX_BODY};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
@@ -18,6 +19,7 @@ use crate::plane::clients::Caller;
 use crate::plane::command::count;
 use crate::plane::peers::Purpose;
 use crate::plane::transfers::Within;
+use crate::slab::Slab;
 
 /// The most lines of a page that are written before who wants to write waits after all.
 const LINES: usize = 512;
@@ -43,24 +45,26 @@ pub(super) struct Delegated {
 }
 
 impl Delegated {
-    /// The page in the frame does not move any more, or has been handed over.
+    /// The word of the frame is not *frozen* any more.
     pub(super) fn forget(&mut self, frame: FrameId) {
         self.written.remove(&frame);
     }
 
-    /// Whether more may be written in the frame.
-    pub(super) fn has_room(&self, frame: FrameId) -> bool {
-        self.written.get(&frame).is_none_or(|lines| lines.len() < LINES)
+    /// Whether this rack carries out what is to be written in the page: it moves, and there is room for
+    /// more to be remembered.
+    pub(super) fn writes(&self, machine: &Rack, slab: &Slab, page: PageId) -> bool {
+        let has_room = |frame| self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
+        machine.delegates(page)
+            && slab.lookup(page).is_some_and(|(frame, word, _)| {
+                word.state() == Some(PageState::Frozen) && has_room(frame)
+            })
     }
 }
 
 impl DataPlane {
-    /// Whether this rack carries out what is to be written in the page: it moves.
+    /// Whether this rack carries out what is to be written in the page now.
     pub(in crate::plane) fn writes_for_others(&self, page: PageId) -> bool {
-        self.swaps.machine.delegates(page)
-            && self.slab.lookup(page).is_some_and(|(frame, word, _)| {
-                word.state() == Some(PageState::Frozen) && self.swaps.delegated.has_room(frame)
-            })
+        self.swaps.delegated.writes(&self.swaps.machine, &self.slab, page)
     }
 
     /// Whether the page was to come here and was lost on the way.
@@ -229,14 +233,14 @@ impl DataPlane {
     }
 
     /// Stores what has come in the frame of a page that is not read yet.
-    pub(super) fn merge(&mut self, swap: SwapId, frame: FrameId) {
-        let Some(Delta { lines, bytes }) = self.swaps.delegated.came.get(&swap) else { return };
+    pub(super) fn merge(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
+        let came = self.swaps.delegated.came.remove(&swap);
+        let Delta { lines, bytes } = came.context("nothing has come that could be merged")?;
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
         for (line, from) in lines.iter().zip(bytes.chunks_exact(LINE_BYTES)) {
             let at = start + u64::from(*line) * LINE_BYTES as u64;
-            if let Err(error) = self.rack.frames.write(at, from) {
-                tracing::error!("what was written in {frame} has no place: {error}");
-            }
+            self.rack.frames.write(at, from)?;
         }
+        Ok(())
     }
 }

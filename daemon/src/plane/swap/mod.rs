@@ -347,7 +347,7 @@ impl DataPlane {
             RackAction::SendDelta { swap, to, frame, known } => {
                 self.send_delta(now, swap, to, (frame, known))?;
             }
-            RackAction::Merge { swap, frame } => self.merge(swap, frame),
+            RackAction::Merge { swap, frame } => self.merge(swap, frame)?,
             RackAction::Drain { swap, frame, page, who } => {
                 self.begin_drain(swap, frame, page, who)?;
             }

@@ -26,13 +26,18 @@ impl DataPlane {
     /// lease is told once for each page.
     pub(super) fn tell_of_unleft(&mut self, now: Instant, rack: RackId) {
         let waits = self.swaps.machine.waits().filter(|waits| waits.peer == rack);
-        for page in waits.filter_map(|waits| waits.comes) {
+        let machine = &self.swaps.machine;
+        for page in waits.filter_map(|waits| waits.comes).filter(|page| !machine.is_lost(*page)) {
             let (since, told) = self.swaps.unleft.since.entry(page).or_insert((now, false));
             if now.saturating_duration_since(*since) > self.lease && !*told {
                 *told = true;
+                let use_of_it = match self.slab.lookup(page) {
+                    Some(_) => "it can be read and not written",
+                    None => "what was written there last has not come, so it can't be used",
+                };
                 tracing::warn!(
-                    "{page} has come from {rack}, which does not say that it has left it: it can be \
-                     read and not written until that daemon runs again"
+                    "{page} has come from {rack}, which does not say that it has left it: {use_of_it} \
+                     until that daemon runs again"
                 );
             }
         }

@@ -88,11 +88,9 @@ impl DataPlane {
         let (slab, machine) = (&self.slab, &self.swaps.machine);
         let delegated = &self.swaps.delegated;
         self.swaps.waiters.all.retain(|page, waiters| {
-            let found = slab.lookup(*page);
             let moves = slab.is_moving(*page) && !machine.is_lost(*page);
-            let is_readable = found.is_some();
-            let is_written = machine.delegates(*page)
-                && found.is_some_and(|(frame, ..)| delegated.has_room(frame));
+            let is_readable = slab.lookup(*page).is_some();
+            let is_written = delegated.writes(machine, slab, *page);
             let goes_on = |waiter: &mut Waiter| {
                 let goes_on = is_readable && waiter.work.is_reading();
                 !moves || goes_on || is_written && waiter.work.is_writing()
