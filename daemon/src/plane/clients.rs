@@ -77,7 +77,7 @@ impl Client {
         !self.gone && self.doorbell.is_some()
     }
 
-    /// The batch of a thread to which this number belongs: its last one, or a new one.
+    /// The batch of a thread with this number, which is its last one or begins now.
     pub(crate) fn batch(&mut self, thread: u16, number: u64) -> &mut Batch {
         let new = Batch { number, over: None, refused: false };
         let last = self.batches.entry(thread).or_insert(new);

@@ -101,12 +101,11 @@ impl Transfers {
 impl DataPlane {
     pub(super) fn start_transfer(&mut self, caller: Caller, wanted: &Wanted) -> anyhow::Result<()> {
         let batch = wanted.batch;
-        if wanted.is_read && self.has_copy_of(wanted.addr) {
-            self.refuse_transfer(caller, batch, RackAnswer::Moved);
-            return Ok(());
-        }
-        if self.transfers.delegating.contains(&(caller.client, caller.thread)) {
-            // One after the other: what is posted now could be done before that.
+        let Some(client) = self.clients.all.get_mut(&caller.client) else { return Ok(()) };
+        let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
+        // One after the other: what is posted now could be done before that.
+        let waits = self.transfers.delegating.contains(&(caller.client, caller.thread));
+        if refused || waits || wanted.is_read && self.has_copy_of(wanted.addr) {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
         }
@@ -118,9 +117,8 @@ impl DataPlane {
             }
         };
         let (page, access) = (within.page, wanted.access());
-        // What goes another way could overtake it.
-        let over = self.batch(caller, batch).and_then(|batch| batch.over);
         match self.transfer_request(caller, within, access) {
+            // It could overtake what goes the other way.
             Ok((endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
                 self.operation_ended(page, endpoint, access)?;
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
@@ -136,7 +134,7 @@ impl DataPlane {
                         let on_the_way =
                             OnTheWay { caller, page, access, batch, endpoint, since, given_up };
                         self.transfers.on_the_way.insert(id, on_the_way);
-                        if let Some(batch) = self.batch(caller, batch) {
+                        if let Some(batch) = self.last_batch(caller, batch) {
                             batch.over = Some(endpoint);
                         }
                     }
@@ -155,9 +153,10 @@ impl DataPlane {
         Ok(())
     }
 
-    fn batch(&mut self, caller: Caller, number: u64) -> Option<&mut Batch> {
+    /// The batch of this number, if no other of its thread has begun since.
+    fn last_batch(&mut self, caller: Caller, number: u64) -> Option<&mut Batch> {
         let client = self.clients.all.get_mut(&caller.client)?;
-        Some(client.batch(caller.thread, number))
+        client.batches.get_mut(&caller.thread).filter(|last| last.number == number)
     }
 
     /// Whether the client can read a copy itself: it is told so when it asks where the page is.
@@ -169,21 +168,16 @@ impl DataPlane {
 
     /// Nothing of a batch is done after a part of it was not done.
     pub(super) fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
-        if let Some(batch) = self.batch(caller, batch) {
+        if let Some(batch) = self.last_batch(caller, batch) {
             batch.refused = true;
         }
         self.clients.finish(caller, answer);
     }
 
-    /// Where the bytes that are wanted lie, once it is checked that they can be there, and that nothing of
-    /// their batch was refused.
+    /// Where the bytes that are wanted lie, once it is checked that they can be there.
     fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
-        let Wanted { addr, len, data, batch, .. } = *wanted;
+        let Wanted { addr, len, data, .. } = *wanted;
         let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
-        let of_thread = client.batches.get(&caller.thread);
-        if of_thread.is_some_and(|last| last.number == batch && last.refused) {
-            return Err(RackAnswer::Moved);
-        }
         let page_size = self.rack.geometry.page_size;
         let page = addr.page(page_size).ok_or(RackAnswer::Invalid)?;
         let offset = addr.offset(page_size);

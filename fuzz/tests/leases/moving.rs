@@ -433,3 +433,24 @@ fn a_batch_goes_to_one_rack_at_a_time() {
     assert_eq!(stand.write_in(4, page, 10), None, "another batch");
     assert_eq!(stand.write_in(5, REMOTE, 10), Some(RackAnswer::Moved));
 }
+
+/// A client that had given a transfer up has begun another batch: the late end of the first one once made
+/// the daemon forget what it had refused of the second.
+#[test]
+fn the_late_end_of_an_earlier_batch_does_not_forget_the_present_one() {
+    let mut moving = Moving::new();
+    moving.offer(true);
+    let (goes, ours) = (moving.goes, moving.ours);
+    let stand = &mut moving.stand;
+    assert_eq!(stand.write_in(2, REMOTE, 5), None);
+    assert_eq!(stand.write_in(3, PageId(1009), 6), Some(RackAnswer::Moved), "it is not known");
+    stand.plane.disconnect(ours, DisconnectReason::PeerGone);
+    stand.step(0);
+    assert_eq!(stand.answer(2), Some(RackAnswer::Moved));
+    assert_eq!(
+        stand.write_in(4, goes, 6),
+        Some(RackAnswer::Moved),
+        "nothing after what was refused"
+    );
+    assert_eq!(stand.write_in(4, goes, 7), Some(RackAnswer::Done(0)));
+}

@@ -50,21 +50,24 @@ impl Delegated {
         self.written.remove(&frame);
     }
 
-    /// Whether this rack carries out what is to be written in the page: it moves, and there is room for
-    /// more to be remembered.
-    pub(super) fn writes(&self, machine: &Rack, slab: &Slab, page: PageId) -> bool {
-        let has_room = |frame| self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
-        machine.delegates(page)
-            && slab.lookup(page).is_some_and(|(frame, word, _)| {
-                word.state() == Some(PageState::Frozen) && has_room(frame)
-            })
+    /// The frame in which this rack carries out what is to be written in the page: it moves, and there is
+    /// room for more to be remembered.
+    pub(super) fn frame(&self, machine: &Rack, slab: &Slab, page: PageId) -> Option<FrameId> {
+        let (frame, word, _) = slab.lookup(page).filter(|_| machine.delegates(page))?;
+        let has_room = self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
+        (word.state() == Some(PageState::Frozen) && has_room).then_some(frame)
     }
 }
 
 impl DataPlane {
     /// Whether this rack carries out what is to be written in the page now.
     pub(in crate::plane) fn writes_for_others(&self, page: PageId) -> bool {
-        self.swaps.delegated.writes(&self.swaps.machine, &self.slab, page)
+        self.moving_frame(page).is_some()
+    }
+
+    /// Where it does so.
+    fn moving_frame(&self, page: PageId) -> Option<FrameId> {
+        self.swaps.delegated.frame(&self.swaps.machine, &self.slab, page)
     }
 
     /// Whether the page was to come here and was lost on the way.
@@ -111,8 +114,8 @@ impl DataPlane {
         };
         let Within { page, offset, .. } = within;
         if let Some(bytes) = bytes {
-            if self.writes_for_others(page) {
-                self.write_moving(page, offset, &bytes)?;
+            if let Some(frame) = self.moving_frame(page) {
+                self.write_moving(page, frame, offset, &bytes)?;
                 self.clients.finish(caller, RackAnswer::Done(0));
                 return Ok(());
             }
@@ -142,8 +145,13 @@ impl DataPlane {
     }
 
     /// Writes in a page of this rack that moves, for somebody.
-    fn write_moving(&mut self, page: PageId, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
-        let Some((frame, ..)) = self.slab.lookup(page) else { return Ok(()) };
+    fn write_moving(
+        &mut self,
+        page: PageId,
+        frame: FrameId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> anyhow::Result<()> {
         self.note_written(page, frame, offset, bytes.len());
         let at = u64::from(frame.0) * self.rack.geometry.page_size.bytes() + offset;
         Ok(self.rack.frames.write(at, bytes)?)
@@ -164,11 +172,11 @@ impl DataPlane {
                 bytes.len()
             )));
         }
-        if self.writes_for_others(page) {
+        if let Some(frame) = self.moving_frame(page) {
             if bytes.len() > LONGEST_DELEGATED as usize {
                 return Ok(PeerReply::Busy);
             }
-            self.write_moving(page, offset, bytes)?;
+            self.write_moving(page, frame, offset, bytes)?;
             return Ok(PeerReply::Written { moving: true });
         }
         let frame = match self.usable(page, Access::Write) {

@@ -90,7 +90,7 @@ impl DataPlane {
         self.swaps.waiters.all.retain(|page, waiters| {
             let moves = slab.is_moving(*page) && !machine.is_lost(*page);
             let is_readable = slab.lookup(*page).is_some();
-            let is_written = delegated.writes(machine, slab, *page);
+            let is_written = delegated.frame(machine, slab, *page).is_some();
             let goes_on = |waiter: &mut Waiter| {
                 let goes_on = is_readable && waiter.work.is_reading();
                 !moves || goes_on || is_written && waiter.work.is_writing()
