@@ -69,6 +69,6 @@ fn what_a_failing_disk_refused_may_be_there_all_the_same() {
 /// Each answer to a question about a page set off further questions.
 #[test]
 fn questions_do_not_multiply() {
-    let failure = find(Bug::AskAtEachAnswer, 60, 40);
+    let failure = find(Bug::AskAtEachAnswer, 360, 40);
     assert!(failure.what.contains("talks without end"), "{failure}");
 }
