@@ -146,11 +146,10 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
         wait_until_stopped(decider.0);
         // What it had said before may be on its way.
         let doubts = || (0..2).all(|rack| is_in_doubt(&atlas, rack));
-        if try_wait_for(HEARD, || doubts().then_some(())).is_some() {
-            std::thread::sleep(HEARD);
-            if doubts() {
-                return decider;
-            }
+        if try_wait_for(HEARD, || doubts().then_some(())).is_some()
+            && try_wait_for(HEARD, || (!doubts()).then_some(())).is_none()
+        {
+            return decider;
         }
     }
     panic!("each of {TRIES} swaps was decided");
@@ -244,8 +243,8 @@ fn writers_of_much_wait_for_the_decision_and_lose_nothing() {
         wait_until("as much is written as is remembered", PATIENCE, || {
             pool.status(0).swaps.delegated >= before + REMEMBERED
         });
-        std::thread::sleep(STANDSTILL);
-        assert!(!writer.is_finished(), "nobody has decided");
+        let goes_on = try_wait_for(STANDSTILL, || writer.is_finished().then_some(()));
+        assert_eq!(goes_on, None, "nobody has decided");
         decider.signal(Signal::SIGCONT);
     });
     decide(&pool, decider, &racks, &mut page);
