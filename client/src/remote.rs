@@ -89,7 +89,9 @@ impl Thread {
                     if !retries.pause() {
                         return Err(self.page_busy(transfers[piece.transfer].addr));
                     }
-                    longest = SHORT_PIECE;
+                    if transfers[piece.transfer].bytes.intent() == Intent::Write {
+                        longest = SHORT_PIECE;
+                    }
                     self.find_again(transfers, piece)?
                 }
             };
