@@ -1,16 +1,19 @@
-//! Access to another rack against the fabric's own latency.
+//! Access to another rack against the fabric's own latency, of a client that asks all the time, and of one
+//! that asks now and then: it and its daemon sleep in between.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, Pool, RackId};
 
 use crate::cpu::{pin_process, pin_self};
-use crate::measure::median;
+use crate::measure::{median, percentile};
 use crate::table::Table;
 
 const ACCESSES: usize = 100_000;
 const LATENCY_US: f64 = 2.0;
+/// How often somebody asks who does so now and then, and how often that is measured.
+const NOW_AND_THEN: (Duration, usize) = (Duration::from_micros(50), 5000);
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
@@ -24,12 +27,13 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let addr = home.alloc(4096)?;
     home.write(addr, &[9; 4096])?;
     let pool = Pool::open(ClientOptions::new(&dir, RackId(0)))?;
+    let mut bytes = [0; 64];
+    let seldom = now_and_then(|| pool.read(addr, &mut bytes).map_err(Into::into))?;
     // The client and its daemon on one core each; the home's daemon has no part in it.
     pin_self(0)?;
     let daemon = cluster.daemon(RackId(0))?.id();
     pin_process(daemon, 1)?;
     table.section("64 B of another rack, client and daemon on one core each");
-    let mut bytes = [0; 64];
     let read = microseconds(|| pool.read(addr, &mut bytes).map_err(Into::into))?;
     // 64 B at 100 Gbit/s are 5 ns on the wire.
     let wire = LATENCY_US + 64.0 * 8.0 / 100_000.0;
@@ -40,6 +44,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.at_most("write: p50 above the fabric's own latency", write - wire, 1.5, "us", &detail);
     let add = microseconds(|| pool.fetch_and_add(addr, 1).map(drop).map_err(Into::into))?;
     table.figure("fetch-and-add: p50", add, "us", "two messages and the home's processor");
+    let detail = format!("p90 {:.1} us, p99 {:.1} us", seldom[1], seldom[2]);
+    let name = format!("read once in {} us, nobody pinned: p50", NOW_AND_THEN.0.as_micros());
+    table.figure(&name, seldom[0], "us", &detail);
     drop(pool);
     drop(home);
     cluster.stop()
@@ -56,4 +63,18 @@ fn microseconds(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok(median(times))
+}
+
+/// The p50, p90 and p99 of what is done now and then, in microseconds.
+fn now_and_then(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<[f64; 3]> {
+    let (pause, times) = NOW_AND_THEN;
+    let mut took = Vec::with_capacity(times);
+    for _ in 0..times {
+        std::thread::sleep(pause);
+        let start = Instant::now();
+        work()?;
+        took.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    took.sort_by(f64::total_cmp);
+    Ok([500, 900, 990].map(|permille| percentile(&took, permille)))
 }

@@ -18,10 +18,10 @@ use crate::deadline::{Deadline, Pauses};
 const DOZE: Duration = Duration::from_millis(20);
 /// Looks before anything is made of how long answers take: most come within the first ones.
 const PROMPT: u32 = 64;
-/// Looks before sleeping after those, at least and at most: about 10 and 15 us, what one sleep costs both sides. Less
+/// How long it looks before sleeping after those, at least and at most: what one sleep costs both sides. Less
 /// would not even wait for a daemon that looks at somebody else just now, or is interrupted.
-const LEAST: u32 = 300;
-const PAUSES: u32 = 400;
+const LEAST: Duration = Duration::from_micros(10);
+const LONGEST: Duration = Duration::from_micros(15);
 const YIELDS: u32 = 12;
 
 /// A call under way.
@@ -97,6 +97,8 @@ pub(crate) struct Calls {
     abandoned: Vec<Posted>,
     /// The thread ends: it waits for a daemon that lives, and for none that has to come back.
     is_ending: bool,
+    /// The daemon slept and was woken for what has not been waited for yet.
+    has_woken: bool,
     patience: Patience,
 }
 
@@ -116,7 +118,8 @@ impl Calls {
             staged: Vec::new(),
             abandoned: Vec::new(),
             is_ending: false,
-            patience: Patience::new(LEAST, PAUSES, YIELDS),
+            has_woken: false,
+            patience: Patience::new(LEAST, LONGEST, YIELDS),
         }
     }
 
@@ -240,14 +243,16 @@ impl Calls {
         route: Route,
         deadline: &Deadline<'_>,
     ) -> Result<(), DaemonError> {
-        let flushed = self.push(connection, &self.staged, route, deadline);
+        let staged = std::mem::take(&mut self.staged);
+        let flushed = self.push(connection, &staged, route, deadline);
+        self.staged = staged;
         self.staged.clear();
         flushed
     }
 
     #[inline]
     fn push(
-        &self,
+        &mut self,
         connection: &Connection,
         entries: &[Request],
         route: Route,
@@ -258,7 +263,7 @@ impl Calls {
         if ring.push(entries).is_err() {
             Self::push_when_there_is_room(connection, &ring, entries, deadline)?;
         }
-        connection.ring_doorbell();
+        self.has_woken |= connection.ring_doorbell();
         Ok(())
     }
 
@@ -336,7 +341,7 @@ impl Calls {
                 return self.answered(connection, posted, answer);
             }
         }
-        self.patience.begin();
+        self.patience.begin(std::mem::take(&mut self.has_woken));
         loop {
             if let Some(answer) = cell.answer(posted.call) {
                 self.patience.end();

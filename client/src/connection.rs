@@ -280,15 +280,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Wakes the daemon if it sleeps. Called after a request has been pushed.
+    /// Wakes the daemon if it sleeps; whether it did. Called after a request has been pushed.
     #[inline]
-    pub(crate) fn ring_doorbell(&self) {
+    pub(crate) fn ring_doorbell(&self) -> bool {
         let flag = || self.metadata.load(Superblock::SLEEPING_OFFSET & !7);
-        if SleepFlag::must_ring(|| flag().unwrap_or(1) & 1 == 1) {
+        let sleeps = SleepFlag::must_ring(|| flag().unwrap_or(1) & 1 == 1);
+        if sleeps {
             let doorbell = self.doorbell.read().unwrap_or_else(PoisonError::into_inner);
             // A full counter wakes as well; a dead daemon is noticed by the keeper.
             let _ = rustix::io::write(&*doorbell, &1_u64.to_le_bytes());
         }
+        sleeps
     }
 
     /// Takes a thread slot.

@@ -21,8 +21,6 @@ pub mod barrier;
 pub mod futex;
 mod patience;
 mod sleep_flag;
-mod spin;
 
-pub use patience::Patience;
+pub use patience::{Patience, Turn};
 pub use sleep_flag::SleepFlag;
-pub use spin::{Spin, Turn};

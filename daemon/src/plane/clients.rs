@@ -57,6 +57,8 @@ pub(crate) struct Clients {
     pub(crate) all: BTreeMap<ClientId, Client>,
     /// Answered since sleepers were last roused.
     answered: Vec<Caller>,
+    /// Somebody was woken since that was last asked.
+    has_woken: bool,
 }
 
 impl Client {
@@ -184,8 +186,14 @@ impl Clients {
             let cell = self.all.get(&caller.client).and_then(|client| client.cell(caller));
             if let Some(cell) = cell.filter(|cell| cell.rouse()) {
                 futex::wake_all(cell.sleep_word());
+                self.has_woken = true;
             }
         }
+    }
+
+    /// Whether somebody was woken since this was last asked.
+    pub(crate) const fn has_woken(&mut self) -> bool {
+        std::mem::replace(&mut self.has_woken, false)
     }
 
     /// Whether the caller still waits.

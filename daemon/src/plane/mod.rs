@@ -228,10 +228,14 @@ impl DataPlane {
                 if std::mem::take(&mut waits) {
                     patience.end();
                 }
+                // An emulated fabric copies with this core.
+                if self.reads_pages() {
+                    patience.pause();
+                }
                 continue;
             }
             if !std::mem::replace(&mut waits, true) {
-                patience.begin();
+                patience.begin(self.clients.has_woken());
             }
             if patience.turn() == Turn::Sleep {
                 self.publish_figures();

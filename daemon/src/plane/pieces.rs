@@ -89,6 +89,13 @@ impl Pieces {
 }
 
 impl DataPlane {
+    /// Whether a page is read piece by piece now.
+    pub(super) fn reads_pages(&self) -> bool {
+        let (mut moving, mut kept) =
+            (self.swaps.copies_on_their_way(), self.sharing.copies_on_their_way());
+        moving.next().or_else(|| kept.next()).is_some()
+    }
+
     /// Posts what may be on its way now, under the number of the whole page.
     pub(super) fn post_pieces(&mut self, id: u64, pieces: &mut Pieces) {
         while let Some(piece) = pieces.next() {

@@ -1,6 +1,7 @@
 //! Sleeping without missing a request.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::{ClientFile, Route};
@@ -10,11 +11,11 @@ use rustix::event::{Timespec, epoll};
 use super::command::count;
 use super::{Command, DataPlane};
 
-/// Looks without anything to do before sleeping, at most: about 10 us alone on a core, and some
-/// turns in which others on the core get on.
-const PAUSES: u32 = 200;
-/// Looks that are always made: for what is just coming.
-const LEAST: u32 = 96;
+/// How long it looks without anything to do before it sleeps, at most: about what a sleep costs. Then there
+/// are some turns in which others on the core get on.
+const LONGEST: Duration = Duration::from_micros(10);
+/// It always looks for so long: for what is just coming.
+const LEAST: Duration = Duration::from_micros(4);
 const YIELDS: u32 = 24;
 /// Tags of descriptors that are no client's doorbell.
 const WAKE: u64 = u64::MAX;
@@ -25,7 +26,7 @@ const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How long the data plane looks before it sleeps.
 pub(super) const fn patience() -> Patience {
-    Patience::new(LEAST, PAUSES, YIELDS)
+    Patience::new(LEAST, LONGEST, YIELDS)
 }
 
 /// What the data plane sleeps on.
