@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -428,4 +428,15 @@ fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
     start.is_refused("0.0.0.0:7500 is not on this host alone", "--credentials");
     start.more = ["--fabric-listen", "127.0.0.1:7500"].map(String::from).into();
     start.is_refused("the emulated fabric has no address", "--fabric tcp");
+}
+
+#[test]
+fn pages_that_nobody_uses_take_next_to_no_memory() {
+    const PAGES: u64 = 1 << 18;
+    let pool = TestPool::start(PAGES * 4096, 4096);
+    let file = std::fs::metadata(pool.rack_dir(0).join("metadata")).unwrap();
+    // A page word and a slab header; what is shown of copies and bitmaps stays a hole.
+    let taken = file.blocks() * 512;
+    let fixed = 256 << 10;
+    assert!((PAGES * 8..PAGES * 24 + fixed).contains(&taken), "{taken} B for {PAGES} pages");
 }

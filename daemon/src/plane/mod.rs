@@ -146,6 +146,7 @@ impl DataPlane {
             metadata,
             &parts.slab,
             frames,
+            parts.restarted,
         )?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);
         rrpc.lend_for(lease);

@@ -67,7 +67,8 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// Nothing is shared or kept; what an earlier daemon shared is called back, and its copies are
-    /// hidden: their frames may be given to anybody from now on.
+    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has shown any, and
+    /// what is not looked at there takes no memory.
     pub(super) fn new(
         start: Instant,
         enabled: bool,
@@ -75,8 +76,10 @@ impl Sharing {
         metadata: &RackMetadata,
         slab: &Slab,
         frames: RegionId,
+        restarted: bool,
     ) -> Result<Self, OutOfBounds> {
-        for frame in 0..metadata.frames() {
+        let earlier = if restarted { metadata.frames() } else { 0 };
+        for frame in 0..earlier {
             let shown = metadata.shown(FrameId(frame))?;
             if shown.shown().is_some() {
                 shown.hide();
