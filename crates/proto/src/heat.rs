@@ -141,7 +141,7 @@ impl Heats {
 
     /// Bytes that this takes, without the pages that rest.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.pages.bytes()
     }
 }

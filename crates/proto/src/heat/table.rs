@@ -1,5 +1,6 @@
 //! The hotness of many pages in little memory.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -15,10 +16,14 @@ const LEAST: usize = 16;
 /// with it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Invariant: a page stands at its home or behind it, with no empty place in between.
-    places: Vec<Place>,
+    /// Invariant: a page stands at its home or behind it, with no empty place in between. A chunk is made
+    /// when the first page stands in it: room takes no memory before.
+    chunks: Vec<Option<Box<[Place; CHUNK]>>>,
     used: usize,
 }
+
+/// Places that are made at a time: 1 KiB.
+const CHUNK: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -35,32 +40,53 @@ impl Place {
 impl Table {
     /// An empty table with room for so many pages.
     pub(super) fn with_room(pages: usize) -> Self {
-        let places = pages.saturating_add(pages / 7).saturating_add(1).max(LEAST);
-        Self { places: vec![Place::EMPTY; places], used: 0 }
+        Self::with_places(pages.saturating_add(pages / 7).saturating_add(1).max(LEAST))
+    }
+
+    fn with_places(places: usize) -> Self {
+        Self { chunks: vec![None; places.div_ceil(CHUNK)], used: 0 }
+    }
+
+    /// How many places there are.
+    const fn places(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+
+    fn at(&self, place: usize) -> &Place {
+        match &self.chunks[place / CHUNK] {
+            Some(chunk) => &chunk[place % CHUNK],
+            None => &Place::EMPTY,
+        }
+    }
+
+    fn at_mut(&mut self, place: usize) -> &mut Place {
+        let chunk =
+            self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([Place::EMPTY; CHUNK]));
+        &mut chunk[place % CHUNK]
     }
 
     /// Where a page stands if nothing is in its way: the order of homes is that of the hashes,
     /// whatever the number of places.
     fn home(&self, page: PageId) -> usize {
         let hash = u64::from(page.0.wrapping_mul(0x9e37_79b1));
-        ((u128::from(hash) * self.places.len() as u128) >> 32) as usize
+        ((u128::from(hash) * self.places() as u128) >> 32) as usize
     }
 
     const fn next(&self, place: usize) -> usize {
-        if place + 1 == self.places.len() { 0 } else { place + 1 }
+        if place + 1 == self.places() { 0 } else { place + 1 }
     }
 
     /// The place of a page, or the empty one where it would stand.
     fn find(&self, page: PageId) -> usize {
         let mut place = self.home(page);
-        while self.places[place].page != page && self.places[place].page != NONE {
+        while self.at(place).page != page && self.at(place).page != NONE {
             place = self.next(place);
         }
         place
     }
 
     pub(super) fn get(&self, page: PageId) -> Option<&Heat> {
-        let found = &self.places[self.find(page)];
+        let found = self.at(self.find(page));
         (found.page != NONE).then_some(&found.heat)
     }
 
@@ -68,43 +94,43 @@ impl Table {
     /// of it is lost with the next page that takes the place.)
     pub(super) fn entry(&mut self, page: PageId) -> &mut Heat {
         let mut place = self.find(page);
-        if self.places[place].page == NONE && page != NONE {
-            if (self.used + 1) * 8 > self.places.len() * 7 {
+        if self.at(place).page == NONE && page != NONE {
+            if (self.used + 1) * 8 > self.places() * 7 {
                 self.grow();
                 place = self.find(page);
             }
             self.used += 1;
-            self.places[place] = Place { page, heat: Heat::UNUSED };
+            *self.at_mut(place) = Place { page, heat: Heat::UNUSED };
         }
-        &mut self.places[place].heat
+        &mut self.at_mut(place).heat
     }
 
     #[cold]
     fn grow(&mut self) {
-        let places = self.places.len() + self.places.len() / 2;
-        let old = core::mem::replace(&mut self.places, vec![Place::EMPTY; places]);
-        for found in old.into_iter().filter(|found| found.page != NONE) {
-            let place = self.find(found.page);
-            self.places[place] = found;
+        let mut larger = Self::with_places(self.places() + self.places() / 2);
+        for found in self.taken() {
+            *larger.at_mut(larger.find(found.page)) = *found;
         }
+        larger.used = self.used;
+        *self = larger;
     }
 
     /// Empties a place and closes the gap.
     fn remove(&mut self, mut gap: usize) {
         self.used -= 1;
         let mut place = self.next(gap);
-        while self.places[place].page != NONE {
-            let home = self.home(self.places[place].page);
+        while self.at(place).page != NONE {
+            let home = self.home(self.at(place).page);
             // It may move into the gap unless its home lies behind that.
-            let count = self.places.len();
+            let count = self.places();
             let from_home = |to: usize| (to + count - home) % count;
             if from_home(gap) < from_home(place) {
-                self.places[gap] = self.places[place];
+                *self.at_mut(gap) = *self.at(place);
                 gap = place;
             }
             place = self.next(place);
         }
-        self.places[gap] = Place::EMPTY;
+        *self.at_mut(gap) = Place::EMPTY;
     }
 
     /// Looks at `count` places from `from` on and keeps the pages that `keep` wants; where to go on.
@@ -114,10 +140,10 @@ impl Table {
         count: usize,
         keep: impl Fn(&Heat) -> bool,
     ) -> usize {
-        let mut place = from % self.places.len();
-        for _ in 0..count.min(self.places.len()) {
+        let mut place = from % self.places();
+        for _ in 0..count.min(self.places()) {
             // What moves into the gap is looked at too.
-            while self.places[place].page != NONE && !keep(&self.places[place].heat) {
+            while self.at(place).page != NONE && !keep(&self.at(place).heat) {
                 self.remove(place);
             }
             place = self.next(place);
@@ -126,12 +152,19 @@ impl Table {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PageId, &Heat)> {
-        let known = self.places.iter().filter(|place| place.page != NONE);
-        known.map(|place| (place.page, &place.heat))
+        self.taken().map(|place| (place.page, &place.heat))
     }
 
-    pub(super) const fn bytes(&self) -> usize {
-        self.places.len() * size_of::<Place>()
+    /// The places in which a page stands.
+    fn taken(&self) -> impl Iterator<Item = &Place> {
+        let places = self.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        places.filter(|place| place.page != NONE)
+    }
+
+    /// What is there of it, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let chunks = self.chunks.iter().flatten().count() * size_of::<[Place; CHUNK]>();
+        chunks + size_of_val(self.chunks.as_slice())
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -183,10 +216,12 @@ mod tests {
         for page in 1..=100_000 {
             access(&mut table, page);
             let bytes = table.bytes();
-            assert!(page < 100 || bytes <= page as usize * 28, "{bytes} B for {page} pages");
+            assert!(page < 1000 || bytes <= page as usize * 28, "{bytes} B for {page} pages");
         }
-        let roomy = Table::with_room(100_000);
-        assert!(roomy.bytes() <= 100_000 * 19);
+        let mut roomy = Table::with_room(100_000);
+        assert!(roomy.bytes() <= 100_000 / 4, "room takes no memory: {} B", roomy.bytes());
+        (0..100_000).for_each(|page| access(&mut roomy, page));
+        assert!(roomy.bytes() <= 100_000 * 19, "it did not grow");
     }
 
     #[test]
@@ -195,7 +230,7 @@ mod tests {
         (0..1000).for_each(|page| access(&mut table, page));
         let rules = HeatRules { lifetime: Duration::from_secs(1), ..HeatRules::DEFAULT };
         let mut place = 0;
-        for _ in 0..=table.places.len() / 64 {
+        for _ in 0..=table.places() / 64 {
             place = table.retain_some(place, 64, |heat| !heat.is_expired(&rules, 2_000_000_000));
         }
         assert_eq!(table.len(), 0);
