@@ -12,7 +12,7 @@ use crate::table::Table;
 
 const ACCESSES: usize = 100_000;
 const LATENCY_US: f64 = 2.0;
-/// How often somebody asks who does so now and then, and how often that is measured.
+/// How long somebody pauses who asks now and then, and how often that is measured.
 const NOW_AND_THEN: (Duration, usize) = (Duration::from_micros(50), 5000);
 
 /// Runs the section.
@@ -45,7 +45,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let add = microseconds(|| pool.fetch_and_add(addr, 1).map(drop).map_err(Into::into))?;
     table.figure("fetch-and-add: p50", add, "us", "two messages and the home's processor");
     let detail = format!("p90 {:.1} us, p99 {:.1} us", seldom[1], seldom[2]);
-    let name = format!("read once in {} us, nobody pinned: p50", NOW_AND_THEN.0.as_micros());
+    let name = format!("read after a pause of {} us, nobody pinned: p50", NOW_AND_THEN.0.as_micros());
     table.figure(&name, seldom[0], "us", &detail);
     drop(pool);
     drop(home);

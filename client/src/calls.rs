@@ -243,28 +243,26 @@ impl Calls {
         route: Route,
         deadline: &Deadline<'_>,
     ) -> Result<(), DaemonError> {
-        let staged = std::mem::take(&mut self.staged);
-        let flushed = self.push(connection, &staged, route, deadline);
-        self.staged = staged;
+        let flushed = self.push(connection, &self.staged, route, deadline);
         self.staged.clear();
-        flushed
+        self.has_woken |= flushed?;
+        Ok(())
     }
 
     #[inline]
     fn push(
-        &mut self,
+        &self,
         connection: &Connection,
         entries: &[Request],
         route: Route,
         deadline: &Deadline<'_>,
-    ) -> Result<(), DaemonError> {
+    ) -> Result<bool, DaemonError> {
         self.wait_for_daemon(connection, deadline)?;
         let ring = connection.file.ring(route);
         if ring.push(entries).is_err() {
             Self::push_when_there_is_room(connection, &ring, entries, deadline)?;
         }
-        self.has_woken |= connection.ring_doorbell();
-        Ok(())
+        Ok(connection.ring_doorbell())
     }
 
     #[cold]
@@ -319,7 +317,10 @@ impl Calls {
         let cell = self.reserve(connection)?;
         let (posted, entry) = self.begin(connection, cell, request, route, None);
         match self.push(connection, &[entry], route, deadline) {
-            Ok(()) => Ok(posted),
+            Ok(has_woken) => {
+                self.has_woken |= has_woken;
+                Ok(posted)
+            }
             Err(error) => {
                 self.unstage(connection, posted);
                 Err(error)
@@ -335,13 +336,14 @@ impl Calls {
         posted: Posted,
         deadline: &Deadline<'_>,
     ) -> Result<Ended, DaemonError> {
+        let has_woken = std::mem::take(&mut self.has_woken);
         let cell = self.cell(connection, posted.cell)?;
         for _ in 0..PROMPT {
             if let Some(answer) = cell.answer(posted.call) {
                 return self.answered(connection, posted, answer);
             }
         }
-        self.patience.begin(std::mem::take(&mut self.has_woken));
+        self.patience.begin(has_woken);
         loop {
             if let Some(answer) = cell.answer(posted.call) {
                 self.patience.end();

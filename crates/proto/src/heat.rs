@@ -11,7 +11,7 @@ use rackpool_model::{Access, Heat, HeatRules, HeatRulesError, PageId, Rest};
 use crate::Time;
 use table::Table;
 
-/// The hotness of pages in one rack: those at home here and those used from afar. At most 28 B a
+/// The hotness of pages in one rack: those at home here and those used from afar. At most 29 B a
 /// page, and some 30 B more for one that has moved here lately.
 #[derive(Debug)]
 pub struct Heats {

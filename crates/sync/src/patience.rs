@@ -23,7 +23,7 @@ pub enum Turn {
 ///
 /// Giving the core away shows who else wants it. When somebody used it, more looks would not have
 /// helped: the next waits give it away earlier. When somebody used it up, the kernel's turn for a
-/// busy thread (some ms), the next waits do not give it away at all: a thread that sleeps is put
+/// busy thread (some ms), this wait and the next ones do not give it away any more: a thread that sleeps is put
 /// before such a one when it is woken, a thread that yields has to wait for its turn.
 ///
 /// Who has woken a thread gives the core away first, and looks afterwards: kernels like to wake a thread on
@@ -49,8 +49,8 @@ pub struct Patience {
     in_vain: u32,
     /// Waits that will not give the core away.
     beside_busy: u32,
-    /// Pauses that will not give it away.
-    pauses_left_out: u32,
+    /// When long work is interrupted again at the earliest.
+    next_pause: Option<Instant>,
     wait: Wait,
 }
 
@@ -85,10 +85,10 @@ const NOBODY: Duration = Duration::from_micros(1);
 /// It takes more when somebody uses the core for as long as the kernel lets him; a peer that serves
 /// or asks gives it back earlier.
 const BUSY: Duration = Duration::from_micros(20);
-/// A pause takes longer than this when somebody uses the core up; others need it for a question or an answer.
-const USED_UP: Duration = Duration::from_micros(500);
-/// So many waits, or pauses, after that do not give the core away.
+/// So many waits after that do not give the core away.
 const BESIDE_BUSY: u32 = 64;
+/// Long work goes on for so many times what it was interrupted for.
+const WORK: u32 = 2;
 
 impl Patience {
     /// Looks for `least` to `longest`, then gives the core away `yields` times, then says that it is time
@@ -110,7 +110,7 @@ impl Patience {
             slept: false,
         };
         let took = longest.checked_div(2).expect("2 is not 0");
-        Self { least, longest, yields, took, in_vain: 0, beside_busy: 0, pauses_left_out: 0, wait }
+        Self { least, longest, yields, took, in_vain: 0, beside_busy: 0, next_pause: None, wait }
     }
 
     /// A wait begins, of a thread that has just woken another one or has not.
@@ -170,38 +170,39 @@ impl Patience {
         Turn::Again
     }
 
-    /// Gives the core away once; whether somebody used it.
+    /// Gives the core away once; whether somebody used it. What was looked for in that time does not count.
     #[cold]
     fn make_way(&mut self, now: impl Fn() -> Instant) -> bool {
         let start = now();
         std::thread::yield_now();
-        self.was_away(now().saturating_duration_since(start))
+        let end = now();
+        self.wait.since = Some(end);
+        self.was_away(end.saturating_duration_since(start))
     }
 
     /// Giving the core away has taken so long; whether somebody used it.
     fn was_away(&mut self, time: Duration) -> bool {
         if time > BUSY {
             self.beside_busy = BESIDE_BUSY;
+            self.wait.yields = 0;
         }
         time > NOBODY
     }
 
-    /// Gives the core away once in the midst of long work; not again soon when that took the kernel's turn
-    /// for a busy thread.
+    /// Gives the core away in the midst of long work, if that has gone on for twice as long as it was
+    /// interrupted for: beside a thread that uses its whole turns most of the core stays here.
     pub fn pause(&mut self) {
         self.pause_at(Instant::now, std::thread::yield_now);
     }
 
     fn pause_at(&mut self, now: impl Fn() -> Instant, give_away: impl FnOnce()) {
-        if self.pauses_left_out > 0 {
-            self.pauses_left_out -= 1;
+        let start = now();
+        if self.next_pause.is_some_and(|next| start < next) {
             return;
         }
-        let start = now();
         give_away();
-        if now().saturating_duration_since(start) > USED_UP {
-            self.pauses_left_out = BESIDE_BUSY;
-        }
+        let end = now();
+        self.next_pause = Some(end + end.saturating_duration_since(start) * WORK);
     }
 
     /// What was waited for has come.
@@ -358,19 +359,41 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_busy_thread_there_are_few_pauses_in_long_work() {
+    fn what_others_used_the_core_for_is_not_counted_as_looking() {
+        let mut patience = Patience::new(LEAST, LONGEST, 3);
+        let clock = Clock::new(LONGEST * 2);
+        patience.begin_at(clock.now.get(), true);
+        assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
+        assert_eq!(patience.wait.yields, 0, "beside a busy thread it sleeps after its looks");
+        let clock = Clock { step: Duration::from_nanos(100), ..clock };
+        clock.now();
+        (0..CLOCK).for_each(|_| assert_eq!(patience.turn_at(|| clock.now()), Turn::Again));
+        assert!(patience.wait.lasted < LEAST && patience.wait.is_looking());
+    }
+
+    #[test]
+    fn long_work_goes_on_for_longer_than_it_was_interrupted_for() {
         let mut patience = Patience::new(LEAST, LONGEST, 2);
-        let given_away = Cell::new(0);
-        let mut pause = |away| {
-            let clock = Clock::new(away);
-            patience.pause_at(|| clock.now(), || given_away.set(given_away.get() + 1));
+        let clock = Clock::new(Duration::ZERO);
+        let go_on = |time| clock.now.set(clock.now.get() + time);
+        let (piece, turn) = (Duration::from_micros(10), Duration::from_millis(4));
+        let pauses = Cell::new(0);
+        let mut work = |pieces: u32, away| {
+            pauses.set(0);
+            for _ in 0..pieces {
+                go_on(piece);
+                let interrupt = || {
+                    pauses.set(pauses.get() + 1);
+                    go_on(away);
+                };
+                patience.pause_at(|| clock.now(), interrupt);
+            }
+            pauses.get()
         };
-        (0..100).for_each(|_| pause(Duration::from_micros(100)));
-        assert_eq!(given_away.get(), 100);
-        (0..=BESIDE_BUSY).for_each(|_| pause(Duration::from_millis(4)));
-        assert_eq!(given_away.get(), 101);
-        pause(Duration::from_millis(4));
-        assert_eq!(given_away.get(), 102, "never again");
+        assert_eq!(work(100, Duration::from_micros(4)), 100, "for a short question each time");
+        assert_eq!(work(100, turn), 1);
+        let beside_busy = work(10_000, turn);
+        assert!((10..=13).contains(&beside_busy), "{beside_busy} turns in 100 ms of work");
     }
 
     #[test]

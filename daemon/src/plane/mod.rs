@@ -101,6 +101,8 @@ pub(crate) struct DataPlane {
     next_tick: Instant,
     /// The time of this step of the poll loop, once somebody wanted to know.
     moment: Option<Instant>,
+    /// A piece of a page has ended in this step.
+    has_read_a_piece: bool,
     /// What time it is in a test.
     #[cfg(feature = "fuzzing")]
     clock: Option<Instant>,
@@ -178,6 +180,7 @@ impl DataPlane {
             events: Vec::new(),
             next_tick: start,
             moment: None,
+            has_read_a_piece: false,
             #[cfg(feature = "fuzzing")]
             clock: None,
             lease,
@@ -230,13 +233,17 @@ impl DataPlane {
                     patience.end();
                 }
                 // An emulated fabric copies with this core.
-                if self.reads_pages() {
+                if std::mem::take(&mut self.has_read_a_piece) {
                     patience.pause();
                 }
                 continue;
             }
+            let has_woken = self.clients.has_woken();
+            if has_woken && std::mem::take(&mut waits) {
+                patience.end();
+            }
             if !std::mem::replace(&mut waits, true) {
-                patience.begin(self.clients.has_woken());
+                patience.begin(has_woken);
             }
             if patience.turn() == Turn::Sleep {
                 self.publish_figures();

@@ -62,7 +62,7 @@ impl Pieces {
     }
 
     /// A posted piece has ended, or could not be posted.
-    pub(super) const fn ended(&mut self, whole: bool) {
+    const fn ended(&mut self, whole: bool) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         self.ended += 1;
         self.failed |= !whole;
@@ -89,11 +89,11 @@ impl Pieces {
 }
 
 impl DataPlane {
-    /// Whether a page is read piece by piece now.
-    pub(super) fn reads_pages(&self) -> bool {
-        let (mut moving, mut kept) =
-            (self.swaps.copies_on_their_way(), self.sharing.copies_on_their_way());
-        moving.next().or_else(|| kept.next()).is_some()
+    /// A piece of the page with this number has ended, well or not; the next one is posted.
+    pub(super) fn piece_ended(&mut self, id: u64, pieces: &mut Pieces, whole: bool) {
+        self.has_read_a_piece = true;
+        pieces.ended(whole);
+        self.post_pieces(id, pieces);
     }
 
     /// Posts what may be on its way now, under the number of the whole page.

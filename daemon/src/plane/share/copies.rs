@@ -234,8 +234,7 @@ impl DataPlane {
         let lease = self.leases.lease_until(self.now(), reading.page);
         let good = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
         // Nobody waits for the rest of a copy that will not be shown.
-        reading.pieces.ended(result.is_ok() && good);
-        self.post_pieces(id, &mut reading.pieces);
+        self.piece_ended(id, &mut reading.pieces, result.is_ok() && good);
         let (page, endpoint) = (reading.page, reading.pieces.endpoint);
         let Some(whole) = reading.pieces.outcome() else {
             self.sharing.reading.insert(id, reading);

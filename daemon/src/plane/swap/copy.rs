@@ -131,8 +131,7 @@ impl DataPlane {
         result: Result<(), FabricError>,
     ) -> anyhow::Result<()> {
         let Some(mut copying) = self.swaps.copies.all.remove(&id) else { return Ok(()) };
-        copying.bytes.ended(result.is_ok());
-        self.post_pieces(id, &mut copying.bytes);
+        self.piece_ended(id, &mut copying.bytes, result.is_ok());
         if copying.bytes.outcome() == Some(true) {
             self.figures.swaps.add_copied(self.rack.geometry.page_size.bytes());
         }
