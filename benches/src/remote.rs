@@ -45,7 +45,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let add = microseconds(|| pool.fetch_and_add(addr, 1).map(drop).map_err(Into::into))?;
     table.figure("fetch-and-add: p50", add, "us", "two messages and the home's processor");
     let detail = format!("p90 {:.1} us, p99 {:.1} us", seldom[1], seldom[2]);
-    let name = format!("read after a pause of {} us, nobody pinned: p50", NOW_AND_THEN.0.as_micros());
+    let name =
+        format!("read after a pause of {} us, nobody pinned: p50", NOW_AND_THEN.0.as_micros());
     table.figure(&name, seldom[0], "us", &detail);
     drop(pool);
     drop(home);

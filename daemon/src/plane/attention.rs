@@ -1,6 +1,13 @@
-//! Which clients' rings are looked at in every look.
+//! Which clients' rings are looked at in every look, and looking at them.
+
+use std::sync::Arc;
 
 use rackpool_model::ClientId;
+use rackpool_ring::client_file::{ClientFile, Route};
+use rackpool_ring::request::Request;
+
+use super::command::count;
+use super::{DataPlane, ROUND};
 
 /// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
 /// microsecond.
@@ -115,6 +122,58 @@ impl<F> Attention<F> {
                 held.silent <= PATIENCE
             });
         }
+    }
+}
+
+impl DataPlane {
+    /// Looks at the rings so many times, or until there is a request; how many looks it made, and
+    /// how many requests it served.
+    pub(super) fn poll_clients(&mut self, looks: u32) -> anyhow::Result<(u32, usize)> {
+        let mut requests = std::mem::take(&mut self.transfers.round);
+        let mut made = 0;
+        while made < looks && requests.is_empty() {
+            made += 1;
+            self.look(&mut requests);
+        }
+        let served = requests.len();
+        // What others had to do meanwhile may have looked at the clock long ago.
+        self.moment = None;
+        for (client, request) in requests.drain(..) {
+            count(&self.figures.requests);
+            if !self.attention.asked(client)
+                && let Some(known) = self.clients.all.get(&client).filter(|c| c.is_served())
+            {
+                self.attention.give(client, Arc::clone(&known.file));
+            }
+            self.serve(client, &request)?;
+        }
+        self.transfers.round = requests;
+        if served > 0 {
+            self.moment = None;
+            self.do_for_holder()?;
+        }
+        Ok((made, served))
+    }
+
+    /// Takes what is in the rings of the clients that have asked lately, or in all rings.
+    fn look(&mut self, requests: &mut Vec<(ClientId, Request)>) {
+        if self.attention.is_sweep(self.clients.all.len()) {
+            // What a client posted to an earlier daemon it posts again when it has come back.
+            for (id, client) in self.clients.all.iter().filter(|(_, client)| client.is_served()) {
+                take_requests(*id, &client.file, requests);
+            }
+            self.attention.swept();
+        } else {
+            self.attention.held().for_each(|(id, file)| take_requests(id, file, requests));
+        }
+    }
+}
+
+/// Takes what a client asks.
+#[inline]
+fn take_requests(id: ClientId, file: &ClientFile, requests: &mut Vec<(ClientId, Request)>) {
+    for route in [Route::Rack, Route::Remote] {
+        file.ring(route).pop(ROUND, |request| requests.push((id, request)));
     }
 }
 

@@ -10,10 +10,11 @@ use rackpool_ring::client_file::DATA_BYTES;
 use rackpool_ring::request::Request;
 use rackpool_wire::rack::RackAnswer;
 
+use super::DataPlane;
 use super::clients::{Batch, Caller};
+use super::command::count;
 use super::leases::endpoint_of;
 use super::stalls::Progress;
-use super::{DataPlane, count};
 
 /// The time of one transfer of so many is taken.
 const TIMED: u64 = 16;
