@@ -49,9 +49,22 @@ pub fn write(pool: &Pool, addr: GlobalAddr, len: u64) {
 /// # Panics
 /// When it does not.
 pub fn check(pool: &Pool, addr: GlobalAddr, len: u64) {
+    assert_eq!(difference(addr.raw(), &read(pool, addr, len)), None, "{len} B at {addr}");
+}
+
+/// Whether the object at `addr` holds what [`write()`] put there.
+///
+/// # Panics
+/// When it can't be read.
+#[must_use]
+pub fn is_there(pool: &Pool, addr: GlobalAddr, len: u64) -> bool {
+    difference(addr.raw(), &read(pool, addr, len)).is_none()
+}
+
+fn read(pool: &Pool, addr: GlobalAddr, len: u64) -> Vec<u8> {
     let mut found = vec![0; usize::try_from(len).expect("what fits into memory")];
     pool.read(addr, &mut found).expect("an object to read");
-    assert_eq!(difference(addr.raw(), &found), None, "{len} B at {addr}");
+    found
 }
 
 /// Mixes both numbers into one, as SplitMix64 does.

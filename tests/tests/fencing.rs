@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use rackpool_client::GlobalAddr;
 use rackpool_model::FabricKind;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -157,9 +158,14 @@ fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
         let others: Vec<_> = (0..pages).map(|_| own.alloc(PAGE).unwrap()).collect();
         others.iter().for_each(|page| contents::write(&own, *page, PAGE));
         pool.resume_daemon(1);
+        // docs/design/fabric.md, "What is not covered": a rack that copies by itself and was stopped within
+        // a piece ends that piece. What it had posted besides, up to 31 more, must not land.
+        let most = usize::from(fabric == FabricKind::Emulated && home == Home::IsKilled);
+        let is_damaged = |page: &&GlobalAddr| !contents::is_there(&own, **page, PAGE);
         let began = Instant::now();
         while began.elapsed() < LATE {
-            others.iter().for_each(|page| contents::check(&own, *page, PAGE));
+            let damaged: Vec<_> = others.iter().filter(is_damaged).collect();
+            assert!(damaged.len() <= most, "late writes landed in {damaged:?}");
         }
         others.iter().for_each(|page| own.free(*page).unwrap());
         own.close();

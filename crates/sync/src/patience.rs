@@ -365,8 +365,8 @@ mod tests {
         patience.begin_at(clock.now.get(), true);
         assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
         assert_eq!(patience.wait.yields, 0, "beside a busy thread it sleeps after its looks");
-        let clock = Clock { step: Duration::from_nanos(100), ..clock };
-        clock.now();
+        let looks_begin = patience.wait.since.unwrap();
+        let clock = Clock { now: Cell::new(looks_begin), step: Duration::from_nanos(100) };
         (0..CLOCK).for_each(|_| assert_eq!(patience.turn_at(|| clock.now()), Turn::Again));
         assert!(patience.wait.lasted < LEAST && patience.wait.is_looking());
     }
