@@ -14,9 +14,10 @@ use crate::packet::Packet;
 
 const BACKLOG: i32 = 256;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// An idle peer is asked every second whether it is there, and given up after three.
+/// An idle peer is asked every second whether it is there.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-const ASK_TIMES: u32 = 3;
+/// For so long a peer may neither answer nor acknowledge what it was sent.
+const GIVE_UP_AFTER_MS: u32 = 4000;
 /// How much is read at once.
 const CHUNK: usize = 1024;
 
@@ -72,7 +73,8 @@ pub(crate) fn prepare(socket: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, ASK_EVERY)?;
     sockopt::set_tcp_keepintvl(socket, ASK_EVERY)?;
-    sockopt::set_tcp_keepcnt(socket, ASK_TIMES)
+    // Nobody is asked while a word is on its way: without this it would be repeated for 15 minutes.
+    sockopt::set_tcp_user_timeout(socket, GIVE_UP_AFTER_MS)
 }
 
 /// Sends a packet. The few that a connection ever gets fit into its buffer.
@@ -97,5 +99,74 @@ pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Received {
         }
         Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
         Err(_) => Received::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    use rackpool_skip::skipped;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// Makes this program the one with the network that is cut.
+    const CUT: &str = "RACKPOOL_VERBS_CUT";
+    /// For a machine that has other things to do.
+    const BUSY: Duration = Duration::from_secs(20);
+
+    fn lo(state: &str) -> bool {
+        let set = Command::new("ip").args(["link", "set", "lo", state]).status();
+        set.is_ok_and(|status| status.success())
+    }
+
+    fn readable(socket: &OwnedFd, within: Duration) -> bool {
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::try_from(within).unwrap())).unwrap() == 1
+    }
+
+    /// Not a test: a connection in a network of its own, which is cut before its last word arrives.
+    #[test]
+    fn unheard() {
+        if std::env::var_os(CUT).is_none() {
+            return;
+        }
+        assert!(lo("up"));
+        let (listener, address) = listen(&(Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let one = connect(&address).unwrap();
+        assert!(readable(&listener, BUSY), "no connection came");
+        let (other, _) = accept(&listener).unwrap();
+        prepare(&other).unwrap();
+        assert!(lo("down"));
+        let cut = Instant::now();
+        send(&one, &Packet::Ready).unwrap();
+        for socket in [&one, &other] {
+            assert!(readable(socket, BUSY), "after {:?} it is still open", cut.elapsed());
+            assert!(matches!(receive(socket, &mut Vec::new()), Received::End));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_vanishes_before_it_acknowledges_a_word_is_given_up_in_time() {
+        let namespace = ["--net", "--map-root-user"];
+        let possible = Command::new("unshare")
+            .args(namespace)
+            .args(["ip", "link", "set", "lo", "up"])
+            .stderr(Stdio::null())
+            .status();
+        if !possible.is_ok_and(|status| status.success()) {
+            return skipped("a network to be cut needs ip and the right to unshare one");
+        }
+        let cut = Command::new("unshare")
+            .args(namespace)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "socket::tests::unheard", "--nocapture"])
+            .env(CUT, "1")
+            .stdin(Stdio::null())
+            .status();
+        assert!(cut.unwrap().success());
     }
 }
