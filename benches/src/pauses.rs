@@ -61,8 +61,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
         attracting.append(&mut attracted?);
         let stays = moving.iter().take_while(|one| one.is_local).count();
         waits.before.push(longest(&moving[..stays]));
-        // The one that found it gone, too. What follows are uses from afar.
-        waits.moving.push(longest(&moving[..moving.len().min(stays + 1)]));
+        // The one that found it gone, too, and the next one. What follows are uses from afar.
+        waits.moving.push(longest(&moving[..moving.len().min(stays + 2)]));
         let afterwards = user.during(|| std::thread::sleep(STILL))?;
         waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }

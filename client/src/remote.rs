@@ -99,22 +99,25 @@ impl Thread {
         Ok(())
     }
 
-    /// Has bytes written by the daemon, in a page of this rack that moves; `false`: it does not, ask
-    /// where the page is.
-    pub(crate) fn have_written(
+    /// Has a transfer done by the daemon, wherever its page is: one of this rack that moves or has moved.
+    /// How many bytes are done, the first ones, and where the page is, this rack if that is not known; for
+    /// the others ask where the page is.
+    pub(crate) fn have_done(
         &mut self,
         addr: GlobalAddr,
         bytes: Bytes<'_>,
-    ) -> Result<bool, AccessError> {
-        let home = self.connection.rack;
+    ) -> Result<(usize, RackId), AccessError> {
+        let (len, home) = (bytes.len(), self.connection.rack);
+        let longest = if bytes.intent() == Intent::Write { SHORT_PIECE } else { PIECE };
         let deadline = Deadline::after(self.connection.request_timeout());
         let piece = Piece { transfer: 0, start: 0, len: 0 };
         let transfers = &mut [RemoteTransfer { addr, home, bytes }];
-        match self.round(transfers, piece, SHORT_PIECE, &deadline) {
-            Ok(()) => Ok(true),
-            Err(Stop::Again(_)) => Ok(false),
-            Err(Stop::Failed(error)) => Err(error),
-        }
+        let done = match self.round(transfers, piece, longest, &deadline) {
+            Ok(()) => len,
+            Err(Stop::Again(piece)) => piece.start,
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        Ok((done, transfers[0].home))
     }
 
     /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this rack
@@ -259,8 +262,11 @@ impl Thread {
         let transfer = &mut transfers[piece.transfer];
         let ended = self.calls.wait(&self.connection, posted, deadline);
         let Ended { outcome, block } = ended.map_err(|error| Stop::Failed(error.into()))?;
+        if let Outcome::Answered(RackAnswer::DoneAt(home)) = outcome {
+            transfer.home = home;
+        }
         let done = match outcome {
-            Outcome::Answered(RackAnswer::Done(_)) => {
+            Outcome::Answered(RackAnswer::Done(_) | RackAnswer::DoneAt(_)) => {
                 match (transfer.bytes.part(piece.start, piece.len), &block) {
                     (Bytes::Read(into), Some(block)) => {
                         let file = &self.connection.file;

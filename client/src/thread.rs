@@ -230,11 +230,11 @@ impl Thread {
         AccessError::PageBusy(addr, self.connection.rack)
     }
 
-    /// Whether the page that was said to be in a frame of this rack, with this word, is there and moves.
+    /// Whether the page that was said to be in a frame of this rack, with this word, moves or has just moved.
     pub(crate) fn moves_here(&self, frame: FrameId, word: PageWord) -> bool {
         self.window.look(frame).is_some_and(|now| {
             let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
-            same && now.state() == Some(PageState::Frozen)
+            same && matches!(now.state(), Some(PageState::Frozen | PageState::Leaving))
         })
     }
 
@@ -299,6 +299,7 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         | RackAnswer::Remote { .. }
         | RackAnswer::Copied { .. }
         | RackAnswer::Done(_)
+        | RackAnswer::DoneAt(_)
         | RackAnswer::OutOfMemory { .. }
         | RackAnswer::Invalid => DaemonError::Protocol.into(),
     }

@@ -71,12 +71,21 @@ impl Thread {
             match translation.place {
                 Place::Local { frame, word } => {
                     let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
-                        if bytes.intent() == Intent::Write
-                            && self.moves_here(frame, word)
-                            && self.have_written(here, bytes.part(done, len))?
-                        {
-                            done += len;
-                            continue;
+                        // Its daemon writes it, or knows who does; and knows where a page is read that
+                        // has just gone.
+                        if bytes.intent() == Intent::Read || self.moves_here(frame, word) {
+                            let (some, home) = self.have_done(here, bytes.part(done, len))?;
+                            done += some;
+                            if some == len {
+                                if home != self.connection.rack {
+                                    let place = Place::Remote { home };
+                                    self.remember(
+                                        target.page,
+                                        Translation { place, ..translation },
+                                    );
+                                }
+                                continue;
+                            }
                         }
                         self.forget(target.page);
                         if !retries.pause() {

@@ -141,7 +141,7 @@ fn a_page_that_is_frozen_when_it_is_first_looked_up_can_be_read_and_then_written
 }
 
 #[test]
-fn who_writes_to_a_frozen_page_has_it_written_or_asks_where_it_is_and_waits_for_the_answer() {
+fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for_the_answer() {
     for leaves in [false, true] {
         let (bench, script, mut thread) = begin(nothing_else());
         script.translations(&[local(live(0))]);
@@ -152,8 +152,7 @@ fn who_writes_to_a_frozen_page_has_it_written_or_asks_where_it_is_and_waits_for_
         }
         // Left unanswered: the client has nothing to go on with before its patience ends.
         let waiting = script.clone();
-        let asked = if leaves { for_writing } else { is_write };
-        let observer = std::thread::spawn(move || waiting.wait_for(asked));
+        let observer = std::thread::spawn(move || waiting.wait_for(is_write));
         let began = Instant::now();
         let refused = write(&mut thread, FIRST, 2);
         assert!(
@@ -164,7 +163,7 @@ fn who_writes_to_a_frozen_page_has_it_written_or_asks_where_it_is_and_waits_for_
         observer.join().unwrap();
         let questions = [script.count(for_writing), script.count(is_write)];
         // The first, and what it was asked when it was found leaving or frozen.
-        assert_eq!(questions, if leaves { [2, 0] } else { [1, 1] });
+        assert_eq!(questions, [1, 1]);
         set(&bench, 0, live(0));
         script.translations(&[local(live(0))]);
         assert_eq!(write(&mut thread, FIRST, 3), Ok(()));
@@ -427,4 +426,55 @@ fn that_the_own_daemon_writes_a_page_is_not_remembered() {
     assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
     assert!(thread.is_local(FIRST).unwrap(), "it is asked for again");
     assert_eq!(script.count(is_translation), 3);
+}
+
+#[test]
+fn a_page_that_has_just_gone_is_reached_with_one_question_and_found_where_that_was_answered() {
+    let (bench, script, mut thread) = begin(Box::new(|request| match request {
+        RackRequest::Read { .. } | RackRequest::Write { .. } => Some(RackAnswer::DoneAt(RackId(1))),
+        _ => None,
+    }));
+    for reads in [true, false] {
+        set(&bench, 0, live(0));
+        thread.forget(PAGE_1);
+        script.translations(&[local(live(0))]);
+        write(&mut thread, FIRST, 1).unwrap();
+        set(&bench, 0, frozen().apply(PageEvent::Left).unwrap());
+        let asked = script.asked.lock().unwrap().len();
+        if reads {
+            read(&mut thread, FIRST).unwrap();
+        } else {
+            write(&mut thread, FIRST, 2).unwrap();
+        }
+        assert_eq!(script.asked.lock().unwrap().len(), asked + 1);
+        assert!(!thread.is_local(FIRST).unwrap(), "that is known now");
+        read(&mut thread, FIRST).unwrap();
+        assert_eq!(script.asked.lock().unwrap().len(), asked + 2, "nor is it asked where that is");
+    }
+}
+
+/// What was refused in the midst of a long write once made the client write all of it anew: what others had written
+/// meanwhile in the first pieces, and read, was undone.
+#[test]
+fn what_is_done_of_a_write_in_a_page_that_moves_is_not_done_again() {
+    let piece = u64::from(LONGEST_DELEGATED);
+    let (says, written) = mpsc::channel();
+    let mut refuses = true;
+    let (bench, script, mut thread) = begin(Box::new(move |request| match request {
+        RackRequest::Write { addr, .. } => {
+            let offset = addr.raw() - FIRST.raw();
+            says.send(offset / piece).unwrap();
+            let refused = offset == 2 * piece && std::mem::take(&mut refuses);
+            Some(if refused { RackAnswer::Moved } else { RackAnswer::Done(0) })
+        }
+        _ => None,
+    }));
+    let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
+    let here = RackAnswer::Local { frame: FrameId(0), word: live(0), usage };
+    script.translations(&[here, RackAnswer::Remote { home: RackId(1), usage }]);
+    write(&mut thread, FIRST, 1).unwrap();
+    set(&bench, 0, frozen());
+    let bytes = vec![7; 3 * LONGEST_DELEGATED as usize];
+    assert_eq!(thread.transfer(FIRST, Bytes::Write(&bytes)), Ok(()));
+    assert_eq!(written.try_iter().collect::<Vec<_>>(), [0, 1, 2, 2]);
 }

@@ -112,6 +112,8 @@ pub enum RackAnswer {
     },
     /// It is done. The value before for atomics, the number of objects for the others.
     Done(u64),
+    /// A transfer is done in the page's home, another rack, where it does not move.
+    DoneAt(RackId),
     /// The page has moved, or its lease is gone: translate again.
     Moved,
     /// The page holds nothing: it was freed, or never allocated.
@@ -211,6 +213,7 @@ impl RackAnswer {
             Self::Copied { home, usage, frame, copy } => {
                 (12, [home.0 as u64, usage, frame.0 as u64, copy, 0])
             }
+            Self::DoneAt(home) => (13, [home.0 as u64, 0, 0, 0, 0]),
         }
     }
 
@@ -248,6 +251,7 @@ impl RackAnswer {
                 frame: FrameId(u32::try_from(values[2]).ok()?),
                 copy: values[3],
             },
+            13 => Self::DoneAt(rack()?),
             _ => return None,
         })
     }

@@ -9,6 +9,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use super::DataPlane;
 use super::clients::Caller;
 use super::peers::Purpose;
+use super::swap::Work;
 
 /// What the home of a page carries out for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,9 @@ impl DataPlane {
     pub(super) fn forward_atomic(
         &mut self,
         caller: Caller,
-        request: RackRequest,
+        message: RackRequest,
     ) -> anyhow::Result<()> {
-        let (addr, atomic, request) = match request {
+        let (addr, atomic, request) = match message {
             RackRequest::CompareAndSwap { addr, expected, new } => {
                 let atomic = Atomic::CompareAndSwap { expected, new };
                 (addr, atomic, PeerRequest::CompareAndSwap { addr, expected, new })
@@ -63,8 +64,13 @@ impl DataPlane {
                 let purpose = Purpose::Operation(Operation { caller, page, batch: None });
                 self.ask(home, request, purpose, self.now() + self.lease)
             }
-            // Translating finds it, or says why not.
             _ => {
+                let is_here = |page: &PageId| self.slab.lookup(*page).is_some();
+                if let Some(page) = page.filter(is_here).filter(|page| self.is_moving(*page)) {
+                    self.wait_for_swap(page, Work::Atomic(caller, message));
+                    return Ok(());
+                }
+                // Translating finds it, or says why not.
                 self.clients.finish(caller, RackAnswer::Moved);
                 Ok(())
             }
@@ -78,15 +84,14 @@ impl DataPlane {
         operation: Operation,
         home: RackId,
         reply: &PeerReply,
-    ) {
+    ) -> anyhow::Result<()> {
         let Operation { page, .. } = operation;
         let answer = match reply {
             PeerReply::Value(before) => RackAnswer::Done(*before),
-            PeerReply::Written { moving } => {
-                if !moving {
-                    self.leases.note_undelegated(page);
-                }
-                RackAnswer::Done(0)
+            PeerReply::Written { moving: true } => RackAnswer::Done(0),
+            PeerReply::Written { moving: false } => {
+                self.leases.note_undelegated(page);
+                RackAnswer::DoneAt(home)
             }
             PeerReply::NotAllocated => RackAnswer::NotAllocated,
             PeerReply::Lost => RackAnswer::PageLost,
@@ -110,6 +115,11 @@ impl DataPlane {
             }
         };
         self.finish_operation(operation, answer);
+        // Last: nobody waits for it.
+        if matches!(answer, RackAnswer::DoneAt(_)) {
+            self.lease_to_write(page, home)?;
+        }
+        Ok(())
     }
 
     /// An operation of a client that another rack was to carry out has ended like that.
@@ -118,22 +128,9 @@ impl DataPlane {
         let Some(batch) = batch else { return self.clients.finish(caller, answer) };
         self.transfers.delegating.remove(&(caller.client, caller.thread));
         match answer {
-            RackAnswer::Done(_) => self.clients.finish(caller, answer),
+            RackAnswer::Done(_) | RackAnswer::DoneAt(_) => self.clients.finish(caller, answer),
             refusal => self.refuse_transfer(caller, batch, refusal),
         }
-    }
-
-    /// For another rack. A page that is shared will not be any more soon: who is refused comes again, a
-    /// client by looking the page up for writing, a daemon by asking the same once more.
-    pub(super) fn serve_atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
-        let reply = self.atomic(addr, atomic);
-        if reply == PeerReply::Busy
-            && let Some(page) = addr.page(self.rack.geometry.page_size)
-        {
-            self.sharing.need(page);
-            self.want_to_write(page);
-        }
-        reply
     }
 
     /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't

@@ -29,28 +29,29 @@ impl DataPlane {
             let text = "an exchange in the name of another rack".into();
             return self.reply(ask, &PeerReply::Invalid(text));
         }
+        let used = match request {
+            PeerRequest::Lookup { page, .. } => Some(page),
+            PeerRequest::CompareAndSwap { addr, .. }
+            | PeerRequest::FetchAndAdd { addr, .. }
+            | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
+            _ => None,
+        };
         let reply = match request {
             PeerRequest::Lookup { page, access, keep, .. } => {
                 if keep {
                     self.share_if_possible(page)?;
                 }
-                match self.serve_lookup(page, access, keep, ask.endpoint)? {
-                    PeerReply::Busy if self.slab.is_moving(page) => {
-                        self.wait_for_swap(page, Work::Serve(ask, request));
-                        return Ok(());
-                    }
-                    reply => reply,
-                }
+                self.serve_lookup(page, access, keep, ask.endpoint)?
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
                 return self.revoked(page, LeaseId(lease), users, ask);
             }
             PeerRequest::CompareAndSwap { addr, expected, new } => {
-                self.serve_atomic(addr, Atomic::CompareAndSwap { expected, new })
+                self.atomic(addr, Atomic::CompareAndSwap { expected, new })
             }
             PeerRequest::FetchAndAdd { addr, delta } => {
-                self.serve_atomic(addr, Atomic::FetchAndAdd { delta })
+                self.atomic(addr, Atomic::FetchAndAdd { delta })
             }
             PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
             PeerRequest::Delta { .. } => return self.serve_delta(ask, request),
@@ -70,6 +71,13 @@ impl DataPlane {
             PeerRequest::Swap(between) => return self.serve_swap(ask, between),
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
         };
+        // Until it can be done here, or elsewhere.
+        if reply == PeerReply::Busy
+            && let Some(page) = used.filter(|page| self.slab.is_moving(*page))
+        {
+            self.wait_for_swap(page, Work::Serve(ask, request));
+            return Ok(());
+        }
         self.reply(ask, &reply)
     }
 

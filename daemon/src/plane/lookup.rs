@@ -406,6 +406,17 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
+    /// Asks for a lease of a page in which a home has written something for this rack: the next writes need
+    /// no message. It is done without if that can't be.
+    pub(super) fn lease_to_write(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
+        let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
+        let now = self.now();
+        let question = self.leases.ask(now, page);
+        let purpose = Purpose::Renew { page, question };
+        let request = PeerRequest::Lookup { page, question, access: Access::Write, keep: false };
+        self.ask_over(endpoint, request, purpose, now + self.lease)
+    }
+
     /// What a home's answer tells of a page, whoever wanted to know.
     pub(super) fn renewed(
         &mut self,

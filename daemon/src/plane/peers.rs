@@ -358,10 +358,7 @@ impl DataPlane {
             Purpose::Redirect { swap, page, question } => {
                 self.redirected(swap, (page, question), (rack, endpoint), reply)
             }
-            Purpose::Operation(operation) => {
-                self.operation_answered(operation, rack, reply);
-                Ok(())
-            }
+            Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
             Purpose::Exchange => self.exchange_answered(rack, reply),
             Purpose::Revoke { page, lease, users } => match reply {
                 PeerReply::Returned => self.returned(page, endpoint, lease, users),

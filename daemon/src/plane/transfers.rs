@@ -26,6 +26,7 @@ struct OnTheWay {
     page: PageId,
     access: Access,
     batch: u64,
+    home: RackId,
     endpoint: EndpointId,
     /// When it was asked for, of those whose time is taken.
     since: Option<Instant>,
@@ -120,11 +121,11 @@ impl DataPlane {
         let (page, access) = (within.page, wanted.access());
         match self.transfer_request(caller, within, access) {
             // It could overtake what goes the other way.
-            Ok((endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
+            Ok((_, endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
                 self.operation_ended(page, endpoint, access)?;
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }
-            Ok((endpoint, operation)) => {
+            Ok((home, endpoint, operation)) => {
                 count(&self.figures.remote_operations);
                 self.transfers.next += 1;
                 let id = self.transfers.next;
@@ -132,9 +133,19 @@ impl DataPlane {
                     Ok(()) => {
                         let since = id.is_multiple_of(TIMED).then(Instant::now);
                         let given_up = None;
-                        let on_the_way =
-                            OnTheWay { caller, page, access, batch, endpoint, since, given_up };
-                        self.transfers.on_the_way.insert(id, on_the_way);
+                        self.transfers.on_the_way.insert(
+                            id,
+                            OnTheWay {
+                                caller,
+                                page,
+                                access,
+                                batch,
+                                home,
+                                endpoint,
+                                since,
+                                given_up,
+                            },
+                        );
                         if let Some(batch) = self.last_batch(caller, batch) {
                             batch.over = Some(endpoint);
                         }
@@ -195,7 +206,7 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         access: Access,
-    ) -> Result<(EndpointId, Operation), RackAnswer> {
+    ) -> Result<(RackId, EndpointId, Operation), RackAnswer> {
         let Within { page, offset, len, local_offset } = within;
         let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
         let page_size = self.rack.geometry.page_size;
@@ -213,7 +224,7 @@ impl DataPlane {
             Access::Read => Operation::Read(transfer),
             Access::Write => Operation::Write(transfer),
         };
-        Ok((endpoint_of(lease.endpoint), operation))
+        Ok((lease.home, endpoint_of(lease.endpoint), operation))
     }
 
     /// A transfer has ended.
@@ -223,13 +234,13 @@ impl DataPlane {
         result: Result<(), FabricError>,
     ) -> anyhow::Result<()> {
         let Some(transfer) = self.transfers.on_the_way.remove(&id) else { return Ok(()) };
-        let OnTheWay { caller, page, access, batch, endpoint, since, given_up } = transfer;
+        let OnTheWay { caller, page, access, batch, home, endpoint, since, given_up } = transfer;
         if let (Some(since), Ok(())) = (since, &result) {
             self.figures.remote_times.record(since.elapsed());
         }
         let is_done = result.is_ok();
         match (result, given_up) {
-            (Ok(()), _) => self.clients.finish(caller, RackAnswer::Done(0)),
+            (Ok(()), _) => self.clients.finish(caller, RackAnswer::DoneAt(home)),
             (Err(_), Some(rack)) => {
                 self.refuse_transfer(caller, batch, RackAnswer::RackUnavailable(rack));
             }

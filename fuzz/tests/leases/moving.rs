@@ -4,18 +4,18 @@ use rackpool_wire::swap::{FromServer, PageLife};
 
 use super::*;
 
-const SWAP: SwapId = SwapId(9);
+pub(super) const SWAP: SwapId = SwapId(9);
 /// The page that comes.
-const COMES: PageId = PageId(1007);
+pub(super) const COMES: PageId = PageId(1007);
 const COMES_AT: Epoch = Epoch::new(3);
 
 /// A rack that gives a page for one of another rack.
-struct Moving {
-    stand: Stand,
-    goes: PageId,
+pub(super) struct Moving {
+    pub(super) stand: Stand,
+    pub(super) goes: PageId,
     /// Where the other rack asks, and where it is asked.
-    theirs: EndpointId,
-    ours: EndpointId,
+    pub(super) theirs: EndpointId,
+    pub(super) ours: EndpointId,
     /// The slab header of both pages.
     usage: u64,
     /// The question for a lease of the page that goes, at its new home.
@@ -23,7 +23,7 @@ struct Moving {
 }
 
 impl Moving {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut stand = Stand::new();
         let (ours, _) = stand.lease();
         let goes = stand.allocate().page(PlaneUnderTest::page_size()).unwrap();
@@ -36,13 +36,13 @@ impl Moving {
         Self { stand, goes, theirs, ours, usage, redirect: None }
     }
 
-    fn tell(&mut self, message: SwapMessage) {
+    pub(super) fn tell(&mut self, message: SwapMessage) {
         let request = PeerRequest::Swap(Between { swap: SWAP, message });
         assert_eq!(self.stand.asks(self.theirs, &request), PeerReply::Heard);
     }
 
     /// What the daemon has asked since, but for messages about the swap, and those.
-    fn asked(&mut self) -> (Vec<(EndpointId, u64, PeerRequest)>, Vec<SwapMessage>) {
+    pub(super) fn asked(&mut self) -> (Vec<(EndpointId, u64, PeerRequest)>, Vec<SwapMessage>) {
         let (mut requests, mut messages) = (Vec::new(), Vec::new());
         // What was said in the last round is sent in the next.
         self.stand.step(0);
@@ -59,14 +59,14 @@ impl Moving {
     }
 
     /// The other rack, which mostly reads the page or not, asks for it.
-    fn offer(&mut self, read_hot: bool) {
+    pub(super) fn offer(&mut self, read_hot: bool) {
         let offered = PageLife { page: COMES, epoch: COMES_AT };
         let (wanted, milli) = (self.goes, u64::MAX);
         self.tell(SwapMessage::Offer { wanted, milli, read_hot, offered, live: true });
     }
 
     /// Gives back what was called back.
-    fn give_back(&mut self, keeps_reading: bool) {
+    pub(super) fn give_back(&mut self, keeps_reading: bool) {
         let (requests, _) = self.asked();
         let [(over, number, PeerRequest::Revoke { page, keep_reading, .. })] = requests[..] else {
             panic!("{requests:?}")
@@ -76,7 +76,7 @@ impl Moving {
     }
 
     /// Copies the page that comes.
-    fn copy(&mut self, ticket: u64) {
+    pub(super) fn copy(&mut self, ticket: u64) {
         self.tell(SwapMessage::Pull { ticket, frame: FrameId(2), stale: false });
         let (requests, _) = self.asked();
         let contents = PeerRequest::Contents { page: COMES, epoch: COMES_AT };
@@ -89,7 +89,7 @@ impl Moving {
     }
 
     /// Nobody but this rack writes the page any more: the ticket, and whether this rack does.
-    fn ready(&mut self) -> (u64, bool) {
+    pub(super) fn ready(&mut self) -> (u64, bool) {
         self.give_back(true);
         let (_, messages) = self.asked();
         let [SwapMessage::Ready { ticket, stale, .. }] = messages[..] else {
@@ -99,7 +99,7 @@ impl Moving {
     }
 
     /// The page goes as soon as nobody writes it, and another one comes, if the metadata server says so.
-    fn doubt(&mut self) {
+    pub(super) fn doubt(&mut self) {
         self.offer(true);
         let (ticket, stale) = self.ready();
         assert!(!stale, "nobody wants to write it");
@@ -114,19 +114,19 @@ impl Moving {
         self.redirect = Some((over, number));
     }
 
-    fn decide(&mut self) {
+    pub(super) fn decide(&mut self) {
         let decided = FromServer::Decided { swap: SWAP, committed: true };
         self.stand.plane.server_sent(decided).unwrap();
         self.stand.step(0);
     }
 
-    fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         self.doubt();
         self.decide();
     }
 
     /// The page that goes can be read at its new home.
-    fn redirect(&mut self) {
+    pub(super) fn redirect(&mut self) {
         let (epoch, usage) = (Epoch::ZERO.next(), self.usage);
         let location = PeerReply::Location {
             lease: 1 << 40,
@@ -140,7 +140,12 @@ impl Moving {
         self.stand.reply(self.redirect.take().unwrap(), &location);
     }
 
-    fn translate(&mut self, cell: u8, page: PageId, access: Access) -> Option<RackAnswer> {
+    pub(super) fn translate(
+        &mut self,
+        cell: u8,
+        page: PageId,
+        access: Access,
+    ) -> Option<RackAnswer> {
         self.stand.call(cell, RackRequest::Translate { page, access })
     }
 }
@@ -243,9 +248,11 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     moving.doubt();
     assert_eq!(moving.translate(1, goes, Access::Write), None, "its copy lacks nothing so far");
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
-    assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Busy);
+    let waits = moving.stand.ask(theirs, &write);
+    assert_eq!(moving.stand.replied(theirs, waits), None);
     assert_eq!(moving.asked().1, [SwapMessage::Stale]);
     moving.tell(SwapMessage::Noted);
+    assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::Written { moving: true }));
     let own = RackAnswer::Remote { home: RackId(0), usage };
     assert_eq!(moving.stand.answer(1), Some(own), "by this daemon");
     assert!(matches!(
@@ -260,11 +267,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert!(matches!(moving.stand.asks(theirs, &beyond), PeerReply::Invalid(_)));
 
     moving.decide();
-    assert_eq!(
-        moving.stand.asks(theirs, &write),
-        PeerReply::Busy,
-        "it is not written here any more"
-    );
+    let waits = moving.stand.ask(theirs, &write);
+    assert_eq!(moving.stand.replied(theirs, waits), None, "it is not written here any more");
     let (requests, messages) = moving.asked();
     assert_eq!(messages, [SwapMessage::Committed]);
     let delta = requests.iter().find_map(|(.., request)| match request {
@@ -279,6 +283,7 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert!(is_here(moving.translate(2, goes, Access::Read)), "its new home has not merged");
     moving.tell(SwapMessage::Merged);
     assert!(!is_here(moving.translate(3, goes, Access::Read)));
+    assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::NotHere));
 }
 
 #[test]
@@ -289,7 +294,8 @@ fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     assert_eq!(moving.asked().1, [SwapMessage::Noted]);
     moving.decide();
     let read = PeerRequest::FetchAndAdd { addr: addr(COMES).add(64).unwrap(), delta: 0 };
-    assert_eq!(moving.stand.asks(moving.theirs, &read), PeerReply::Busy);
+    let waits = moving.stand.ask(moving.theirs, &read);
+    assert_eq!(moving.stand.replied(moving.theirs, waits), None);
     let line = u32::try_from(addr(COMES).offset(PlaneUnderTest::page_size()) / 64).unwrap() + 1;
     let delta = |lines, bytes| PeerRequest::Delta {
         swap: SWAP,
@@ -302,7 +308,7 @@ fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
     assert!(moving.asked().1.contains(&SwapMessage::Merged));
     let merged = PeerReply::Value(0x0909_0909_0909_0909);
-    assert_eq!(moving.stand.asks(moving.theirs, &read), merged);
+    assert_eq!(moving.stand.replied(moving.theirs, waits), Some(merged));
     // It comes again, and is known.
     assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
     assert_eq!(moving.asked().1, [SwapMessage::Merged]);
@@ -330,7 +336,10 @@ fn what_is_refused_is_not_noted_as_written() {
     let mut moving = Moving::new();
     let (goes, theirs) = (moving.goes, moving.theirs);
     moving.doubt();
-    moving.stand.asks(theirs, &PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] });
+    moving.stand.ask(
+        theirs,
+        &PeerRequest::Lookup { page: goes, question: 1, access: Access::Write, keep: false },
+    );
     moving.asked();
     moving.tell(SwapMessage::Noted);
     let size = PlaneUnderTest::page_size();
@@ -392,7 +401,7 @@ fn objects_of_a_lost_page_are_taken_back_from_everybody() {
 }
 
 impl Stand {
-    fn write_in(&mut self, cell: u8, page: PageId, batch: u64) -> Option<RackAnswer> {
+    pub(super) fn write_in(&mut self, cell: u8, page: PageId, batch: u64) -> Option<RackAnswer> {
         self.call(cell, RackRequest::Write { addr: addr(page), len: 8, data: 0, batch })
     }
 }
@@ -409,7 +418,7 @@ fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
     assert_eq!(moving.stand.write_in(4, goes, 77), moved, "nor what comes after");
     moving.stand.plane.complete(0);
     moving.stand.step(0);
-    assert_eq!(moving.stand.answer(2), Some(RackAnswer::Done(0)));
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
     assert_eq!(moving.stand.write_in(3, goes, 78), Some(RackAnswer::Done(0)));
     assert_eq!(moving.stand.write_in(2, REMOTE, 78), None, "what is done is not overtaken");
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
+use rackpool_proto::lease::LeaseKind;
 use rackpool_proto::swap::{Rack, RackEvent};
 use rackpool_rrpc::{AskId, MAX_BODY};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
@@ -13,6 +14,7 @@ use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
 use rackpool_wire::swap::SwapId;
 
 use super::MESSAGE;
+use super::waiters::Work;
 use crate::plane::DataPlane;
 use crate::plane::atomics::Operation;
 use crate::plane::clients::Caller;
@@ -100,40 +102,81 @@ impl DataPlane {
         self.want_to_write(page);
     }
 
-    /// A client's write for which there is no lease: its page may be in this rack and move, or move and be
-    /// written by its home. Otherwise it is refused: who asks where the page is waits until it can be used.
+    /// A client's write for which there is no lease. In a page of this rack that moves it is carried out
+    /// here, or waits; in one of another rack it is carried out there, or waits there. Otherwise it is
+    /// refused, and the client asks where the page is.
     pub(in crate::plane) fn delegate_transfer(
         &mut self,
         caller: Caller,
         within: Within,
         batch: u64,
     ) -> anyhow::Result<()> {
-        let bytes = match within.len {
-            0..=LONGEST_DELEGATED => self.bytes_of(caller, within),
-            _ => None,
-        };
-        let Within { page, offset, .. } = within;
-        if let Some(bytes) = bytes {
-            if let Some(frame) = self.moving_frame(page) {
+        let Within { page, offset, len, .. } = within;
+        if len <= LONGEST_DELEGATED {
+            if self.slab.lookup(page).is_none() {
+                if let Some(home) = self.writing_home(page) {
+                    return self.have_written(home, caller, within, batch);
+                }
+            } else if let Some(frame) = self.moving_frame(page)
+                && let Some(bytes) = self.bytes_of(caller, within)
+            {
                 self.write_moving(page, frame, offset, &bytes)?;
                 self.clients.finish(caller, RackAnswer::Done(0));
                 return Ok(());
-            }
-            let now = self.moment();
-            let is_here = self.slab.lookup(page).is_some();
-            if let Some(home) = self.leases.delegate(now, page).filter(|_| !is_here) {
-                let page_size = self.rack.geometry.page_size;
-                let addr = GlobalAddr::new(page, offset, page_size)?;
-                count(&self.figures.remote_operations);
-                self.remote_access(page, Access::Write, 1)?;
+            } else if self.is_moving(page) {
                 self.transfers.delegating.insert((caller.client, caller.thread));
-                let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });
-                let request = PeerRequest::Write { addr, bytes };
-                return self.ask(home, request, purpose, self.now() + self.lease);
+                self.wait_for_swap(page, Work::Write(caller, within, batch));
+                return Ok(());
             }
         }
         self.refuse_transfer(caller, batch, RackAnswer::Moved);
         Ok(())
+    }
+
+    /// A client's write has waited for a page of this rack that moved.
+    pub(super) fn go_on_writing(
+        &mut self,
+        caller: Caller,
+        within: Within,
+        batch: u64,
+    ) -> anyhow::Result<()> {
+        self.transfers.delegating.remove(&(caller.client, caller.thread));
+        if self.clients.is_waiting(caller) {
+            self.delegate_transfer(caller, within, batch)?;
+        }
+        Ok(())
+    }
+
+    /// The rack that writes a page of another rack for those who have no lease, as far as is known here.
+    /// One that keeps a copy has to be asked for it before.
+    fn writing_home(&mut self, page: PageId) -> Option<RackId> {
+        let home = self.leases.found(page)?.home;
+        let now = self.moment();
+        let lease = self.leases.lease(now, page, Access::Read);
+        let is_copied = lease.is_some_and(|lease| matches!(lease.kind, LeaseKind::Share(_)));
+        (!is_copied && !self.is_dead(home)).then_some(home)
+    }
+
+    /// Another rack is asked to carry out a client's write.
+    fn have_written(
+        &mut self,
+        home: RackId,
+        caller: Caller,
+        within: Within,
+        batch: u64,
+    ) -> anyhow::Result<()> {
+        let Within { page, offset, .. } = within;
+        let Some(bytes) = self.bytes_of(caller, within) else {
+            self.refuse_transfer(caller, batch, RackAnswer::Invalid);
+            return Ok(());
+        };
+        let addr = GlobalAddr::new(page, offset, self.rack.geometry.page_size)?;
+        count(&self.figures.remote_operations);
+        self.remote_access(page, Access::Write, 1)?;
+        self.transfers.delegating.insert((caller.client, caller.thread));
+        let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });
+        let request = PeerRequest::Write { addr, bytes };
+        self.ask(home, request, purpose, self.now() + self.lease)
     }
 
     /// What stands in a client's data ring.
@@ -181,13 +224,7 @@ impl DataPlane {
         }
         let frame = match self.usable(page, Access::Write) {
             Ok((frame, ..)) => frame,
-            Err(refusal) => {
-                if refusal == PeerReply::Busy {
-                    self.sharing.need(page);
-                    self.want_to_write(page);
-                }
-                return Ok(refusal);
-            }
+            Err(refusal) => return Ok(refusal),
         };
         self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
         Ok(PeerReply::Written { moving: false })

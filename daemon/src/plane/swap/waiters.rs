@@ -7,37 +7,55 @@ use std::time::Instant;
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
 use rackpool_rrpc::AskId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
-use rackpool_wire::rack::RackAnswer;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::plane::DataPlane;
 use crate::plane::clients::Caller;
+use crate::plane::transfers::Within;
 
 /// What waits.
 #[derive(Clone, Debug)]
 pub(in crate::plane) enum Work {
     /// A client wants to know where the page is, to use it like that.
     Translate(Caller, Access),
+    /// A client writes, in this batch, or changes 8 bytes.
+    Write(Caller, Within, u64),
+    Atomic(Caller, RackRequest),
     /// A client frees what stands in its outbox; so many were refused already.
     Release(Caller, u64),
     /// What a gone client had noted goes back.
     GiveBack(ClientId, u16, Vec<GlobalAddr>),
-    /// Another rack frees objects, or looks a page up.
+    /// Another rack frees objects, looks a page up, or wants something written in it.
     Serve(AskId, PeerRequest),
 }
 
 impl Work {
+    /// What a page is used for that another rack wants; `None`: it only frees.
+    const fn access(request: &PeerRequest) -> Option<Access> {
+        match *request {
+            PeerRequest::Lookup { access, .. } => Some(access),
+            // Who adds nothing reads.
+            PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
+            PeerRequest::Write { .. }
+            | PeerRequest::CompareAndSwap { .. }
+            | PeerRequest::FetchAndAdd { .. } => Some(Access::Write),
+            _ => None,
+        }
+    }
+
     /// Whether a page that can be read is all that is waited for.
     const fn is_reading(&self) -> bool {
-        matches!(self, Self::Serve(_, PeerRequest::Lookup { access: Access::Read, .. }))
+        matches!(self, Self::Serve(_, request) if matches!(Self::access(request), Some(Access::Read)))
     }
 
     /// Whether somebody waits who wants to write, and can have it done.
     const fn is_writing(&self) -> bool {
-        matches!(
-            self,
-            Self::Translate(_, Access::Write)
-                | Self::Serve(_, PeerRequest::Lookup { access: Access::Write, .. })
-        )
+        match self {
+            Self::Translate(_, access) => matches!(access, Access::Write),
+            Self::Write(..) | Self::Atomic(..) => true,
+            Self::Serve(_, request) => matches!(Self::access(request), Some(Access::Write)),
+            Self::Release(..) | Self::GiveBack(..) => false,
+        }
     }
 }
 
@@ -74,7 +92,9 @@ impl DataPlane {
             since = Some(now).filter(|_| self.swaps.machine.is_busy(page));
         }
         let until = match work {
-            Work::Translate(..) | Work::Release(..) => Some(now + self.lease),
+            Work::Translate(..) | Work::Write(..) | Work::Atomic(..) | Work::Release(..) => {
+                Some(now + self.lease)
+            }
             // After a lease without an answer the other rack cuts this one off.
             Work::Serve(..) => Some(now + self.lease / 4),
             Work::GiveBack(..) => None,
@@ -116,6 +136,8 @@ impl DataPlane {
     fn go_on_with(&mut self, page: PageId, work: Work) -> anyhow::Result<()> {
         match work {
             Work::Translate(caller, access) => self.translate(caller, page, access),
+            Work::Write(caller, within, batch) => self.go_on_writing(caller, within, batch),
+            Work::Atomic(caller, request) => self.forward_atomic(caller, request),
             Work::Release(caller, refused) => self.release_rest(caller, refused),
             Work::GiveBack(client, thread, addrs) => self.give_back_rest(client, thread, addrs),
             Work::Serve(ask, request) => self.serve_peer(ask, request),
@@ -138,6 +160,12 @@ impl DataPlane {
                 Work::Translate(caller, _) | Work::Release(caller, _) => {
                     self.clients.finish(caller, busy);
                 }
+                // It comes again: a client has more time than that.
+                Work::Write(caller, _, batch) => {
+                    self.transfers.delegating.remove(&(caller.client, caller.thread));
+                    self.refuse_transfer(caller, batch, RackAnswer::Moved);
+                }
+                Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
                 // Nothing was done and nothing noted: the other rack asks where they are.
                 Work::Serve(ask, PeerRequest::Free { addrs, .. }) => {
                     self.reply(ask, &PeerReply::Freed { refused: 0, moved: addrs })?;

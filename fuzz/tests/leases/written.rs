@@ -1,0 +1,151 @@
+//! What is to be written in a page that moves, or for which there is no lease: once asked, it waits where it can be
+//! done, and is done there.
+
+use super::moving::{COMES, Moving};
+use super::*;
+
+const ADD: u64 = 3;
+
+impl Moving {
+    fn write_goes(&mut self, cell: u8, batch: u64) -> Option<RackAnswer> {
+        self.stand.write_in(cell, self.goes, batch)
+    }
+
+    /// The page can be read at its new home, and nothing is missing there.
+    fn leave(&mut self) {
+        self.redirect();
+        self.asked();
+    }
+}
+
+/// A write of 8 B was sent to the other rack.
+fn sent(requests: &[(EndpointId, u64, PeerRequest)], page: PageId) -> (EndpointId, u64) {
+    let written = requests.iter().find_map(|(over, number, request)| match request {
+        PeerRequest::Write { addr: at, bytes } if *at == addr(page) && bytes.len() == 8 => {
+            Some((*over, *number))
+        }
+        _ => None,
+    });
+    written.unwrap_or_else(|| panic!("{requests:?}"))
+}
+
+#[test]
+fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.asked();
+    assert_eq!(moving.write_goes(2, 5), None, "it waits");
+    assert_eq!(moving.write_goes(3, 5), Some(RackAnswer::Moved), "one after the other");
+    assert_eq!(moving.write_goes(3, 6), Some(RackAnswer::Moved), "whatever the batch");
+    let add = RackRequest::FetchAndAdd { addr: addr(goes), delta: ADD };
+    assert_eq!(moving.stand.call(4, add), None);
+    moving.redirect();
+    let (requests, _) = moving.asked();
+    let (over, number) = sent(&requests, goes);
+    let added = requests.iter().find_map(|(over, number, request)| match request {
+        PeerRequest::FetchAndAdd { delta: ADD, .. } => Some((*over, *number)),
+        _ => None,
+    });
+    moving.stand.reply(added.unwrap(), &PeerReply::Value(40));
+    assert_eq!(moving.stand.answer(4), Some(RackAnswer::Done(40)));
+    assert_eq!(moving.stand.answer(2), None, "it waits there");
+    moving.stand.reply((over, number), &PeerReply::Written { moving: false });
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
+    let (requests, _) = moving.asked();
+    let is_lookup = |request: &PeerRequest| matches!(*request, PeerRequest::Lookup { page, access: Access::Write, .. } if page == goes);
+    let lookup = requests.iter().find(|(.., request)| is_lookup(request));
+    let (over, number, _) = lookup.expect("the next write needs no message");
+    moving.stand.reply((*over, *number), &location(1 << 41));
+    assert_eq!(moving.write_goes(3, 8), None);
+    assert!(moving.asked().0.is_empty(), "it goes under a lease");
+}
+
+#[test]
+fn what_the_new_home_does_not_write_comes_again() {
+    for reply in [PeerReply::Busy, PeerReply::NotHere] {
+        let mut moving = Moving::new();
+        let goes = moving.goes;
+        moving.commit();
+        assert_eq!(moving.write_goes(2, 5), None);
+        moving.redirect();
+        let asked = sent(&moving.asked().0, goes);
+        moving.stand.reply(asked, &reply);
+        assert_eq!(moving.stand.answer(2), Some(RackAnswer::Moved));
+        assert_eq!(
+            moving.write_goes(3, 5),
+            Some(RackAnswer::Moved),
+            "nothing of its batch is done"
+        );
+    }
+}
+
+#[test]
+fn a_page_that_has_gone_is_written_with_one_question_too() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.leave();
+    assert_eq!(moving.write_goes(2, 5), None);
+    sent(&moving.asked().0, goes);
+}
+
+#[test]
+fn what_another_rack_writes_in_a_page_that_comes_waits_until_its_old_home_has_left_it() {
+    let mut moving = Moving::new();
+    let theirs = moving.theirs;
+    moving.doubt();
+    let write = PeerRequest::Write { addr: addr(COMES), bytes: vec![2; 8] };
+    let add = PeerRequest::FetchAndAdd { addr: addr(COMES), delta: ADD };
+    let waits = [write, add].map(|request| moving.stand.ask(theirs, &request));
+    moving.decide();
+    for waits in waits {
+        assert_eq!(moving.stand.replied(theirs, waits), None, "its old home may be read");
+    }
+    moving.tell(SwapMessage::Left);
+    let replies = waits.map(|waits| moving.stand.replied(theirs, waits).unwrap());
+    let before = 0x0202_0202_0202_0202;
+    assert_eq!(replies, [PeerReply::Written { moving: false }, PeerReply::Value(before)]);
+}
+
+#[test]
+fn a_write_that_has_waited_for_a_lease_comes_again_and_is_not_done() {
+    let mut moving = Moving::new();
+    moving.doubt();
+    assert_eq!(moving.write_goes(2, 5), None);
+    moving.stand.step(2_500);
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::Moved));
+    assert_eq!(moving.write_goes(3, 5), Some(RackAnswer::Moved), "nor what comes after it");
+    assert_eq!(moving.write_goes(3, 6), None, "but it may wait again");
+}
+
+#[test]
+fn what_a_gone_client_wanted_written_is_not_written() {
+    let mut moving = Moving::new();
+    moving.commit();
+    moving.asked();
+    assert_eq!(moving.write_goes(2, 5), None);
+    moving.stand.plane.kill(CLIENT).unwrap();
+    moving.stand.step(0);
+    moving.redirect();
+    let (requests, _) = moving.asked();
+    let writes = |request: &PeerRequest| matches!(request, PeerRequest::Write { .. });
+    assert!(!requests.iter().any(|(.., request)| writes(request)), "{requests:?}");
+}
+
+#[test]
+fn a_write_without_a_lease_goes_to_the_home_that_is_known() {
+    let mut stand = Stand::new();
+    let (endpoint, _) = stand.lease();
+    stand.asks(endpoint, &revoke(REMOTE, 5));
+    assert_eq!(stand.write(1), None);
+    let (over, number, request) = stand.request().unwrap();
+    assert!(matches!(request, PeerRequest::Write { .. }), "{request:?}");
+    stand.reply((over, number), &PeerReply::Written { moving: false });
+    assert_eq!(stand.answer(1), Some(RackAnswer::DoneAt(HOME)));
+    let (over, number, request) = stand.request().unwrap();
+    assert!(matches!(request, PeerRequest::Lookup { access: Access::Write, keep: false, .. }));
+    stand.reply((over, number), &location(6));
+    assert_eq!(stand.write(1), None);
+    assert!(stand.request().is_none(), "now there is one");
+}
