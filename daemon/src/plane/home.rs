@@ -23,6 +23,16 @@ pub(super) struct StarvedPeer {
 
 impl DataPlane {
     pub(super) fn serve_peer(&mut self, ask: AskId, request: PeerRequest) -> anyhow::Result<()> {
+        self.serve_peer_until(ask, request, None)
+    }
+
+    /// The same for a request that has waited for a page, and may until then. `None`: it has just come.
+    pub(super) fn serve_peer_until(
+        &mut self,
+        ask: AskId,
+        request: PeerRequest,
+        until: Option<Instant>,
+    ) -> anyhow::Result<()> {
         if let PeerRequest::Allocate { rack, .. } | PeerRequest::Free { rack, .. } = &request
             && !self.peers.belongs_to(ask.endpoint, *rack)
         {
@@ -63,7 +73,7 @@ impl DataPlane {
                 match self.serve_free(rack, memory, sequence, addrs)? {
                     Ok(reply) => reply,
                     Err(page) => {
-                        self.wait_for_swap(page, Work::Serve(ask, request));
+                        self.wait_to_serve(page, (ask, request), until);
                         return Ok(());
                     }
                 }
@@ -75,10 +85,21 @@ impl DataPlane {
         if reply == PeerReply::Busy
             && let Some(page) = used.filter(|page| self.slab.is_moving(*page))
         {
-            self.wait_for_swap(page, Work::Serve(ask, request));
+            self.wait_to_serve(page, (ask, request), until);
             return Ok(());
         }
         self.reply(ask, &reply)
+    }
+
+    fn wait_to_serve(
+        &mut self,
+        page: PageId,
+        (ask, request): (AskId, PeerRequest),
+        until: Option<Instant>,
+    ) {
+        // After a lease without an answer the other rack cuts this one off.
+        let until = until.unwrap_or_else(|| self.now() + self.lease / 4);
+        self.wait_for_swap(page, Work::Serve(ask, request, until));
     }
 
     /// Gives a lease to a rack that is known at the other end: of a live page for writing, of a frozen

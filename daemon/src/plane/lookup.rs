@@ -409,8 +409,12 @@ impl DataPlane {
     /// Asks for a lease of a page in which a home has written something for this rack: the next writes need
     /// no message. It is done without if that can't be.
     pub(super) fn lease_to_write(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
-        let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
         let now = self.now();
+        // Of several questions only the last one's answer counts: whoever waits for another one would wait on.
+        if self.leases.lease(now, page, Access::Write).is_some() || self.peers.is_asked_for(page) {
+            return Ok(());
+        }
+        let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
         let question = self.leases.ask(now, page);
         let purpose = Purpose::Renew { page, question };
         let request = PeerRequest::Lookup { page, question, access: Access::Write, keep: false };
@@ -427,7 +431,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing } => {
-                self.leases.note_found(page, Found { home, usage, delegates });
+                self.leases.note_found(page, Found { home, usage, delegates, has_gone: false });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => LeaseKind::Write,

@@ -91,6 +91,16 @@ impl Peers {
         }
     }
 
+    /// Whether a question for a lease of the page is on its way.
+    pub(super) fn is_asked_for(&self, page: PageId) -> bool {
+        self.calls.values().any(|call| match call.purpose {
+            Purpose::Lookup { page: asked, .. } | Purpose::Renew { page: asked, .. } => {
+                asked == page
+            }
+            _ => false,
+        })
+    }
+
     /// Whether the rack is at the other end of the endpoint.
     pub(super) fn belongs_to(&self, endpoint: EndpointId, rack: RackId) -> bool {
         self.endpoints.get(&endpoint) == Some(&rack)
@@ -267,6 +277,7 @@ impl DataPlane {
         reason: &DisconnectReason,
     ) -> anyhow::Result<()> {
         let rack = self.peers.endpoints.remove(&endpoint);
+        self.forget_asks(endpoint);
         self.endpoint_ended(endpoint)?;
         let Some(rack) = rack else {
             self.peers.connect_failed(endpoint, &reason.error());

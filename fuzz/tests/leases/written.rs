@@ -1,7 +1,7 @@
 //! What is to be written in a page that moves, or for which there is no lease: once asked, it waits where it can be
 //! done, and is done there.
 
-use super::moving::{COMES, Moving};
+use super::moving::{COMES, Moving, SWAP};
 use super::*;
 
 const ADD: u64 = 3;
@@ -94,11 +94,7 @@ fn a_page_that_has_gone_is_written_with_one_question_too() {
 fn what_another_rack_writes_in_a_page_that_comes_waits_until_its_old_home_has_left_it() {
     let mut moving = Moving::new();
     let theirs = moving.theirs;
-    moving.doubt();
-    let write = PeerRequest::Write { addr: addr(COMES), bytes: vec![2; 8] };
-    let add = PeerRequest::FetchAndAdd { addr: addr(COMES), delta: ADD };
-    let waits = [write, add].map(|request| moving.stand.ask(theirs, &request));
-    moving.decide();
+    let waits = wait_at_new_home(&mut moving);
     for waits in waits {
         assert_eq!(moving.stand.replied(theirs, waits), None, "its old home may be read");
     }
@@ -120,32 +116,91 @@ fn a_write_that_has_waited_for_a_lease_comes_again_and_is_not_done() {
 }
 
 #[test]
-fn what_a_gone_client_wanted_written_is_not_written() {
+fn what_a_gone_client_wanted_done_is_not_done() {
     let mut moving = Moving::new();
     moving.commit();
     moving.asked();
     assert_eq!(moving.write_goes(2, 5), None);
+    let add = RackRequest::FetchAndAdd { addr: addr(moving.goes), delta: ADD };
+    assert_eq!(moving.stand.call(4, add), None);
     moving.stand.plane.kill(CLIENT).unwrap();
     moving.stand.step(0);
     moving.redirect();
     let (requests, _) = moving.asked();
-    let writes = |request: &PeerRequest| matches!(request, PeerRequest::Write { .. });
-    assert!(!requests.iter().any(|(.., request)| writes(request)), "{requests:?}");
+    let changes = |request: &PeerRequest| {
+        matches!(request, PeerRequest::Write { .. } | PeerRequest::FetchAndAdd { .. })
+    };
+    assert!(!requests.iter().any(|(.., request)| changes(request)), "{requests:?}");
+}
+
+/// What another rack wants done in a page that comes; the requests.
+fn wait_at_new_home(moving: &mut Moving) -> [u64; 2] {
+    moving.doubt();
+    let write = PeerRequest::Write { addr: addr(COMES), bytes: vec![2; 8] };
+    let add = PeerRequest::FetchAndAdd { addr: addr(COMES), delta: ADD };
+    let waits = [write, add].map(|request| moving.stand.ask(moving.theirs, &request));
+    moving.decide();
+    waits
+}
+
+fn value(moving: &mut Moving) -> PeerReply {
+    let read = PeerRequest::FetchAndAdd { addr: addr(COMES), delta: 0 };
+    moving.stand.asks(moving.theirs, &read)
+}
+
+/// A rack that hears that its endpoint has ended goes on: what it has done since would be undone.
+#[test]
+fn what_a_rack_wanted_done_that_is_gone_is_not_done() {
+    let mut moving = Moving::new();
+    wait_at_new_home(&mut moving);
+    moving.stand.plane.disconnect(moving.theirs, DisconnectReason::PeerGone);
+    moving.stand.step(0);
+    moving.theirs = moving.stand.plane.accept(HOME);
+    moving.stand.step(0);
+    moving.tell(SwapMessage::Left);
+    assert_eq!(value(&mut moving), PeerReply::Value(0));
+}
+
+/// The other rack may have cut this one off by then.
+#[test]
+fn who_has_stood_still_does_not_do_what_has_waited_for_too_long() {
+    let mut moving = Moving::new();
+    let waits = wait_at_new_home(&mut moving);
+    let left = PeerRequest::Swap(Between { swap: SWAP, message: SwapMessage::Left });
+    moving.stand.asked += 1;
+    let left = message::ask(moving.stand.asked, 0, None, &encode(&left).unwrap());
+    moving.stand.plane.message(moving.theirs, &left);
+    moving.stand.step(600);
+    for waits in waits {
+        assert_eq!(moving.stand.replied(moving.theirs, waits), Some(PeerReply::Busy));
+    }
+    assert_eq!(value(&mut moving), PeerReply::Value(0));
 }
 
 #[test]
-fn a_write_without_a_lease_goes_to_the_home_that_is_known() {
-    let mut stand = Stand::new();
-    let (endpoint, _) = stand.lease();
-    stand.asks(endpoint, &revoke(REMOTE, 5));
-    assert_eq!(stand.write(1), None);
-    let (over, number, request) = stand.request().unwrap();
-    assert!(matches!(request, PeerRequest::Write { .. }), "{request:?}");
-    stand.reply((over, number), &PeerReply::Written { moving: false });
-    assert_eq!(stand.answer(1), Some(RackAnswer::DoneAt(HOME)));
-    let (over, number, request) = stand.request().unwrap();
-    assert!(matches!(request, PeerRequest::Lookup { access: Access::Write, keep: false, .. }));
-    stand.reply((over, number), &location(6));
-    assert_eq!(stand.write(1), None);
-    assert!(stand.request().is_none(), "now there is one");
+fn a_lease_that_is_asked_for_is_not_asked_for_again() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    assert_eq!(moving.write_goes(2, 5), None);
+    moving.redirect();
+    let asked = sent(&moving.asked().0, goes);
+    assert_eq!(moving.translate(1, goes, Access::Write), None);
+    let (requests, _) = moving.asked();
+    let [(over, number, PeerRequest::Lookup { .. })] = requests[..] else { panic!("{requests:?}") };
+    moving.stand.reply(asked, &PeerReply::Written { moving: false });
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
+    assert!(moving.asked().0.is_empty(), "who waits for the first answer would wait on");
+    moving.stand.reply((over, number), &location(1 << 41));
+    assert!(matches!(moving.stand.answer(1), Some(RackAnswer::Remote { home: HOME, .. })));
+}
+
+#[test]
+fn a_long_write_in_one_message_is_no_request() {
+    let mut moving = Moving::new();
+    let bytes = vec![1; 4097];
+    for addr in [addr(moving.goes), addr(COMES)] {
+        let write = PeerRequest::Write { addr, bytes: bytes.clone() };
+        assert!(matches!(moving.stand.asks(moving.theirs, &write), PeerReply::Invalid(_)));
+    }
 }

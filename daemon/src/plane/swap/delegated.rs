@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
-use rackpool_proto::lease::LeaseKind;
 use rackpool_proto::swap::{Rack, RackEvent};
 use rackpool_rrpc::{AskId, MAX_BODY};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
@@ -114,7 +113,8 @@ impl DataPlane {
         let Within { page, offset, len, .. } = within;
         if len <= LONGEST_DELEGATED {
             if self.slab.lookup(page).is_none() {
-                if let Some(home) = self.writing_home(page) {
+                let now = self.moment();
+                if let Some(home) = self.leases.writing_home(now, page) {
                     return self.have_written(home, caller, within, batch);
                 }
             } else if let Some(frame) = self.moving_frame(page)
@@ -145,16 +145,6 @@ impl DataPlane {
             self.delegate_transfer(caller, within, batch)?;
         }
         Ok(())
-    }
-
-    /// The rack that writes a page of another rack for those who have no lease, as far as is known here.
-    /// One that keeps a copy has to be asked for it before.
-    fn writing_home(&mut self, page: PageId) -> Option<RackId> {
-        let home = self.leases.found(page)?.home;
-        let now = self.moment();
-        let lease = self.leases.lease(now, page, Access::Read);
-        let is_copied = lease.is_some_and(|lease| matches!(lease.kind, LeaseKind::Share(_)));
-        (!is_copied && !self.is_dead(home)).then_some(home)
     }
 
     /// Another rack is asked to carry out a client's write.
@@ -209,16 +199,15 @@ impl DataPlane {
         let page_size = self.rack.geometry.page_size;
         let Some(page) = addr.page(page_size) else { return Ok(PeerReply::NotAllocated) };
         let offset = addr.offset(page_size);
-        if bytes.is_empty() || bytes.len() as u64 > page_size.bytes() - offset {
-            return Ok(PeerReply::Invalid(format!(
-                "{} B at {addr} are not in its page",
-                bytes.len()
-            )));
+        let len = bytes.len();
+        if len == 0 || len as u64 > page_size.bytes() - offset {
+            return Ok(PeerReply::Invalid(format!("{len} B at {addr} are not in its page")));
+        }
+        if len > LONGEST_DELEGATED as usize {
+            let text = format!("{len} B: at most {LONGEST_DELEGATED} are written in one message");
+            return Ok(PeerReply::Invalid(text));
         }
         if let Some(frame) = self.moving_frame(page) {
-            if bytes.len() > LONGEST_DELEGATED as usize {
-                return Ok(PeerReply::Busy);
-            }
             self.write_moving(page, frame, offset, bytes)?;
             return Ok(PeerReply::Written { moving: true });
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
 use rackpool_rrpc::AskId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -25,8 +26,9 @@ pub(in crate::plane) enum Work {
     Release(Caller, u64),
     /// What a gone client had noted goes back.
     GiveBack(ClientId, u16, Vec<GlobalAddr>),
-    /// Another rack frees objects, looks a page up, or wants something written in it.
-    Serve(AskId, PeerRequest),
+    /// Another rack frees objects, looks a page up, or wants something written in it; for
+    /// so long.
+    Serve(AskId, PeerRequest, Instant),
 }
 
 impl Work {
@@ -45,7 +47,7 @@ impl Work {
 
     /// Whether a page that can be read is all that is waited for.
     const fn is_reading(&self) -> bool {
-        matches!(self, Self::Serve(_, request) if matches!(Self::access(request), Some(Access::Read)))
+        matches!(self, Self::Serve(_, request, _) if matches!(Self::access(request), Some(Access::Read)))
     }
 
     /// Whether somebody waits who wants to write, and can have it done.
@@ -53,7 +55,7 @@ impl Work {
         match self {
             Self::Translate(_, access) => matches!(access, Access::Write),
             Self::Write(..) | Self::Atomic(..) => true,
-            Self::Serve(_, request) => matches!(Self::access(request), Some(Access::Write)),
+            Self::Serve(_, request, _) => matches!(Self::access(request), Some(Access::Write)),
             Self::Release(..) | Self::GiveBack(..) => false,
         }
     }
@@ -66,6 +68,12 @@ struct Waiter {
     since: Option<Instant>,
     /// `None`: as long as it takes.
     until: Option<Instant>,
+}
+
+impl Waiter {
+    fn is_late(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now > until)
+    }
 }
 
 /// All who wait, by page.
@@ -85,26 +93,39 @@ impl DataPlane {
     pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
         self.sharing.need(page);
         let now = self.now();
+        let until = match work {
+            Work::Translate(..) | Work::Write(..) | Work::Atomic(..) | Work::Release(..) => {
+                Some(now + self.lease)
+            }
+            Work::Serve(.., until) => Some(until),
+            Work::GiveBack(..) => None,
+        };
         let mut since = None;
         if work.is_writing() {
             self.want_to_write(page);
             // Otherwise the page is shared.
             since = Some(now).filter(|_| self.swaps.machine.is_busy(page));
         }
-        let until = match work {
-            Work::Translate(..) | Work::Write(..) | Work::Atomic(..) | Work::Release(..) => {
-                Some(now + self.lease)
-            }
-            // After a lease without an answer the other rack cuts this one off.
-            Work::Serve(..) => Some(now + self.lease / 4),
-            Work::GiveBack(..) => None,
-        };
         self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since, until });
     }
 
-    /// Goes on with what waited for pages that do not move any more, or can be read by now.
+    /// The other rack can't be answered any more: what it has asked for is not done, for it may have heard
+    /// that it was not, and gone on.
+    pub(in crate::plane) fn forget_asks(&mut self, endpoint: EndpointId) {
+        self.swaps.waiters.all.retain(|_, waiters| {
+            waiters.retain(|waiter| match waiter.work {
+                Work::Serve(ask, ..) => ask.endpoint != endpoint,
+                _ => true,
+            });
+            !waiters.is_empty()
+        });
+    }
+
+    /// Goes on with what waited for pages that do not move any more, or can be read by now. What has
+    /// waited for too long is answered by [`Self::drive_waiters`].
     pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
+        let now = self.now();
         let (slab, machine) = (&self.slab, &self.swaps.machine);
         let delegated = &self.swaps.delegated;
         self.swaps.waiters.all.retain(|page, waiters| {
@@ -113,7 +134,8 @@ impl DataPlane {
             let is_written = delegated.frame(machine, slab, *page).is_some();
             let goes_on = |waiter: &mut Waiter| {
                 let goes_on = is_readable && waiter.work.is_reading();
-                !moves || goes_on || is_written && waiter.work.is_writing()
+                let goes_on = !moves || goes_on || is_written && waiter.work.is_writing();
+                goes_on && !waiter.is_late(now)
             };
             awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter)));
             !waiters.is_empty()
@@ -137,10 +159,12 @@ impl DataPlane {
         match work {
             Work::Translate(caller, access) => self.translate(caller, page, access),
             Work::Write(caller, within, batch) => self.go_on_writing(caller, within, batch),
+            // Of a client that has gone it is settled that it was not done.
+            Work::Atomic(caller, _) if !self.clients.is_waiting(caller) => Ok(()),
             Work::Atomic(caller, request) => self.forward_atomic(caller, request),
             Work::Release(caller, refused) => self.release_rest(caller, refused),
             Work::GiveBack(client, thread, addrs) => self.give_back_rest(client, thread, addrs),
-            Work::Serve(ask, request) => self.serve_peer(ask, request),
+            Work::Serve(ask, request, until) => self.serve_peer_until(ask, request, Some(until)),
         }
     }
 
@@ -148,8 +172,7 @@ impl DataPlane {
     pub(super) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut late = Vec::new();
         self.swaps.waiters.all.retain(|_, waiters| {
-            let is_late = |waiter: &mut Waiter| waiter.until.is_some_and(|until| now > until);
-            late.extend(waiters.extract_if(.., is_late));
+            late.extend(waiters.extract_if(.., |waiter| waiter.is_late(now)));
             !waiters.is_empty()
         });
         let busy = RackAnswer::PageBusy(self.rack.geometry.rack);
@@ -167,10 +190,10 @@ impl DataPlane {
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
                 // Nothing was done and nothing noted: the other rack asks where they are.
-                Work::Serve(ask, PeerRequest::Free { addrs, .. }) => {
+                Work::Serve(ask, PeerRequest::Free { addrs, .. }, _) => {
                     self.reply(ask, &PeerReply::Freed { refused: 0, moved: addrs })?;
                 }
-                Work::Serve(ask, _) => self.reply(ask, &PeerReply::Busy)?,
+                Work::Serve(ask, ..) => self.reply(ask, &PeerReply::Busy)?,
                 Work::GiveBack(..) => {}
             }
         }
