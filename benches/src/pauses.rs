@@ -34,49 +34,17 @@ enum Use {
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("a page moves to and fro: how long its readers and writers wait");
-    let cluster = pool(&[("--hot", "1"), ("--rest-ms", "0"), ("--swap-pause-ms", "1")])?;
-    let dir = cluster.options().dir.clone();
-    let open = |rack| Pool::open(ClientOptions::new(&dir, rack));
-    let pools = [open(RACKS[0])?, open(RACKS[1])?];
-    let addr = pools[0].alloc(pools[0].page_bytes())?;
-    let [mut reads, mut writes] = [Waits::default(), Waits::default()];
-    let mut attracting = Vec::new();
     let every_us = AtomicU64::new(EVERY_US);
-    for turn in 0..2 * SWAPS {
-        // Each rack is the home in turn, for readers and for writers.
-        let (what, waits) = match turn / 2 % 2 {
-            0 => (Use::Reads, &mut reads),
-            _ => (Use::Writes, &mut writes),
-        };
-        // The rack that had it last may have got it back.
-        let home = home_of(&pools, addr)?;
-        let (asker, user) =
-            (&pools[1 - home], User { pool: &pools[home], addr, what, every_us: &every_us });
-        let still = user.during(|| std::thread::sleep(STILL))?;
-        if still.iter().all(|one| one.is_local) {
-            waits.still.push(longest(&still));
-        }
-        let mut attracted = Ok(Vec::new());
-        let moving = user.during(|| attracted = attract(asker, addr, &every_us))?;
-        attracting.append(&mut attracted?);
-        let stays = moving.iter().take_while(|one| one.is_local).count();
-        waits.before.push(longest(&moving[..stays]));
-        // The one that found it gone, too, and the next one. What follows are uses from afar.
-        waits.moving.push(longest(&moving[..moving.len().min(stays + 2)]));
-        let afterwards = user.during(|| std::thread::sleep(STILL))?;
-        waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
-    }
+    let Moved { reads, writes, attracting, buckets } = to_and_fro(&[], &every_us)?;
     let copy = plain_copy(1);
     let limit = (2.0 * copy + 4.0 * 2.0).round();
     reads.show(table, "readers", 50.0);
     writes.show(table, "writers", limit);
-    let buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
     let [middle, most] = [500, 990].map(|permille| quantile(&buckets, permille));
     let detail = format!(
         "a bucket's bound, as are the p50 of {middle:.0}; a plain copy of 2 MiB: {copy:.0} us"
     );
     table.at_most("writers: p99 of the pause as daemons see it", most, limit, "us", &detail);
-    cluster.stop()?;
     let detail = format!("the same page again and again: {copy:.0} us");
     table.figure("a plain copy of 2 MiB that no cache holds", plain_copy(64), "us", &detail);
     let detail = format!("used every {} us by its home", every_us.into_inner());
@@ -85,7 +53,72 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let detail = format!("p50 {:.0} us", percentile(&woken, 500));
     let name = format!("a thread that sleeps is asked each {EVERY_US} us, p99");
     table.figure(&name, percentile(&woken, 990), "us", &detail);
+    awake(table)
+}
+
+/// The same where no processor of the host sleeps.
+fn awake(table: &mut Table) -> anyhow::Result<()> {
+    const DEVICE: &str = "/dev/cpu_dma_latency";
+    if let Err(error) = std::fs::File::options().write(true).open(DEVICE) {
+        table.not_measured(&format!("daemons with --wake-latency-us 0 ({DEVICE}: {error})"));
+        return Ok(());
+    }
+    let moved = to_and_fro(&[("--wake-latency-us", "0")], &AtomicU64::new(EVERY_US))?;
+    for (who, mut waits) in [("readers", moved.reads), ("writers", moved.writes)] {
+        waits.moving.sort_by(f64::total_cmp);
+        let [middle, most] = [500, 990].map(|permille| percentile(&waits.moving, permille));
+        let detail = format!("p50 {middle:.0} us; --wake-latency-us 0");
+        table.figure(&format!("{who}: the same, no processor sleeps"), most, "us", &detail);
+    }
     Ok(())
+}
+
+/// What was seen of a page that moved.
+struct Moved {
+    reads: Waits,
+    writes: Waits,
+    /// How long the first use of some took whoever attracted it, in microseconds.
+    attracting: Vec<f64>,
+    /// Upper bounds of how long writers waited in daemons, and how many did.
+    buckets: Vec<(f64, u64)>,
+}
+
+/// Moves a page between two racks, whose daemons get these arguments.
+fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyhow::Result<Moved> {
+    let restless = [("--hot", "1"), ("--rest-ms", "0"), ("--swap-pause-ms", "1")];
+    let cluster = pool(&[&restless, arguments].concat())?;
+    let dir = cluster.options().dir.clone();
+    let open = |rack| Pool::open(ClientOptions::new(&dir, rack));
+    let pools = [open(RACKS[0])?, open(RACKS[1])?];
+    let addr = pools[0].alloc(pools[0].page_bytes())?;
+    let [mut reads, mut writes] = [Waits::default(), Waits::default()];
+    let mut attracting = Vec::new();
+    for turn in 0..2 * SWAPS {
+        // Each rack is the home in turn, for readers and for writers.
+        let (what, waits) = match turn / 2 % 2 {
+            0 => (Use::Reads, &mut reads),
+            _ => (Use::Writes, &mut writes),
+        };
+        // The rack that had it last may have got it back.
+        let home = home_of(&pools, addr)?;
+        let (asker, user) = (&pools[1 - home], User { pool: &pools[home], addr, what, every_us });
+        let still = user.during(|| std::thread::sleep(STILL))?;
+        if still.iter().all(|one| one.is_local) {
+            waits.still.push(longest(&still));
+        }
+        let mut attracted = Ok(Vec::new());
+        let moving = user.during(|| attracted = attract(asker, addr, every_us))?;
+        attracting.append(&mut attracted?);
+        let stays = moving.iter().take_while(|one| one.is_local).count();
+        waits.before.push(longest(&moving[..stays]));
+        // The one that found it gone, too, and the next one. What follows are uses from afar.
+        waits.moving.push(longest(&moving[..moving.len().min(stays + 2)]));
+        let afterwards = user.during(|| std::thread::sleep(STILL))?;
+        waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
+    }
+    let buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
+    cluster.stop()?;
+    Ok(Moved { reads, writes, attracting, buckets })
 }
 
 /// Which rack has the page.

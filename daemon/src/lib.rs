@@ -26,6 +26,7 @@ mod region;
 mod run;
 mod slab;
 mod swap_options;
+mod wake_latency;
 
 pub use options::Options;
 pub use placement::{NodeChoice, NodeChoiceError};

@@ -56,6 +56,10 @@ pub struct Options {
     /// says so.
     #[arg(long, default_value_t = -15, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: i32,
+    /// Microseconds that idle processors of the host may take to wake, while the daemon runs: 0 keeps
+    /// them awake, which costs power [default: as the host is set up].
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub wake_latency_us: Option<u32>,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,

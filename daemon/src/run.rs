@@ -35,6 +35,7 @@ use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, SwapSett
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::slab::Slab;
+use crate::wake_latency::WakeLatency;
 
 /// How long before the credentials expire the operator is told.
 const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
@@ -46,6 +47,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     options.metrics.map(rackpool_metrics::check).transpose()?;
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
+    let _wake_latency = options.wake_latency_us.map(WakeLatency::hold).transpose()?;
     let machine = Machine::here();
     let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)?
         .on(options.cpu, &machine)?;

@@ -361,6 +361,27 @@ fn verbs_without_an_rdma_device_is_refused_and_leaves_nothing() {
     nothing_is_left_of_rack_7(&pool);
 }
 
+#[test]
+fn processors_are_kept_awake_as_long_as_the_daemon_runs_or_it_is_refused() {
+    const DEVICE: &str = "/dev/cpu_dma_latency";
+    if std::fs::File::options().write(true).open(DEVICE).is_err() {
+        let pool = TestPool::small();
+        let start = Start { more: vec!["--wake-latency-us=50".into()], ..Start::of(&pool, 7) };
+        start.is_refused("can't be had from /dev/cpu_dma_latency", "let the daemon's user write");
+        return nothing_is_left_of_rack_7(&pool);
+    }
+    for wanted in [true, false] {
+        let mut pool = TestPool::with(|options| {
+            let argument = ("--wake-latency-us", "50".to_owned());
+            options.daemon_arguments.extend(wanted.then_some(argument));
+        });
+        let id = pool.cluster.daemon(RackId(0)).unwrap().id();
+        let files = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().flatten();
+        let mut files = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        assert_eq!(files.any(|file| file == Path::new(DEVICE)), wanted);
+    }
+}
+
 #[track_caller]
 fn nothing_is_left_of_rack_7(pool: &TestPool) {
     assert!(!pool.rack_dir(7).exists(), "{:?}", files(&pool.rack_dir(7)).keys());

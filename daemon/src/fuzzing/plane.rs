@@ -103,6 +103,7 @@ impl Memory {
             numa_node: NodeChoice::Anywhere,
             cpu: None,
             nice: 0,
+            wake_latency_us: None,
             page_size: ByteSize(page_size),
             latency_us: 0.0,
             bandwidth_gbps: 1.0,

@@ -15,14 +15,16 @@ pub(super) struct Absence {
     log: PathBuf,
     /// Bytes of the metadata server's log when the round began.
     seen: usize,
+    /// The same of the round before.
+    seen_before: usize,
 }
 
 impl Absence {
-    /// A round begins, nobody has been hit.
-    pub(super) fn begin(pool: &TestPool) -> Self {
+    /// A round begins, nobody has been hit. `before`: the one before it.
+    pub(super) fn begin(pool: &TestPool, before: Option<&Self>) -> Self {
         let log = pool.dir().join("metadata.log");
         let seen = std::fs::read(&log).map_or(0, |said| said.len());
-        Self { hit: Absent::default(), log, seen }
+        Self { hit: Absent::default(), log, seen, seen_before: before.map_or(0, |one| one.seen) }
     }
 
     /// Somebody was away. Heartbeats come four times a lease, so a rack that stands still for less than
@@ -40,14 +42,17 @@ impl Absence {
         }
     }
 
-    fn taken_for_dead(&self) -> [bool; 2] {
+    /// The racks that the metadata server has taken for dead since its log was so long.
+    fn taken_for_dead(&self, since: usize) -> [bool; 2] {
         let said = std::fs::read(&self.log).unwrap_or_default();
-        taken_for_dead(&String::from_utf8_lossy(said.get(self.seen..).unwrap_or_default()))
+        taken_for_dead(&String::from_utf8_lossy(said.get(since..).unwrap_or_default()))
     }
 
     /// Whether an operation of a client of rack `own` may have failed like that in this round.
     pub(super) fn allows(&self, own: u16, trouble: Trouble) -> bool {
-        let dead = Absent { racks: self.taken_for_dead(), metadata: false };
+        // That a rack lives again the others hear from the metadata server, if that is not hit first.
+        let since = if self.hit.metadata { self.seen_before } else { self.seen };
+        let dead = Absent { racks: self.taken_for_dead(since), metadata: false };
         self.hit.allows(own, trouble) || dead.allows(own, trouble)
     }
 
@@ -56,7 +61,7 @@ impl Absence {
         if self.hit.metadata {
             return 0;
         }
-        let dead = self.taken_for_dead().into_iter().zip(self.hit.racks);
+        let dead = self.taken_for_dead(self.seen).into_iter().zip(self.hit.racks);
         dead.filter(|(dead, hit)| *dead && !*hit).count()
     }
 }

@@ -63,6 +63,10 @@ pub struct Options {
     /// allowed].
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: Option<i32>,
+    /// Microseconds that idle processors of the host may take to wake: 0 keeps them awake, which
+    /// costs power [default: as the host is set up].
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub wake_latency_us: Option<u32>,
     /// When hot pages move.
     #[command(flatten)]
     pub hot_pages: HotPages,
@@ -113,6 +117,8 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.lease_ms = options.lease_ms;
     cluster.daemon_arguments = options.hot_pages.arguments()?;
     cluster.daemon_arguments.extend(options.nice.map(|nice| ("--nice", nice.to_string())));
+    let bound = options.wake_latency_us.map(|bound| ("--wake-latency-us", bound.to_string()));
+    cluster.daemon_arguments.extend(bound);
     Ok(cluster)
 }
 
