@@ -112,7 +112,7 @@ pub enum RackAnswer {
     },
     /// It is done. The value before for atomics, the number of objects for the others.
     Done(u64),
-    /// A transfer is done in the page's home, another rack, where it does not move.
+    /// A transfer is done in the page's home, another rack.
     DoneAt(RackId),
     /// The page has moved, or its lease is gone: translate again.
     Moved,

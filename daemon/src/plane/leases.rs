@@ -51,8 +51,8 @@ pub(super) struct Found {
     pub(super) usage: u64,
     /// It moves, and its home writes it for others.
     pub(super) delegates: bool,
-    /// It has gone there from this rack, and has not been asked for since.
-    pub(super) has_gone: bool,
+    /// When it has gone there from this rack, if nothing has been heard of it since.
+    pub(super) gone: Option<Instant>,
 }
 
 /// The fabric never gives a number twice, for endpoints that it accepted and connected alike.
@@ -149,14 +149,14 @@ impl Leases {
     /// The metadata server has said where a page is.
     pub(super) fn note_home(&mut self, page: PageId, home: RackId) {
         let usage = self.found.get(&page).map_or(0, |found| found.usage);
-        self.found.insert(page, Found { home, usage, delegates: false, has_gone: false });
+        self.found.insert(page, Found { home, usage, delegates: false, gone: None });
     }
 
     /// A page has gone to another rack.
-    pub(super) fn note_gone(&mut self, page: PageId, home: RackId) {
+    pub(super) fn note_gone(&mut self, now: Instant, page: PageId, home: RackId) {
         self.note_home(page, home);
         if let Some(found) = self.found.get_mut(&page) {
-            found.has_gone = true;
+            found.gone = Some(now);
         }
     }
 
@@ -167,11 +167,14 @@ impl Leases {
         }
     }
 
-    /// The home of a page that it writes for this rack without a lease for that: it goes away or has come
-    /// just now.
+    /// The home of a page that it writes for this rack without a lease for that: it goes away, or has come from
+    /// here no longer than a lease ago.
     pub(super) fn writing_home(&self, now: Instant, page: PageId) -> Option<RackId> {
         let found = self.found(page)?;
-        if found.has_gone { Some(found.home) } else { self.delegate(now, page) }
+        match found.gone {
+            Some(gone) if now < gone + self.rules.lease => Some(found.home),
+            _ => self.delegate(now, page),
+        }
     }
 
     /// The home of a page that is leased for reading, if it writes it for others.
@@ -374,7 +377,7 @@ impl DataPlane {
     /// Nothing lands here any more that comes over the endpoint: what was leased over it is void. What
     /// this side has posted may still be under way.
     pub(super) fn endpoint_fenced(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
-        self.forget_asks(endpoint);
+        self.forget_asks(|ask| ask.endpoint == endpoint);
         let endpoint = token(endpoint);
         self.leases.fenced.insert(endpoint);
         self.tell_home(HomeEvent::EndpointEnded(endpoint))

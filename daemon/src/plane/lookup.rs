@@ -431,7 +431,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing } => {
-                self.leases.note_found(page, Found { home, usage, delegates, has_gone: false });
+                self.leases.note_found(page, Found { home, usage, delegates, gone: None });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => LeaseKind::Write,

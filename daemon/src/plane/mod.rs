@@ -322,7 +322,7 @@ impl DataPlane {
             }
             Event::Accepted { endpoint, peer, .. } => {
                 self.rrpc.take_in(now, event);
-                self.peers.accepted(endpoint, peer);
+                self.accepted(endpoint, peer);
             }
             Event::ConnectFailed { endpoint, error } => {
                 self.peers.connect_failed(endpoint, &error);
@@ -353,6 +353,7 @@ impl DataPlane {
                     self.copy_read(id, result)?
                 }
                 News::Transferred { id, result, .. } => self.transferred(id, result)?,
+                News::Withdrawn { ask } => self.forget_asks(|waiting| waiting == ask),
                 News::Calibrated { endpoint, thresholds } => self.calibrated(endpoint, thresholds),
                 // Nothing is given up here, and answers to what was given up go nowhere.
                 _ => {}

@@ -1,6 +1,6 @@
 //! The other racks: endpoints, and the calls that wait for an answer over them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
@@ -104,11 +104,6 @@ impl Peers {
     /// Whether the rack is at the other end of the endpoint.
     pub(super) fn belongs_to(&self, endpoint: EndpointId, rack: RackId) -> bool {
         self.endpoints.get(&endpoint) == Some(&rack)
-    }
-
-    /// The other side has connected.
-    pub(super) fn accepted(&mut self, endpoint: EndpointId, rack: RackId) {
-        self.endpoints.insert(endpoint, rack);
     }
 
     /// The rack that this side is connecting to over the endpoint.
@@ -269,6 +264,18 @@ impl DataPlane {
         Ok(())
     }
 
+    /// The other side has connected. What it asked over an earlier endpoint it has heard the end of.
+    pub(super) fn accepted(&mut self, endpoint: EndpointId, rack: RackId) {
+        let own = self.peers.connected_endpoint(rack);
+        let endpoints = self.peers.endpoints.iter();
+        let earlier: BTreeSet<EndpointId> = endpoints
+            .filter(|(id, of)| **of == rack && Some(**id) != own)
+            .map(|(id, _)| *id)
+            .collect();
+        self.forget_asks(|ask| earlier.contains(&ask.endpoint));
+        self.peers.endpoints.insert(endpoint, rack);
+    }
+
     /// An endpoint has ended and nothing of it can happen any more. What was asked over it is told
     /// by `call_failed`.
     pub(super) fn disconnected(
@@ -277,7 +284,7 @@ impl DataPlane {
         reason: &DisconnectReason,
     ) -> anyhow::Result<()> {
         let rack = self.peers.endpoints.remove(&endpoint);
-        self.forget_asks(endpoint);
+        self.forget_asks(|ask| ask.endpoint == endpoint);
         self.endpoint_ended(endpoint)?;
         let Some(rack) = rack else {
             self.peers.connect_failed(endpoint, &reason.error());

@@ -81,13 +81,31 @@ fn what_the_new_home_does_not_write_comes_again() {
 }
 
 #[test]
-fn a_page_that_has_gone_is_written_with_one_question_too() {
-    let mut moving = Moving::new();
-    let goes = moving.goes;
-    moving.commit();
-    moving.leave();
-    assert_eq!(moving.write_goes(2, 5), None);
-    sent(&moving.asked().0, goes);
+fn a_page_that_has_gone_lately_to_a_rack_that_lives_is_written_with_one_question_too() {
+    for (later, lives) in [(0, true), (2_500, true), (0, false)] {
+        let mut moving = Moving::new();
+        let goes = moving.goes;
+        moving.commit();
+        moving.leave();
+        moving.stand.step(later);
+        if !lives {
+            let dead = Member { alive: false, ..member(HOME) };
+            moving.stand.plane.members(vec![dead, member(OTHER)]).unwrap();
+            moving.stand.step(0);
+        }
+        moving.asked();
+        let answer = moving.write_goes(2, 5);
+        if lives && later == 0 {
+            assert_eq!(answer, None);
+            sent(&moving.asked().0, goes);
+        } else {
+            assert_eq!(
+                answer,
+                Some(RackAnswer::Moved),
+                "it may be elsewhere by now: who asks is told"
+            );
+        }
+    }
 }
 
 #[test]
@@ -148,17 +166,39 @@ fn value(moving: &mut Moving) -> PeerReply {
     moving.stand.asks(moving.theirs, &read)
 }
 
-/// A rack that hears that its endpoint has ended goes on: what it has done since would be undone.
+/// How a rack stops waiting for an answer.
+#[derive(Clone, Copy)]
+enum End {
+    Disconnects,
+    /// This rack has not noticed that the first endpoint has ended.
+    ConnectsAgain,
+    GivesUp,
+}
+
+/// Who hears that there will be no answer goes on: what he has done since would be undone.
 #[test]
-fn what_a_rack_wanted_done_that_is_gone_is_not_done() {
-    let mut moving = Moving::new();
-    wait_at_new_home(&mut moving);
-    moving.stand.plane.disconnect(moving.theirs, DisconnectReason::PeerGone);
-    moving.stand.step(0);
-    moving.theirs = moving.stand.plane.accept(HOME);
-    moving.stand.step(0);
-    moving.tell(SwapMessage::Left);
-    assert_eq!(value(&mut moving), PeerReply::Value(0));
+fn what_a_rack_wanted_done_that_does_not_wait_any_more_is_not_done() {
+    for end in [End::Disconnects, End::ConnectsAgain, End::GivesUp] {
+        let mut moving = Moving::new();
+        let waits = wait_at_new_home(&mut moving);
+        let theirs = moving.theirs;
+        match end {
+            End::Disconnects => moving.stand.plane.disconnect(theirs, DisconnectReason::PeerGone),
+            End::ConnectsAgain => {}
+            End::GivesUp => {
+                for number in waits {
+                    moving.stand.plane.message(theirs, &message::cancel(number));
+                }
+            }
+        }
+        moving.stand.step(0);
+        if !matches!(end, End::GivesUp) {
+            moving.theirs = moving.stand.plane.accept(HOME);
+            moving.stand.step(0);
+        }
+        moving.tell(SwapMessage::Left);
+        assert_eq!(value(&mut moving), PeerReply::Value(0));
+    }
 }
 
 /// The other rack may have cut this one off by then.

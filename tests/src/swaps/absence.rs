@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use super::blows::Away;
 use super::round::{LEASE, Victim};
-use super::trouble::{Absent, Trouble, taken_for_dead};
+use super::trouble::{Absent, Trouble, are_back, taken_for_dead};
 use crate::pool::TestPool;
+use crate::wait::{PATIENCE, try_wait_for};
 
 /// Whose absence may be noticed.
 #[derive(Debug)]
@@ -15,16 +16,14 @@ pub(super) struct Absence {
     log: PathBuf,
     /// Bytes of the metadata server's log when the round began.
     seen: usize,
-    /// The same of the round before.
-    seen_before: usize,
 }
 
 impl Absence {
-    /// A round begins, nobody has been hit. `before`: the one before it.
-    pub(super) fn begin(pool: &TestPool, before: Option<&Self>) -> Self {
+    /// A round begins, nobody has been hit.
+    pub(super) fn begin(pool: &TestPool) -> Self {
         let log = pool.dir().join("metadata.log");
         let seen = std::fs::read(&log).map_or(0, |said| said.len());
-        Self { hit: Absent::default(), log, seen, seen_before: before.map_or(0, |one| one.seen) }
+        Self { hit: Absent::default(), log, seen }
     }
 
     /// Somebody was away. Heartbeats come four times a lease, so a rack that stands still for less than
@@ -42,17 +41,32 @@ impl Absence {
         }
     }
 
-    /// The racks that the metadata server has taken for dead since its log was so long.
-    fn taken_for_dead(&self, since: usize) -> [bool; 2] {
+    /// What the metadata server has said in this round.
+    fn said(&self) -> String {
         let said = std::fs::read(&self.log).unwrap_or_default();
-        taken_for_dead(&String::from_utf8_lossy(said.get(since..).unwrap_or_default()))
+        String::from_utf8_lossy(said.get(self.seen..).unwrap_or_default()).into_owned()
+    }
+
+    fn taken_for_dead(&self) -> [bool; 2] {
+        taken_for_dead(&self.said())
+    }
+
+    /// Waits until everybody knows that nobody is dead, so that the next round can't show what happened in
+    /// this one; whether that came.
+    pub(super) fn is_over(&self) -> bool {
+        let dead = self.taken_for_dead().contains(&true);
+        if !dead {
+            return true;
+        }
+        let back = try_wait_for(PATIENCE, || are_back(&self.said()).then_some(()));
+        // The others hear of it with their next heartbeat.
+        std::thread::sleep(LEASE / 2);
+        back.is_some()
     }
 
     /// Whether an operation of a client of rack `own` may have failed like that in this round.
     pub(super) fn allows(&self, own: u16, trouble: Trouble) -> bool {
-        // That a rack lives again the others hear from the metadata server, if that is not hit first.
-        let since = if self.hit.metadata { self.seen_before } else { self.seen };
-        let dead = Absent { racks: self.taken_for_dead(since), metadata: false };
+        let dead = Absent { racks: self.taken_for_dead(), metadata: false };
         self.hit.allows(own, trouble) || dead.allows(own, trouble)
     }
 
@@ -61,7 +75,7 @@ impl Absence {
         if self.hit.metadata {
             return 0;
         }
-        let dead = self.taken_for_dead(self.seen).into_iter().zip(self.hit.racks);
+        let dead = self.taken_for_dead().into_iter().zip(self.hit.racks);
         dead.filter(|(dead, hit)| *dead && !*hit).count()
     }
 }

@@ -48,8 +48,6 @@ pub(super) struct Campaign {
     /// The objects in them, with the bytes that each takes.
     in_use: BTreeMap<GlobalAddr, u64>,
     seed: u64,
-    /// Whose absence could be noticed in the last round.
-    absence: Option<Absence>,
     pub(super) report: Report,
 }
 
@@ -144,7 +142,6 @@ impl Campaign {
             pages: BTreeSet::new(),
             in_use: BTreeMap::new(),
             seed,
-            absence: None,
             report: Report::default(),
         };
         let frames = campaign.frames_at_rest().expect("a pool that nobody uses");
@@ -168,7 +165,7 @@ impl Campaign {
 
     /// Plays a round; what was wrong.
     fn play(&mut self, round: Round) -> Vec<String> {
-        let mut absence = Absence::begin(&self.pool, self.absence.as_ref());
+        let mut absence = Absence::begin(&self.pool);
         self.ledger.next_turn();
         self.ledger.set_pause(false);
         if let Err(problem) = self.wait_for_work() {
@@ -193,6 +190,9 @@ impl Campaign {
         if try_wait_for(PATIENCE, rest).is_none() {
             return vec!["a worker does not come to rest".into()];
         }
+        if !absence.is_over() {
+            return vec!["a rack that was taken for dead does not come back".into()];
+        }
         let mut problems = match self.frames_at_rest() {
             Ok(frames) => self.frame_problems(&frames),
             Err(problem) => vec![problem],
@@ -200,7 +200,6 @@ impl Campaign {
         problems.extend(self.worker_problems(&absence, away));
         problems.extend(self.object_problems(&absence));
         self.report.late_heartbeats += absence.late_heartbeats();
-        self.absence = Some(absence);
         problems
     }
 
@@ -343,7 +342,7 @@ impl Campaign {
         for worker in &mut self.workers {
             worker.kill();
         }
-        let absence = Absence::begin(&self.pool, self.absence.as_ref());
+        let absence = Absence::begin(&self.pool);
         let mut problems = Vec::new();
         for addr in self.objects.iter().chain([&self.table]) {
             let freed = try_wait_for(PATIENCE, || {

@@ -73,6 +73,16 @@ pub fn taken_for_dead(log: &str) -> [bool; 2] {
     })
 }
 
+/// Whether each rack that was taken for dead has joined since.
+#[must_use]
+pub fn are_back(log: &str) -> bool {
+    [0, 1].into_iter().map(RackId).all(|rack| {
+        let [dead, joined] = ["sent no heartbeat within its lease", "joined"]
+            .map(|what| log.rfind(&format!("{rack} {what}")));
+        dead.is_none() || joined > dead
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use rackpool_client::GlobalAddr;
@@ -116,5 +126,8 @@ mod tests {
             "INFO rack 0 joined\nWARN rack 1 sent no heartbeat within its lease: it is dead\n";
         assert_eq!(taken_for_dead(log), [false, true]);
         assert_eq!(taken_for_dead(""), [false, false]);
+        assert!(!are_back(log), "rack 1 is not");
+        assert!(are_back(&format!("{log}INFO rack 1 joined: incarnation 3\n")));
+        assert!(are_back(""));
     }
 }

@@ -114,7 +114,8 @@ impl DataPlane {
         if len <= LONGEST_DELEGATED {
             if self.slab.lookup(page).is_none() {
                 let now = self.moment();
-                if let Some(home) = self.leases.writing_home(now, page) {
+                let home = self.leases.writing_home(now, page);
+                if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
                     return self.have_written(home, caller, within, batch);
                 }
             } else if let Some(frame) = self.moving_frame(page)

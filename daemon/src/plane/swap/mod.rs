@@ -378,7 +378,7 @@ impl DataPlane {
             News::Departed(page) => {
                 tracing::debug!("{page} has gone");
                 if let Some(home) = self.swaps.machine.goes_to(page) {
-                    self.leases.note_gone(page, home);
+                    self.leases.note_gone(now, page, home);
                 }
             }
             News::Damaged(slot, error) => {

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
 use rackpool_rrpc::AskId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -42,6 +41,15 @@ impl Work {
             | PeerRequest::CompareAndSwap { .. }
             | PeerRequest::FetchAndAdd { .. } => Some(Access::Write),
             _ => None,
+        }
+    }
+
+    /// Whether somebody's bytes may be other ones when it has been done.
+    const fn changes(&self) -> bool {
+        match self {
+            Self::Write(..) | Self::Atomic(..) => true,
+            Self::Serve(_, request, _) => !matches!(request, PeerRequest::Lookup { .. }),
+            Self::Translate(..) | Self::Release(..) | Self::GiveBack(..) => false,
         }
     }
 
@@ -111,18 +119,18 @@ impl DataPlane {
 
     /// The other rack can't be answered any more: what it has asked for is not done, for it may have heard
     /// that it was not, and gone on.
-    pub(in crate::plane) fn forget_asks(&mut self, endpoint: EndpointId) {
+    pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(AskId) -> bool) {
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
-                Work::Serve(ask, ..) => ask.endpoint != endpoint,
+                Work::Serve(ask, ..) => !are_meant(ask),
                 _ => true,
             });
             !waiters.is_empty()
         });
     }
 
-    /// Goes on with what waited for pages that do not move any more, or can be read by now. What has
-    /// waited for too long is answered by [`Self::drive_waiters`].
+    /// Goes on with what waited for pages that do not move any more, or can be read by now. A change
+    /// that has waited for too long is answered by [`Self::drive_waiters`].
     pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
@@ -135,7 +143,7 @@ impl DataPlane {
             let goes_on = |waiter: &mut Waiter| {
                 let goes_on = is_readable && waiter.work.is_reading();
                 let goes_on = !moves || goes_on || is_written && waiter.work.is_writing();
-                goes_on && !waiter.is_late(now)
+                goes_on && !(waiter.work.changes() && waiter.is_late(now))
             };
             awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter)));
             !waiters.is_empty()
