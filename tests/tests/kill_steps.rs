@@ -31,7 +31,12 @@ fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing(
     let report = Campaign { rounds: 416, least, seed: 1, means }.run();
     has_been_everywhere(&report, least);
     if means == Means::Steps {
-        assert!(report.distinct >= 300, "hardly any instruction was one to die at:\n{report}");
+        // Three quarters of the kills come to one of its own, give or take a few: the rest is in libraries,
+        // in the kernel, or where another one was.
+        assert!(
+            report.distinct >= report.kills / 2,
+            "hardly any instruction was one to die at:\n{report}"
+        );
     }
 }
 
