@@ -53,15 +53,13 @@ impl Absence {
 
     /// Waits until everybody knows that nobody is dead, so that the next round can't show what happened in
     /// this one; whether that came.
-    pub(super) fn is_over(&self) -> bool {
-        let dead = self.taken_for_dead().contains(&true);
-        if !dead {
+    pub(super) fn is_over(&self, pool: &TestPool) -> bool {
+        if !self.taken_for_dead().contains(&true) {
             return true;
         }
-        let back = try_wait_for(PATIENCE, || are_back(&self.said()).then_some(()));
-        // The others hear of it with their next heartbeat.
-        std::thread::sleep(LEASE / 2);
-        back.is_some()
+        let knows_others = |rack| pool.try_status(rack).is_some_and(|said| said.other_frames > 0);
+        let is_over = || are_back(&self.said()) && [0, 1].into_iter().all(knows_others);
+        try_wait_for(PATIENCE, || is_over().then_some(())).is_some()
     }
 
     /// Whether an operation of a client of rack `own` may have failed like that in this round.

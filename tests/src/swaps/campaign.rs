@@ -190,7 +190,7 @@ impl Campaign {
         if try_wait_for(PATIENCE, rest).is_none() {
             return vec!["a worker does not come to rest".into()];
         }
-        if !absence.is_over() {
+        if !absence.is_over(&self.pool) {
             return vec!["a rack that was taken for dead does not come back".into()];
         }
         let mut problems = match self.frames_at_rest() {
