@@ -28,15 +28,12 @@ fn has_been_everywhere(report: &Report, least: usize) {
 fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing() {
     let means = may_trace();
     let least = if means == Means::Steps { LEAST } else { 0 };
-    let report = Campaign { rounds: 416, least, seed: 1, means }.run();
+    // Three quarters of them come to an instruction of their own, give or take ten: the rest is in libraries,
+    // in the kernel, or where another one was.
+    let report = Campaign { rounds: 468, least, seed: 1, means }.run();
     has_been_everywhere(&report, least);
     if means == Means::Steps {
-        // Three quarters of the kills come to one of its own, give or take a few: the rest is in libraries,
-        // in the kernel, or where another one was.
-        assert!(
-            report.distinct >= report.kills / 2,
-            "hardly any instruction was one to die at:\n{report}"
-        );
+        assert!(report.distinct >= 300, "hardly any instruction was one to die at:\n{report}");
     }
 }
 
