@@ -141,7 +141,7 @@ impl DataPlane {
         for (client, request) in requests.drain(..) {
             count(&self.figures.requests);
             if !self.attention.asked(client)
-                && let Some(known) = self.clients.all.get(&client).filter(|c| c.is_served())
+                && let Some(known) = self.clients.all.get(client).filter(|c| c.is_served())
             {
                 self.attention.give(client, Arc::clone(&known.file));
             }
@@ -160,7 +160,7 @@ impl DataPlane {
         if self.attention.is_sweep(self.clients.all.len()) {
             // What a client posted to an earlier daemon it posts again when it has come back.
             for (id, client) in self.clients.all.iter().filter(|(_, client)| client.is_served()) {
-                take_requests(*id, &client.file, requests);
+                take_requests(id, &client.file, requests);
             }
             self.attention.swept();
         } else {

@@ -1,5 +1,7 @@
 //! The clients of the rack as the data plane sees them.
 
+mod by_id;
+
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use rackpool_shm::access::AccessSlot;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rackpool_sync::futex;
 use rackpool_wire::rack::RackAnswer;
+
+use by_id::ById;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +55,10 @@ pub(crate) struct Batch {
     pub(crate) refused: bool,
 }
 
-/// All of them, in a fixed order.
+/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    pub(crate) all: BTreeMap<ClientId, Client>,
+    pub(crate) all: ById<Client>,
     /// Answered since sleepers were last roused.
     answered: Vec<Caller>,
     /// Somebody was woken since that was last asked.
@@ -137,7 +141,7 @@ pub(crate) fn strike(slot: &ThreadSlot, struck: impl Fn(GlobalAddr) -> bool) {
 
 impl Clients {
     fn served(&mut self, caller: Caller) -> Option<&mut Client> {
-        self.all.get_mut(&caller.client).filter(|client| !client.gone)
+        self.all.get_mut(caller.client).filter(|client| !client.gone)
     }
 
     /// A call has come. `false` when its client has no such thread or cell, or when the cell waits
@@ -183,7 +187,7 @@ impl Clients {
         // answer there.
         fence(Ordering::SeqCst);
         for caller in self.answered.drain(..) {
-            let cell = self.all.get(&caller.client).and_then(|client| client.cell(caller));
+            let cell = self.all.get(caller.client).and_then(|client| client.cell(caller));
             if let Some(cell) = cell.filter(|cell| cell.rouse()) {
                 futex::wake_all(cell.sleep_word());
                 self.has_woken = true;
@@ -198,7 +202,7 @@ impl Clients {
 
     /// Whether the caller still waits.
     pub(crate) fn is_waiting(&self, caller: Caller) -> bool {
-        let client = self.all.get(&caller.client).filter(|client| !client.gone);
+        let client = self.all.get(caller.client).filter(|client| !client.gone);
         let open = client
             .and_then(|client| client.open.get(usize::from(caller.thread)))
             .and_then(|cells| cells.get(usize::from(caller.cell)));

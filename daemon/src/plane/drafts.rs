@@ -125,13 +125,13 @@ impl DataPlane {
     }
 
     fn hold_client(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.all.get_mut(&id) {
+        if let Some(client) = self.clients.all.get_mut(id) {
             client.returning += 1;
         }
     }
 
     fn let_client_go(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.all.get_mut(&id) {
+        if let Some(client) = self.clients.all.get_mut(id) {
             client.returning = client.returning.saturating_sub(1);
         }
         self.forget_if_returned(id);
@@ -142,8 +142,7 @@ impl DataPlane {
             return Ok(());
         }
         self.drafts.unsettled.remove(&client);
-        let Some(file) = self.clients.all.get(&client).map(|client| Arc::clone(&client.file))
-        else {
+        let Some(file) = self.clients.all.get(client).map(|client| Arc::clone(&client.file)) else {
             return Ok(());
         };
         for thread in 0..file.threads() {
@@ -175,7 +174,7 @@ impl DataPlane {
         place: Place,
         work: impl FnOnce(&mut Self, &DraftRecord) -> R,
     ) -> Result<Option<R>, OutOfBounds> {
-        let Some(file) = self.clients.all.get(&place.client).map(|c| Arc::clone(&c.file)) else {
+        let Some(file) = self.clients.all.get(place.client).map(|c| Arc::clone(&c.file)) else {
             return Ok(None);
         };
         let record = file.thread(place.thread)?.drafts.get(place.record);

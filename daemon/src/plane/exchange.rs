@@ -140,7 +140,7 @@ impl DataPlane {
     /// A job has ended, so many of its objects not having been in use.
     fn job_ended(&mut self, client: Option<(ClientId, u16)>, release: Option<u64>, refused: u64) {
         if let Some((id, _)) = client {
-            if let Some(client) = self.clients.all.get_mut(&id) {
+            if let Some(client) = self.clients.all.get_mut(id) {
                 client.returning = client.returning.saturating_sub(1);
             }
             self.forget_if_returned(id);

@@ -96,8 +96,7 @@ impl DataPlane {
             && slots < SLOTS
             && notes < NOTES
         {
-            let mut threads = self.clients.all.range(client..);
-            let Some((&found, known)) = threads.next() else {
+            let Some((found, known)) = self.clients.all.first_from(client) else {
                 at = None;
                 break;
             };

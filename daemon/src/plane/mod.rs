@@ -451,6 +451,6 @@ impl DataPlane {
     }
 
     fn client(&self, caller: Caller) -> Option<&Client> {
-        self.clients.all.get(&caller.client).filter(|client| !client.gone)
+        self.clients.all.get(caller.client).filter(|client| !client.gone)
     }
 }

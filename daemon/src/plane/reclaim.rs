@@ -42,7 +42,7 @@ impl DataPlane {
         doorbell: OwnedFd,
     ) -> anyhow::Result<bool> {
         self.sleeper.watch_client(id, &doorbell)?;
-        match (self.clients.all.get_mut(&id), file) {
+        match (self.clients.all.get_mut(id), file) {
             (None, Some(file)) => self.insert_client(id, file, Some(doorbell)),
             (Some(client), None) if !client.gone => {
                 if let Some(earlier) = client.doorbell.replace(doorbell) {
@@ -57,7 +57,7 @@ impl DataPlane {
 
     /// A client has gone: everything that stands in its file goes back.
     pub(super) fn client_gone(&mut self, id: ClientId) -> anyhow::Result<()> {
-        let Some(client) = self.clients.all.get_mut(&id).filter(|client| !client.gone) else {
+        let Some(client) = self.clients.all.get_mut(id).filter(|client| !client.gone) else {
             return Ok(());
         };
         client.gone = true;
@@ -81,7 +81,7 @@ impl DataPlane {
             self.give_back(id, thread, held)?;
         }
         self.resolve_drafts_of(id)?;
-        if let Some(client) = self.clients.all.get_mut(&id) {
+        if let Some(client) = self.clients.all.get_mut(id) {
             client.returning -= 1;
         }
         self.forget_if_returned(id);
@@ -117,14 +117,14 @@ impl DataPlane {
                 _ => elsewhere.push(addr),
             }
         }
-        let Some(file) = self.clients.all.get(&id).map(|client| Arc::clone(&client.file)) else {
+        let Some(file) = self.clients.all.get(id).map(|client| Arc::clone(&client.file)) else {
             return Ok(());
         };
         // Free, then struck out: a daemon killed in between leaves notes of free objects, which
         // its successor strikes out before it hands anything out.
         strike(file.thread(thread)?, |addr| freed.contains(&addr));
         for (page, addrs) in moving {
-            if let Some(client) = self.clients.all.get_mut(&id) {
+            if let Some(client) = self.clients.all.get_mut(id) {
                 client.returning += 1;
             }
             self.wait_for_swap(page, Work::GiveBack(id, thread, addrs));
@@ -143,7 +143,7 @@ impl DataPlane {
         addrs: Vec<GlobalAddr>,
     ) -> anyhow::Result<()> {
         self.give_back(id, thread, addrs)?;
-        if let Some(client) = self.clients.all.get_mut(&id) {
+        if let Some(client) = self.clients.all.get_mut(id) {
             client.returning = client.returning.saturating_sub(1);
         }
         self.forget_if_returned(id);
@@ -152,9 +152,9 @@ impl DataPlane {
 
     /// Removes a gone client once nothing of what it held is left.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
-        let done = self.clients.all.get(&id).is_some_and(|c| c.gone && c.returning == 0);
+        let done = self.clients.all.get(id).is_some_and(|c| c.gone && c.returning == 0);
         if done {
-            self.clients.all.remove(&id);
+            self.clients.all.remove(id);
             self.notice(Notice::Reclaimed(id));
         }
     }

@@ -228,7 +228,7 @@ impl DataPlane {
 
     fn count_job(&mut self, client: ClientId, release: Option<u64>) {
         self.exchanges.count_job(release);
-        if let Some(client) = self.clients.all.get_mut(&client) {
+        if let Some(client) = self.clients.all.get_mut(client) {
             client.returning += 1;
         }
     }
@@ -253,7 +253,7 @@ impl DataPlane {
             }
         }
         if !wrong.is_empty() {
-            if let Some(slot) = self.clients.all.get(&client).and_then(|c| c.thread(thread)) {
+            if let Some(slot) = self.clients.all.get(client).and_then(|c| c.thread(thread)) {
                 strike(slot, |addr| wrong.contains(&addr));
             }
             self.exchanges.refuse(release, wrong.len() as u64);

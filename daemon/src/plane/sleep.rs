@@ -96,7 +96,7 @@ impl DataPlane {
                 FABRIC => {}
                 client => {
                     let client = u32::try_from(client).ok().map(ClientId);
-                    let known = client.and_then(|client| self.clients.all.get(&client));
+                    let known = client.and_then(|client| self.clients.all.get(client));
                     if let Some(bell) = known.and_then(|known| known.doorbell.as_ref()) {
                         drain(bell);
                     }

@@ -103,7 +103,7 @@ impl Transfers {
 impl DataPlane {
     pub(super) fn start_transfer(&mut self, caller: Caller, wanted: &Wanted) -> anyhow::Result<()> {
         let batch = wanted.batch;
-        let Some(client) = self.clients.all.get_mut(&caller.client) else { return Ok(()) };
+        let Some(client) = self.clients.all.get_mut(caller.client) else { return Ok(()) };
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
         // One after the other: what is posted now could be done before that.
         let waits = self.transfers.delegating.contains(&(caller.client, caller.thread));
@@ -167,7 +167,7 @@ impl DataPlane {
 
     /// The batch of this number, if no other of its thread has begun since.
     fn last_batch(&mut self, caller: Caller, number: u64) -> Option<&mut Batch> {
-        let client = self.clients.all.get_mut(&caller.client)?;
+        let client = self.clients.all.get_mut(caller.client)?;
         client.batches.get_mut(&caller.thread).filter(|last| last.number == number)
     }
 

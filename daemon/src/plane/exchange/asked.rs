@@ -89,7 +89,7 @@ impl DataPlane {
         // The commit: from here on the record is the truth.
         log.state.store(SENT, Ordering::Release);
         if let Job::Free { client: Some((client, thread)), addrs, .. } = &job
-            && let Some(slot) = self.clients.all.get(client).and_then(|c| c.thread(*thread))
+            && let Some(slot) = self.clients.all.get(*client).and_then(|c| c.thread(*thread))
         {
             strike(slot, |addr| addrs.contains(&addr));
         }
@@ -103,7 +103,7 @@ impl DataPlane {
     /// Keeps the objects that still stand where their owner noted them for the daemon: in the
     /// outbox, or anywhere if the owner has gone.
     pub(super) fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
-        let client = self.clients.all.get(&id);
+        let client = self.clients.all.get(id);
         let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(thread)?))) else {
             addrs.clear();
             return;

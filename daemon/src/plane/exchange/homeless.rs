@@ -73,7 +73,7 @@ impl DataPlane {
                     kept.extend(self.free_returning(page, returning)?);
                 }
                 (Located::Home(_) | Located::NoSuchPage | Located::Lost, _) => {
-                    let slot = self.clients.all.get(&client.0).and_then(|c| c.thread(client.1));
+                    let slot = self.clients.all.get(client.0).and_then(|c| c.thread(client.1));
                     if let Some(slot) = slot {
                         strike(slot, |addr| addrs.contains(&addr));
                     }
@@ -107,7 +107,7 @@ impl DataPlane {
         for addr in &addrs {
             refused += u64::from(self.slab.free(*addr)?.is_err());
         }
-        if let Some(slot) = self.clients.all.get(&client.0).and_then(|c| c.thread(client.1)) {
+        if let Some(slot) = self.clients.all.get(client.0).and_then(|c| c.thread(client.1)) {
             strike(slot, |addr| addrs.contains(&addr));
         }
         self.job_ended(Some(client), release, refused);
