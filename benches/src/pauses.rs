@@ -112,7 +112,9 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
         let stays = moving.iter().take_while(|one| one.is_local).count();
         waits.before.push(longest(&moving[..stays]));
         // The one that found it gone, too, and the next one. What follows are uses from afar.
-        waits.moving.push(longest(&moving[..moving.len().min(stays + 2)]));
+        let some = moving.len().min(stays + 2);
+        waits.moving.push(longest(&moving[..some]));
+        waits.gone.push(longest(&moving[stays.min(some)..some]));
         let afterwards = user.during(|| std::thread::sleep(STILL))?;
         waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }
@@ -138,6 +140,8 @@ struct Waits {
     moving: Vec<f64>,
     /// The longest in each swap while the page had not gone yet.
     before: Vec<f64>,
+    /// The longest of those that found it gone, and the next ones.
+    gone: Vec<f64>,
     /// The longest in as long a time without a swap.
     still: Vec<f64>,
     /// Each one when it had gone, and nobody else used it.
@@ -146,8 +150,9 @@ struct Waits {
 
 impl Waits {
     fn show(mut self, table: &mut Table, who: &str, limit: f64) {
-        let all = [&mut self.moving, &mut self.before, &mut self.still, &mut self.afar];
-        let [moving, before, still, afar] = all.map(|figures| {
+        let all =
+            [&mut self.moving, &mut self.gone, &mut self.before, &mut self.still, &mut self.afar];
+        let [moving, gone, before, still, afar] = all.map(|figures| {
             figures.sort_by(f64::total_cmp);
             [500, 990].map(|permille| percentile(figures, permille))
         });
@@ -155,6 +160,7 @@ impl Waits {
         let name = format!("{who}: p99 of the longest wait in a swap");
         table.at_most(&name, moving[1], limit, "us", &detail);
         for (what, [middle, most]) in [
+            ("when it goes", gone),
             ("while the page has not gone", before),
             ("in as long a time without a swap", still),
             ("of each from afar, at the same pace", afar),

@@ -80,7 +80,7 @@ pub enum RackAction {
     },
     /// Store a page word.
     Store(FrameId, PageWord),
-    /// A barrier after the last word; then tell when nobody is there any more.
+    /// Tell when nobody is there any more: those of this rack are looked for behind a barrier after the last word.
     Drain {
         /// The swap.
         swap: SwapId,

@@ -349,7 +349,7 @@ impl DataPlane {
             }
             RackAction::Merge { swap, frame } => self.merge(swap, frame)?,
             RackAction::Drain { swap, frame, page, who } => {
-                self.begin_drain(swap, frame, page, who)?;
+                self.begin_drain(now, swap, (frame, page), who)?;
             }
             RackAction::Spare(swap, page) => self.end_drain(swap, page)?,
             RackAction::Copy { swap, from, theirs, ours } => {
