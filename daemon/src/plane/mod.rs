@@ -244,6 +244,13 @@ impl DataPlane {
                 patience.begin(has_woken);
             }
             if patience.turn() == Turn::Sleep {
+                if self.swaps.is_urgent(self.now()) {
+                    // Whoever else needs the core for that gets it.
+                    std::thread::yield_now();
+                    patience.end();
+                    waits = false;
+                    continue;
+                }
                 self.publish_figures();
                 self.cut_off_stalled(true);
                 self.go_to_sleep()?;

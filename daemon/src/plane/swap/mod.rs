@@ -173,6 +173,11 @@ impl Swaps {
         self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
+    /// Whether somebody waits for a page that is just handed over: there is no time to sleep.
+    pub(super) fn is_urgent(&self, now: Instant) -> bool {
+        self.waiters.expect_a_page(now)
+    }
+
     /// The copies that have not ended, the oldest first.
     pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = Progress> {
         self.copies.on_their_way()

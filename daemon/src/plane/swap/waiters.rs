@@ -2,7 +2,7 @@
 //! the page is then.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
 use rackpool_rrpc::AskId;
@@ -12,6 +12,10 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::plane::DataPlane;
 use crate::plane::clients::Caller;
 use crate::plane::transfers::Within;
+
+/// While a page is handed over, which takes a few messages between two daemons, neither of them sleeps; but
+/// no longer than this.
+const HANDED_OVER_WITHIN: Duration = Duration::from_millis(1);
 
 /// What waits.
 #[derive(Clone, Debug)]
@@ -93,6 +97,12 @@ pub(super) struct Waiters {
 impl Waiters {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Whether somebody waits who wants to write a page that is just handed over.
+    pub(super) fn expect_a_page(&self, now: Instant) -> bool {
+        let is_recent = |since: Instant| now < since + HANDED_OVER_WITHIN;
+        self.all.values().flatten().any(|waiter| waiter.since.is_some_and(is_recent))
     }
 }
 
@@ -206,5 +216,26 @@ impl DataPlane {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_urgent_for_a_while_and_for_who_wants_to_write_it() {
+        let now = Instant::now();
+        let waiter = |since| {
+            let work = Work::GiveBack(ClientId(1), 0, Vec::new());
+            Waiter { work, since, until: None }
+        };
+        let mut waiters = Waiters::default();
+        assert!(!waiters.expect_a_page(now));
+        waiters.all.insert(PageId(1), vec![waiter(None)]);
+        assert!(!waiters.expect_a_page(now), "nobody waits to write");
+        waiters.all.insert(PageId(2), vec![waiter(None), waiter(Some(now))]);
+        assert!(waiters.expect_a_page(now));
+        assert!(!waiters.expect_a_page(now + HANDED_OVER_WITHIN), "it takes too long");
     }
 }
