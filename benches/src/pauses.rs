@@ -114,7 +114,9 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
         // The one that found it gone, too, and the next one. What follows are uses from afar.
         let some = moving.len().min(stays + 2);
         waits.moving.push(longest(&moving[..some]));
-        waits.gone.push(longest(&moving[stays.min(some)..some]));
+        if stays < some {
+            waits.gone.push(longest(&moving[stays..some]));
+        }
         let afterwards = user.during(|| std::thread::sleep(STILL))?;
         waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }

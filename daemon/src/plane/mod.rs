@@ -247,8 +247,6 @@ impl DataPlane {
                 if self.swaps.is_urgent(self.now()) {
                     // Whoever else needs the core for that gets it.
                     std::thread::yield_now();
-                    patience.end();
-                    waits = false;
                     continue;
                 }
                 self.publish_figures();

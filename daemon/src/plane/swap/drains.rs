@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rackpool_model::{FrameId, PageId};
 use rackpool_proto::lease::Users;
 use rackpool_proto::swap::{Drain, RackEvent};
-use rackpool_shm::access::{self, is_drained};
+use rackpool_shm::access::{self, AccessSlot, is_drained};
 use rackpool_sync::barrier;
 use rackpool_wire::swap::SwapId;
 
 use crate::plane::DataPlane;
 
-/// How long after the last holder of a lease has left the barrier comes for those of this rack. Nothing
-/// waits for their frame, and a barrier interrupts each core that runs a client (30 us of a virtual one), while just
+/// How long after the last holder of a lease has left the barrier comes for those of this rack. Nobody
+/// waits for their frame but the next page that comes, and a barrier interrupts each core that runs a client (30 us of a virtual one), while just
 /// then all of them ask this daemon where the page is now.
 const LATER: Duration = Duration::from_millis(1);
 
@@ -51,14 +51,28 @@ impl Drains {
         }
     }
 
-    /// Puts up the barrier that is due by now, if one is.
+    /// Puts up a barrier if one is due by now. It stands before all that is looked at from then on: the
+    /// words of all who are waited for were stored before.
     fn put_up_barrier(&mut self, now: Instant) {
-        let is_due = |draining: &&mut Draining| draining.barrier_at.is_some_and(|at| at <= now);
-        let mut due = self.all.iter_mut().filter(is_due).peekable();
-        if due.peek().is_some() {
+        if self.all.iter().any(|draining| draining.barrier_at.is_some_and(|at| at <= now)) {
             barrier::heavy();
+            self.all.iter_mut().for_each(|draining| draining.barrier_at = None);
         }
-        due.for_each(|draining| draining.barrier_at = None);
+    }
+}
+
+impl Draining {
+    /// Whether those who are waited for are out.
+    fn is_over<'a>(&self, slots: impl IntoIterator<Item = &'a AccessSlot>) -> bool {
+        let looks_at_slots = match self.who {
+            Drain::Writers => Some(access::Drain::Writers),
+            // Those of this rack see bytes that stay until they are out, too.
+            Drain::Holders => None,
+            Drain::Everyone => Some(access::Drain::Everyone),
+        };
+        let has_barrier = self.barrier_at.is_none();
+        self.clean
+            && looks_at_slots.is_none_or(|who| has_barrier && is_drained(self.frame, who, slots))
     }
 }
 
@@ -103,15 +117,7 @@ impl DataPlane {
         let mut drained = Vec::new();
         let clients = &self.clients;
         self.swaps.drains.all.retain(|draining| {
-            let left = |who| is_drained(draining.frame, who, clients.access_slots());
-            let out = draining.clean
-                && draining.barrier_at.is_none()
-                && match draining.who {
-                    Drain::Writers => left(access::Drain::Writers),
-                    // Those of this rack see bytes that stay until they are out, too.
-                    Drain::Holders => true,
-                    Drain::Everyone => left(access::Drain::Everyone),
-                };
+            let out = draining.is_over(clients.access_slots());
             if out {
                 drained.push(RackEvent::Drained(draining.swap, draining.who));
             }
@@ -120,5 +126,51 @@ impl DataPlane {
         let any = !drained.is_empty();
         self.swaps.inputs.extend(drained);
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOTS: [&AccessSlot; 0] = [];
+
+    fn draining(who: Drain, barrier_at: Option<Instant>) -> Draining {
+        let (swap, frame, page) = (SwapId(1), FrameId(2), PageId(3));
+        Draining { swap, frame, page, who, clean: true, barrier_at }
+    }
+
+    /// How many of all are over.
+    fn over(drains: &Drains) -> usize {
+        drains.all.iter().filter(|draining| draining.is_over(SLOTS)).count()
+    }
+
+    #[test]
+    fn nobody_of_this_rack_counts_as_out_before_the_barrier() {
+        let now = Instant::now();
+        let everyone = draining(Drain::Everyone, Some(now + LATER));
+        let mut drains = Drains { all: vec![everyone] };
+        drains.put_up_barrier(now);
+        assert_eq!(over(&drains), 0);
+        drains.put_up_barrier(now + LATER);
+        assert_eq!(over(&drains), 1);
+    }
+
+    #[test]
+    fn holders_of_leases_are_out_without_a_barrier_when_no_lease_is() {
+        let mut drains = Drains { all: vec![draining(Drain::Holders, None)] };
+        assert_eq!(over(&drains), 1);
+        drains.all[0].clean = false;
+        assert_eq!(over(&drains), 0);
+    }
+
+    #[test]
+    fn one_barrier_is_enough_for_all() {
+        let now = Instant::now();
+        let everyone = draining(Drain::Everyone, Some(now + LATER));
+        let mut drains = Drains { all: vec![everyone, draining(Drain::Writers, Some(now))] };
+        assert_eq!(over(&drains), 0);
+        drains.put_up_barrier(now);
+        assert_eq!(over(&drains), 2);
     }
 }

@@ -173,9 +173,9 @@ impl Swaps {
         self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
-    /// Whether somebody waits for a page that is just handed over: there is no time to sleep.
+    /// Whether somebody waits whom a few messages will let go on: there is no time to sleep.
     pub(super) fn is_urgent(&self, now: Instant) -> bool {
-        self.waiters.expect_a_page(now)
+        self.waiters.has_recent_writer(now)
     }
 
     /// The copies that have not ended, the oldest first.

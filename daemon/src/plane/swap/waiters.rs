@@ -13,9 +13,9 @@ use crate::plane::DataPlane;
 use crate::plane::clients::Caller;
 use crate::plane::transfers::Within;
 
-/// While a page is handed over, which takes a few messages between two daemons, neither of them sleeps; but
-/// no longer than this.
-const HANDED_OVER_WITHIN: Duration = Duration::from_millis(1);
+/// Who wants to write a page that moves mostly waits for a few messages between two daemons. For so long
+/// a daemon in which somebody does so does not sleep.
+const PROMPT: Duration = Duration::from_millis(1);
 
 /// What waits.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Work {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiter {
     work: Work,
     /// Since when it waits to write a page that moves; `None`: for something else.
@@ -99,9 +99,9 @@ impl Waiters {
         self.all.is_empty()
     }
 
-    /// Whether somebody waits who wants to write a page that is just handed over.
-    pub(super) fn expect_a_page(&self, now: Instant) -> bool {
-        let is_recent = |since: Instant| now < since + HANDED_OVER_WITHIN;
+    /// Whether somebody has lately begun to wait who wants to write a page that moves.
+    pub(super) fn has_recent_writer(&self, now: Instant) -> bool {
+        let is_recent = |since: Instant| now < since + PROMPT;
         self.all.values().flatten().any(|waiter| waiter.since.is_some_and(is_recent))
     }
 }
@@ -224,18 +224,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_urgent_for_a_while_and_for_who_wants_to_write_it() {
+    fn who_wants_to_write_keeps_a_daemon_awake_and_not_for_long() {
         let now = Instant::now();
-        let waiter = |since| {
-            let work = Work::GiveBack(ClientId(1), 0, Vec::new());
-            Waiter { work, since, until: None }
+        let caller = Caller { client: ClientId(1), thread: 0, cell: 0, call: 1 };
+        let waiter = |access, since| Waiter {
+            work: Work::Translate(caller, access),
+            since,
+            until: Some(now + 2 * PROMPT),
         };
         let mut waiters = Waiters::default();
-        assert!(!waiters.expect_a_page(now));
-        waiters.all.insert(PageId(1), vec![waiter(None)]);
-        assert!(!waiters.expect_a_page(now), "nobody waits to write");
-        waiters.all.insert(PageId(2), vec![waiter(None), waiter(Some(now))]);
-        assert!(waiters.expect_a_page(now));
-        assert!(!waiters.expect_a_page(now + HANDED_OVER_WITHIN), "it takes too long");
+        assert!(!waiters.has_recent_writer(now));
+        let reader = waiter(Access::Read, None);
+        waiters.all.insert(PageId(1), vec![reader.clone()]);
+        assert!(!waiters.has_recent_writer(now), "nobody waits to write");
+        waiters.all.insert(PageId(2), vec![reader, waiter(Access::Write, Some(now))]);
+        assert!(waiters.has_recent_writer(now));
+        assert!(!waiters.has_recent_writer(now + PROMPT), "it takes longer than a few messages");
     }
 }
