@@ -12,9 +12,9 @@ use rackpool_wire::swap::SwapId;
 
 use crate::plane::DataPlane;
 
-/// How long after the last holder of a lease has left the barrier comes for those of this rack. Nobody
-/// waits for their frame but the next page that comes, and a barrier interrupts each core that runs a client (30 us of a virtual one), while just
-/// then all of them ask this daemon where the page is now.
+/// How long after the last lease is back the barrier comes for those of this rack. Nobody waits for
+/// their frame but the next page that comes; and a barrier interrupts each core that runs a client (30 us of
+/// a virtual one), while just then all of them ask this daemon where the page is now.
 const LATER: Duration = Duration::from_millis(1);
 
 /// A frame that somebody must leave.
