@@ -80,7 +80,8 @@ pub enum RackAction {
     },
     /// Store a page word.
     Store(FrameId, PageWord),
-    /// Tell when nobody is there any more: those of this rack are looked for behind a barrier after the last word.
+    /// Tell when nobody is there any more. Those of this rack are looked for behind a barrier after the
+    /// last word.
     Drain {
         /// The swap.
         swap: SwapId,

@@ -73,7 +73,7 @@ impl Work {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Waiter {
     work: Work,
     /// Since when it waits to write a page that moves; `None`: for something else.
@@ -234,10 +234,10 @@ mod tests {
         };
         let mut waiters = Waiters::default();
         assert!(!waiters.has_recent_writer(now));
-        let reader = waiter(Access::Read, None);
-        waiters.all.insert(PageId(1), vec![reader.clone()]);
+        waiters.all.insert(PageId(1), vec![waiter(Access::Read, None)]);
         assert!(!waiters.has_recent_writer(now), "nobody waits to write");
-        waiters.all.insert(PageId(2), vec![reader, waiter(Access::Write, Some(now))]);
+        let both = vec![waiter(Access::Read, None), waiter(Access::Write, Some(now))];
+        waiters.all.insert(PageId(2), both);
         assert!(waiters.has_recent_writer(now));
         assert!(!waiters.has_recent_writer(now + PROMPT), "it takes longer than a few messages");
     }
