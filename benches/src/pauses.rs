@@ -6,6 +6,8 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rackpool_cli::commands::status;
@@ -74,6 +76,7 @@ fn awake(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// What was seen of a page that moved.
+#[derive(Default)]
 struct Moved {
     reads: Waits,
     writes: Waits,
@@ -91,24 +94,45 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
     let open = |rack| Pool::open(ClientOptions::new(&dir, rack));
     let pools = [open(RACKS[0])?, open(RACKS[1])?];
     let addr = pools[0].alloc(pools[0].page_bytes())?;
-    let [mut reads, mut writes] = [Waits::default(), Waits::default()];
-    let mut attracting = Vec::new();
+    let mut moved = std::thread::scope(|scope| {
+        let attracter = Attracter::start(scope, &pools, addr, every_us);
+        measure(&pools, addr, every_us, &attracter)
+    })?;
+    moved.buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
+    cluster.stop()?;
+    Ok(moved)
+}
+
+/// Uses the page at its home while the other rack attracts it, again and again.
+fn measure(
+    pools: &[Pool; 2],
+    addr: GlobalAddr,
+    every_us: &AtomicU64,
+    attracter: &Attracter,
+) -> anyhow::Result<Moved> {
+    let mut moved = Moved::default();
     for turn in 0..2 * SWAPS {
         // Each rack is the home in turn, for readers and for writers.
         let (what, waits) = match turn / 2 % 2 {
-            0 => (Use::Reads, &mut reads),
-            _ => (Use::Writes, &mut writes),
+            0 => (Use::Reads, &mut moved.reads),
+            _ => (Use::Writes, &mut moved.writes),
         };
         // The rack that had it last may have got it back.
-        let home = home_of(&pools, addr)?;
-        let (asker, user) = (&pools[1 - home], User { pool: &pools[home], addr, what, every_us });
-        let still = user.during(|| std::thread::sleep(STILL))?;
+        let home = home_of(pools, addr)?;
+        let user = User { pool: &pools[home], addr, what, every_us };
+        let still = user.for_a_while()?;
         if still.iter().all(|one| one.is_local) {
             waits.still.push(longest(&still));
         }
-        let mut attracted = Ok(Vec::new());
-        let moving = user.during(|| attracted = attract(asker, addr, every_us))?;
-        attracting.append(&mut attracted?);
+        // Where the page is has changed since.
+        user.once()?;
+        attracter.begin(1 - home)?;
+        let mut attracted = None;
+        let moving = user.until(|| {
+            attracted = attracter.end()?;
+            Ok(attracted.is_some())
+        })?;
+        moved.attracting.extend(attracted.unwrap_or_default());
         let stays = moving.iter().take_while(|one| one.is_local).count();
         waits.before.push(longest(&moving[..stays]));
         // The one that found it gone, too, and the next one. What follows are uses from afar.
@@ -117,12 +141,10 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
         if stays < some {
             waits.gone.push(longest(&moving[stays..some]));
         }
-        let afterwards = user.during(|| std::thread::sleep(STILL))?;
+        let afterwards = user.for_a_while()?;
         waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }
-    let buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
-    cluster.stop()?;
-    Ok(Moved { reads, writes, attracting, buckets })
+    Ok(moved)
 }
 
 /// Which rack has the page.
@@ -205,33 +227,79 @@ impl User<'_> {
         Ok(Used { took, is_local: self.pool.is_local(self.addr)? })
     }
 
-    /// Its uses while something happens, and the first one after it. There are fewer of them than of
-    /// whoever attracts the page.
-    fn during(&self, happens: impl FnOnce() + Send) -> anyhow::Result<Vec<Used>> {
-        // Where the page is has changed since.
+    /// Its uses for about as long as a swap takes.
+    fn for_a_while(&self) -> anyhow::Result<Vec<Used>> {
         self.once()?;
-        std::thread::scope(|scope| {
-            let happens = scope.spawn(happens);
-            let mut uses = Vec::new();
-            loop {
-                let has_happened = happens.is_finished();
-                let start = Instant::now();
-                uses.push(self.once()?);
-                if has_happened {
-                    return Ok(uses);
-                }
-                let every = Duration::from_micros(self.every_us.load(Ordering::Relaxed));
-                // Who spins here keeps one of two cores from those who move the page.
-                std::thread::sleep(every.saturating_sub(start.elapsed()));
+        let start = Instant::now();
+        self.until(|| Ok(start.elapsed() >= STILL))
+    }
+
+    /// Its uses until something has happened, and the first one after it. There are fewer of them than of
+    /// whoever attracts the page.
+    fn until(
+        &self,
+        mut has_happened: impl FnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Vec<Used>> {
+        let mut uses = Vec::new();
+        loop {
+            let is_last = has_happened()?;
+            let start = Instant::now();
+            uses.push(self.once()?);
+            if is_last {
+                return Ok(uses);
             }
-        })
+            let every = Duration::from_micros(self.every_us.load(Ordering::Relaxed));
+            // Who spins here keeps one of two cores from those who move the page.
+            std::thread::sleep(every.saturating_sub(start.elapsed()));
+        }
+    }
+}
+
+/// Whoever attracts the page to one rack or the other: one thread for all swaps. The end of a thread takes
+/// a core for 50 us and more, which would be just when the page has come.
+struct Attracter {
+    racks: Sender<usize>,
+    attracted: Receiver<anyhow::Result<Vec<f64>>>,
+}
+
+impl Attracter {
+    /// Ends with this value.
+    fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        pools: &'scope [Pool; 2],
+        addr: GlobalAddr,
+        every_us: &'scope AtomicU64,
+    ) -> Self {
+        let (racks, asked) = mpsc::channel::<usize>();
+        let (attracts, attracted) = mpsc::channel();
+        scope.spawn(move || {
+            for rack in asked {
+                if attracts.send(attract(&pools[rack], addr, every_us)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { racks, attracted }
+    }
+
+    fn begin(&self, rack: usize) -> anyhow::Result<()> {
+        Ok(self.racks.send(rack)?)
+    }
+
+    /// How long its reads took, once the page has come.
+    fn end(&self) -> anyhow::Result<Option<Vec<f64>>> {
+        match self.attracted.try_recv() {
+            Ok(reads) => reads.map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that attracts has ended"),
+        }
     }
 }
 
 /// What the machine itself takes: a thread that sleeps is woken, and wakes who asked; in microseconds.
 fn woken() -> anyhow::Result<Vec<f64>> {
-    let (ask, asked) = std::sync::mpsc::channel();
-    let (answer, answered) = std::sync::mpsc::channel();
+    let (ask, asked) = mpsc::channel();
+    let (answer, answered) = mpsc::channel();
     let answers = std::thread::spawn(move || {
         for question in asked {
             if answer.send(question).is_err() {
@@ -261,6 +329,8 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
     let mut reads = Vec::new();
     let start = Instant::now();
     let mut slower = start + PATIENCE;
+    // What is known of the page is from when it was here last.
+    pool.read(addr, &mut bytes)?;
     while !pool.is_local(addr)? {
         std::thread::sleep(Duration::from_micros(EVERY_US));
         let before = Instant::now();
