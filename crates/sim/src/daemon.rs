@@ -287,17 +287,19 @@ impl<B: Bugs> World<B> {
             RackAction::Redirect { swap, page, to } => {
                 self.redirect(rack, swap, page, usize::from(to.0), inputs);
             }
-            RackAction::Report(news) => self.note_news(rack, news),
+            RackAction::Report(news) => self.note_news(rack, news, inputs),
         }
     }
 
-    fn note_news(&mut self, rack: usize, news: News) {
+    fn note_news(&mut self, rack: usize, news: News, inputs: &mut VecDeque<Input>) {
         let now = self.local_time(rack);
         match news {
             News::Arrived(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.heats.arrived(now, page);
                 }
+                inputs.push_back(Input::Copies(CopiesEvent::Revoked(page)));
+                inputs.push_back(Input::Holder(HolderEvent::Arrived(page)));
             }
             News::OfferRefused(page, OfferRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {

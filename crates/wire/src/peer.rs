@@ -108,6 +108,14 @@ pub enum PeerRequest {
         /// Its epoch.
         epoch: Epoch,
     },
+    /// The lease that was given over this endpoint is back unasked: the page has come to the asker. The
+    /// answer says nothing, and what is lost is called back.
+    Return {
+        /// The page.
+        page: PageId,
+        /// The home's number of the lease.
+        lease: u64,
+    },
 }
 
 /// What a daemon answers to another.

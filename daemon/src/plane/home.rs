@@ -80,6 +80,10 @@ impl DataPlane {
             }
             PeerRequest::Swap(between) => return self.serve_swap(ask, between),
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
+            PeerRequest::Return { page, lease } => {
+                self.reply(ask, &PeerReply::Heard)?;
+                return self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
+            }
         };
         // Until it can be done here, or elsewhere.
         if reply == PeerReply::Busy

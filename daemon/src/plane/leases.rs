@@ -17,6 +17,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
 use super::peers::Purpose;
+use super::swap::MESSAGE;
 
 /// A lease, the endpoint it is good for, and whose right to use the page is called back.
 type Lent = (PageId, EndpointToken, LeaseId, Users);
@@ -352,15 +353,37 @@ impl DataPlane {
             match action {
                 HolderAction::Return(page, endpoint, lease, users) => {
                     let lent = (page, endpoint, lease, users);
-                    let waiting = self.leases.waiting_homes.remove(&lent);
-                    for ask in waiting.unwrap_or_default() {
-                        self.reply(ask, &PeerReply::Returned)?;
+                    match self.leases.waiting_homes.remove(&lent) {
+                        Some(asks) => {
+                            for ask in asks {
+                                self.reply(ask, &PeerReply::Returned)?;
+                            }
+                        }
+                        None => self.give_back_unasked(page, endpoint_of(endpoint), lease)?,
                     }
                 }
                 HolderAction::Renew(page, home) => self.renew(page, home)?,
             }
         }
         Ok(())
+    }
+
+    /// A page has come here. Its old home need not call back what was leased from it, and hears of that
+    /// before it hears that the page can be read here.
+    pub(super) fn arrived(&mut self, page: PageId) -> anyhow::Result<()> {
+        // Before the lease is back.
+        self.hide_copy(page)?;
+        self.tell_holder(HolderEvent::Arrived(page))
+    }
+
+    fn give_back_unasked(
+        &mut self,
+        page: PageId,
+        endpoint: EndpointId,
+        lease: LeaseId,
+    ) -> anyhow::Result<()> {
+        let request = PeerRequest::Return { page, lease: lease.0 };
+        self.ask_over(endpoint, request, Purpose::Swap, self.now() + MESSAGE)
     }
 
     /// A page's home has answered a question with a lease.

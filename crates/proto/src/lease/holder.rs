@@ -23,6 +23,8 @@ pub enum HolderEvent {
     /// life. What an earlier life has posted may still land: its leases end with their endpoints,
     /// nobody can give them back.
     Revoked(PageId, EndpointToken, LeaseId, Users),
+    /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back unasked.
+    Arrived(PageId),
     /// An operation begun with [`Holder::begin`] has ended, well or not.
     OperationEnded(PageId, EndpointToken, Access),
     /// The endpoint is gone, and every operation over it has ended.
@@ -255,6 +257,13 @@ impl<B: Bugs> Holder<B> {
             }
             HolderEvent::Revoked(page, endpoint, id, users) => {
                 self.revoked(page, endpoint, id, users);
+            }
+            HolderEvent::Arrived(page) => {
+                self.asked.remove(&page);
+                if let Some(Held { lease, .. }) = self.held.get(&page) {
+                    let (endpoint, id) = (lease.endpoint, lease.id);
+                    self.revoked(page, endpoint, id, Users::Everyone);
+                }
             }
             HolderEvent::OperationEnded(page, endpoint, access) => {
                 self.operation_ended(page, endpoint, access);

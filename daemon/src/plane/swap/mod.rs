@@ -48,7 +48,7 @@ pub(crate) use figures::SwapFigures;
 pub(super) use waiters::Work;
 
 /// A message about a swap that could not be sent for so long is dropped: the machines repeat.
-const MESSAGE: Duration = Duration::from_millis(50);
+pub(super) const MESSAGE: Duration = Duration::from_millis(50);
 /// A page is shared if both racks read it at least so often for each time they write it: a write waits
 /// for all copies, and each of these is copied anew.
 const READS_A_WRITE: u32 = 8;
@@ -373,6 +373,7 @@ impl DataPlane {
                 let at = self.swaps.at(now);
                 self.swaps.heats.arrived(at, page);
                 tracing::debug!("{page} has come");
+                self.arrived(page)?;
                 // Who looks for it elsewhere finds it here.
                 self.seek(page)?;
             }
