@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_cli::commands::status;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_wire::control::RackStatus;
 
 use crate::measure::{median, percentile};
 use crate::swap::{RACKS, pool};
@@ -96,11 +97,31 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
     let addr = pools[0].alloc(pools[0].page_bytes())?;
     let mut moved = std::thread::scope(|scope| {
         let attracter = Attracter::start(scope, &pools, addr, every_us);
+        meet(&dir, &attracter)?;
         measure(&pools, addr, every_us, &attracter)
     })?;
     moved.buckets = [written_pauses(&dir, RACKS[0])?, written_pauses(&dir, RACKS[1])?].concat();
     cluster.stop()?;
     Ok(moved)
+}
+
+/// Moves the page until both racks have found out how requests to each other are best done. That fills
+/// cores for a quarter of a second and more, once for each connection.
+fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let start = Instant::now();
+    let knows = |rack| anyhow::Ok(!rack_status(dir, rack)?.thresholds.is_empty());
+    for rack in (0..RACKS.len()).cycle() {
+        if knows(RACKS[0])? && knows(RACKS[1])? {
+            break;
+        }
+        anyhow::ensure!(start.elapsed() < PATIENCE, "requests between the racks are not measured");
+        attracter.begin(rack)?;
+        while attracter.end()?.is_none() {
+            std::thread::sleep(STILL);
+        }
+    }
+    Ok(())
 }
 
 /// Uses the page at its home while the other rack attracts it, again and again.
@@ -350,10 +371,14 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
     Ok(reads)
 }
 
+fn rack_status(dir: &Path, rack: RackId) -> anyhow::Result<RackStatus> {
+    let socket = dir.join(format!("rack-{}", rack.0)).join("daemon.sock");
+    status::rack_status(&socket.display().to_string())
+}
+
 /// Upper bounds of the pauses of a rack's writers in microseconds, and how many there were.
 fn written_pauses(dir: &Path, rack: RackId) -> anyhow::Result<Vec<(f64, u64)>> {
-    let socket = dir.join(format!("rack-{}", rack.0)).join("daemon.sock");
-    let status = status::rack_status(&socket.display().to_string())?;
+    let status = rack_status(dir, rack)?;
     let bound = |bound: Option<u64>| bound.map_or(f64::INFINITY, |bound| bound as f64);
     Ok(status.swaps.pauses.into_iter().map(|(most, times)| (bound(most), times)).collect())
 }
