@@ -313,6 +313,7 @@ impl Story {
             2 => {
                 let (page, lease) = (PageId(input.short().into()), input.number());
                 match lease >> 56 {
+                    0xf8.. => PeerRequest::Return { page, lease },
                     0xf0.. => PeerRequest::Write { addr, bytes: input.bytes(100).to_vec() },
                     0xe0.. => {
                         let lines = vec![input.half() % 80; usize::from(input.below(3))];

@@ -10,7 +10,7 @@ const FRAME: FrameId = FrameId(4);
 const EPOCH: Epoch = Epoch::new(2);
 
 /// What one asks of the other.
-pub(crate) fn requests() -> [PeerRequest; 4] {
+pub(crate) fn requests() -> [PeerRequest; 5] {
     let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
     let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
     [
@@ -18,6 +18,7 @@ pub(crate) fn requests() -> [PeerRequest; 4] {
         PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] },
         PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
         PeerRequest::Delta { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
+        PeerRequest::Return { page: PageId(9), lease: 3 },
     ]
 }
 

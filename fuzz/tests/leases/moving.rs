@@ -241,6 +241,54 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     assert!(moving.asked().1.contains(&SwapMessage::Left), "as often as it is asked");
 }
 
+/// A lease that was called back with the page's arrival made its writers wait for two messages more.
+#[test]
+fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
+    let mut moving = Moving::new();
+    let ours = moving.ours;
+    assert_eq!(moving.translate(1, COMES, Access::Read), None);
+    let (requests, _) = moving.asked();
+    let [(over, number, PeerRequest::Lookup { page: COMES, .. })] = requests[..] else {
+        panic!("{requests:?}")
+    };
+    moving.stand.reply((over, number), &leased(77, true));
+    moving.doubt();
+    moving.tell(SwapMessage::Stale);
+    assert_eq!(moving.asked().1, [SwapMessage::Noted]);
+    moving.decide();
+    moving.asked();
+    let (lines, bytes) = (vec![1], vec![9; 64]);
+    let delta = PeerRequest::Delta { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
+    assert_eq!(moving.stand.asks(moving.theirs, &delta), PeerReply::Heard);
+    moving.stand.step(0);
+    let back = PeerRequest::Return { page: COMES, lease: 77 };
+    let (over, _, request) = moving.stand.request().unwrap();
+    assert_eq!((over, request), (ours, back), "before the old home hears that it may leave");
+    assert_eq!(moving.asked().1, [SwapMessage::Merged]);
+}
+
+#[test]
+fn an_old_home_calls_no_lease_back_that_came_back_unasked() {
+    let mut moving = Moving::new();
+    let (goes, theirs) = (moving.goes, moving.theirs);
+    moving.commit();
+    let PeerReply::Location { lease, .. } = moving.stand.asks(
+        theirs,
+        &PeerRequest::Lookup { page: goes, question: 2, access: Access::Read, keep: false },
+    ) else {
+        panic!("the page is still read here")
+    };
+    moving.asked();
+    let back = |lease| PeerRequest::Return { page: goes, lease };
+    assert_eq!(moving.stand.asks(theirs, &back(lease - 1)), PeerReply::Heard, "an older one");
+    assert_eq!(moving.stand.asks(theirs, &back(lease)), PeerReply::Heard);
+    moving.redirect();
+    let (requests, messages) = moving.asked();
+    assert_eq!(messages, [SwapMessage::Left]);
+    let calls = |request: &PeerRequest| matches!(request, PeerRequest::Revoke { .. });
+    assert!(!requests.iter().any(|(.., request)| calls(request)), "{requests:?}");
+}
+
 #[test]
 fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let mut moving = Moving::new();

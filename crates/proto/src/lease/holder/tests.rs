@@ -90,6 +90,28 @@ fn a_lease_goes_back_when_the_last_operation_has_ended() {
 }
 
 #[test]
+fn the_lease_of_a_page_that_has_come_goes_back_unasked_after_its_operations() {
+    let mut holder = holder();
+    let question = holder.ask(at(0), PAGE);
+    holder.handle(at(1), granted(question, 1));
+    holder.begin(at(2), PAGE, Access::Read).unwrap();
+    let question = holder.ask(at(2), PAGE);
+    holder.handle(at(3), HolderEvent::Arrived(PAGE));
+    assert_eq!(holder.poll(), None);
+    holder.handle(at(4), granted(question, 2));
+    assert_eq!(holder.begin(at(4), PAGE, Access::Read), None, "it is used here from now on");
+    holder.handle(at(4), HolderEvent::OperationEnded(PAGE, OVER, Access::Read));
+    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Everyone)));
+}
+
+#[test]
+fn nothing_goes_back_of_a_page_that_comes_and_was_not_leased() {
+    let mut holder = holder();
+    holder.handle(at(1), HolderEvent::Arrived(PAGE));
+    assert_eq!(holder.poll(), None);
+}
+
+#[test]
 fn operations_of_an_earlier_lease_of_the_page_are_waited_for_too() {
     let mut holder = holder();
     let question = holder.ask(at(0), PAGE);
