@@ -52,6 +52,11 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.figure("a plain copy of 2 MiB that no cache holds", plain_copy(64), "us", &detail);
     let detail = format!("used every {} us by its home", every_us.into_inner());
     table.figure("from afar, by whoever attracts it, p50", median(attracting), "us", &detail);
+    for (what, took) in ["read", "write"].into_iter().zip(from_afar()?) {
+        let detail = format!("p50 {:.1} us", percentile(&took, 500));
+        let name = format!("each {what} from afar where nothing moves, p99");
+        table.figure(&name, percentile(&took, 990), "us", &detail);
+    }
     let woken = woken()?;
     let detail = format!("p50 {:.0} us", percentile(&woken, 500));
     let name = format!("a thread that sleeps is asked each {EVERY_US} us, p99");
@@ -162,8 +167,6 @@ fn measure(
         if stays < some {
             waits.gone.push(longest(&moving[stays..some]));
         }
-        let afterwards = user.for_a_while()?;
-        waits.afar.extend(afterwards.iter().filter(|one| !one.is_local).map(|one| one.took));
     }
     Ok(moved)
 }
@@ -178,6 +181,30 @@ fn home_of(pools: &[Pool; 2], addr: GlobalAddr) -> anyhow::Result<usize> {
     Ok(if is_home(&pools[0])? { 0 } else { 1 })
 }
 
+/// How long reads, and writes, of another rack's page take at the same pace in a pool without swaps, in
+/// microseconds.
+fn from_afar() -> anyhow::Result<[Vec<f64>; 2]> {
+    let cluster = pool(&[("--swap", "off")])?;
+    let dir = cluster.options().dir.clone();
+    let addr = Pool::open(ClientOptions::new(&dir, RACKS[0]))?.alloc(64)?;
+    let pool = Pool::open(ClientOptions::new(&dir, RACKS[1]))?;
+    let every_us = AtomicU64::new(EVERY_US);
+    let user = |what| User { pool: &pool, addr, what, every_us: &every_us };
+    user(Use::Reads).until(|| Ok(!rack_status(&dir, RACKS[1])?.thresholds.is_empty()))?;
+    let mut both = [Vec::new(), Vec::new()];
+    for (times, what) in both.iter_mut().zip([Use::Reads, Use::Writes]) {
+        let mut left = 50 * SWAPS;
+        let uses = user(what).until(|| {
+            left -= 1;
+            Ok(left == 0)
+        })?;
+        times.extend(uses.iter().map(|one| one.took));
+        times.sort_by(f64::total_cmp);
+    }
+    cluster.stop()?;
+    Ok(both)
+}
+
 /// How long uses of the page took, in microseconds.
 #[derive(Default)]
 struct Waits {
@@ -189,15 +216,12 @@ struct Waits {
     gone: Vec<f64>,
     /// The longest in as long a time without a swap.
     still: Vec<f64>,
-    /// Each one when it had gone, and nobody else used it.
-    afar: Vec<f64>,
 }
 
 impl Waits {
     fn show(mut self, table: &mut Table, who: &str, limit: f64) {
-        let all =
-            [&mut self.moving, &mut self.gone, &mut self.before, &mut self.still, &mut self.afar];
-        let [moving, gone, before, still, afar] = all.map(|figures| {
+        let all = [&mut self.moving, &mut self.gone, &mut self.before, &mut self.still];
+        let [moving, gone, before, still] = all.map(|figures| {
             figures.sort_by(f64::total_cmp);
             [500, 990].map(|permille| percentile(figures, permille))
         });
@@ -208,7 +232,6 @@ impl Waits {
             ("when it goes", gone),
             ("while the page has not gone", before),
             ("in as long a time without a swap", still),
-            ("of each from afar, at the same pace", afar),
         ] {
             table.figure(&format!("  p99 {what}"), most, "us", &format!("p50 {middle:.1} us"));
         }
