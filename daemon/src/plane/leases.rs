@@ -359,7 +359,11 @@ impl DataPlane {
                                 self.reply(ask, &PeerReply::Returned)?;
                             }
                         }
-                        None => self.give_back_unasked(page, endpoint_of(endpoint), lease)?,
+                        None if users == Users::Everyone => {
+                            self.give_back_unasked(page, endpoint_of(endpoint), lease)?;
+                        }
+                        // The right to write goes back only when it is called back.
+                        None => {}
                     }
                 }
                 HolderAction::Renew(page, home) => self.renew(page, home)?,
