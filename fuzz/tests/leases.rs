@@ -232,6 +232,15 @@ fn member(rack: RackId) -> Member {
     }
 }
 
+/// A daemon that had just started told the metadata server and `rackpool status` that nothing was free, until
+/// it slept for the first time.
+#[test]
+fn a_rack_says_what_is_free_before_anybody_asks_it_for_anything() {
+    let plane = PlaneUnderTest::new().unwrap();
+    let (free, ..) = plane.figures();
+    assert_eq!((free > 0, plane.published_free_frames()), (true, u64::from(free)));
+}
+
 #[test]
 fn a_page_that_is_needed_is_called_back_over_the_endpoint_of_its_lease_until_it_is_back() {
     let mut stand = Stand::new();

@@ -352,6 +352,12 @@ impl PlaneUnderTest {
         self.plane.memory_figures()
     }
 
+    /// How many frames without a page others are told of.
+    #[must_use]
+    pub fn published_free_frames(&self) -> u64 {
+        self.plane.published_free_frames()
+    }
+
     /// Whether the address is an object of this rack in use.
     #[must_use]
     pub fn has_object(&self, addr: GlobalAddr) -> bool {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rackpool_model::{GlobalAddr, PageId};
 use rackpool_proto::lease::Users;
 
-use super::DataPlane;
+use super::{DataPlane, get};
 
 impl DataPlane {
     /// One round of the poll loop, in which it is `now`.
@@ -41,6 +41,11 @@ impl DataPlane {
     /// Frames without a page, bytes in objects in use, and whether pages are leaving.
     pub(crate) fn memory_figures(&self) -> (u32, u64, bool) {
         (self.slab.free_frames(), self.slab.allocated_bytes(), self.slab.is_leaving())
+    }
+
+    /// How many frames without a page others are told of.
+    pub(crate) fn published_free_frames(&self) -> u64 {
+        get(&self.figures.free_frames)
     }
 
     /// Whether the address is an object of this rack in use.

@@ -185,6 +185,8 @@ impl DataPlane {
             earlier_requests_end: start + if parts.restarted { lease } else { Duration::ZERO },
         };
         plane.begin_sharing()?;
+        // Others ask before it has had anything to do.
+        plane.publish_memory();
         Ok(plane)
     }
 
