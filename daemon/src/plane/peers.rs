@@ -36,7 +36,7 @@ pub(super) enum Purpose {
     Revoke { page: PageId, lease: LeaseId, users: Users },
     /// A word that tells what became of a gone client's draft.
     Draft { question: u64 },
-    /// None: a message about a swap, which is repeated by those who need it.
+    /// None: a message about a swap, which is repeated by those who need it or done without.
     Swap,
 }
 

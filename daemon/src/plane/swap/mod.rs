@@ -47,7 +47,7 @@ pub(super) use copy::is_copy;
 pub(crate) use figures::SwapFigures;
 pub(super) use waiters::Work;
 
-/// A message about a swap that could not be sent for so long is dropped: the machines repeat.
+/// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or do without.
 pub(super) const MESSAGE: Duration = Duration::from_millis(50);
 /// A page is shared if both racks read it at least so often for each time they write it: a write waits
 /// for all copies, and each of these is copied anew.
