@@ -57,6 +57,6 @@ fn a_client_that_is_let_run_for_a_time_gets_on() {
 fn a_daemon_killed_at_any_step_while_it_serves_loses_and_doubles_nothing() {
     let report = daemons::run(24, 1);
     if may_trace() == Means::Steps {
-        assert!(report.traced && report.distinct >= 5, "hardly any instruction:\n{report}");
+        assert!(report.traced && report.distinct >= 10, "hardly any instruction:\n{report}");
     }
 }

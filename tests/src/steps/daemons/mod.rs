@@ -173,31 +173,36 @@ impl Scene {
             Task::Kill(target) => target.step,
             _ => LONGEST,
         };
-        let mut trace = vec![thread.at()];
-        let mut asleep = false;
-        // How many instructions come before one of a request differs from run to run: the first one
-        // from there on at which no daemon was killed yet will do.
-        let is_new = |at| self.plan.is_new(at, &self.symbols);
-        while (trace.len() <= wanted || !is_new(trace[trace.len() - 1]))
-            && trace.len() <= LONGEST
-            && !is_over()
-        {
-            if !thread.step(&mut is_over) {
-                asleep = true;
-                break;
+        let mut at = thread.at();
+        let mut trace = vec![at];
+        let mut is_awake = true;
+        while is_awake && trace.len() <= wanted && !is_over() {
+            is_awake = thread.step(&mut is_over);
+            if is_awake {
+                at = thread.at();
+                trace.push(at);
             }
-            trace.push(thread.at());
         }
-        let at = trace.last().copied().unwrap_or_default();
         if task == Task::Measure {
             self.plan.measured(key, &trace, &self.symbols);
         }
-        if !asleep {
+        // How many instructions come before one of a request differs from run to run, and a measured one ends
+        // anywhere: the kill is before the first from there on that no daemon was killed before.
+        let mut steps = trace.len() - 1;
+        let most = steps + LONGEST;
+        while is_awake && !self.plan.is_new(at, &self.symbols) && steps < most {
+            is_awake = thread.step(&mut is_over);
+            if is_awake {
+                at = thread.at();
+                steps += 1;
+            }
+        }
+        if is_awake {
             self.plan.killed(key, at, &self.symbols);
         }
         thread.kill_process();
         let function = self.symbols.function(at).unwrap_or("elsewhere");
-        format!("after {} steps before {at:x}, {function}", trace.len() - 1)
+        format!("after {steps} steps before {at:x}, {function}")
     }
 
     /// A client with a full cache, a draft, and a draft that has replaced another one; and what it
