@@ -25,7 +25,7 @@ const LEN: u32 = 256 << 10;
 #[test]
 fn peer() {
     let Some(address) = starter() else { return };
-    let test = Emulated::new();
+    let test = Emulated::at(&address);
     let mut end = End::alone(test.start(RackId(2), 1 << 20, Hardware::FAST));
     end.endpoint = end.node.fabric.connect(&address).unwrap();
     end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
@@ -131,7 +131,8 @@ fn a_stopped_peer_cannot_write_after_the_fence() {
 #[test]
 fn target() {
     let Some(address) = starter() else { return };
-    let mut end = End::alone(Emulated::new().start(RackId(2), LEN.into(), Hardware::FAST));
+    let test = Emulated::at(&address);
+    let mut end = End::alone(test.start(RackId(2), LEN.into(), Hardware::FAST));
     end.endpoint = end.node.fabric.connect(&address).unwrap();
     end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
 }

@@ -6,7 +6,7 @@
 )]
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackpool_fabric::MemoryRegion;
@@ -24,6 +24,12 @@ pub(crate) struct Emulated {
 impl Emulated {
     pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// For a process that is killed: what it leaves is in the directory of the rack at this address.
+    pub(crate) fn at(address: &str) -> Self {
+        let socket = Path::new(address.strip_prefix("emulated:").unwrap());
+        Self { directory: tempfile::tempdir_in(socket.parent().unwrap()).unwrap() }
     }
 
     pub(crate) fn socket(&self, rack: RackId) -> PathBuf {
