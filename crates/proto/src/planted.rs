@@ -36,6 +36,8 @@ pub enum Bug {
     WaitForReaders,
     /// The old home says that it has left before it knows that the swap is committed.
     LeftInDoubt,
+    /// A rack writes the page that it gives at its new home before it has left it.
+    WriteBeforeLeft,
     /// An old home that has left one page counts as having left every page it gave.
     TakeAnyLeft,
     /// A home answers that it has copied, and may still give the swap up.

@@ -8,6 +8,7 @@ mod delegate;
 mod event;
 mod finish;
 mod frames;
+mod pages;
 mod rack;
 mod record;
 mod rules;
@@ -17,7 +18,8 @@ mod under_way;
 
 pub use event::{Drain, News, RackAction, RackEvent};
 pub use frames::{Frames, Offered};
-pub use rack::{Rack, Waits};
+pub use pages::Waits;
+pub use rack::Rack;
 pub use record::{Phase, RECORD_WORDS, RECORDS, Record, RecordError, Role};
 pub use rules::SwapRules;
 pub use server::{Server, ServerEvent, SwapBatch};

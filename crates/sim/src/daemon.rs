@@ -301,6 +301,15 @@ impl<B: Bugs> World<B> {
                 inputs.push_back(Input::Copies(CopiesEvent::Revoked(page)));
                 inputs.push_back(Input::Holder(HolderEvent::Arrived(page)));
             }
+            // Its clients can write there when it has left it.
+            News::Departed(page) => {
+                if let Some(daemon) = &mut self.racks[rack].daemon
+                    && let Some(home) = daemon.swap.goes_to(page)
+                {
+                    daemon.homes.insert(page, usize::from(home.0));
+                }
+            }
+            News::Left(page) => inputs.push_back(Input::Holder(HolderEvent::Left(page))),
             News::OfferRefused(page, OfferRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));
@@ -446,6 +455,10 @@ impl<B: Bugs> World<B> {
             Message::Location { page, question, lease } => {
                 let granted = HolderEvent::Granted { page, question, lease };
                 self.feed(rack, Input::Holder(granted));
+                let swap = self.racks[rack].daemon.as_ref().map(|daemon| &daemon.swap);
+                if swap.is_some_and(|swap| !swap.has_to_leave(page)) {
+                    self.feed(rack, Input::Holder(HolderEvent::Left(page)));
+                }
                 self.redirected(rack, page);
                 self.keep(rack, page);
                 self.retry_calls(rack);

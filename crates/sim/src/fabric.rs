@@ -156,9 +156,15 @@ impl<B: Bugs> World<B> {
             operation.kind,
             "a one-sided operation",
         );
-        // No lease is out when a new home takes writes.
-        if self.is_written_elsewhere(target, operation.page) {
-            let page = operation.page;
+        let page = operation.page;
+        let epoch = lease.epoch.raw();
+        let last = self.written.entry(page).or_default();
+        let is_older = epoch < *last;
+        if operation.kind != Kind::Read {
+            *last = epoch.max(*last);
+        }
+        // No lease is out when a new home takes writes, be they of its clients or from afar.
+        if is_older || self.is_written_elsewhere(target, page) {
             self.breaks(|| format!("a lease of rack {target} outlives the move of {page}"));
         }
         let cell = &mut self.racks[target].memory.frame(lease.frame).bytes[operation.word];

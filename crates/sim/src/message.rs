@@ -59,6 +59,8 @@ pub(crate) enum Wish {
     Write,
     /// To keep a copy.
     Copy,
+    /// To read on, and then to write, at the new home of a page that goes with this swap.
+    Follow(SwapId),
 }
 
 /// One operation of a client.

@@ -82,7 +82,7 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         daemon.redirects.insert(page, swap);
         let question = daemon.holder.ask(now, page);
-        let lookup = Message::Lookup { page, question, wish: Wish::Read };
+        let lookup = Message::Lookup { page, question, wish: Wish::Follow(swap) };
         self.send(rack, to, lookup);
     }
 
@@ -134,7 +134,13 @@ impl<B: Bugs> World<B> {
             Some(PageState::Frozen) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
                 LeaseKind::Write
             }
-            Some(PageState::Frozen) if wish != Wish::Write => LeaseKind::Read,
+            Some(PageState::Frozen) => match wish {
+                Wish::Write => return,
+                Wish::Follow(swap) if daemon.swap.succeeds(swap, page, rack_id(peer)) => {
+                    LeaseKind::WriteOnceLeft
+                }
+                _ => LeaseKind::Read,
+            },
             _ => return,
         };
         let endpoint = self.endpoint(rack, peer);
@@ -153,7 +159,7 @@ impl<B: Bugs> World<B> {
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let event = match wish {
-            Wish::Read => return,
+            Wish::Read | Wish::Follow(_) => return,
             Wish::Write => share::HomeEvent::Needed(page),
             Wish::Copy => {
                 let busy = daemon.swap.is_busy(page);

@@ -91,6 +91,8 @@ pub(crate) struct World<B> {
     pub(crate) allocated: Vec<PageId>,
     /// Where each page was live last: rack, frame, epoch.
     pub(crate) lived: BTreeMap<PageId, (usize, u32, u32)>,
+    /// The last epoch in which each page was written from afar.
+    pub(crate) written: BTreeMap<PageId, u32>,
     pub(crate) seen: Seen,
     pub(crate) broken: Option<String>,
     /// Empty; kept for its room.
@@ -154,6 +156,7 @@ impl<B: Bugs> World<B> {
             history: History::default(),
             allocated: Vec::new(),
             lived: BTreeMap::new(),
+            written: BTreeMap::new(),
             seen: Seen::default(),
             broken: None,
             inputs: VecDeque::new(),

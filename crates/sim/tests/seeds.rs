@@ -54,7 +54,7 @@ fn half_an_erased_record_is_no_record() {
 /// A restarted holder gave back a lease of its dead predecessor, whose write was on its way.
 #[test]
 fn nobody_gives_back_the_leases_of_the_dead() {
-    let failure = find(Bug::AnswerForTheDead, 1660, 40);
+    let failure = find(Bug::AnswerForTheDead, 400, 40);
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
 }
 

@@ -116,6 +116,15 @@ pub enum PeerRequest {
         /// The home's number of the lease.
         lease: u64,
     },
+    /// Where will the page lie that goes to the asked rack with this swap? Answered as [`Self::Lookup`] for
+    /// reading, when it can be read there. If the asked rack knows the swap the lease is good for writing, too,
+    /// as soon as the asker has left the page.
+    Redirect {
+        /// The swap.
+        swap: SwapId,
+        /// The page.
+        page: PageId,
+    },
 }
 
 /// What a daemon answers to another.

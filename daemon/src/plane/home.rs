@@ -7,6 +7,7 @@ use rackpool_model::{Access, FrameId, PageId, PageState, PageWord};
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
 use rackpool_rrpc::AskId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::swap::SwapId;
 
 use super::DataPlane;
 use super::atomics::Atomic;
@@ -40,7 +41,7 @@ impl DataPlane {
             return self.reply(ask, &PeerReply::Invalid(text));
         }
         let used = match request {
-            PeerRequest::Lookup { page, .. } => Some(page),
+            PeerRequest::Lookup { page, .. } | PeerRequest::Redirect { page, .. } => Some(page),
             PeerRequest::CompareAndSwap { addr, .. }
             | PeerRequest::FetchAndAdd { addr, .. }
             | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
@@ -52,6 +53,9 @@ impl DataPlane {
                     self.share_if_possible(page)?;
                 }
                 self.serve_lookup(page, access, keep, ask.endpoint)?
+            }
+            PeerRequest::Redirect { swap, page } => {
+                self.serve_redirect(swap, page, ask.endpoint)?
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
@@ -123,6 +127,36 @@ impl DataPlane {
             Err(refusal) => return Ok(refusal),
         };
         let most = self.most_of(page, word, keep);
+        self.give(page, endpoint, (frame, word, usage), most, delegates)
+    }
+
+    /// Gives a lease of a page to the rack from which it comes: for writing, too, once that has left it.
+    fn serve_redirect(
+        &mut self,
+        swap: SwapId,
+        page: PageId,
+        endpoint: EndpointId,
+    ) -> anyhow::Result<PeerReply> {
+        let found = match self.usable(page, Access::Read) {
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
+        };
+        let most = match self.most_of(page, found.1, false) {
+            LeaseKind::Read if self.is_followed(swap, page, endpoint) => LeaseKind::WriteOnceLeft,
+            most => most,
+        };
+        self.give(page, endpoint, found, most, self.writes_for_others(page))
+    }
+
+    /// Gives a lease that is good for so much at most.
+    fn give(
+        &mut self,
+        page: PageId,
+        endpoint: EndpointId,
+        (frame, word, usage): (FrameId, PageWord, u64),
+        most: LeaseKind,
+        delegates: bool,
+    ) -> anyhow::Result<PeerReply> {
         let Some((LeaseId(lease), kind)) = self.grant(page, endpoint, most) else {
             return Ok(PeerReply::Busy);
         };
@@ -131,9 +165,10 @@ impl DataPlane {
                 self.copy_leased(page)?;
                 Some(sharing.0)
             }
-            LeaseKind::Read | LeaseKind::Write => None,
+            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceLeft => None,
         };
-        let (epoch, writable) = (word.epoch(), kind == LeaseKind::Write);
+        let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceLeft);
+        let epoch = word.epoch();
         Ok(PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing })
     }
 

@@ -380,6 +380,11 @@ impl DataPlane {
         self.tell_holder(HolderEvent::Arrived(page))
     }
 
+    /// This rack has left a page that it gives: its clients may write it at its new home.
+    pub(super) fn left(&mut self, page: PageId) -> anyhow::Result<()> {
+        self.tell_holder(HolderEvent::Left(page))
+    }
+
     fn give_back_unasked(
         &mut self,
         page: PageId,

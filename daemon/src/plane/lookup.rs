@@ -434,6 +434,7 @@ impl DataPlane {
                 self.leases.note_found(page, Found { home, usage, delegates, gone: None });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
+                    _ if writable && self.has_to_leave(page) => LeaseKind::WriteOnceLeft,
                     _ if writable => LeaseKind::Write,
                     Some(sharing) => LeaseKind::Share(SharingId(sharing)),
                     None => LeaseKind::Read,

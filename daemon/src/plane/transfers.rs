@@ -118,7 +118,19 @@ impl DataPlane {
                 return Ok(());
             }
         };
-        let (page, access) = (within.page, wanted.access());
+        self.post_transfer(caller, within, wanted.access(), (batch, over))
+    }
+
+    /// Posts what is wanted if there is a lease for it, which is good over the endpoint that this batch has
+    /// used before. A write without one may be done by another daemon, or here.
+    pub(super) fn post_transfer(
+        &mut self,
+        caller: Caller,
+        within: Within,
+        access: Access,
+        (batch, over): (u64, Option<EndpointId>),
+    ) -> anyhow::Result<()> {
+        let page = within.page;
         match self.transfer_request(caller, within, access) {
             // It could overtake what goes the other way.
             Ok((_, endpoint, _)) if over.is_some_and(|over| over != endpoint) => {

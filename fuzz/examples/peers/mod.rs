@@ -10,7 +10,7 @@ const FRAME: FrameId = FrameId(4);
 const EPOCH: Epoch = Epoch::new(2);
 
 /// What one asks of the other.
-pub(crate) fn requests() -> [PeerRequest; 5] {
+pub(crate) fn requests() -> [PeerRequest; 6] {
     let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
     let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
     [
@@ -19,6 +19,7 @@ pub(crate) fn requests() -> [PeerRequest; 5] {
         PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
         PeerRequest::Delta { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
         PeerRequest::Return { page: PageId(9), lease: 3 },
+        PeerRequest::Redirect { swap: SwapId(6), page: PageId(9) },
     ]
 }
 

@@ -106,8 +106,7 @@ impl Moving {
         self.copy(ticket);
         let (requests, messages) = self.asked();
         assert_eq!(messages, [SwapMessage::Pulled]);
-        let [(over, number, PeerRequest::Lookup { page, access: Access::Read, .. })] = requests[..]
-        else {
+        let [(over, number, PeerRequest::Redirect { swap: SWAP, page })] = requests[..] else {
             panic!("{requests:?}")
         };
         assert_eq!((over, page), (self.ours, self.goes));
@@ -127,13 +126,18 @@ impl Moving {
 
     /// The page that goes can be read at its new home.
     pub(super) fn redirect(&mut self) {
+        self.redirect_for(false);
+    }
+
+    /// The same, and perhaps written when it has left this rack.
+    pub(super) fn redirect_for(&mut self, writable: bool) {
         let (epoch, usage) = (Epoch::ZERO.next(), self.usage);
         let location = PeerReply::Location {
             lease: 1 << 40,
             frame: FrameId(2),
             epoch,
             usage,
-            writable: false,
+            writable,
             delegates: false,
             sharing: None,
         };
@@ -219,6 +223,33 @@ fn a_page_that_has_gone_is_read_here_until_the_daemon_can_say_where_to_go_on() {
 }
 
 #[test]
+fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has_left() {
+    let mut moving = Moving::new();
+    let theirs = moving.theirs;
+    let other = moving.stand.plane.accept(OTHER);
+    let redirect = |swap, page| PeerRequest::Redirect { swap, page };
+    let early = moving.stand.ask(theirs, &redirect(SWAP, COMES));
+    moving.commit();
+    let writable = |reply: &PeerReply| match *reply {
+        PeerReply::Location { writable, .. } => Some(writable),
+        _ => None,
+    };
+    assert_eq!(moving.stand.replied(theirs, early), Some(PeerReply::NotHere), "before the offer");
+    for (over, swap, expected) in
+        [(theirs, SWAP, true), (theirs, SwapId(SWAP.0 + 1), false), (other, SWAP, false)]
+    {
+        let reply = moving.stand.asks(over, &redirect(swap, COMES));
+        assert_eq!(writable(&reply), Some(expected), "{reply:?}");
+    }
+    let read = PeerRequest::Lookup { page: COMES, question: 1, access: Access::Read, keep: false };
+    assert_eq!(writable(&moving.stand.asks(theirs, &read)), Some(false), "not by chance");
+    let goes = moving.goes;
+    assert_eq!(writable(&moving.stand.asks(theirs, &redirect(SWAP, goes))), Some(false));
+    moving.tell(SwapMessage::Left);
+    assert_eq!(writable(&moving.stand.asks(other, &lookup(COMES))), Some(true));
+}
+
+#[test]
 fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     let mut moving = Moving::new();
     let goes = moving.goes;
@@ -265,6 +296,37 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     let (over, _, request) = moving.stand.request().unwrap();
     assert_eq!((over, request), (ours, back), "before the old home hears that it may leave");
     assert_eq!(moving.asked().1, [SwapMessage::Merged]);
+}
+
+/// It had a copy of it asked for at its old home, which then had one lease more to call back.
+#[test]
+fn who_has_read_a_page_that_has_come_meanwhile_asks_for_no_copy_of_it() {
+    let mut moving = Moving::new();
+    assert_eq!(moving.translate(1, COMES, Access::Read), None);
+    let (requests, _) = moving.asked();
+    let [(over, number, PeerRequest::Lookup { page: COMES, .. })] = requests[..] else {
+        panic!("{requests:?}")
+    };
+    moving.stand.reply((over, number), &leased(77, true));
+    moving.stand.plane.want_copy(COMES).unwrap();
+    let (requests, _) = moving.asked();
+    let [(over, number, PeerRequest::Lookup { keep: true, .. })] = requests[..] else {
+        panic!("{requests:?}")
+    };
+    moving.stand.reply((over, number), &leased(78, true));
+    moving.doubt();
+    let read = RackRequest::Read { addr: addr(COMES), len: 8, data: 0, batch: 5 };
+    assert_eq!(moving.stand.call(2, read), None);
+    moving.stand.step(3);
+    moving.decide();
+    assert!(is_here(moving.translate(1, COMES, Access::Read)));
+    moving.asked();
+    moving.stand.plane.complete(0);
+    moving.stand.step(0);
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
+    let (requests, _) = moving.asked();
+    let asks = |request: &PeerRequest| matches!(request, PeerRequest::Lookup { .. });
+    assert!(!requests.iter().any(|(.., request)| asks(request)), "{requests:?}");
 }
 
 #[test]

@@ -16,6 +16,19 @@ impl Moving {
         self.redirect();
         self.asked();
     }
+
+    /// The last lease of the page that goes, which is called back in these requests, is back.
+    fn give_back_last(&mut self, requests: &[(EndpointId, u64, PeerRequest)]) {
+        let goes = self.goes;
+        let call = requests.iter().find_map(|(over, number, request)| match request {
+            PeerRequest::Revoke { page, keep_reading: false, .. } if *page == goes => {
+                Some((*over, *number))
+            }
+            _ => None,
+        });
+        self.stand.reply(call.unwrap(), &PeerReply::Returned);
+        assert_eq!(self.asked().1, [SwapMessage::Left]);
+    }
 }
 
 /// A write of 8 B was sent to the other rack.
@@ -50,6 +63,7 @@ fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
     moving.stand.reply(added.unwrap(), &PeerReply::Value(40));
     assert_eq!(moving.stand.answer(4), Some(RackAnswer::Done(40)));
     assert_eq!(moving.stand.answer(2), None, "it waits there");
+    moving.give_back_last(&requests);
     moving.stand.reply((over, number), &PeerReply::Written { moving: false });
     assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
     let (requests, _) = moving.asked();
@@ -59,6 +73,51 @@ fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
     moving.stand.reply((*over, *number), &location(1 << 41));
     assert_eq!(moving.write_goes(3, 8), None);
     assert!(moving.asked().0.is_empty(), "it goes under a lease");
+}
+
+/// It waited for its new home's daemon to hear that, to write it, and to say so.
+#[test]
+fn a_page_is_written_at_its_new_home_from_the_moment_that_it_is_left() {
+    let mut moving = Moving::new();
+    moving.commit();
+    let (page, theirs) = (moving.goes, moving.theirs);
+    let read = PeerRequest::Lookup { page, question: 2, access: Access::Read, keep: false };
+    let PeerReply::Location { lease, .. } = moving.stand.asks(theirs, &read) else { panic!() };
+    let back = PeerRequest::Return { page, lease };
+    assert_eq!(moving.stand.asks(theirs, &back), PeerReply::Heard);
+    moving.asked();
+    assert_eq!(moving.write_goes(2, 5), None, "it waits");
+    moving.redirect_for(true);
+    let (requests, messages) = moving.asked();
+    assert_eq!(messages, [SwapMessage::Left]);
+    assert!(requests.is_empty(), "{requests:?}");
+    moving.stand.plane.complete(0);
+    moving.stand.step(0);
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)), "by this rack");
+    assert_eq!(moving.write_goes(3, 6), None);
+    assert!(moving.asked().0.is_empty(), "nor is anybody asked for the next one");
+}
+
+/// Others would go on to read what was there before.
+#[test]
+fn a_page_is_not_written_at_its_new_home_while_others_have_leases_of_the_old_one() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.asked();
+    assert_eq!(moving.write_goes(2, 5), None, "it waits");
+    moving.redirect_for(true);
+    let (requests, messages) = moving.asked();
+    assert_eq!(messages, [], "a lease is out");
+    let asked = sent(&requests, goes);
+    assert_eq!(moving.translate(1, goes, Access::Write), None, "not under this lease");
+    moving.give_back_last(&requests);
+    moving.stand.reply(asked, &PeerReply::Written { moving: false });
+    assert_eq!(moving.stand.answer(2), Some(RackAnswer::DoneAt(HOME)));
+    assert_eq!(moving.write_goes(3, 6), None);
+    moving.stand.plane.complete(0);
+    moving.stand.step(0);
+    assert_eq!(moving.stand.answer(3), Some(RackAnswer::DoneAt(HOME)), "under the lease");
 }
 
 #[test]
@@ -224,7 +283,9 @@ fn a_lease_that_is_asked_for_is_not_asked_for_again() {
     moving.commit();
     assert_eq!(moving.write_goes(2, 5), None);
     moving.redirect();
-    let asked = sent(&moving.asked().0, goes);
+    let (requests, _) = moving.asked();
+    let asked = sent(&requests, goes);
+    moving.give_back_last(&requests);
     assert_eq!(moving.translate(1, goes, Access::Write), None);
     let (requests, _) = moving.asked();
     let [(over, number, PeerRequest::Lookup { .. })] = requests[..] else { panic!("{requests:?}") };

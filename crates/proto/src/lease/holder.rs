@@ -25,6 +25,8 @@ pub enum HolderEvent {
     Revoked(PageId, EndpointToken, LeaseId, Users),
     /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back unasked.
     Arrived(PageId),
+    /// This rack has left the page: nobody is read to from here any more, so it may be written at its new home.
+    Left(PageId),
     /// An operation begun with [`Holder::begin`] has ended, well or not.
     OperationEnded(PageId, EndpointToken, Access),
     /// The endpoint is gone, and every operation over it has ended.
@@ -137,7 +139,11 @@ impl<B: Bugs> Holder<B> {
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         self.now = self.now.max(now);
         let held = self.used(page)?;
-        let allowed = access == Access::Read || held.lease.kind == LeaseKind::Write;
+        let allowed = match (access, held.lease.kind) {
+            (Access::Read, _) | (_, LeaseKind::Write) => true,
+            (_, LeaseKind::WriteOnceLeft) => self.bugs.has(Bug::WriteBeforeLeft),
+            _ => false,
+        };
         if !allowed && !self.bugs.has(Bug::WriteUnderReadLease) {
             return None;
         }
@@ -212,7 +218,7 @@ impl<B: Bugs> Holder<B> {
         let operations = self.older.remove(&(page, lease.endpoint)).unwrap_or_default();
         let good = match lease.kind {
             LeaseKind::Share(_) => self.rules.copy(),
-            LeaseKind::Read | LeaseKind::Write => self.rules.lease,
+            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceLeft => self.rules.lease,
         };
         let (until, renew) = (asked.after(good), asked.after(good / 2));
         self.held.insert(page, Held { lease, until, renew, operations });
@@ -263,6 +269,13 @@ impl<B: Bugs> Holder<B> {
                 if let Some(Held { lease, .. }) = self.held.get(&page) {
                     let (endpoint, id) = (lease.endpoint, lease.id);
                     self.revoked(page, endpoint, id, Users::Everyone);
+                }
+            }
+            HolderEvent::Left(page) => {
+                if let Some(held) = self.held.get_mut(&page)
+                    && held.lease.kind == LeaseKind::WriteOnceLeft
+                {
+                    held.lease.kind = LeaseKind::Write;
                 }
             }
             HolderEvent::OperationEnded(page, endpoint, access) => {

@@ -150,6 +150,8 @@ pub enum News {
     Thawed(PageId),
     /// The page has moved away.
     Departed(PageId),
+    /// It is read here by nobody any more who has not looked at it before, and its new home is told so.
+    Left(PageId),
     /// The page was to come here, but its old home lost its memory before it had sent what was written
     /// there meanwhile.
     Lost(PageId),

@@ -174,6 +174,7 @@ impl<B: Bugs> Rack<B> {
             (Leaving::Holders, Drain::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Left);
+                self.actions.push_back(RackAction::Report(News::Left(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Drain::Everyone);
                 let Some(frame) = record.out_frame else { return };
                 self.actions.push_back(RackAction::Drain { swap, frame, page, who });

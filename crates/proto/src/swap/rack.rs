@@ -24,20 +24,6 @@ pub(super) struct Want {
     pub(super) until: Time,
 }
 
-/// What a committed swap waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
-    /// The other rack.
-    pub peer: RackId,
-    /// The page that has come and can't be written yet: its old home has not said that it has left it.
-    pub comes: Option<PageId>,
-    /// The page that goes, and whose new home has not said that it has what was written here. For the
-    /// simulator's checks, as the next one.
-    pub goes: Option<PageId>,
-    /// The free page that gets the frame of that one.
-    pub vacant: Option<PageId>,
-}
-
 /// A rack's part in swaps: those it asks for and those it serves.
 #[derive(Debug)]
 pub struct Rack<B = Sound> {
@@ -156,28 +142,6 @@ impl<B: Bugs> Rack<B> {
         swaps.chain(wants).min()
     }
 
-    /// Whether a swap under way concerns the page: it must not be freed or allocated meanwhile.
-    #[must_use]
-    pub fn is_busy(&self, page: PageId) -> bool {
-        self.slots.iter().flatten().any(|swap| swap.concerns(page))
-    }
-
-    /// The other rack of the swap by which the page leaves this one.
-    #[must_use]
-    pub fn goes_to(&self, page: PageId) -> Option<RackId> {
-        self.slots.iter().flatten().find_map(|swap| match &swap.stage {
-            Stage::Noted { record, .. } => (record.out.page == page).then_some(swap.peer),
-            Stage::Offering(_) => None,
-        })
-    }
-
-    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be given
-    /// away for it at any time.
-    #[must_use]
-    pub fn offers(&self, page: PageId) -> bool {
-        self.wants.values().any(|want| want.offered == page)
-    }
-
     /// How many pages are wanted whose swap has not begun.
     #[must_use]
     pub fn wants(&self) -> usize {
@@ -188,22 +152,6 @@ impl<B: Bugs> Rack<B> {
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.slots.iter().flatten().count()
-    }
-
-    /// What committed swaps wait for.
-    pub fn waits(&self) -> impl Iterator<Item = Waits> {
-        self.slots.iter().flatten().filter_map(|swap| match swap.stage {
-            Stage::Noted { record, step: Step::Finish(finish) }
-                if record.phase == Phase::Committed =>
-            {
-                let comes = (!finish.settled).then_some(record.incoming.page);
-                let hands_over = finish.out == Leaving::Unknown && swap.has_to_hand_over(&record);
-                let goes = hands_over.then_some(record.out.page);
-                let vacant = hands_over.then_some(record.vacant.page);
-                Some(Waits { peer: swap.peer, comes, goes, vacant })
-            }
-            _ => None,
-        })
     }
 
     fn server_sent(&mut self, frames: &impl Frames, message: FromServer) {

@@ -262,7 +262,11 @@ impl Pool {
                     OfferRefusal::Full => &mut refused.full,
                 } += 1;
             }
-            News::Thawed(_) | News::Departed(_) | News::Lost(_) | News::Damaged(..) => {}
+            News::Thawed(_)
+            | News::Departed(_)
+            | News::Left(_)
+            | News::Lost(_)
+            | News::Damaged(..) => {}
         }
     }
 

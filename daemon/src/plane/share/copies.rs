@@ -51,7 +51,8 @@ impl DataPlane {
 
     /// Asks the home for a lease that is good for a copy, if one is wanted and there is none.
     pub(in crate::plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        if !self.sharing.wants_copy(page) {
+        // It may have come here since it was read from afar.
+        if !self.sharing.wants_copy(page) || self.slab.lookup(page).is_some() {
             return Ok(());
         }
         let now = self.moment();

@@ -114,6 +114,10 @@ impl DataPlane {
         if len <= LONGEST_DELEGATED {
             if self.slab.lookup(page).is_none() {
                 let now = self.moment();
+                // It has waited here until this rack had left the page.
+                if self.leases.lease(now, page, Access::Write).is_some() {
+                    return self.post_transfer(caller, within, Access::Write, (batch, None));
+                }
                 let home = self.leases.writing_home(now, page);
                 if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
                     return self.have_written(home, caller, within, batch);

@@ -126,7 +126,7 @@ impl SwapFigures {
                 OfferRefusal::Unavailable => Refused::Unavailable,
                 OfferRefusal::Full => Refused::Full,
             }),
-            News::Thawed(_) | News::Lost(_) | News::Damaged(..) => {}
+            News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => {}
         }
     }
 }

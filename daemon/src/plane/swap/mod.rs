@@ -222,6 +222,11 @@ impl DataPlane {
         self.slab.is_moving(page) && !self.swap_has_lost(page)
     }
 
+    /// Whether the page goes, and others may read it here still.
+    pub(super) fn has_to_leave(&self, page: PageId) -> bool {
+        self.swaps.machine.has_to_leave(page)
+    }
+
     /// Whether the free page's frame may be given away at any time.
     pub(super) fn swap_offers(&self, page: PageId) -> bool {
         self.swaps.machine.offers(page) || self.swaps.machine.is_busy(page)
@@ -387,6 +392,7 @@ impl DataPlane {
                     self.leases.note_gone(now, page, home);
                 }
             }
+            News::Left(page) => self.left(page)?,
             News::Damaged(slot, error) => {
                 tracing::error!(
                     "the record of swap {slot} is damaged, its frames are lost: {error}"

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, PageId, RackId};
+use rackpool_model::{PageId, RackId};
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
@@ -27,7 +27,7 @@ impl DataPlane {
         };
         let question = self.leases.ask(now, page);
         let purpose = Purpose::Redirect { swap, page, question };
-        let request = PeerRequest::Lookup { page, question, access: Access::Read, keep: false };
+        let request = PeerRequest::Redirect { swap, page };
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
@@ -41,6 +41,17 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         self.renewed(page, question, from, reply)?;
         self.not_redirected(swap)
+    }
+
+    /// Whether the page has come from the rack at this endpoint with this swap, and waits for it to leave it.
+    pub(in crate::plane) fn is_followed(
+        &self,
+        swap: SwapId,
+        page: PageId,
+        endpoint: EndpointId,
+    ) -> bool {
+        let rack = self.peers.rack_at(endpoint);
+        rack.is_some_and(|rack| self.swaps.machine.succeeds(swap, page, rack))
     }
 
     /// There is no answer: readers find their way by themselves.

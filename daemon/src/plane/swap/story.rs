@@ -80,7 +80,7 @@ impl Swaps {
                 let refused = matches!(last, Some(PageNews::OfferRefused(_)));
                 (!refused).then_some((page, PageNews::GaveUp))
             }
-            News::Thawed(_) | News::Lost(_) | News::Damaged(..) => None,
+            News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => None,
         }
     }
 

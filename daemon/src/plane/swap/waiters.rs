@@ -39,6 +39,7 @@ impl Work {
     const fn access(request: &PeerRequest) -> Option<Access> {
         match *request {
             PeerRequest::Lookup { access, .. } => Some(access),
+            PeerRequest::Redirect { .. } => Some(Access::Read),
             // Who adds nothing reads.
             PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
             PeerRequest::Write { .. }
@@ -52,7 +53,9 @@ impl Work {
     const fn changes(&self) -> bool {
         match self {
             Self::Write(..) | Self::Atomic(..) => true,
-            Self::Serve(_, request, _) => !matches!(request, PeerRequest::Lookup { .. }),
+            Self::Serve(_, request, _) => {
+                !matches!(request, PeerRequest::Lookup { .. } | PeerRequest::Redirect { .. })
+            }
             Self::Translate(..) | Self::Release(..) | Self::GiveBack(..) => false,
         }
     }

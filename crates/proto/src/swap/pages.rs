@@ -1,0 +1,87 @@
+//! What the swaps under way mean for the pages of a rack: its shell asks.
+
+use rackpool_model::{PageId, RackId};
+use rackpool_wire::swap::SwapId;
+
+use super::under_way::{Finish, Leaving, Stage, Step};
+use super::{Phase, Rack};
+use crate::planted::Bugs;
+
+/// What a committed swap waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The other rack.
+    pub peer: RackId,
+    /// The page that has come and can't be written yet: its old home has not said that it has left it.
+    pub comes: Option<PageId>,
+    /// The page that goes, and whose new home has not said that it has what was written here. For the
+    /// simulator's checks, as the next one.
+    pub goes: Option<PageId>,
+    /// The free page that gets the frame of that one.
+    pub vacant: Option<PageId>,
+}
+
+impl<B: Bugs> Rack<B> {
+    /// Whether a swap under way concerns the page: it must not be freed or allocated meanwhile.
+    #[must_use]
+    pub fn is_busy(&self, page: PageId) -> bool {
+        self.slots.iter().flatten().any(|swap| swap.concerns(page))
+    }
+
+    /// The other rack of the swap by which the page leaves this one.
+    #[must_use]
+    pub fn goes_to(&self, page: PageId) -> Option<RackId> {
+        self.slots.iter().flatten().find_map(|swap| match &swap.stage {
+            Stage::Noted { record, .. } => (record.out.page == page).then_some(swap.peer),
+            Stage::Offering(_) => None,
+        })
+    }
+
+    /// Whether the page goes and is not [left](super::News::Left) so far.
+    #[must_use]
+    pub fn has_to_leave(&self, page: PageId) -> bool {
+        self.slots.iter().flatten().any(|swap| match swap.stage {
+            Stage::Noted { record, step } if record.out.page == page => match step {
+                Step::Prepare(_) | Step::InDoubt => true,
+                Step::Finish(finish) => !finish.out.has_left(),
+            },
+            _ => false,
+        })
+    }
+
+    /// Whether this page has come from that rack with this swap, and may be written as soon as that has left
+    /// it, by itself first of all: a lease for [`WriteOnceLeft`](crate::lease::LeaseKind) may be given to it.
+    #[must_use]
+    pub fn succeeds(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
+        self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {
+            Stage::Noted { record, step: Step::Finish(Finish { settled: false, .. }) } => {
+                let is_meant = swap.peer == old_home && record.incoming.page == page;
+                is_meant && record.phase == Phase::Committed
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be given
+    /// away for it at any time.
+    #[must_use]
+    pub fn offers(&self, page: PageId) -> bool {
+        self.wants.values().any(|want| want.offered == page)
+    }
+
+    /// What committed swaps wait for.
+    pub fn waits(&self) -> impl Iterator<Item = Waits> {
+        self.slots.iter().flatten().filter_map(|swap| match swap.stage {
+            Stage::Noted { record, step: Step::Finish(finish) }
+                if record.phase == Phase::Committed =>
+            {
+                let comes = (!finish.settled).then_some(record.incoming.page);
+                let hands_over = finish.out == Leaving::Unknown && swap.has_to_hand_over(&record);
+                let goes = hands_over.then_some(record.out.page);
+                let vacant = hands_over.then_some(record.vacant.page);
+                Some(Waits { peer: swap.peer, comes, goes, vacant })
+            }
+            _ => None,
+        })
+    }
+}
