@@ -82,7 +82,7 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         daemon.redirects.insert(page, swap);
         let question = daemon.holder.ask(now, page);
-        let lookup = Message::Lookup { page, question, wish: Wish::Follow(swap) };
+        let lookup = Message::Lookup { page, question, wish: Wish::Redirect(swap) };
         self.send(rack, to, lookup);
     }
 
@@ -136,7 +136,7 @@ impl<B: Bugs> World<B> {
             }
             Some(PageState::Frozen) => match wish {
                 Wish::Write => return,
-                Wish::Follow(swap) if daemon.swap.succeeds(swap, page, rack_id(peer)) => {
+                Wish::Redirect(swap) if daemon.swap.has_come_by(swap, page, rack_id(peer)) => {
                     LeaseKind::WriteOnceLeft
                 }
                 _ => LeaseKind::Read,
@@ -159,7 +159,7 @@ impl<B: Bugs> World<B> {
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let event = match wish {
-            Wish::Read | Wish::Follow(_) => return,
+            Wish::Read | Wish::Redirect(_) => return,
             Wish::Write => share::HomeEvent::Needed(page),
             Wish::Copy => {
                 let busy = daemon.swap.is_busy(page);

@@ -130,7 +130,7 @@ impl DataPlane {
         self.give(page, endpoint, (frame, word, usage), most, delegates)
     }
 
-    /// Gives a lease of a page to the rack from which it comes: for writing, too, once that has left it.
+    /// Gives a lease for reading; to the rack from which the page has come for writing, too, once that has left it.
     fn serve_redirect(
         &mut self,
         swap: SwapId,
@@ -142,7 +142,7 @@ impl DataPlane {
             Err(refusal) => return Ok(refusal),
         };
         let most = match self.most_of(page, found.1, false) {
-            LeaseKind::Read if self.is_followed(swap, page, endpoint) => LeaseKind::WriteOnceLeft,
+            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => LeaseKind::WriteOnceLeft,
             most => most,
         };
         self.give(page, endpoint, found, most, self.writes_for_others(page))

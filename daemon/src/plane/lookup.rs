@@ -351,29 +351,34 @@ impl DataPlane {
     /// in their way, who do not wait with them; after a pause, if the lease was called back before it
     /// came or has run out.
     fn answer_leased(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
-        let now = self.now();
-        let [read, write] = [Access::Read, Access::Write].map(|a| self.leased(now, page, a));
-        let Some(search) = self.searches.all.get_mut(&page) else { return Ok(()) };
+        let Some(search) = self.searches.all.get(&page) else { return Ok(()) };
         let before = search.callers.len();
-        let (clients, mut rest) = (&mut self.clients, Vec::new());
-        for waiting in search.callers.drain(..) {
-            let answer = if waiting.access == Access::Read { read } else { write };
-            match answer {
-                Some(answer) => clients.finish(waiting.caller, answer),
-                None => rest.push(waiting),
-            }
-        }
-        let left = rest.len();
-        search.callers = rest;
-        if left == 0 {
-            self.searches.all.remove(&page);
-        } else if left < before {
+        self.finish_leased(page);
+        let Some(search) = self.searches.all.get_mut(&page) else { return Ok(()) };
+        if search.callers.len() < before {
             search.trouble = RackAnswer::PageBusy(home);
             return self.seek(page);
-        } else {
-            self.pause(page, false, RackAnswer::PageBusy(home));
         }
+        self.pause(page, false, RackAnswer::PageBusy(home));
         Ok(())
+    }
+
+    /// Answers those who wait for a page and whom its lease is good for.
+    pub(super) fn finish_leased(&mut self, page: PageId) {
+        let now = self.now();
+        let [read, write] = [Access::Read, Access::Write].map(|a| self.leased(now, page, a));
+        let Some(search) = self.searches.all.get_mut(&page) else { return };
+        let clients = &mut self.clients;
+        search.callers.retain(|waiting| {
+            let answer = if waiting.access == Access::Read { read } else { write };
+            if let Some(answer) = answer {
+                clients.finish(waiting.caller, answer);
+            }
+            answer.is_none()
+        });
+        if search.callers.is_empty() {
+            self.searches.all.remove(&page);
+        }
     }
 
     /// Says that a page is not there to those who waited when that was asked. It is asked again for
@@ -426,16 +431,27 @@ impl DataPlane {
         &mut self,
         page: PageId,
         question: u64,
+        from: (RackId, EndpointId),
+        reply: &PeerReply,
+    ) -> anyhow::Result<()> {
+        self.heard_of(page, question, from, reply, LeaseKind::Write)
+    }
+
+    /// The same, with the kind of a lease that is good for writing.
+    pub(super) fn heard_of(
+        &mut self,
+        page: PageId,
+        question: u64,
         (home, endpoint): (RackId, EndpointId),
         reply: &PeerReply,
+        for_writing: LeaseKind,
     ) -> anyhow::Result<()> {
         match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing } => {
                 self.leases.note_found(page, Found { home, usage, delegates, gone: None });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
-                    _ if writable && self.has_to_leave(page) => LeaseKind::WriteOnceLeft,
-                    _ if writable => LeaseKind::Write,
+                    _ if writable => for_writing,
                     Some(sharing) => LeaseKind::Share(SharingId(sharing)),
                     None => LeaseKind::Read,
                 };

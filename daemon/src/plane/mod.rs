@@ -242,10 +242,13 @@ impl DataPlane {
             if has_woken && std::mem::take(&mut waits) {
                 patience.end();
             }
+            // While pages move, messages are further apart than looks would bridge, and whoever takes part
+            // in that or waits for it wants the core.
+            let moves = self.swaps.are_under_way();
             if !std::mem::replace(&mut waits, true) {
-                patience.begin(has_woken);
+                patience.begin(has_woken || moves);
             }
-            if patience.turn() == Turn::Sleep {
+            if patience.turn() == Turn::Sleep || moves {
                 if self.swaps.is_urgent(self.now()) {
                     // Whoever else needs the core for that gets it.
                     std::thread::yield_now();

@@ -120,6 +120,47 @@ fn a_page_is_not_written_at_its_new_home_while_others_have_leases_of_the_old_one
     assert_eq!(moving.stand.answer(3), Some(RackAnswer::DoneAt(HOME)), "under the lease");
 }
 
+/// Who waited for where it is was told of that by its new home, some messages later.
+#[test]
+fn who_looks_for_a_page_to_write_it_goes_on_when_it_is_left() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.redirect_for(true);
+    let (requests, _) = moving.asked();
+    assert_eq!(moving.translate(1, goes, Access::Write), None, "a lease is out");
+    moving.give_back_last(&requests);
+    assert!(matches!(moving.stand.answer(1), Some(RackAnswer::Remote { home: HOME, .. })));
+}
+
+/// It took the lease for one that is good when it has left the page, which it had in its earlier life.
+#[test]
+fn a_restarted_old_home_writes_where_the_new_one_lets_it() {
+    let mut moving = Moving::new();
+    let goes = moving.goes;
+    moving.commit();
+    moving.redirect();
+    let (requests, _) = moving.asked();
+    moving.give_back_last(&requests);
+    let plane = &mut moving.stand.plane;
+    plane.restart().unwrap();
+    plane.come_back(CLIENT).unwrap();
+    plane.members(vec![member(HOME), member(OTHER)]).unwrap();
+    moving.stand.step(5);
+    assert_eq!(moving.translate(1, goes, Access::Write), None);
+    moving.stand.plane.located(goes, Some(HOME)).unwrap();
+    moving.stand.step(0);
+    moving.stand.plane.connect(Some(HOME)).unwrap();
+    let (requests, messages) = moving.asked();
+    assert!(!messages.contains(&SwapMessage::Left), "its earlier life may have given leases");
+    let asked = requests.iter().find_map(|(over, number, request)| match request {
+        PeerRequest::Lookup { page, .. } if *page == goes => Some((*over, *number)),
+        _ => None,
+    });
+    moving.stand.reply(asked.unwrap(), &location(1 << 41));
+    assert!(matches!(moving.stand.answer(1), Some(RackAnswer::Remote { home: HOME, .. })));
+}
+
 #[test]
 fn what_the_new_home_does_not_write_comes_again() {
     for reply in [PeerReply::Busy, PeerReply::NotHere] {

@@ -25,7 +25,7 @@ pub enum HolderEvent {
     Revoked(PageId, EndpointToken, LeaseId, Users),
     /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back unasked.
     Arrived(PageId),
-    /// This rack has left the page: nobody is read to from here any more, so it may be written at its new home.
+    /// This rack has left the page that it gives: nobody reads it here any more, so it may be written at its new home.
     Left(PageId),
     /// An operation begun with [`Holder::begin`] has ended, well or not.
     OperationEnded(PageId, EndpointToken, Access),

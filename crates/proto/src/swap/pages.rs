@@ -52,7 +52,7 @@ impl<B: Bugs> Rack<B> {
     /// Whether this page has come from that rack with this swap, and may be written as soon as that has left
     /// it, by itself first of all: a lease for [`WriteOnceLeft`](crate::lease::LeaseKind) may be given to it.
     #[must_use]
-    pub fn succeeds(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
+    pub fn has_come_by(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
         self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {
             Stage::Noted { record, step: Step::Finish(Finish { settled: false, .. }) } => {
                 let is_meant = swap.peer == old_home && record.incoming.page == page;

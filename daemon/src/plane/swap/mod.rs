@@ -173,6 +173,11 @@ impl Swaps {
         self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
+    /// Whether pages move.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.machine.under_way() > 0
+    }
+
     /// Whether somebody waits whom a few messages will let go on: there is no time to sleep.
     pub(super) fn is_urgent(&self, now: Instant) -> bool {
         self.waiters.has_recent_writer(now)
@@ -220,11 +225,6 @@ impl DataPlane {
     /// waits for that. A page that was lost on its way here waits for nothing.
     pub(super) fn is_moving(&self, page: PageId) -> bool {
         self.slab.is_moving(page) && !self.swap_has_lost(page)
-    }
-
-    /// Whether the page goes, and others may read it here still.
-    pub(super) fn has_to_leave(&self, page: PageId) -> bool {
-        self.swaps.machine.has_to_leave(page)
     }
 
     /// Whether the free page's frame may be given away at any time.

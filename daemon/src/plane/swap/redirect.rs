@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
 use rackpool_model::{PageId, RackId};
+use rackpool_proto::lease::LeaseKind;
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
@@ -39,19 +40,24 @@ impl DataPlane {
         from: (RackId, EndpointId),
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
-        self.renewed(page, question, from, reply)?;
+        let for_writing = if self.swaps.machine.has_to_leave(page) {
+            LeaseKind::WriteOnceLeft
+        } else {
+            LeaseKind::Write
+        };
+        self.heard_of(page, question, from, reply, for_writing)?;
         self.not_redirected(swap)
     }
 
     /// Whether the page has come from the rack at this endpoint with this swap, and waits for it to leave it.
-    pub(in crate::plane) fn is_followed(
+    pub(in crate::plane) fn has_come_by(
         &self,
         swap: SwapId,
         page: PageId,
         endpoint: EndpointId,
     ) -> bool {
         let rack = self.peers.rack_at(endpoint);
-        rack.is_some_and(|rack| self.swaps.machine.succeeds(swap, page, rack))
+        rack.is_some_and(|rack| self.swaps.machine.has_come_by(swap, page, rack))
     }
 
     /// There is no answer: readers find their way by themselves.
