@@ -78,6 +78,8 @@ pub(super) struct Swaps {
     heats: Heats,
     /// When the machine wants to be told that time has passed.
     due: Option<Time>,
+    /// Whether the machine has swaps under way: each look wants to know.
+    under_way: bool,
     /// What the machine has not been told yet.
     inputs: VecDeque<RackEvent>,
     /// Its actions are being carried out: what happens meanwhile is told afterwards.
@@ -116,6 +118,7 @@ impl Swaps {
         let machine = Rack::restore(Time::ZERO, settings.rules, incarnation, &all, Sound);
         Ok(Self {
             due: machine.deadline(),
+            under_way: machine.under_way() > 0,
             machine,
             enabled: settings.enabled,
             start: now,
@@ -174,8 +177,8 @@ impl Swaps {
     }
 
     /// Whether pages move.
-    pub(super) fn are_under_way(&self) -> bool {
-        self.machine.under_way() > 0
+    pub(super) const fn are_under_way(&self) -> bool {
+        self.under_way
     }
 
     /// Whether somebody waits whom a few messages will let go on: there is no time to sleep.
@@ -298,6 +301,7 @@ impl DataPlane {
         let result = self.run_all_swaps();
         self.swaps.runs = false;
         self.swaps.due = self.swaps.machine.deadline();
+        self.swaps.under_way = self.swaps.machine.under_way() > 0;
         result?;
         if self.swaps.waiters.is_empty() { Ok(()) } else { self.wake_waiters() }
     }
