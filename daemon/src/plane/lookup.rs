@@ -320,7 +320,7 @@ impl DataPlane {
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
         let home = from.0;
-        self.renewed(page, question, from, reply)?;
+        self.renewed(page, question, from, reply, LeaseKind::Write)?;
         match reply {
             PeerReply::Location { .. } => return self.answer_leased(page, home),
             PeerReply::NotAllocated => {
@@ -426,19 +426,8 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// What a home's answer tells of a page, whoever wanted to know.
+    /// What a home's answer tells of a page, whoever wanted to know, and what its lease is if it is good for writing.
     pub(super) fn renewed(
-        &mut self,
-        page: PageId,
-        question: u64,
-        from: (RackId, EndpointId),
-        reply: &PeerReply,
-    ) -> anyhow::Result<()> {
-        self.heard_of(page, question, from, reply, LeaseKind::Write)
-    }
-
-    /// The same, with the kind of a lease that is good for writing.
-    pub(super) fn heard_of(
         &mut self,
         page: PageId,
         question: u64,

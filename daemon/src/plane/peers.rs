@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
-use rackpool_proto::lease::{LeaseId, Users};
+use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
 use rackpool_rrpc::{AskId, CallError, CallId, Failure, Overdue, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -371,7 +371,7 @@ impl DataPlane {
                 self.lookup_answered(page, question, (rack, endpoint), reply)
             }
             Purpose::Renew { page, question } => {
-                self.renewed(page, question, (rack, endpoint), reply)
+                self.renewed(page, question, (rack, endpoint), reply, LeaseKind::Write)
             }
             Purpose::Redirect { swap, page, question } => {
                 self.redirected(swap, (page, question), (rack, endpoint), reply)

@@ -45,7 +45,7 @@ impl DataPlane {
         } else {
             LeaseKind::Write
         };
-        self.heard_of(page, question, from, reply, for_writing)?;
+        self.renewed(page, question, from, reply, for_writing)?;
         self.not_redirected(swap)
     }
 
