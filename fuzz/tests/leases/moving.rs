@@ -144,6 +144,29 @@ impl Moving {
         self.stand.reply(self.redirect.take().unwrap(), &location);
     }
 
+    /// The last lease of the page that goes, which is called back in these requests, is back.
+    pub(super) fn give_back_last(&mut self, requests: &[(EndpointId, u64, PeerRequest)]) {
+        let goes = self.goes;
+        let call = requests.iter().find_map(|(over, number, request)| match request {
+            PeerRequest::Revoke { page, keep_reading: false, .. } if *page == goes => {
+                Some((*over, *number))
+            }
+            _ => None,
+        });
+        self.stand.reply(call.unwrap(), &PeerReply::Returned);
+        assert_eq!(self.asked().1, [SwapMessage::Left]);
+    }
+
+    /// This rack has lease 77 of the page that comes.
+    fn lease_what_comes(&mut self) {
+        assert_eq!(self.translate(1, COMES, Access::Read), None);
+        let (requests, _) = self.asked();
+        let [(over, number, PeerRequest::Lookup { page: COMES, .. })] = requests[..] else {
+            panic!("{requests:?}")
+        };
+        self.stand.reply((over, number), &leased(77, true));
+    }
+
     pub(super) fn translate(
         &mut self,
         cell: u8,
@@ -252,20 +275,12 @@ fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has
 #[test]
 fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     let mut moving = Moving::new();
-    let goes = moving.goes;
     moving.commit();
     moving.redirect();
     moving.tell(SwapMessage::HasLeft);
     let (requests, messages) = moving.asked();
     assert!(!messages.contains(&SwapMessage::Left), "a lease for reading is out");
-    let back = requests.iter().find_map(|(over, number, request)| match request {
-        PeerRequest::Revoke { page, keep_reading: false, .. } => {
-            (*page == goes).then_some((*over, *number))
-        }
-        _ => None,
-    });
-    moving.stand.reply(back.unwrap(), &PeerReply::Returned);
-    assert!(moving.asked().1.contains(&SwapMessage::Left));
+    moving.give_back_last(&requests);
     // Before that this memory is too new to be asked.
     moving.stand.step(2_500);
     moving.tell(SwapMessage::HasLeft);
@@ -277,12 +292,7 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
 fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     let mut moving = Moving::new();
     let ours = moving.ours;
-    assert_eq!(moving.translate(1, COMES, Access::Read), None);
-    let (requests, _) = moving.asked();
-    let [(over, number, PeerRequest::Lookup { page: COMES, .. })] = requests[..] else {
-        panic!("{requests:?}")
-    };
-    moving.stand.reply((over, number), &leased(77, true));
+    moving.lease_what_comes();
     moving.doubt();
     moving.tell(SwapMessage::Stale);
     assert_eq!(moving.asked().1, [SwapMessage::Noted]);
@@ -302,12 +312,7 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
 #[test]
 fn who_has_read_a_page_that_has_come_meanwhile_asks_for_no_copy_of_it() {
     let mut moving = Moving::new();
-    assert_eq!(moving.translate(1, COMES, Access::Read), None);
-    let (requests, _) = moving.asked();
-    let [(over, number, PeerRequest::Lookup { page: COMES, .. })] = requests[..] else {
-        panic!("{requests:?}")
-    };
-    moving.stand.reply((over, number), &leased(77, true));
+    moving.lease_what_comes();
     moving.stand.plane.want_copy(COMES).unwrap();
     let (requests, _) = moving.asked();
     let [(over, number, PeerRequest::Lookup { keep: true, .. })] = requests[..] else {

@@ -16,19 +16,6 @@ impl Moving {
         self.redirect();
         self.asked();
     }
-
-    /// The last lease of the page that goes, which is called back in these requests, is back.
-    fn give_back_last(&mut self, requests: &[(EndpointId, u64, PeerRequest)]) {
-        let goes = self.goes;
-        let call = requests.iter().find_map(|(over, number, request)| match request {
-            PeerRequest::Revoke { page, keep_reading: false, .. } if *page == goes => {
-                Some((*over, *number))
-            }
-            _ => None,
-        });
-        self.stand.reply(call.unwrap(), &PeerReply::Returned);
-        assert_eq!(self.asked().1, [SwapMessage::Left]);
-    }
 }
 
 /// A write of 8 B was sent to the other rack.
