@@ -238,6 +238,29 @@ impl Thread {
         })
     }
 
+    /// Writes in a page of this rack that moves, if its clients may do that now. `false`: nothing was
+    /// done, and the daemon is to be asked.
+    pub(crate) fn write_traced(
+        &self,
+        frame: FrameId,
+        word: PageWord,
+        offset: u64,
+        from: &[u8],
+    ) -> Result<bool, AccessError> {
+        let Some(now) = self.window.look(frame) else { return Ok(false) };
+        if !now.is_traced() || (now.page(), now.epoch()) != (word.page(), word.epoch()) {
+            return Ok(false);
+        }
+        let Some(Ok(guard)) = self.window.enter_traced(frame, now) else { return Ok(false) };
+        if !self.slot().lines.note(frame, offset, from.len()) {
+            return Ok(false);
+        }
+        let at = u64::from(frame.0) * self.connection.page_size.bytes() + offset;
+        self.connection.frames.write(at, from).map_err(|_| DaemonError::Protocol)?;
+        drop(guard);
+        Ok(true)
+    }
+
     /// Enters the frame that a translation names, if its page is still there and may be used like
     /// that: a frozen one may be read. `Ok(None)`: ask the daemon again, for this intent. Also gives
     /// the word that was found, which is not the translation's when the page was frozen or thawed.

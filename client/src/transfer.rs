@@ -71,25 +71,14 @@ impl Thread {
             match translation.place {
                 Place::Local { frame, word } => {
                     let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
-                        // Its daemon writes it, or knows who does; and knows where a page is read that
-                        // has just gone.
-                        if bytes.intent() == Intent::Read || self.moves_here(frame, word) {
-                            let (some, home) = self.have_done(here, bytes.part(done, len))?;
-                            done += some;
-                            if some == len {
-                                if home != self.connection.rack {
-                                    let place = Place::Remote { home };
-                                    self.remember(
-                                        target.page,
-                                        Translation { place, ..translation },
-                                    );
-                                }
-                                continue;
+                        let part = bytes.part(done, len);
+                        let some = self.transfer_moving(&target, translation, part)?;
+                        done += some;
+                        if some < len {
+                            self.forget(target.page);
+                            if !retries.pause() {
+                                return Err(self.page_busy(here));
                             }
-                        }
-                        self.forget(target.page);
-                        if !retries.pause() {
-                            return Err(self.page_busy(here));
                         }
                         continue;
                     };
@@ -123,6 +112,32 @@ impl Thread {
             done += len;
         }
         Ok(())
+    }
+
+    /// A transfer in a page that was known to be in this rack and can't be entered: it moves, or has gone. How
+    /// many bytes were done; if not all, the page is to be looked for again.
+    fn transfer_moving(
+        &mut self,
+        target: &Target,
+        known: Translation,
+        bytes: Bytes<'_>,
+    ) -> Result<usize, AccessError> {
+        let Place::Local { frame, word } = known.place else { return Ok(0) };
+        let (len, intent) = (bytes.len(), bytes.intent());
+        if let Bytes::Write(from) = &bytes
+            && self.write_traced(frame, word, target.offset, from)?
+        {
+            return Ok(len);
+        }
+        // Its daemon writes it, or knows who does; and knows where a page is read that has just gone.
+        if intent == Intent::Write && !self.moves_here(frame, word) {
+            return Ok(0);
+        }
+        let (some, home) = self.have_done(target.addr, bytes)?;
+        if some == len && home != self.connection.rack {
+            self.remember(target.page, Translation { place: Place::Remote { home }, ..known });
+        }
+        Ok(some)
     }
 
     /// Reads a copy that this rack keeps; `false`: it is not there any more, ask again.

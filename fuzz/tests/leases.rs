@@ -5,6 +5,8 @@
 mod moving;
 #[path = "leases/standstill.rs"]
 mod standstill;
+#[path = "leases/traced.rs"]
+mod traced;
 #[path = "leases/written.rs"]
 mod written;
 

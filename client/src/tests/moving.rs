@@ -172,6 +172,53 @@ fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for
 }
 
 #[test]
+fn who_writes_to_a_page_that_is_traced_asks_nobody_and_notes_it() {
+    let (bench, script, mut thread) = begin(nothing_else());
+    script.translations(&[local(live(0))]);
+    write(&mut thread, FIRST, 1).unwrap();
+    let traced = frozen().apply(PageEvent::Traced).unwrap();
+    set(&bench, 0, traced);
+    for value in 2..40 {
+        write(&mut thread, FIRST, value).unwrap();
+    }
+    let next = FIRST.add(128).unwrap();
+    write(&mut thread, next, 7).unwrap();
+    assert_eq!([read(&mut thread, FIRST), read(&mut thread, next)], [Ok(39), Ok(7)]);
+    assert_eq!(script.asked.lock().unwrap().len(), 1, "the first translation");
+    let mut noted = Vec::new();
+    thread.slot().lines.take(|frame, lines| noted.push((frame, lines)));
+    assert_eq!(noted, [(FrameId(0), 0..=0), (FrameId(0), 2..=2)]);
+    assert_eq!(thread.slot().access.announced(), None, "it is out");
+    set(&bench, 0, live(0));
+    write(&mut thread, FIRST, 3).unwrap();
+    assert_eq!(script.asked.lock().unwrap().len(), 1, "its word says that it was thawed");
+}
+
+#[test]
+fn what_can_not_be_noted_is_written_by_the_daemon() {
+    let (bench, script, mut thread) = begin(Box::new(|request| match request {
+        RackRequest::Write { .. } => Some(RackAnswer::Done(0)),
+        _ => None,
+    }));
+    script.translations(&[local(live(0))]);
+    write(&mut thread, FIRST, 1).unwrap();
+    set(&bench, 0, frozen().apply(PageEvent::Traced).unwrap());
+    let kept = u64::try_from(rackpool_shm::lines::KEPT).unwrap();
+    for line in 0..kept {
+        write(&mut thread, FIRST.add(64 * line).unwrap(), line).unwrap();
+    }
+    assert_eq!(script.count(is_write), 0);
+    write(&mut thread, FIRST.add(64 * kept).unwrap(), 1).unwrap();
+    assert_eq!(script.count(is_write), 1, "there is no room");
+    thread.slot().lines.take(|_, _| {});
+    write(&mut thread, FIRST.add(64 * kept).unwrap(), 1).unwrap();
+    assert_eq!(script.count(is_write), 1);
+    set(&bench, 0, frozen());
+    write(&mut thread, FIRST, 1).unwrap();
+    assert_eq!(script.count(is_write), 2, "it is closed");
+}
+
+#[test]
 fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_ever() {
     let (bench, script, mut thread) = begin(Box::new(|_| Some(RackAnswer::Moved)));
     set(&bench, 0, frozen());

@@ -8,7 +8,8 @@ pub enum PageState {
     Free = 0,
     /// Reads and writes.
     Live = 1,
-    /// Reads go on, writes are the daemon's: the page moves.
+    /// The page moves. Reads go on; writes are the daemon's or, while the page is
+    /// [traced](PageWord::is_traced), those of clients who note first what they write.
     Frozen = 2,
     /// Nobody may enter; the frame is released when the last user has left.
     Leaving = 3,
@@ -25,6 +26,10 @@ pub enum PageEvent {
     Allocated,
     /// A swap began: writers are drained.
     Frozen,
+    /// Clients may write the frozen page again, each of which notes first what it writes.
+    Traced,
+    /// They may not any more: they are drained.
+    Closed,
     /// Other racks may keep copies from now on: writers are drained.
     Shared,
     /// Readers and writers go on: the swap was given up, the page's old home has left it, or the
@@ -67,10 +72,10 @@ pub struct PageTransitionError {
 /// where control plane and data plane meet.
 ///
 /// ```text
-///  63     56 55              32 31                0
-/// +---------+------------------+-------------------+
-/// |  state  |      epoch       |      page id      |
-/// +---------+------------------+-------------------+
+///   63    62     56 55              32 31                0
+/// +------+---------+------------------+-------------------+
+/// |traced|  state  |      epoch       |      page id      |
+/// +------+---------+------------------+-------------------+
 /// ```
 ///
 /// A client that holds a translation compares the whole word, so a page that moved away and came
@@ -101,6 +106,7 @@ impl PageState {
 }
 
 impl PageWord {
+    const TRACED: u64 = 1 << 63;
     const STATE_SHIFT: u32 = 56;
     const EPOCH_SHIFT: u32 = 32;
 
@@ -137,7 +143,17 @@ impl PageWord {
     /// The state, or `None` when the bits are no word that this version writes.
     #[must_use]
     pub const fn state(self) -> Option<PageState> {
-        PageState::from_raw((self.0 >> Self::STATE_SHIFT) as u8)
+        match PageState::from_raw(((self.0 & !Self::TRACED) >> Self::STATE_SHIFT) as u8) {
+            Some(PageState::Frozen) => Some(PageState::Frozen),
+            _ if self.0 & Self::TRACED != 0 => None,
+            state => state,
+        }
+    }
+
+    /// Whether the page is frozen and clients of its rack may write it if they note first what they write.
+    #[must_use]
+    pub const fn is_traced(self) -> bool {
+        self.0 & Self::TRACED != 0 && matches!(self.state(), Some(PageState::Frozen))
     }
 
     /// The page in the frame, or the one it will get.
@@ -162,7 +178,7 @@ impl PageWord {
     /// Whether a writer may use the page now.
     #[must_use]
     pub const fn is_writable(self) -> bool {
-        matches!(self.state(), Some(PageState::Live))
+        self.0 >> Self::STATE_SHIFT == PageState::Live as u64
     }
 
     /// The same page and epoch in another state.
@@ -180,6 +196,8 @@ impl PageWord {
         Ok(match (state, event) {
             (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
             (Live, PageEvent::Frozen) => self.with_state(Frozen),
+            (Frozen, PageEvent::Traced) if !self.is_traced() => Self(self.0 | Self::TRACED),
+            (Frozen, PageEvent::Closed) if self.is_traced() => self.with_state(Frozen),
             (Live, PageEvent::Shared) => self.with_state(Shared),
             (Frozen | Shared, PageEvent::Thawed) => self.with_state(Live),
             (Live | Frozen, PageEvent::Left) => self.with_state(Leaving),
@@ -198,11 +216,13 @@ mod tests {
 
     const PAGE: PageId = PageId(77);
 
-    fn events() -> [PageEvent; 9] {
+    fn events() -> [PageEvent; 11] {
         let (page, epoch) = (PageId(5), Epoch::new(9));
         [
             PageEvent::Allocated,
             PageEvent::Frozen,
+            PageEvent::Traced,
+            PageEvent::Closed,
             PageEvent::Shared,
             PageEvent::Thawed,
             PageEvent::Left,
@@ -259,6 +279,24 @@ mod tests {
         assert!(shared.is_readable() && !shared.is_writable());
         assert!(shared.apply(PageEvent::Frozen).is_err() && shared.apply(PageEvent::Left).is_err());
         assert_eq!(shared.apply(PageEvent::Thawed), Ok(live));
+    }
+
+    #[test]
+    fn only_a_frozen_page_is_traced_and_not_once_it_is_something_else() {
+        let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
+        let frozen = live.apply(PageEvent::Frozen).unwrap();
+        let traced = frozen.apply(PageEvent::Traced).unwrap();
+        assert!(traced.is_traced() && traced.is_readable() && !traced.is_writable());
+        assert_ne!(traced, frozen, "who has looked at one does not enter by the other");
+        assert_eq!((traced.state(), traced.epoch()), (Some(PageState::Frozen), live.epoch()));
+        assert_eq!(traced.apply(PageEvent::Closed), Ok(frozen));
+        assert!(traced.apply(PageEvent::Traced).is_err());
+        assert!(frozen.apply(PageEvent::Closed).is_err());
+        assert_eq!(traced.apply(PageEvent::Thawed), Ok(live));
+        assert!(!traced.apply(PageEvent::Left).unwrap().is_traced());
+        assert!(live.apply(PageEvent::Traced).is_err() && live.apply(PageEvent::Closed).is_err());
+        let broken = PageWord::from_raw(live.raw() | 1 << 63);
+        assert!(broken.state().is_none() && !broken.is_writable() && !broken.is_traced());
     }
 
     #[test]

@@ -31,7 +31,13 @@ pub struct Found {
     pub hot: bool,
     /// Whether it is hot and mostly read.
     pub read_hot: bool,
+    /// Whether it is hot and written so often that somebody will while it moves.
+    pub written: bool,
 }
+
+/// A page that is read at least so often for each time it is written is hardly written: where copies of it
+/// are read a write waits for all of them, and each is copied anew; and while it moves most likely nobody writes it.
+pub const READS_A_WRITE: u32 = 8;
 
 impl Heats {
     /// Nothing has been used yet.
@@ -69,7 +75,13 @@ impl Heats {
     fn judge(&self, now: Time, heat: Heat) -> Found {
         let hotness = heat.hotness(&self.rules, now.as_nanos());
         let hot = hotness > self.rules.hot;
-        Found { milli: milli(hotness), hot, read_hot: hot && heat.is_mostly_read(&self.rules) }
+        let (reads, writes) = heat.counts();
+        Found {
+            milli: milli(hotness),
+            hot,
+            read_hot: hot && heat.is_mostly_read(&self.rules),
+            written: hot && reads < writes.saturating_mul(READS_A_WRITE),
+        }
     }
 
     /// Reads and writes of `page` since its counters last restarted.
@@ -173,7 +185,10 @@ mod tests {
         assert_eq!(heats.len(), 1);
         heats.forget(now.after(Duration::from_secs(101)));
         assert!(heats.is_empty());
-        assert_eq!(heats.found(now, PAGE), Found { milli: 1000, hot: false, read_hot: false });
+        assert_eq!(
+            heats.found(now, PAGE),
+            Found { milli: 1000, hot: false, read_hot: false, written: false }
+        );
     }
 
     #[test]
@@ -206,7 +221,7 @@ mod tests {
         heats.freed(PAGE);
         assert_eq!(
             heats.found(Time::ZERO, PAGE),
-            Found { milli: 1000, hot: false, read_hot: false }
+            Found { milli: 1000, hot: false, read_hot: false, written: false }
         );
         assert!(!heats.accessed(Time::ZERO, PAGE, Access::Write, 1).hot);
         heats.freed(PageId(10));

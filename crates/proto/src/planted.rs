@@ -119,6 +119,20 @@ pub enum Bug {
     ReadAnOlderCopy,
     /// A copy is read before all of it is there.
     ReadHalfACopy,
+    /// A rack sends what was written in a page, and clients of its write on.
+    SendWhileOpen,
+    /// A rack sends what was written in a page while clients are in the midst of a write.
+    SendBeforeWritersAreOut,
+    /// A restarted rack does not wait for those who have begun to write in its earlier life.
+    TrustWritersOverARestart,
+    /// A client of the simulator notes what it writes when it has written.
+    NoteAfterWriting,
+    /// The simulator's racks do not wait in a page that is not traced for who writes since it was.
+    OverlookWhoTraced,
+    /// The simulator's racks forget at the beginning of a swap who may still write since an earlier one.
+    ForgetWhoWritesStill,
+    /// The simulator's racks forget what clients have noted that are dead.
+    ForgetLinesOfTheDead,
     /// A client of the simulator writes to a page although its word is frozen.
     IgnoreFrozenWord,
     /// A vacated frame is free although readers are in it.

@@ -34,6 +34,14 @@ fn delegating() -> Home {
     home
 }
 
+/// Whether clients may write the page by themselves.
+fn is_traced(home: &Home) -> bool {
+    home.memory.words[&FrameId(0)].is_traced()
+}
+
+/// Nobody is in the midst of a write.
+const OUT: RackEvent = RackEvent::Drained(SWAP, Drain::Traced);
+
 /// In doubt, and its copy of the offered page lacks something.
 fn stale() -> Home {
     let mut home = Home::new();
@@ -52,8 +60,100 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.delegates(PAGE), "its peer may not know of it");
     home.got(SwapMessage::Noted);
     assert!(home.rack.delegates(PAGE) && !home.rack.delegates(OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, sends(true)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
     assert!(!home.rack.delegates(PAGE));
+}
+
+/// Up to the commit: nobody is in the midst of a write.
+fn closed() -> Home {
+    let mut home = delegating();
+    home.step(decided(true));
+    assert_eq!(home.step(OUT), [sends(true)]);
+    home
+}
+
+#[test]
+fn clients_write_a_page_from_the_freeze_on_if_somebody_will() {
+    let mut home = Home::new();
+    let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
+    home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
+    assert!(is_traced(&home), "who asks for it writes it");
+    assert!(ready(&mut home) && is_traced(&home));
+
+    let mut home = Home::new();
+    home.memory.hot = true;
+    home.got(offer());
+    assert!(is_traced(&home), "it is written here");
+
+    let mut home = Home::new();
+    home.got(offer());
+    assert!(!is_traced(&home));
+    home.step(WANTED);
+    assert!(is_traced(&home), "the first message that lets it be copied will say so");
+}
+
+#[test]
+fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
+    let mut home = Home::new();
+    home.doubt();
+    home.step(WANTED);
+    assert!(!is_traced(&home), "its peer may not know of it");
+    home.got(SwapMessage::Noted);
+    assert!(is_traced(&home));
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE));
+    let mut late = Home::new();
+    late.doubt();
+    late.step(WANTED);
+    late.step(decided(true));
+    late.got(SwapMessage::Noted);
+    assert!(!is_traced(&late), "it is committed");
+}
+
+#[test]
+fn nothing_is_handed_over_before_those_who_write_are_out() {
+    let mut home = delegating();
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    assert!(!is_traced(&home), "nobody begins");
+    assert_eq!(home.got(SwapMessage::HasLeft), []);
+    assert_eq!(home.step(OUT), [sends(true)]);
+    assert_eq!(home.step(OUT), [], "that was said");
+    assert!(!is_traced(&home));
+}
+
+#[test]
+fn nobody_waits_for_a_writer_who_is_stopped() {
+    let mut home = delegating();
+    home.step(decided(true));
+    home.got(SwapMessage::Left);
+    let retry = SwapRules::DEFAULT.retry;
+    let mut open_for = Duration::ZERO;
+    for _ in 0..3 {
+        let closed_at = home.now;
+        home.now = home.rack.deadline().expect("it waits");
+        assert!(home.now <= closed_at.after(retry));
+        assert_eq!(home.step(RackEvent::DeadlinePassed), []);
+        assert!(is_traced(&home) && home.rack.delegates(PAGE), "others go on");
+        assert_eq!(home.step(OUT), [], "they are in it again");
+        let opened_at = home.now;
+        home.now = home.rack.deadline().expect("it tries again");
+        assert!(home.now.since(opened_at) > open_for, "ever less often");
+        open_for = home.now.since(opened_at);
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [drains(Drain::Traced)]);
+        assert!(!is_traced(&home) && !home.rack.delegates(PAGE));
+    }
+    assert_eq!(home.step(OUT), [sends(true)]);
+}
+
+#[test]
+fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
+    let mut home = Home::new();
+    home.doubt();
+    home.step(WANTED);
+    home.restart(2);
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    home.now = home.rack.deadline().expect("it waits");
+    home.step(RackEvent::DeadlinePassed);
+    assert!(!is_traced(&home), "its new home may not know that it lacks something");
 }
 
 /// The home lets the asker copy the page: whether it says that it is written meanwhile.
@@ -138,7 +238,8 @@ fn an_asker_says_with_its_first_pull_that_its_page_is_written() {
 #[test]
 fn what_the_other_rack_was_told_of_the_commit_counts() {
     let mut home = delegating();
-    assert_eq!(home.got(SwapMessage::Committed), [sends(true)], "and nobody is told again");
+    let drains = [drains(Drain::Traced)];
+    assert_eq!(home.got(SwapMessage::Committed), drains, "and nobody is told again");
     assert_eq!(home.got(SwapMessage::Committed), []);
     let mut open = Home::new();
     open.accept();
@@ -176,9 +277,8 @@ fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
 
 #[test]
 fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
-    let mut home = delegating();
+    let mut home = closed();
     home.step(RackEvent::Redirected(SWAP));
-    home.step(decided(true));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
     assert_eq!(home.got(SwapMessage::HasLeft), [sends(true)], "it asks for what it lacks");
     let merged = Between { swap: SWAP, message: SwapMessage::Merged };
@@ -190,8 +290,7 @@ fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
 
 #[test]
 fn what_was_written_is_sent_again_ever_less_often() {
-    let mut home = delegating();
-    home.step(decided(true));
+    let mut home = closed();
     home.got(SwapMessage::Left);
     let (mut sent, end) = (0, home.now.after(Duration::from_secs(10)));
     while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
@@ -208,8 +307,12 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     assert_eq!(home.restart(2), [ASKS]);
     assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
     assert!(!home.rack.delegates(PAGE));
-    assert_eq!(home.step(decided(true)), [COMMITTED, sends(false)]);
-    assert_eq!(home.restart(3), [sends(false), tells(SwapMessage::HasLeft)]);
+    assert!(is_traced(&home), "clients write on: the whole page will be copied once more");
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    assert_eq!(home.step(OUT), [sends(false)]);
+    let again = [drains(Drain::Traced), tells(SwapMessage::HasLeft)];
+    assert_eq!(home.restart(3), again, "who began in an earlier life may be there still");
+    assert_eq!(home.step(OUT), [sends(false)]);
     home.got(SwapMessage::Merged);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
     assert_eq!(

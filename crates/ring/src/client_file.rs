@@ -4,8 +4,9 @@
 //! +-----------------------------+ 0
 //! | superblock                  |
 //! +-----------------------------+ 4096
-//! | thread slot 0 (16 KiB)      |  access slot, inbox, outbox, magazines,
-//! | thread slot 1 ...           |  draft records, samples of the pages used
+//! | thread slot 0 (16 KiB)      |  access slot, lines written in pages that move,
+//! | thread slot 1 ...           |  inbox, outbox, magazines, draft records,
+//! |                             |  samples of the pages used
 //! +-----------------------------+
 //! | call cells, 16 per thread   |
 //! +-----------------------------+
@@ -19,6 +20,7 @@
 use std::sync::Arc;
 
 use rackpool_shm::access::AccessSlot;
+use rackpool_shm::lines::WrittenLines;
 use rackpool_shm::samples::HeatSamples;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
@@ -53,6 +55,8 @@ const THREAD_SLOT_BYTES: u64 = 16 << 10;
 pub struct ThreadSlot {
     /// The frame the thread is using.
     pub access: AccessSlot,
+    /// What it writes in pages that move.
+    pub lines: WrittenLines,
     /// Objects from the daemon. It writes here only while it owes an answer to the thread.
     pub inbox: [AtomicU64; EXCHANGE],
     /// Objects for the daemon to free. It clears what it has freed.
@@ -234,11 +238,12 @@ mod tests {
         assert_eq!(size_of::<RingArea>(), 128 + 1024 * 64);
         assert_eq!(THREAD_SLOT_BYTES, 16_384);
         assert_eq!(offset_of!(ThreadSlot, access), 0);
-        assert_eq!(offset_of!(ThreadSlot, inbox), 64);
-        assert_eq!(offset_of!(ThreadSlot, outbox), 576);
-        assert_eq!(offset_of!(ThreadSlot, magazines), 1088);
-        assert_eq!(offset_of!(ThreadSlot, drafts), 9280);
-        assert_eq!(offset_of!(ThreadSlot, samples), 10_304);
-        assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_328);
+        assert_eq!(offset_of!(ThreadSlot, lines), 64);
+        assert_eq!(offset_of!(ThreadSlot, inbox), 320);
+        assert_eq!(offset_of!(ThreadSlot, outbox), 832);
+        assert_eq!(offset_of!(ThreadSlot, magazines), 1344);
+        assert_eq!(offset_of!(ThreadSlot, drafts), 9536);
+        assert_eq!(offset_of!(ThreadSlot, samples), 10_560);
+        assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_584);
     }
 }

@@ -16,12 +16,24 @@ pub enum Intent {
     Write = 2,
 }
 
-/// One thread's announcement: 0, or a frame and an intent.
+/// What a thread does in a frame that its slot names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Use {
+    /// It loads bytes.
+    Read = 1,
+    /// It stores bytes, or both.
+    Write = 2,
+    /// It stores bytes of a page that is [traced](PageWord::is_traced), and notes first which.
+    Traced = 3,
+}
+
+/// One thread's announcement: 0, or a frame and what it does there.
 ///
 /// ```text
 ///  63            34 33       2 1      0
 /// +----------------+----------+--------+
-/// |       0        |  frame   | intent |
+/// |       0        |  frame   |  use   |
 /// +----------------+----------+--------+
 /// ```
 ///
@@ -71,9 +83,35 @@ impl AccessSlot {
         expected: PageWord,
         barrier: Barrier,
     ) -> Result<AccessGuard<'_>, PageWord> {
-        self.0.store((u64::from(frame.0) << 2) | intent as u64, Ordering::Relaxed);
+        self.enter_as(frame, intent as u64, word, expected, barrier)
+    }
+
+    /// The same to write in a page that is traced, with a fence: the daemon puts up no barrier before it
+    /// looks who is there.
+    pub fn enter_traced(
+        &self,
+        frame: FrameId,
+        word: PageWordRef<'_>,
+        traced: PageWord,
+    ) -> Result<AccessGuard<'_>, PageWord> {
+        if !traced.is_traced() {
+            return Err(traced);
+        }
+        self.enter_as(frame, Use::Traced as u64, word, traced, Barrier::Full)
+    }
+
+    #[inline]
+    fn enter_as(
+        &self,
+        frame: FrameId,
+        usage: u64,
+        word: PageWordRef<'_>,
+        expected: PageWord,
+        barrier: Barrier,
+    ) -> Result<AccessGuard<'_>, PageWord> {
+        self.0.store((u64::from(frame.0) << 2) | usage, Ordering::Relaxed);
         // SYNC: pairs with the `heavy` barrier that the daemon sets up between changing the word
-        // and `is_drained`.
+        // and `is_drained`; with its fence where this is one.
         barrier.stand();
         let guard = AccessGuard(self);
         let found = word.load();
@@ -83,15 +121,16 @@ impl AccessSlot {
     /// What the slot announces. Bits that mean nothing count as nothing: a broken client can only
     /// fail to protect its own access.
     #[must_use]
-    pub fn announced(&self) -> Option<(FrameId, Intent)> {
+    pub fn announced(&self) -> Option<(FrameId, Use)> {
         // SYNC: pairs with the release store in `AccessGuard`.
         let raw = self.0.load(Ordering::Acquire);
-        let intent = match raw & 3 {
-            1 => Intent::Read,
-            2 => Intent::Write,
+        let usage = match raw & 3 {
+            1 => Use::Read,
+            2 => Use::Write,
+            3 => Use::Traced,
             _ => return None,
         };
-        Some((FrameId(u32::try_from(raw >> 2).ok()?), intent))
+        Some((FrameId(u32::try_from(raw >> 2).ok()?), usage))
     }
 
     /// Takes the announcement of a thread that no longer exists back.
@@ -111,7 +150,9 @@ impl Drop for AccessGuard<'_> {
 /// Who has to leave a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// Writers only: the page is frozen.
+    /// Writers who have entered while the page was live: it is frozen. Others note what they write.
+    Untraced,
+    /// All writers.
     Writers,
     /// Everyone: the page is leaving.
     Everyone,
@@ -126,9 +167,12 @@ pub fn is_drained<'a>(
     slots: impl IntoIterator<Item = &'a AccessSlot>,
 ) -> bool {
     slots.into_iter().all(|slot| match slot.announced() {
-        Some((used, intent)) => {
-            used != frame || (drain == Drain::Writers && intent == Intent::Read)
-        }
+        Some((used, _)) if used != frame => true,
+        Some((_, usage)) => match drain {
+            Drain::Untraced => usage != Use::Write,
+            Drain::Writers => usage == Use::Read,
+            Drain::Everyone => false,
+        },
         None => true,
     })
 }
@@ -166,6 +210,28 @@ mod tests {
         assert!(is_drained(FrameId(3), Drain::Everyone, [&slot]));
     }
 
+    #[test]
+    fn who_writes_in_a_traced_page_is_waited_for_when_nobody_may_write_any_more() {
+        let traced = live().apply(PageEvent::Frozen).unwrap().apply(PageEvent::Traced).unwrap();
+        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(traced.raw()));
+        let word = PageWordRef::new(&cell);
+        assert!(slot.enter_traced(FrameId(3), word, live()).is_err(), "it is not traced");
+        let guard = slot.enter_traced(FrameId(3), word, traced).unwrap();
+        assert_eq!(slot.announced(), Some((FrameId(3), Use::Traced)));
+        let is_out = |drain| is_drained(FrameId(3), drain, [&slot]);
+        assert_eq!(
+            [Drain::Untraced, Drain::Writers, Drain::Everyone].map(is_out),
+            [true, false, false]
+        );
+        drop(guard);
+        let guard = slot.enter(FrameId(3), Intent::Write, word, traced, Barrier::Full).unwrap();
+        assert!(!is_out(Drain::Untraced), "it has entered a live page");
+        drop(guard);
+        cell.store(live().raw(), Ordering::Relaxed);
+        assert_eq!(slot.enter_traced(FrameId(3), word, traced).err(), Some(live()));
+        assert!(is_out(Drain::Everyone));
+    }
+
     /// docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
@@ -182,7 +248,7 @@ mod tests {
 
     #[test]
     fn garbage_in_a_slot_announces_nothing() {
-        for raw in [3, u64::MAX, 1 << 40] {
+        for raw in [4, u64::MAX, 1 << 40] {
             assert_eq!(AccessSlot(AtomicU64::new(raw)).announced(), None);
         }
     }

@@ -16,6 +16,7 @@
 //! | [`memory`] | the kinds of memory the frames can lie in |
 //! | [`numa`] | which node memory lies on |
 //! | [`room`] | whether the files fit on their file system |
+//! | [`lines`] | what a thread writes in pages that move |
 //! | [`samples`] | which pages a thread uses |
 //! | [`shown`] | copies of other racks' pages |
 //! | [`superblock`] | what the first page of a file says |
@@ -39,7 +40,7 @@ pub mod file;
 mod front;
 #[cfg(not(loom))]
 mod held;
-#[cfg(not(loom))]
+pub mod lines;
 pub mod machine;
 #[cfg(not(loom))]
 pub mod mapping;

@@ -14,7 +14,7 @@ pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
-const FORMAT_VERSION: u32 = 5;
+const FORMAT_VERSION: u32 = 6;
 /// What a client notes when it has closed the pool: no flipped bit makes it of 0, or of itself.
 const CLOSED: u64 = u64::from_le_bytes(*b"closed\0\0");
 

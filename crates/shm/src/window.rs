@@ -428,6 +428,24 @@ impl LocalWindow {
         Some(entered)
     }
 
+    /// Enters a frame to write in it, if its page is traced and its page word is still this one. `None`:
+    /// there is no such frame.
+    ///
+    /// Nothing may be stored before it is [noted](crate::lines::WrittenLines::note).
+    pub fn enter_traced(
+        &self,
+        frame: FrameId,
+        traced: PageWord,
+    ) -> Option<Result<AccessGuard<'_>, PageWord>> {
+        let core = self.core();
+        let entered = core.slot().enter_traced(frame, self.word(frame)?, traced);
+        if entered.is_ok() {
+            core.latency.wait();
+            core.count(frame, Intent::Write);
+        }
+        Some(entered)
+    }
+
     /// The 8 aligned bytes at `offset` of a frame, to be changed atomically under a guard.
     pub fn cell(&self, frame: FrameId, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
         let core = self.core();

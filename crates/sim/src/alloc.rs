@@ -27,7 +27,7 @@ pub(crate) struct Freeing {
 
 impl Freeing {
     pub(crate) fn is_over(&self, memory: &Memory) -> bool {
-        self.clean && memory.is_drained(self.frame, false)
+        self.clean && memory.is_drained(self.frame, |_| true)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{FrameId, PageId, PageWord};
+use rackpool_model::{FrameId, PageId, PageState, PageWord};
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::CopyId;
 
 use crate::history::Kind;
-use crate::memory::{Shown, Slot};
+use crate::memory::{Shown, Slot, Use};
 use crate::message::Call;
 use crate::roots::is_root;
 use crate::rules::{CLIENT_PATIENCE, MICRO, MILLI, RACKS, STORM, USED, WORDS};
@@ -36,6 +36,11 @@ enum Stage {
         operation: usize,
         frame: FrameId,
         word: PageWord,
+    },
+    /// The word was the expected one. It was traced: what is to be written has to be noted.
+    Traced {
+        operation: usize,
+        frame: FrameId,
     },
     /// The word was the expected one.
     Entered {
@@ -123,7 +128,18 @@ impl<B: Bugs> World<B> {
                 let now = self.racks[rack].memory.frame(frame).word;
                 let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
                 let ignored = self.bugs.has(Bug::IgnoreFrozenWord) && now.is_readable() && same;
-                if now == word || ignored {
+                let writes = matches!(self.history.get(operation).kind, Kind::Write(_));
+                if now == word && writes && now.is_traced() {
+                    self.set_stage(client, Stage::Traced { operation, frame });
+                    let wait = self.moment();
+                    self.next_step(client, wait);
+                } else if now != word && same && writes && now.is_traced() {
+                    let slot = Slot { frame, usage: Use::Traced };
+                    self.racks[rack].memory.slots[client] = Some(slot);
+                    self.set_stage(client, Stage::Published { operation, frame, word: now });
+                    let wait = self.moment();
+                    self.next_step(client, wait);
+                } else if now == word || ignored {
                     self.set_stage(client, Stage::Entered { operation, frame });
                     let wait = self.moment();
                     self.next_step(client, wait);
@@ -134,6 +150,7 @@ impl<B: Bugs> World<B> {
                     self.ask(client, operation);
                 }
             }
+            Stage::Traced { operation, frame } => self.note_and_write(client, operation, frame),
             Stage::Entered { operation, frame } => {
                 let found = self.local_access(rack, operation, frame);
                 self.set_stage(client, Stage::Leaving { operation, found });
@@ -142,6 +159,9 @@ impl<B: Bugs> World<B> {
             }
             Stage::Looked { .. } | Stage::Loaded { .. } => self.copy_step(client),
             Stage::Leaving { operation, found } => {
+                if self.bugs.has(Bug::NoteAfterWriting) {
+                    self.note_late(client, operation);
+                }
                 self.clear_slot(rack, client);
                 self.history.acknowledge(operation, found);
                 self.go_idle(client);
@@ -149,6 +169,21 @@ impl<B: Bugs> World<B> {
             // Patience has ended: nobody knows whether it was done, or still will be.
             Stage::Asked { .. } => self.go_idle(client),
         }
+    }
+
+    /// Notes what is to be written in a page that moves; without room for that the daemon is asked.
+    fn note_and_write(&mut self, client: usize, operation: usize, frame: FrameId) {
+        let rack = self.clients[client].rack;
+        let one = self.history.get(operation);
+        let is_late = self.bugs.has(Bug::NoteAfterWriting);
+        if !is_late && !self.note_write(client, frame, one.word) {
+            self.clear_slot(rack, client);
+            return self.ask(client, operation);
+        }
+        self.seen.traced += 1;
+        self.set_stage(client, Stage::Entered { operation, frame });
+        let wait = self.moment();
+        self.next_step(client, wait);
     }
 
     fn set_stage(&mut self, client: usize, stage: Stage) {
@@ -241,10 +276,16 @@ impl<B: Bugs> World<B> {
     fn enter(&mut self, client: usize, operation: usize) {
         let one = self.history.get(operation);
         let writes = one.kind != Kind::Read;
+        let traces = |word: PageWord| word.is_traced() && matches!(one.kind, Kind::Write(_));
         let rack = self.clients[client].rack;
         match self.clients[client].cache.get(&one.page).copied() {
-            Some((frame, word)) if !writes || word.is_writable() => {
-                self.racks[rack].memory.slots[client] = Some(Slot { frame, writes });
+            Some((frame, word)) if !writes || word.is_writable() || traces(word) => {
+                let usage = match writes {
+                    false => Use::Read,
+                    true if word.is_traced() => Use::Traced,
+                    true => Use::Write,
+                };
+                self.racks[rack].memory.slots[client] = Some(Slot { frame, usage });
                 self.set_stage(client, Stage::Published { operation, frame, word });
                 let wait = self.moment();
                 self.next_step(client, wait);
@@ -343,6 +384,10 @@ impl<B: Bugs> World<B> {
     fn local_access(&mut self, rack: usize, operation: usize, frame: FrameId) -> u64 {
         let one = self.history.get(operation);
         self.check_use(rack, frame, one.page, one.kind, "a local access");
+        let moves = self.racks[rack].memory.frame(frame).word.state() == Some(PageState::Frozen);
+        if moves && one.kind != Kind::Read {
+            self.check_delegated(rack, one.page);
+        }
         self.carry_out(rack, frame, one.word, one.kind)
     }
 
@@ -365,7 +410,11 @@ impl<B: Bugs> World<B> {
         self.seen.crashes += 1;
         let rack = self.clients[client].rack;
         self.clear_slot(rack, client);
+        if self.bugs.has(Bug::ForgetLinesOfTheDead) {
+            self.racks[rack].memory.noted[client].clear();
+        }
         if let Stage::Published { operation, .. }
+        | Stage::Traced { operation, .. }
         | Stage::Entered { operation, .. }
         | Stage::Looked { operation, .. }
         | Stage::Loaded { operation, .. } = self.clients[client].stage

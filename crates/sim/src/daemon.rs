@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rackpool_model::{FrameId, Incarnation, PageId};
+use rackpool_model::{Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Heats;
 use rackpool_proto::lease::{
@@ -15,6 +15,7 @@ use rackpool_wire::swap::{OfferRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
 use crate::delegate::Delegated;
+use crate::drain::{Waiter, Whose};
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
 use crate::requests::Pending;
@@ -44,42 +45,6 @@ pub(crate) struct Daemon<B> {
     pub(crate) homes: BTreeMap<PageId, usize>,
     /// Records that its machine has reported as damaged.
     pub(crate) reported: [bool; RECORDS],
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) whose: Whose,
-    pub(crate) frame: FrameId,
-    pub(crate) page: PageId,
-    pub(crate) who: Drain,
-    /// No lease is out.
-    pub(crate) clean: bool,
-}
-
-/// Which machine waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    Swap(SwapId),
-    Share,
-}
-
-impl Waiter {
-    /// What its machine is told.
-    const fn news(&self) -> Input {
-        match self.whose {
-            Whose::Swap(swap) => Input::Swap(RackEvent::Drained(swap, self.who)),
-            Whose::Share => Input::Shares(share::HomeEvent::Drained(self.page)),
-        }
-    }
-
-    fn is_over(&self, memory: &Memory) -> bool {
-        self.clean
-            && match self.who {
-                Drain::Writers => memory.is_drained(self.frame, true),
-                Drain::Holders => true,
-                Drain::Everyone => memory.is_drained(self.frame, false),
-            }
-    }
 }
 
 /// What happens to one of the machines.
@@ -263,15 +228,18 @@ impl<B: Bugs> World<B> {
                 self.look_soon(rack);
             }
             RackAction::Drain { swap, frame, page, who } => {
-                let clean = who == Drain::Everyone;
+                let clean = matches!(who, Drain::Everyone | Drain::Traced);
                 let waiter = Waiter { whose: Whose::Swap(swap), frame, page, who, clean };
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.drains.push(waiter);
                 }
+                if who == Drain::Writers {
+                    self.remember_noted_last(rack, frame);
+                }
                 let needed = match who {
                     Drain::Writers => Users::Writers,
                     Drain::Holders => Users::Everyone,
-                    Drain::Everyone => return,
+                    Drain::Everyone | Drain::Traced => return,
                 };
                 inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, needed)));
             }
@@ -347,10 +315,11 @@ impl<B: Bugs> World<B> {
     }
 
     fn look_at_drains(&mut self, rack: usize, inputs: &mut VecDeque<Input>) {
+        let bugs = self.bugs;
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
         daemon.drains.retain(|waiter| {
-            let over = waiter.is_over(&node.memory);
+            let over = waiter.is_over(&node.memory, bugs);
             if over {
                 inputs.push_back(waiter.news());
             }
@@ -385,7 +354,8 @@ impl<B: Bugs> World<B> {
         let [shares, copies] = [daemon.shares.deadline(), daemon.copies.deadline()];
         let machines = [daemon.swap.deadline(), daemon.home.deadline(), shares, copies];
         let deadline = machines.into_iter().flatten().min();
-        let out = daemon.drains.iter().any(|waiter| waiter.is_over(&node.memory))
+        let bugs = self.bugs;
+        let out = daemon.drains.iter().any(|waiter| waiter.is_over(&node.memory, bugs))
             || daemon.frees.iter().any(|freeing| freeing.is_over(&node.memory));
         let looks = out.then_some(self.now + 100 * MICRO);
         let asks = daemon.calls.iter().filter_map(Pending::asks_again).min();

@@ -1,4 +1,4 @@
-//! Writes in a page that moves, carried out by the processor of its old home.
+//! Writes in a page that moves, carried out by clients of its old home, or by its processor.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,7 @@ use rackpool_wire::swap::SwapId;
 
 use crate::daemon::Input;
 use crate::history::Kind;
+use crate::memory::Use;
 use crate::message::Message;
 use crate::rules::{RACKS, WORDS};
 use crate::world::{RackNode, World, rack_id};
@@ -36,6 +37,7 @@ impl<B: Bugs> World<B> {
         match found.state() {
             Some(PageState::Live) => Some(self.carry_out(rack, frame, word, kind)),
             Some(PageState::Frozen) => {
+                self.take_noted(rack);
                 let daemon = self.racks[rack].daemon.as_mut()?;
                 let (delegates, unexpected) =
                     (daemon.swap.delegates(page), daemon.swap.expects_no_writer(page));
@@ -56,8 +58,57 @@ impl<B: Bugs> World<B> {
         }
     }
 
+    /// Takes what clients have noted, as far as it is of pages that move.
+    fn take_noted(&mut self, rack: usize) {
+        let node = &mut self.racks[rack];
+        let Some(daemon) = &mut node.daemon else { return };
+        let frames = &node.memory.frames;
+        let moves =
+            |frame: FrameId| frames[frame.0 as usize].word.state() == Some(PageState::Frozen);
+        let noted = node.memory.noted.iter_mut().flat_map(|noted| noted.drain(..));
+        daemon.delegated.written.extend(noted.filter(|(frame, _)| moves(*frame)));
+    }
+
+    /// Who has noted something of this frame last may be about to write it, since an earlier swap.
+    pub(crate) fn remember_noted_last(&mut self, rack: usize, frame: FrameId) {
+        if self.bugs.has(Bug::ForgetWhoWritesStill) {
+            return;
+        }
+        let node = &mut self.racks[rack];
+        let Some(daemon) = &mut node.daemon else { return };
+        let last = node.memory.noted_last.iter().flatten();
+        daemon.delegated.written.extend(last.filter(|(noted, _)| *noted == frame));
+    }
+
+    /// A client notes what it writes in a page that moves; whether there was room.
+    pub(crate) fn note_write(&mut self, client: usize, frame: FrameId, word: usize) -> bool {
+        const ROOM: usize = 2;
+        let rack = self.clients[client].rack;
+        let noted = &mut self.racks[rack].memory.noted[client];
+        let is_noted = noted.last() == Some(&(frame, word));
+        let has_room = noted.len() < ROOM;
+        if has_room && !is_noted {
+            noted.push((frame, word));
+        }
+        if is_noted || has_room {
+            self.racks[rack].memory.noted_last[client] = Some((frame, word));
+        }
+        is_noted || has_room
+    }
+
+    /// Notes what has been written, if the page moves.
+    pub(crate) fn note_late(&mut self, client: usize, operation: usize) {
+        let (rack, one) = (self.clients[client].rack, self.history.get(operation));
+        let slot = self.racks[rack].memory.slots[client].filter(|slot| slot.usage == Use::Traced);
+        if let Some(slot) = slot
+            && self.racks[rack].memory.frame(slot.frame).word.state() == Some(PageState::Frozen)
+        {
+            self.note_write(client, slot.frame, one.word);
+        }
+    }
+
     /// What is written here is seen by nobody who reads the page elsewhere.
-    fn check_delegated(&mut self, rack: usize, page: PageId) {
+    pub(crate) fn check_delegated(&mut self, rack: usize, page: PageId) {
         let reads = |other: &RackNode<B>| {
             other.memory.all().any(|(_, word)| word.page() == page && word.is_readable())
         };
@@ -74,6 +125,7 @@ impl<B: Bugs> World<B> {
         frame: FrameId,
         known: bool,
     ) {
+        self.take_noted(rack);
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = node.memory.frames[frame.0 as usize].bytes;

@@ -13,6 +13,7 @@ mod daemon;
 mod damage;
 mod delegate;
 mod disk;
+mod drain;
 mod fabric;
 mod faults;
 mod history;
@@ -62,6 +63,8 @@ pub struct Seen {
     pub copies: u64,
     /// Writes in a page that moves, carried out by its old home.
     pub delegated: u64,
+    /// Writes of clients in pages that moved.
+    pub traced: u64,
     /// Memberships that have run out.
     pub expired: u64,
     /// Answers about named addresses.
@@ -83,6 +86,7 @@ impl AddAssign for Seen {
         self.freed += other.freed;
         self.copies += other.copies;
         self.delegated += other.delegated;
+        self.traced += other.traced;
         self.expired += other.expired;
         self.named += other.named;
     }
@@ -91,14 +95,15 @@ impl AddAssign for Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
-        let Self { given_up, crashes, fenced, damaged, freed, copies, delegated, .. } = self;
+        let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
+        let Self { delegated, traced, .. } = self;
         let Self { expired, named, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
-             {copies} reads of copies, {delegated} delegated writes, {expired} memberships \
+             {copies} reads of copies, {delegated} delegated and {traced} traced writes, {expired} memberships \
              expired, {named} answers about names, trace {trace:016x}"
         )
     }

@@ -20,7 +20,16 @@ pub(crate) struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) frame: FrameId,
-    pub(crate) writes: bool,
+    pub(crate) usage: Use,
+}
+
+/// What it does there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    /// It notes first what it writes.
+    Traced,
 }
 
 /// The number of the copy that clients may read in a frame, and until when.
@@ -35,6 +44,10 @@ pub(crate) struct Memory {
     pub(crate) frames: Vec<Frame>,
     pub(crate) records: [[u64; RECORD_WORDS]; RECORDS],
     pub(crate) slots: [Option<Slot>; CLIENTS],
+    /// What clients have noted that they write in pages that move, and no daemon has taken.
+    pub(crate) noted: [Vec<(FrameId, usize)>; CLIENTS],
+    /// What each has noted last.
+    pub(crate) noted_last: [Option<(FrameId, usize)>; CLIENTS],
     pub(crate) shown: Vec<Shown>,
 }
 
@@ -56,6 +69,8 @@ impl Memory {
             frames: frames.collect(),
             records: [[0; RECORD_WORDS]; RECORDS],
             slots: [None; CLIENTS],
+            noted: std::array::from_fn(|_| Vec::new()),
+            noted_last: [None; CLIENTS],
             shown: vec![Shown { copy: None, until: Time::ZERO }; FRAMES as usize],
         }
     }
@@ -91,9 +106,9 @@ impl Memory {
         })
     }
 
-    pub(crate) fn is_drained(&self, frame: FrameId, writers_only: bool) -> bool {
-        let uses = |slot: &Slot| slot.frame == frame && (slot.writes || !writers_only);
-        !self.slots.iter().flatten().any(uses)
+    /// Whether nobody uses the frame like that.
+    pub(crate) fn is_drained(&self, frame: FrameId, like: impl Fn(Use) -> bool) -> bool {
+        !self.slots.iter().flatten().any(|slot| slot.frame == frame && like(slot.usage))
     }
 }
 

@@ -10,7 +10,8 @@ use rackpool_proto::share::{
 };
 use rackpool_proto::swap::Drain;
 
-use crate::daemon::{Input, Waiter, Whose};
+use crate::daemon::Input;
+use crate::drain::{Waiter, Whose};
 use crate::memory::View;
 use crate::world::World;
 

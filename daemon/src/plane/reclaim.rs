@@ -73,6 +73,8 @@ impl DataPlane {
         self.fabric.unregister(region);
         for thread in 0..file.threads() {
             let slot = file.thread(thread)?;
+            // Others may have seen what it has written.
+            self.take_noted(id, thread);
             slot.access.clear();
             let held: BTreeSet<GlobalAddr> = array_cells(slot)
                 .map(|cell| GlobalAddr::from_raw(cell.load(Ordering::Relaxed)))

@@ -63,8 +63,8 @@ impl DataPlane {
     }
 
     /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old home.
-    /// Who wants to write has it done by the old home, or waits until that is so, or the page is thawed or
-    /// elsewhere.
+    /// Who wants to write does it there and notes it, has it done by the old home, or waits until that is so, or
+    /// the page is thawed or elsewhere.
     pub(super) fn translate(
         &mut self,
         caller: Caller,
@@ -73,7 +73,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let may_use = |word: PageWord| match access {
             Access::Read => word.is_readable(),
-            Access::Write => word.is_writable(),
+            Access::Write => word.is_writable() || word.is_traced(),
         };
         let answer = match self.slab.lookup(page) {
             Some((frame, word, usage)) if may_use(word) => RackAnswer::Local { frame, word, usage },

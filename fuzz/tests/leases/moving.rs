@@ -177,7 +177,19 @@ impl Moving {
     }
 }
 
-fn is_here(answer: Option<RackAnswer>) -> bool {
+/// What the new home of the page that goes is told of what was written in it.
+pub(super) fn delta(
+    requests: &[(EndpointId, u64, PeerRequest)],
+) -> Option<(bool, Vec<u32>, Vec<u8>)> {
+    requests.iter().find_map(|(.., request)| match request {
+        PeerRequest::Delta { swap: SWAP, known, lines, bytes, .. } => {
+            Some((*known, lines.clone(), bytes.clone()))
+        }
+        _ => None,
+    })
+}
+
+pub(super) fn is_here(answer: Option<RackAnswer>) -> bool {
     matches!(answer, Some(RackAnswer::Local { .. }))
 }
 
@@ -208,12 +220,16 @@ fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
 #[test]
 fn a_page_that_its_new_home_writes_is_written_for_others_all_the_time() {
     let mut moving = Moving::new();
-    let (goes, usage) = (moving.goes, moving.usage);
+    let goes = moving.goes;
     moving.offer(false);
+    assert!(is_here(moving.translate(1, goes, Access::Write)), "clients here write on themselves");
     let (_, stale) = moving.ready();
     assert!(stale);
-    let own = RackAnswer::Remote { home: RackId(0), usage };
-    assert_eq!(moving.translate(1, goes, Access::Write), Some(own));
+    assert!(is_here(moving.translate(1, goes, Access::Write)));
+    assert!(matches!(
+        moving.stand.asks(moving.theirs, &lookup(goes)),
+        PeerReply::Location { writable: false, delegates: true, .. }
+    ));
     assert_eq!(moving.asked().1, [], "nobody has to be told, or waits");
 }
 
@@ -359,7 +375,7 @@ fn an_old_home_calls_no_lease_back_that_came_back_unasked() {
 #[test]
 fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let mut moving = Moving::new();
-    let (goes, usage, theirs) = (moving.goes, moving.usage, moving.theirs);
+    let (goes, theirs) = (moving.goes, moving.theirs);
     moving.doubt();
     assert_eq!(moving.translate(1, goes, Access::Write), None, "its copy lacks nothing so far");
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
@@ -368,8 +384,7 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert_eq!(moving.asked().1, [SwapMessage::Stale]);
     moving.tell(SwapMessage::Noted);
     assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::Written { moving: true }));
-    let own = RackAnswer::Remote { home: RackId(0), usage };
-    assert_eq!(moving.stand.answer(1), Some(own), "by this daemon");
+    assert!(is_here(moving.stand.answer(1)), "by its clients, too");
     assert!(matches!(
         moving.stand.asks(theirs, &lookup(goes)),
         PeerReply::Location { writable: false, delegates: true, .. }
@@ -386,11 +401,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert_eq!(moving.stand.replied(theirs, waits), None, "it is not written here any more");
     let (requests, messages) = moving.asked();
     assert_eq!(messages, [SwapMessage::Committed]);
-    let delta = requests.iter().find_map(|(.., request)| match request {
-        PeerRequest::Delta { swap: SWAP, known: true, lines, bytes, .. } => Some((lines, bytes)),
-        _ => None,
-    });
-    let (lines, bytes) = delta.unwrap();
+    let (known, lines, bytes) = delta(&requests).unwrap();
+    assert!(known);
     let line = addr(goes).offset(PlaneUnderTest::page_size()) / 64;
     assert_eq!((lines.len(), u64::from(lines[0])), (1, line));
     assert_eq!(bytes[..9], [8, 7, 7, 7, 7, 7, 7, 7, 0]);

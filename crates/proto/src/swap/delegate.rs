@@ -1,16 +1,21 @@
-//! Writes go on while a page moves: its old home's processor carries them out, and the new home gets
-//! what its copy lacks when the swap is committed.
+//! Writes go on while a page moves: its old home's clients note them and carry them out, or its processor does;
+//! and the new home gets what its copy lacks when the swap is committed.
 
-use rackpool_model::{FrameId, PageId, PageState, RackId};
+use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::under_way::{Delegation, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Frames, News, Phase, Rack, RackAction, Record};
+use super::{Drain, Frames, News, Phase, Rack, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
 /// What is not answered is sent ever less often, down to once in so many retries.
 const LONGEST_PAUSE: u32 = 64;
+
+/// Twice as many retries.
+fn longer(pause: u32) -> u32 {
+    (pause * 2).clamp(1, LONGEST_PAUSE)
+}
 
 impl UnderWay {
     /// Whether the new home has to get what was written here before this rack turns its readers away.
@@ -21,8 +26,10 @@ impl UnderWay {
     /// When something is due of a page that is to leave.
     pub(super) fn leaves_at(&self, record: &Record) -> Time {
         match self.handover {
-            Handover::Due { at, .. } if self.has_to_hand_over(record) => at,
-            _ => self.deadline,
+            _ if !self.has_to_hand_over(record) => self.deadline,
+            Handover::Open { until, .. } | Handover::Closing { until, .. } => until,
+            Handover::Due { at, .. } => at,
+            Handover::Merged => self.deadline,
         }
     }
 
@@ -48,8 +55,10 @@ impl<B: Bugs> Rack<B> {
                 Step::Prepare(Prepared { drained: false, .. }) => true,
                 Step::Prepare(_) | Step::InDoubt => swap.delegation == Delegation::Given,
                 Step::Finish(_) => {
+                    let is_open = matches!(swap.handover, Handover::Open { .. });
                     swap.delegation == Delegation::Given
-                        && self.bugs.has(Bug::WriteOnAfterTheCommit)
+                        && record.phase == Phase::Committed
+                        && (is_open || self.bugs.has(Bug::WriteOnAfterTheCommit))
                 }
             },
             _ => false,
@@ -82,7 +91,7 @@ impl<B: Bugs> Rack<B> {
 
     /// Somebody writes a page that goes, or wants to. Before it may be copied that is done at once, afterwards
     /// when the peer has noted that its copy is stale.
-    pub(super) fn write_wanted(&mut self, page: PageId) {
+    pub(super) fn write_wanted(&mut self, frames: &impl Frames, page: PageId) {
         let again = self.now.after(self.rules.retry);
         for slot in 0..self.slots.len() {
             let Some(under_way) = &mut self.slots[slot] else { continue };
@@ -96,6 +105,7 @@ impl<B: Bugs> Rack<B> {
             match step {
                 Step::Prepare(Prepared { drained: false, .. }) => {
                     under_way.delegation = Delegation::Wanted;
+                    self.open(frames, slot);
                 }
                 Step::Prepare(_) | Step::InDoubt => {
                     let asked = Delegation::Asked { again };
@@ -110,9 +120,20 @@ impl<B: Bugs> Rack<B> {
 
     /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first message
     /// that lets the peer copy it says so: no copy is made without a record that it lacks something.
-    pub(super) fn may_be_copied(&mut self, slot: usize) {
+    pub(super) fn may_be_copied(&mut self, frames: &impl Frames, slot: usize) {
         if self.slots[slot].is_some_and(|swap| swap.delegation == Delegation::Wanted) {
             self.mark_written(slot, Delegation::Given);
+            self.open(frames, slot);
+        }
+    }
+
+    /// Clients may write the page that goes, if they note what.
+    fn open(&mut self, frames: &impl Frames, slot: usize) {
+        if let Some(UnderWay { stage: Stage::Noted { record, .. }, .. }) = self.slots[slot]
+            && let Some((frame, word)) = word_of(frames, record.out_frame, record.out.page)
+            && let Ok(traced) = word.apply(PageEvent::Traced)
+        {
+            self.actions.push_back(RackAction::Store(frame, traced));
         }
     }
 
@@ -168,32 +189,81 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// The peer knows: this rack may write the page that it gives.
-    pub(super) fn stale_is_noted(&mut self, slot: usize) {
+    pub(super) fn stale_is_noted(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(under_way) = &mut self.slots[slot]
             && matches!(under_way.delegation, Delegation::Asked { .. })
         {
             under_way.delegation = Delegation::Given;
+            if !under_way.is_finishing() {
+                self.open(frames, slot);
+            }
         }
     }
 
-    /// Whether the new home has all that was written here; if not it is sent when that is due.
-    pub(super) fn hand_over(&mut self, slot: usize, record: &Record, frame: FrameId) -> bool {
+    /// Whether the new home has all that was written here; if not it is sent when that is due, and nobody
+    /// writes any more.
+    pub(super) fn hand_over(
+        &mut self,
+        slot: usize,
+        record: &Record,
+        (frame, word): (FrameId, PageWord),
+    ) -> bool {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return false };
         if !under_way.has_to_hand_over(record) || self.bugs.has(Bug::LeaveBeforeMerged) {
             return true;
         }
-        if let Handover::Due { at, pause } = &mut under_way.handover
-            && now >= *at
-        {
-            *pause = (*pause * 2).clamp(1, LONGEST_PAUSE);
-            *at = now.after(retry.saturating_mul(*pause));
-            let known = under_way.delegation != Delegation::Never
-                || self.bugs.has(Bug::TrustDeltaOverARestart);
-            let (swap, to) = (under_way.id, under_way.peer);
-            self.actions.push_back(RackAction::SendDelta { swap, to, frame, known });
+        let (swap, page, to) = (under_way.id, record.out.page, under_way.peer);
+        match under_way.handover {
+            Handover::Open { until, pause } if now >= until => {
+                let is_restarted = under_way.delegation == Delegation::Never;
+                let hasty = self.bugs.has(Bug::SendBeforeWritersAreOut)
+                    || (is_restarted && self.bugs.has(Bug::TrustWritersOverARestart));
+                under_way.handover = if hasty || self.bugs.has(Bug::SendWhileOpen) {
+                    Handover::Due { at: now, pause }
+                } else {
+                    Handover::Closing { until: now.after(retry), pause, traced: word.is_traced() }
+                };
+                if let Ok(closed) = word.apply(PageEvent::Closed)
+                    && !self.bugs.has(Bug::SendWhileOpen)
+                {
+                    self.actions.push_back(RackAction::Store(frame, closed));
+                }
+                let who = Drain::Traced;
+                self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+            }
+            Handover::Closing { until, pause, traced } if now >= until => {
+                let pause = longer(pause);
+                let until = now.after(retry.saturating_mul(pause));
+                under_way.handover = Handover::Open { until, pause };
+                self.actions.push_back(RackAction::Spare(swap, page));
+                if let Ok(open) = word.apply(PageEvent::Traced)
+                    && traced
+                {
+                    self.actions.push_back(RackAction::Store(frame, open));
+                }
+            }
+            Handover::Due { at, pause } if now >= at => {
+                let pause = longer(pause);
+                let at = now.after(retry.saturating_mul(pause));
+                under_way.handover = Handover::Due { at, pause };
+                let known = under_way.delegation != Delegation::Never
+                    || self.bugs.has(Bug::TrustDeltaOverARestart);
+                self.actions.push_back(RackAction::SendDelta { swap, to, frame, known });
+            }
+            _ => {}
         }
         false
+    }
+
+    /// Nobody writes the page any more that was closed: its new home gets what it lacks.
+    pub(super) fn closed(&mut self, slot: usize) {
+        let at = self.now;
+        if let Some(under_way) = &mut self.slots[slot]
+            && matches!(under_way.handover, Handover::Closing { .. })
+        {
+            under_way.handover = Handover::Due { at, pause: 0 };
+        }
     }
 
     /// Whether the page is still here because its new home lacks something.

@@ -51,8 +51,13 @@ pub enum RackEvent {
 /// Who must be out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drain {
-    /// Writers of this rack, and every holder of a lease that is good for writing.
+    /// Writers of this rack, and every holder of a lease that is good for writing. While the page is traced those
+    /// may stay who note what they write; who noted it before, for another swap, may write it still: what each
+    /// client noted last is to be remembered for [`RackAction::SendDelta`], too.
     Writers,
+    /// Writers of this rack who have entered while the page was traced. They are looked for behind a fence of
+    /// this processor, for they put up one themselves.
+    Traced,
     /// Every holder of a lease.
     Holders,
     /// Everybody of this rack; nobody else is in it any more.
@@ -106,8 +111,8 @@ pub enum RackAction {
         /// The frame of this rack.
         ours: FrameId,
     },
-    /// Send the page's new home what was written in it since it was frozen, or that this is not known.
-    /// Nobody writes it any more.
+    /// Send the page's new home what was written in it since it was frozen, or that this is not known. Clients
+    /// have noted what they wrote. Nobody writes it any more.
     SendDelta {
         /// The swap.
         swap: SwapId,

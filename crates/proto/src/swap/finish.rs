@@ -84,7 +84,7 @@ impl<B: Bugs> Rack<B> {
         let out = word_of(frames, record.out_frame, record.out.page);
         let Some((frame, word)) = out else { return self.set_leaving(slot, Leaving::Done) };
         if word.state() != Some(PageState::Leaving) {
-            if !self.hand_over(slot, record, frame) || !self.may_turn_readers_away(slot) {
+            if !self.hand_over(slot, record, (frame, word)) || !self.may_turn_readers_away(slot) {
                 return;
             }
             let Ok(leaving) = word.apply(PageEvent::Left) else {

@@ -108,7 +108,7 @@ impl<B: Bugs> Rack<B> {
             RackEvent::Drained(swap, who) => self.drained(frames, swap, who),
             RackEvent::Copied { swap, whole } => self.copied(swap, whole),
             RackEvent::Redirected(swap) => self.redirected(swap),
-            RackEvent::WriteWanted(page) => self.write_wanted(page),
+            RackEvent::WriteWanted(page) => self.write_wanted(frames, page),
             RackEvent::DeltaCame { from, swap, theirs, known } => {
                 self.delta_came(frames, from, swap, theirs, known);
             }
@@ -201,7 +201,7 @@ impl<B: Bugs> Rack<B> {
             }
             SwapMessage::Pulled => self.pulled(slot),
             SwapMessage::Stale => self.copy_is_stale(slot),
-            SwapMessage::Noted => self.stale_is_noted(slot),
+            SwapMessage::Noted => self.stale_is_noted(frames, slot),
             SwapMessage::Refused(reason) => self.offer_refused(slot, reason),
             SwapMessage::Offer { .. }
             | SwapMessage::HasLeft
@@ -239,12 +239,13 @@ impl<B: Bugs> Rack<B> {
             (Step::Prepare(prepared), Drain::Writers) => {
                 prepared.drained = true;
                 let role = record.role;
-                self.may_be_copied(slot);
+                self.may_be_copied(frames, slot);
                 match role {
                     Role::Asker => self.send_pull(slot),
                     Role::Home => self.send_ready(slot),
                 }
             }
+            (Step::Finish(_), Drain::Traced) => self.closed(slot),
             (Step::Finish(_), _) => self.left_by(frames, slot, who),
             _ => {}
         }

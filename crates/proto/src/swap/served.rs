@@ -35,9 +35,10 @@ impl<B: Bugs> Rack<B> {
             Err(refusal) => self.tell(rack, swap, SwapMessage::Refused(refusal)),
             Ok((slot, under_way)) => {
                 let record = Record { peer: rack, swap, ..under_way };
-                // Who mostly writes it goes on with that.
-                let (wanted, unwanted) = (Delegation::Wanted, Delegation::Unwanted);
-                self.accept(frames, slot, record, if read_hot { unwanted } else { wanted });
+                // Who writes it, there or here, goes on with that.
+                let is_written = !read_hot || frames.heat(wanted).written;
+                let delegation = if is_written { Delegation::Wanted } else { Delegation::Unwanted };
+                self.accept(frames, slot, record, delegation);
             }
         }
     }
@@ -111,7 +112,12 @@ impl<B: Bugs> Rack<B> {
             Some((frame, frames.word(frame)?.apply(event).ok()?))
         };
         let reserved = next(record.in_frame, PageEvent::Reserved { page, epoch });
-        let Some((frame, frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
+        let Some((frame, mut frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
+        if delegation == Delegation::Wanted
+            && let Ok(traced) = frozen.apply(PageEvent::Traced)
+        {
+            frozen = traced;
+        }
         self.note(slot, &record);
         if let Some((frame, word)) = reserved {
             self.actions.push_back(RackAction::Store(frame, word));

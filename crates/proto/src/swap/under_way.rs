@@ -51,6 +51,12 @@ pub(super) enum Delegation {
 /// How far the new home has heard what was written in the page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handover {
+    /// The page may be written here; from then on not any more. Every time somebody is stopped in the midst of
+    /// a write it stays open for twice as many retries.
+    Open { until: Time, pause: u32 },
+    /// Nobody begins to write it any more, and those who have begun are waited for; if they are still there
+    /// then, others must not wait for them. It is opened again if it was.
+    Closing { until: Time, pause: u32, traced: bool },
     /// The lines are due then, and every time they are sent once more after twice as many retries.
     Due { at: Time, pause: u32 },
     /// It has everything.
@@ -71,7 +77,7 @@ impl UnderWay {
             peer_left: false,
             redirected: false,
             delegation: Delegation::Unwanted,
-            handover: Handover::Due { at: Time::ZERO, pause: 0 },
+            handover: Handover::Open { until: Time::ZERO, pause: 0 },
             caught_up: false,
             lost: false,
         }

@@ -44,7 +44,7 @@ impl Frames for Memory {
         Some(Offered { page: self.gives, hot: false })
     }
     fn heat(&self, _: PageId) -> Found {
-        Found { milli: self.milli, hot: self.hot, read_hot: false }
+        Found { milli: self.milli, hot: self.hot, read_hot: false, written: self.hot }
     }
     fn stays(&self, _: PageId) -> bool {
         false

@@ -1,13 +1,18 @@
-//! Writes in a page that moves, carried out by this thread for clients and other racks: what was written
-//! where, and how the page's new home gets it.
+//! Writes in a page that moves, carried out by clients of this rack, which note them, or by this thread for
+//! clients and other racks: what was written where, and how the page's new home gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use anyhow::Context;
-use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, RackId};
+use rackpool_model::{
+    Access, ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
+};
 use rackpool_proto::swap::{Rack, RackEvent};
+use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{AskId, MAX_BODY};
+use rackpool_shm::lines;
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
 use rackpool_wire::swap::SwapId;
@@ -16,7 +21,7 @@ use super::MESSAGE;
 use super::waiters::Work;
 use crate::plane::DataPlane;
 use crate::plane::atomics::Operation;
-use crate::plane::clients::Caller;
+use crate::plane::clients::{Caller, Client};
 use crate::plane::command::count;
 use crate::plane::peers::Purpose;
 use crate::plane::transfers::Within;
@@ -25,10 +30,13 @@ use crate::slab::Slab;
 /// The most lines of a page that are written before who wants to write waits after all.
 const LINES: usize = 512;
 
+/// The most that are sent. The last write that this thread carries out begins when there is room, and may begin
+/// and end in the midst of a line. Clients of this rack write on, until what they can note is used up.
+const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
+
 const _: () = {
-    // The last write begins when there is room, and may begin and end in the midst of a line.
-    let most = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
-    assert!(most * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
+    assert!(MOST * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
+    assert!(LINE_BYTES as u64 == lines::LINE_BYTES && LONGEST_DELEGATED as usize == lines::LONGEST);
 };
 
 /// What has come from the old home of a page.
@@ -49,6 +57,30 @@ impl Delegated {
     /// The word of the frame is not *frozen* any more.
     pub(super) fn forget(&mut self, frame: FrameId) {
         self.written.remove(&frame);
+    }
+
+    /// Takes what a thread has noted, as far as it is of pages that move.
+    fn take(&mut self, slab: &Slab, page_size: PageSize, slot: &ThreadSlot) {
+        slot.lines.take(|frame, lines| {
+            let moves = |word: PageWord| word.state() == Some(PageState::Frozen);
+            if slab.word_of(frame).is_some_and(moves) {
+                self.remember(page_size, frame, lines);
+            }
+        });
+    }
+
+    /// Clients write these lines. Nothing in that is trusted.
+    fn remember(&mut self, page_size: PageSize, frame: FrameId, lines: RangeInclusive<u32>) {
+        let last = u32::try_from(page_size.bytes() / LINE_BYTES as u64 - 1).unwrap_or(u32::MAX);
+        let lines = *lines.start()..=last.min(*lines.end());
+        self.written.entry(frame).or_default().extend(lines);
+    }
+
+    /// What was written in a frame; `None` when that is too much to be sent: then the page is copied once more.
+    fn lines(&self, frame: FrameId) -> Option<Vec<u32>> {
+        let written = self.written.get(&frame);
+        let lines: Vec<u32> = written.into_iter().flatten().copied().collect();
+        (lines.len() <= MOST).then_some(lines)
     }
 
     /// The frame in which this rack carries out what is to be written in the page: it moves, and there is
@@ -84,6 +116,28 @@ impl DataPlane {
         }
     }
 
+    /// Takes what a thread has noted that it writes in pages that move.
+    pub(in crate::plane) fn take_noted(&mut self, client: ClientId, thread: u16) {
+        let Some(slot) = self.clients.all.get(client).and_then(|client| client.thread(thread))
+        else {
+            return;
+        };
+        self.swaps.delegated.take(&self.slab, self.rack.geometry.page_size, slot);
+    }
+
+    /// A page is frozen. Who has noted something of its frame last may be about to write it, since an earlier
+    /// swap; what he noted may have been taken then.
+    pub(super) fn remember_noted_last(&mut self, frame: FrameId) {
+        let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.delegated);
+        for slot in self.clients.all.values().flat_map(Client::threads) {
+            slot.lines.look_at_last(|noted, lines| {
+                if noted == frame {
+                    written.remember(page_size, frame, lines);
+                }
+            });
+        }
+    }
+
     /// Bytes of the page in this frame, which moves, are written for somebody.
     pub(in crate::plane) fn note_written(
         &mut self,
@@ -111,6 +165,8 @@ impl DataPlane {
         batch: u64,
     ) -> anyhow::Result<()> {
         let Within { page, offset, len, .. } = within;
+        // Perhaps it had no room left for what it writes by itself.
+        self.take_noted(caller.client, caller.thread);
         if len <= LONGEST_DELEGATED {
             if self.slab.lookup(page).is_none() {
                 let now = self.moment();
@@ -232,8 +288,12 @@ impl DataPlane {
         to: RackId,
         (frame, known): (FrameId, bool),
     ) -> anyhow::Result<()> {
-        let written = self.swaps.delegated.written.get(&frame).filter(|_| known);
-        let lines: Vec<u32> = written.into_iter().flatten().copied().collect();
+        let threads = self.clients.all.values().filter(|client| !client.gone);
+        for slot in threads.flat_map(Client::threads) {
+            self.swaps.delegated.take(&self.slab, self.rack.geometry.page_size, slot);
+        }
+        let lines = if known { self.swaps.delegated.lines(frame) } else { None };
+        let (known, lines) = (lines.is_some(), lines.unwrap_or_default());
         let mut bytes = vec![0; lines.len() * LINE_BYTES];
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
         for (line, into) in lines.iter().zip(bytes.chunks_exact_mut(LINE_BYTES)) {
@@ -281,5 +341,34 @@ impl DataPlane {
             self.rack.frames.write(at, from)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: FrameId = FrameId(4);
+    const PAGE_SIZE: PageSize = PageSize::DEFAULT;
+
+    #[test]
+    fn more_than_a_message_holds_is_not_told_line_by_line() {
+        let mut delegated = Delegated::default();
+        assert_eq!(delegated.lines(FRAME), Some(vec![]), "nothing was written");
+        let most = u32::try_from(MOST).unwrap();
+        delegated.remember(PAGE_SIZE, FRAME, 1..=most);
+        assert_eq!(delegated.lines(FRAME).map(|lines| lines.len()), Some(MOST));
+        delegated.remember(PAGE_SIZE, FRAME, 0..=0);
+        assert_eq!(delegated.lines(FRAME), None);
+        delegated.forget(FRAME);
+        assert_eq!(delegated.lines(FRAME), Some(vec![]));
+    }
+
+    #[test]
+    fn lines_behind_the_page_are_left_out() {
+        let mut delegated = Delegated::default();
+        let last = u32::try_from(PAGE_SIZE.bytes() / LINE_BYTES as u64 - 1).unwrap();
+        delegated.remember(PAGE_SIZE, FRAME, last..=u32::MAX);
+        assert_eq!(delegated.lines(FRAME), Some(vec![last]));
     }
 }

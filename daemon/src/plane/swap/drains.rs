@@ -1,9 +1,10 @@
 //! Waiting until nobody writes a page any more, or is in it: no lease of it is out, and no access
 //! slot of this rack names its frame.
 
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rackpool_model::{FrameId, PageId};
+use rackpool_model::{FrameId, PageId, PageWord};
 use rackpool_proto::lease::Users;
 use rackpool_proto::swap::{Drain, RackEvent};
 use rackpool_shm::access::{self, AccessSlot, is_drained};
@@ -63,9 +64,15 @@ impl Drains {
 
 impl Draining {
     /// Whether those who are waited for are out.
-    fn is_over<'a>(&self, slots: impl IntoIterator<Item = &'a AccessSlot>) -> bool {
+    fn is_over<'a>(
+        &self,
+        is_traced: bool,
+        slots: impl IntoIterator<Item = &'a AccessSlot>,
+    ) -> bool {
         let looks_at_slots = match self.who {
-            Drain::Writers => Some(access::Drain::Writers),
+            // The others are known to write, or about to note it.
+            Drain::Writers if is_traced => Some(access::Drain::Untraced),
+            Drain::Writers | Drain::Traced => Some(access::Drain::Writers),
             // Those of this rack see bytes that stay until they are out, too.
             Drain::Holders => None,
             Drain::Everyone => Some(access::Drain::Everyone),
@@ -85,7 +92,16 @@ impl DataPlane {
         who: Drain,
     ) -> anyhow::Result<()> {
         let (leased_by, barrier_at) = match who {
-            Drain::Writers => (Some(Users::Writers), Some(now)),
+            Drain::Writers => {
+                self.remember_noted_last(frame);
+                (Some(Users::Writers), Some(now))
+            }
+            Drain::Traced => {
+                // SYNC: pairs with the fence in `AccessSlot::enter` of who enters a traced page: he is seen
+                // in his slot, or sees the word that was stored before.
+                fence(Ordering::SeqCst);
+                (None, None)
+            }
             // Nobody's access slot says anything about a lease.
             Drain::Holders => (Some(Users::Everyone), None),
             // Their turn comes last: the leases are back.
@@ -115,9 +131,10 @@ impl DataPlane {
         let now = self.now();
         self.swaps.drains.put_up_barrier(now);
         let mut drained = Vec::new();
-        let clients = &self.clients;
+        let (clients, slab) = (&self.clients, &self.slab);
         self.swaps.drains.all.retain(|draining| {
-            let out = draining.is_over(clients.access_slots());
+            let is_traced = slab.word_of(draining.frame).is_some_and(PageWord::is_traced);
+            let out = draining.is_over(is_traced, clients.access_slots());
             if out {
                 drained.push(RackEvent::Drained(draining.swap, draining.who));
             }
@@ -131,18 +148,23 @@ impl DataPlane {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_model::PageEvent;
+    use rackpool_shm::access::PageWordRef;
+    use rackpool_sync::atomic::AtomicU64;
+
     use super::*;
 
+    const FRAME: FrameId = FrameId(2);
     const SLOTS: [&AccessSlot; 0] = [];
 
     fn draining(who: Drain, barrier_at: Option<Instant>) -> Draining {
-        let (swap, frame, page) = (SwapId(1), FrameId(2), PageId(3));
+        let (swap, frame, page) = (SwapId(1), FRAME, PageId(3));
         Draining { swap, frame, page, who, clean: true, barrier_at }
     }
 
     /// How many of all are over.
     fn over(drains: &Drains) -> usize {
-        drains.all.iter().filter(|draining| draining.is_over(SLOTS)).count()
+        drains.all.iter().filter(|draining| draining.is_over(false, SLOTS)).count()
     }
 
     #[test]
@@ -162,6 +184,20 @@ mod tests {
         assert_eq!(over(&drains), 1);
         drains.all[0].clean = false;
         assert_eq!(over(&drains), 0);
+    }
+
+    #[test]
+    fn who_notes_what_he_writes_may_stay_in_a_frozen_page_and_not_in_a_closed_one() {
+        let live = PageWord::free(PageId(3)).apply(PageEvent::Allocated).unwrap();
+        let traced = live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::Traced).unwrap();
+        let (slot, word) = (AccessSlot::new(), AtomicU64::new(traced.raw()));
+        let guard = slot.enter_traced(FRAME, PageWordRef::new(&word), traced).unwrap();
+        let [freeze, close] = [Drain::Writers, Drain::Traced].map(|who| draining(who, None));
+        assert!(freeze.is_over(true, [&slot]));
+        assert!(!freeze.is_over(false, [&slot]), "he has entered during an earlier swap");
+        assert!(!close.is_over(true, [&slot]) && !close.is_over(false, [&slot]));
+        drop(guard);
+        assert!(freeze.is_over(false, [&slot]) && close.is_over(false, [&slot]));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::RegionId;
 use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
-use rackpool_proto::heat::{Found, Heats};
+use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{News, Rack, RackAction, RackEvent, SwapRules};
 use rackpool_rrpc::AskId;
@@ -49,9 +49,6 @@ pub(super) use waiters::Work;
 
 /// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or do without.
 pub(super) const MESSAGE: Duration = Duration::from_millis(50);
-/// A page is shared if both racks read it at least so often for each time they write it: a write waits
-/// for all copies, and each of these is copied anew.
-const READS_A_WRITE: u32 = 8;
 /// Frames by which the look for the coldest page goes on with each want.
 const STRIDE: u32 = 4096;
 

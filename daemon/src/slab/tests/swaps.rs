@@ -40,7 +40,7 @@ impl Frames for View<'_> {
     }
 
     fn heat(&self, _: PageId) -> Found {
-        Found { milli: 1000, hot: false, read_hot: false }
+        Found { milli: 1000, hot: false, read_hot: false, written: false }
     }
 
     fn stays(&self, page: PageId) -> bool {

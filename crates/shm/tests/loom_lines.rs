@@ -1,0 +1,137 @@
+//! Model of clients that write a page while it moves and note what: run with `cargo x loom`.
+#![cfg(loom)]
+
+use std::collections::BTreeSet;
+
+use loom::sync::Arc;
+use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
+use rackpool_shm::access::{AccessSlot, Drain, PageWordRef, is_drained};
+use rackpool_shm::lines::WrittenLines;
+use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
+use rackpool_sync::barrier::heavy;
+
+const FRAME: FrameId = FrameId(0);
+
+/// A page of one line, and the client that writes it.
+struct Page {
+    word: AtomicU64,
+    slot: AccessSlot,
+    lines: WrittenLines,
+    bytes: AtomicU64,
+}
+
+fn live() -> PageWord {
+    PageWord::free(PageId(1)).apply(PageEvent::Allocated).expect("a free page can be allocated")
+}
+
+fn closed() -> PageWord {
+    live().apply(PageEvent::Frozen).expect("a live page can be frozen")
+}
+
+fn traced() -> PageWord {
+    closed().apply(PageEvent::Traced).expect("a frozen page can be traced")
+}
+
+impl Page {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            word: AtomicU64::new(traced().raw()),
+            slot: AccessSlot::new(),
+            lines: WrittenLines::default(),
+            bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// What the client does.
+    fn write(&self, value: u64) {
+        let word = PageWordRef::new(&self.word);
+        if let Ok(_guard) = self.slot.enter_traced(FRAME, word, traced())
+            && self.lines.note(FRAME, 0, 8)
+        {
+            self.bytes.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self, into: &mut BTreeSet<u32>) {
+        self.lines.take(|_, lines| into.extend(lines));
+    }
+
+    /// The daemon closes the page; whether nobody writes it any more.
+    fn close(&self) -> bool {
+        self.word.store(closed().raw(), Ordering::Release);
+        fence(Ordering::SeqCst);
+        is_drained(FRAME, Drain::Writers, [&self.slot])
+    }
+}
+
+#[test]
+fn whatever_is_written_by_then_is_noted_and_nothing_is_written_later() {
+    loom::model(|| {
+        let page = Page::new();
+        let client = {
+            let page = page.clone();
+            loom::thread::spawn(move || page.write(7))
+        };
+        if page.close() {
+            let mut lines = BTreeSet::new();
+            page.take(&mut lines);
+            let bytes = page.bytes.load(Ordering::Relaxed);
+            assert!(bytes == 0 || lines.contains(&0), "the new home misses a write");
+            client.join().expect("the client does not panic");
+            assert_eq!(page.bytes.load(Ordering::Relaxed), bytes, "a write landed later");
+        } else {
+            client.join().expect("the client does not panic");
+        }
+    });
+}
+
+#[test]
+fn what_is_written_again_is_noted_again_or_has_been_taken() {
+    loom::model(|| {
+        let page = Page::new();
+        let client = {
+            let page = page.clone();
+            loom::thread::spawn(move || {
+                page.write(7);
+                page.write(8);
+            })
+        };
+        let mut lines = BTreeSet::new();
+        page.take(&mut lines);
+        if page.close() {
+            page.take(&mut lines);
+            let bytes = page.bytes.load(Ordering::Relaxed);
+            assert!(bytes == 0 || lines.contains(&0), "the new home misses a write");
+        }
+        client.join().expect("the client does not panic");
+    });
+}
+
+/// A swap is given up, and what was noted is forgotten; the next one finds a client in the midst of a write
+/// that it has begun during the first.
+#[test]
+fn who_writes_since_an_earlier_swap_is_not_forgotten() {
+    loom::model(|| {
+        let page = Page::new();
+        let client = {
+            let page = page.clone();
+            loom::thread::spawn(move || page.write(7))
+        };
+        page.word.store(live().raw(), Ordering::Release);
+        page.take(&mut BTreeSet::new());
+
+        let mut lines = BTreeSet::new();
+        page.word.store(traced().raw(), Ordering::Release);
+        page.lines.look_at_last(|_, last| lines.extend(last));
+        heavy();
+        if is_drained(FRAME, Drain::Untraced, [&page.slot]) {
+            let copy = page.bytes.load(Ordering::Relaxed);
+            if page.close() {
+                page.take(&mut lines);
+                let bytes = page.bytes.load(Ordering::Relaxed);
+                assert!(bytes == copy || lines.contains(&0), "the copy lacks a write");
+            }
+        }
+        client.join().expect("the client does not panic");
+    });
+}

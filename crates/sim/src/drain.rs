@@ -1,0 +1,54 @@
+//! Who a machine waits for to be out of a frame.
+
+use rackpool_model::{FrameId, PageId};
+use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::share;
+use rackpool_proto::swap::{Drain, RackEvent};
+use rackpool_wire::swap::SwapId;
+
+use crate::daemon::Input;
+use crate::memory::{Memory, Use};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) whose: Whose,
+    pub(crate) frame: FrameId,
+    pub(crate) page: PageId,
+    pub(crate) who: Drain,
+    /// No lease is out.
+    pub(crate) clean: bool,
+}
+
+/// Which machine waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Swap(SwapId),
+    Share,
+}
+
+impl Waiter {
+    /// What its machine is told.
+    pub(crate) const fn news(&self) -> Input {
+        match self.whose {
+            Whose::Swap(swap) => Input::Swap(RackEvent::Drained(swap, self.who)),
+            Whose::Share => Input::Shares(share::HomeEvent::Drained(self.page)),
+        }
+    }
+
+    /// Whether those who are waited for are out.
+    pub(crate) fn is_over(&self, memory: &Memory, bugs: impl Bugs) -> bool {
+        let is_traced = memory.frames[self.frame.0 as usize].word.is_traced();
+        self.clean
+            && match self.who {
+                // The others are known to write, or about to note it.
+                Drain::Writers if is_traced || bugs.has(Bug::OverlookWhoTraced) => {
+                    memory.is_drained(self.frame, |usage| usage == Use::Write)
+                }
+                Drain::Writers | Drain::Traced => {
+                    memory.is_drained(self.frame, |usage| usage != Use::Read)
+                }
+                Drain::Holders => true,
+                Drain::Everyone => memory.is_drained(self.frame, |_| true),
+            }
+    }
+}
