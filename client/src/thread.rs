@@ -238,27 +238,27 @@ impl Thread {
         })
     }
 
-    /// Writes in a page of this rack that moves, if its clients may do that now. `false`: nothing was
-    /// done, and the daemon is to be asked.
+    /// Writes in a page of this rack that moves, if its clients may do that now: the page word that says so.
+    /// `None`: nothing was done, and the daemon is to be asked.
     pub(crate) fn write_traced(
         &self,
         frame: FrameId,
         word: PageWord,
         offset: u64,
         from: &[u8],
-    ) -> Result<bool, AccessError> {
-        let Some(now) = self.window.look(frame) else { return Ok(false) };
+    ) -> Result<Option<PageWord>, AccessError> {
+        let Some(now) = self.window.look(frame) else { return Ok(None) };
         if !now.is_traced() || (now.page(), now.epoch()) != (word.page(), word.epoch()) {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(Ok(guard)) = self.window.enter_traced(frame, now) else { return Ok(false) };
+        let Some(Ok(guard)) = self.window.enter_traced(frame, now) else { return Ok(None) };
         if !self.slot().lines.note(frame, offset, from.len()) {
-            return Ok(false);
+            return Ok(None);
         }
         let at = u64::from(frame.0) * self.connection.page_size.bytes() + offset;
         self.connection.frames.write(at, from).map_err(|_| DaemonError::Protocol)?;
         drop(guard);
-        Ok(true)
+        Ok(Some(now))
     }
 
     /// Enters the frame that a translation names, if its page is still there and may be used like

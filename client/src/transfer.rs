@@ -125,8 +125,13 @@ impl Thread {
         let Place::Local { frame, word } = known.place else { return Ok(0) };
         let (len, intent) = (bytes.len(), bytes.intent());
         if let Bytes::Write(from) = &bytes
-            && self.write_traced(frame, word, target.offset, from)?
+            && let Some(traced) = self.write_traced(frame, word, target.offset, from)?
         {
+            // The next write need not find out first that the page is not live.
+            if traced != word {
+                let place = Place::Local { frame, word: traced };
+                self.remember(target.page, Translation { place, ..known });
+            }
             return Ok(len);
         }
         // Its daemon writes it, or knows who does; and knows where a page is read that has just gone.

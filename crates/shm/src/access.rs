@@ -118,8 +118,8 @@ impl AccessSlot {
         if found == expected { Ok(guard) } else { Err(found) }
     }
 
-    /// What the slot announces. Bits that mean nothing count as nothing: a broken client can only
-    /// fail to protect its own access.
+    /// What the slot announces. Bits that mean nothing count as nothing: a broken client can fail
+    /// to protect its own access, or hold a page where it is.
     #[must_use]
     pub fn announced(&self) -> Option<(FrameId, Use)> {
         // SYNC: pairs with the release store in `AccessGuard`.
@@ -159,7 +159,7 @@ pub enum Drain {
 }
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// and then called [`heavy`](rackpool_sync::barrier::heavy): whoever enters afterwards sees the
+/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was traced: whoever enters afterwards sees the
 /// changed word, whoever entered before is seen here.
 pub fn is_drained<'a>(
     frame: FrameId,

@@ -2,6 +2,7 @@
 //! the daemon can tell the page's new home what a copy lacks that was made meanwhile.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::compiler_fence;
 
 use rackpool_model::FrameId;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -107,8 +108,10 @@ impl WrittenLines {
         }
         let Some(place) = self.place(noted).filter(|_| waiting < KEPT as u64) else { return false };
         place.store(write, Ordering::Relaxed);
-        // SYNC: pairs with the load in `take`; also if this thread dies before its next step.
+        // SYNC: pairs with the load in `take`.
         self.noted.store(noted.wrapping_add(1), Ordering::Release);
+        // SYNC: a thread that dies in the midst of its write has noted it.
+        compiler_fence(Ordering::SeqCst);
         true
     }
 

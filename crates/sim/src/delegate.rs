@@ -39,8 +39,8 @@ impl<B: Bugs> World<B> {
             Some(PageState::Frozen) => {
                 self.take_noted(rack);
                 let daemon = self.racks[rack].daemon.as_mut()?;
-                let (delegates, unexpected) =
-                    (daemon.swap.delegates(page), daemon.swap.expects_no_writer(page));
+                let delegates = found.is_traced() || daemon.swap.delegates(page);
+                let unexpected = daemon.swap.expects_no_writer(page);
                 if delegates && !self.bugs.has(Bug::ForgetOneWrite) {
                     daemon.delegated.written.insert((frame, word));
                 }

@@ -136,3 +136,18 @@ fn lines_that_no_page_has_are_not_sent() {
     let last = u32::try_from(beyond / 64 - 1).unwrap();
     assert_eq!(moving.told(), Some((true, vec![last])));
 }
+
+/// Its own life knows nothing of what was written, so the page as a whole is copied once more.
+#[test]
+fn a_restarted_home_writes_on_in_a_page_that_is_traced() {
+    let mut moving = Moving::traced();
+    moving.begin_to_write(5);
+    moving.stand.plane.restart().unwrap();
+    moving.stand.plane.come_back(CLIENT).unwrap();
+    moving.stand.heard.clear();
+    moving.stand.step(5);
+    assert!(moving.word().is_traced());
+    moving.stand.called = [0; 8];
+    assert!(is_here(moving.translate(1, moving.goes, Access::Write)));
+    assert_eq!(moving.stand.write_in(2, moving.goes, 1), Some(RackAnswer::Done(0)));
+}

@@ -45,7 +45,8 @@ impl UnderWay {
 impl<B: Bugs> Rack<B> {
     /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
     /// is not known to be gone; and the peer may not copy it yet, or must have recorded that its copy lacks
-    /// something. What is written must be remembered for [`RackAction::SendDelta`], and told with
+    /// something. Also when it is decided, while the page is open because somebody is stopped in the midst of a
+    /// write. What is written must be remembered for [`RackAction::SendDelta`], and told with
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
     #[must_use]
     pub fn delegates(&self, page: PageId) -> bool {

@@ -55,8 +55,8 @@ pub enum Drain {
     /// may stay who note what they write; who noted it before, for another swap, may write it still: what each
     /// client noted last is to be remembered for [`RackAction::SendDelta`], too.
     Writers,
-    /// Writers of this rack who have entered while the page was traced. They are looked for behind a fence of
-    /// this processor, for they put up one themselves.
+    /// Writers of this rack, of a page that was traced and has just been closed. They are looked for behind a
+    /// fence of this processor, for they have put up one themselves.
     Traced,
     /// Every holder of a lease.
     Holders,

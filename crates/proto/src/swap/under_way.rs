@@ -51,8 +51,8 @@ pub(super) enum Delegation {
 /// How far the new home has heard what was written in the page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handover {
-    /// The page may be written here; from then on not any more. Every time somebody is stopped in the midst of
-    /// a write it stays open for twice as many retries.
+    /// It is not decided, or the page may be written here if it could before; from then on not any more. Every time
+    /// somebody is stopped in the midst of a write it stays open for twice as many retries.
     Open { until: Time, pause: u32 },
     /// Nobody begins to write it any more, and those who have begun are waited for; if they are still there
     /// then, others must not wait for them. It is opened again if it was.

@@ -83,12 +83,16 @@ impl Delegated {
         (lines.len() <= MOST).then_some(lines)
     }
 
-    /// The frame in which this rack carries out what is to be written in the page: it moves, and there is
-    /// room for more to be remembered.
+    /// The frame in which this rack carries out what is to be written in the page: it moves, clients of this rack
+    /// may write it or the swap's machine says so, and there is room for more to be remembered. When it is
+    /// decided nobody waits for that: rather is the page copied once more.
     pub(super) fn frame(&self, machine: &Rack, slab: &Slab, page: PageId) -> Option<FrameId> {
-        let (frame, word, _) = slab.lookup(page).filter(|_| machine.delegates(page))?;
-        let has_room = self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
-        (word.state() == Some(PageState::Frozen) && has_room).then_some(frame)
+        let (frame, word, _) = slab.lookup(page)?;
+        let may_write = word.is_traced() || machine.delegates(page);
+        let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));
+        let has_room = || self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
+        let moves = word.state() == Some(PageState::Frozen);
+        (moves && may_write && (has_room() || is_decided())).then_some(frame)
     }
 }
 

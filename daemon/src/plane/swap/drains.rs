@@ -1,13 +1,13 @@
 //! Waiting until nobody writes a page any more, or is in it: no lease of it is out, and no access
 //! slot of this rack names its frame.
 
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rackpool_model::{FrameId, PageId, PageWord};
 use rackpool_proto::lease::Users;
 use rackpool_proto::swap::{Drain, RackEvent};
 use rackpool_shm::access::{self, AccessSlot, is_drained};
+use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_sync::barrier;
 use rackpool_wire::swap::SwapId;
 
@@ -97,8 +97,8 @@ impl DataPlane {
                 (Some(Users::Writers), Some(now))
             }
             Drain::Traced => {
-                // SYNC: pairs with the fence in `AccessSlot::enter` of who enters a traced page: he is seen
-                // in his slot, or sees the word that was stored before.
+                // SYNC: pairs with the fence of `AccessSlot::enter_traced`: who enters is seen in his slot, or
+                // sees the word that was stored before.
                 fence(Ordering::SeqCst);
                 (None, None)
             }

@@ -37,7 +37,8 @@ impl DataPlane {
                 };
                 tracing::warn!(
                     "{page} has come from {rack}, which does not say that it has left it: {use_of_it} \
-                     until that daemon runs again"
+                     until that daemon runs again, or until a client there that was stopped in the midst of \
+                     a write goes on or ends"
                 );
             }
         }
