@@ -129,18 +129,20 @@ impl<B: Bugs> World<B> {
                 let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
                 let ignored = self.bugs.has(Bug::IgnoreFrozenWord) && now.is_readable() && same;
                 let writes = matches!(self.history.get(operation).kind, Kind::Write(_));
-                if now == word && writes && now.is_traced() {
-                    self.set_stage(client, Stage::Traced { operation, frame });
-                    let wait = self.moment();
-                    self.next_step(client, wait);
-                } else if now != word && same && writes && now.is_traced() {
+                let traces = writes && now.is_traced();
+                let next = if now == word && traces {
+                    Some(Stage::Traced { operation, frame })
+                } else if same && traces {
                     let slot = Slot { frame, usage: Use::Traced };
                     self.racks[rack].memory.slots[client] = Some(slot);
-                    self.set_stage(client, Stage::Published { operation, frame, word: now });
-                    let wait = self.moment();
-                    self.next_step(client, wait);
+                    Some(Stage::Published { operation, frame, word: now })
                 } else if now == word || ignored {
-                    self.set_stage(client, Stage::Entered { operation, frame });
+                    Some(Stage::Entered { operation, frame })
+                } else {
+                    None
+                };
+                if let Some(next) = next {
+                    self.set_stage(client, next);
                     let wait = self.moment();
                     self.next_step(client, wait);
                 } else {
