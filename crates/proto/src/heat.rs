@@ -175,6 +175,15 @@ mod tests {
     const PAGE: PageId = PageId(9);
 
     #[test]
+    fn a_hot_page_is_written_while_it_moves_unless_nearly_all_its_uses_are_reads() {
+        let mut heats = Heats::new(HeatRules::DEFAULT).unwrap();
+        assert!(!heats.accessed(Time::ZERO, PAGE, Access::Write, 1).written, "it is not hot");
+        let mostly_read = heats.accessed(Time::ZERO, PAGE, Access::Read, READS_A_WRITE - 1);
+        assert!(mostly_read.hot && mostly_read.read_hot && mostly_read.written);
+        assert!(!heats.accessed(Time::ZERO, PAGE, Access::Read, 1).written);
+    }
+
+    #[test]
     fn a_page_becomes_hot_by_use_and_is_forgotten_when_it_is_not_used() {
         let mut heats = Heats::new(HeatRules::DEFAULT).unwrap();
         let now = Time::ZERO.after(Duration::from_secs(1));
