@@ -83,7 +83,11 @@ impl AccessSlot {
         expected: PageWord,
         barrier: Barrier,
     ) -> Result<AccessGuard<'_>, PageWord> {
-        self.enter_as(frame, intent as u64, word, expected, barrier)
+        let usage = match intent {
+            Intent::Read => Use::Read,
+            Intent::Write => Use::Write,
+        };
+        self.enter_as(frame, usage, word, expected, barrier)
     }
 
     /// The same to write in a page that is traced, with a fence: the daemon puts up no barrier before it
@@ -97,19 +101,19 @@ impl AccessSlot {
         if !traced.is_traced() {
             return Err(traced);
         }
-        self.enter_as(frame, Use::Traced as u64, word, traced, Barrier::Full)
+        self.enter_as(frame, Use::Traced, word, traced, Barrier::Full)
     }
 
     #[inline]
     fn enter_as(
         &self,
         frame: FrameId,
-        usage: u64,
+        usage: Use,
         word: PageWordRef<'_>,
         expected: PageWord,
         barrier: Barrier,
     ) -> Result<AccessGuard<'_>, PageWord> {
-        self.0.store((u64::from(frame.0) << 2) | usage, Ordering::Relaxed);
+        self.0.store((u64::from(frame.0) << 2) | usage as u64, Ordering::Relaxed);
         // SYNC: pairs with the `heavy` barrier that the daemon sets up between changing the word
         // and `is_drained`; with its fence where this is one.
         barrier.stand();
@@ -159,7 +163,8 @@ pub enum Drain {
 }
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was traced: whoever enters afterwards sees the
+/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was traced:
+/// whoever enters afterwards sees the
 /// changed word, whoever entered before is seen here.
 pub fn is_drained<'a>(
     frame: FrameId,
