@@ -26,6 +26,8 @@ const EVERY_US: u64 = 50;
 const TURNS: u32 = 8;
 /// What is found out without a swap takes about as long as with one.
 const STILL: Duration = Duration::from_millis(2);
+/// How long a new pool is used before anything is measured: processes that have just begun fill the cores.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// What the client of the page's home does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,15 +131,19 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
     Ok(moved)
 }
 
-/// Moves the page until both racks have found out how requests to each other are best done. That fills
-/// cores for a quarter of a second and more, once for each connection.
+/// Moves the page until both racks have found out how requests to each other are best done, which fills
+/// cores for a quarter of a second and more, once for each connection; and a little longer.
 fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let start = Instant::now();
     let knows = |rack| anyhow::Ok(!rack_status(dir, rack)?.thresholds.is_empty());
+    let mut known = None;
     for rack in (0..RACKS.len()).cycle() {
         if knows(RACKS[0])? && knows(RACKS[1])? {
-            break;
+            let since = *known.get_or_insert_with(Instant::now);
+            if since.elapsed() > SETTLE {
+                break;
+            }
         }
         anyhow::ensure!(start.elapsed() < PATIENCE, "requests between the racks are not measured");
         attracter.begin(rack)?;
@@ -210,7 +216,8 @@ fn from_afar() -> anyhow::Result<[Vec<f64>; 2]> {
     let pool = Pool::open(ClientOptions::new(&dir, RACKS[1]))?;
     let every_us = AtomicU64::new(EVERY_US);
     let user = |what| User { pool: &pool, addr, what, every_us: &every_us };
-    user(Use::Reads).until(|| Ok(!rack_status(&dir, RACKS[1])?.thresholds.is_empty()))?;
+    let start = Instant::now();
+    user(Use::Reads).until(|| Ok(start.elapsed() > SETTLE))?;
     let mut both = [Vec::new(), Vec::new()];
     for (times, what) in both.iter_mut().zip([Use::Reads, Use::Writes]) {
         let mut left = 50 * SWAPS;
