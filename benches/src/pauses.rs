@@ -3,6 +3,9 @@
 //! every 50 us, or less often where that is more than the other rack manages: in one swap it reads, in
 //! the next two it writes. Who attracts the page leaves its core to others now and then: on two cores a
 //! program that computes without pause would keep a daemon from its own for a turn of the scheduler.
+//!
+//! The limits hold for data planes that poll, on a processor that both racks' share: who waits for a few
+//! messages in a swap would otherwise wait until threads have been woken. How long that is is shown too.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,18 +13,19 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+
 use rackpool_cli::commands::status;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
 use rackpool_wire::control::RackStatus;
 
+use crate::cpu;
 use crate::measure::{median, percentile};
 use crate::swap::{RACKS, pool};
 use crate::table::Table;
 
 /// Swaps that readers, and that writers, look at.
 const SWAPS: usize = 200;
-/// How long a message takes on the emulated fabric, in microseconds.
-const FABRIC_US: f64 = 2.0;
 /// Between two uses of the page, in microseconds, where that is less often than whoever attracts it.
 const EVERY_US: u64 = 50;
 /// Uses of who attracts the page between two pauses.
@@ -42,20 +46,20 @@ enum Use {
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("a page moves to and fro: how long its readers and writers wait");
     let every_us = AtomicU64::new(EVERY_US);
-    let Moved { reads, writes, attracting, buckets, uses } = to_and_fro(&[], &every_us)?;
-    // What is copied when a page moves is in no cache either, on one side or the other.
-    let copies = [plain_copy(64), plain_copy(1)];
-    let [limit, cached] = copies.map(|copy| (2.0 * copy + 4.0 * FABRIC_US).round());
+    let cpu = cpu::usable()?.last().context("no processor to use")?.to_string();
+    let polls = [("--cpu", cpu.as_str()), ("--poll-ms", "100")];
+    let Moved { reads, writes, attracting, buckets, uses } = to_and_fro(&polls, &every_us)?;
+    let copy = plain_copy(1);
+    let limit = (2.0 * copy + 4.0 * 2.0).round();
     reads.show(table, "readers", 50.0);
     writes.show(table, "writers", limit);
     let [middle, most] = [500, 990].map(|permille| quantile(&buckets, permille));
-    let detail = format!("a bucket's bound, as are the p50 of {middle:.0}");
-    table.at_most("writers: p99 of the pause as daemons see it", most, limit, "us", &detail);
     let detail = format!(
-        "the same page again and again: {:.0} us, for which the limit would be {cached:.0} us",
-        copies[1]
+        "a bucket's bound, as are the p50 of {middle:.0}; a plain copy of 2 MiB: {copy:.0} us"
     );
-    table.figure("a plain copy of 2 MiB that no cache holds", copies[0], "us", &detail);
+    table.at_most("writers: p99 of the pause as daemons see it", most, limit, "us", &detail);
+    let detail = format!("the same page again and again: {copy:.0} us");
+    table.figure("a plain copy of 2 MiB that no cache holds", plain_copy(64), "us", &detail);
     let detail = format!("used every {} us by its home", every_us.into_inner());
     table.figure("from afar, by whoever attracts it, p50", median(attracting), "us", &detail);
     for (what, took) in ["read", "write"].into_iter().zip(from_afar()?) {
@@ -64,11 +68,12 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
         table.figure(&name, percentile(&took, 990), "us", &detail);
     }
     show_woken(table, uses)?;
+    beside(table, "data planes that sleep", &[])?;
     awake(table)
 }
 
 /// How long who asks waits for a thread that does nothing but answer, as often as the page is used in a swap and in
-/// as many rounds as there are swaps: no use of a page that has to ask takes less on this machine.
+/// as many rounds as there are swaps: who has to wake somebody waits no less on this machine.
 fn show_woken(table: &mut Table, uses: Vec<f64>) -> anyhow::Result<()> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
     let uses = median(uses) as usize;
@@ -87,19 +92,23 @@ fn show_woken(table: &mut Table, uses: Vec<f64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same where no processor of the host sleeps.
+/// Data planes that sleep, where no processor of the host does.
 fn awake(table: &mut Table) -> anyhow::Result<()> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     if let Err(error) = std::fs::File::options().write(true).open(DEVICE) {
         table.not_measured(&format!("daemons with --wake-latency-us 0 ({DEVICE}: {error})"));
         return Ok(());
     }
-    let moved = to_and_fro(&[("--wake-latency-us", "0")], &AtomicU64::new(EVERY_US))?;
+    beside(table, "these where no processor sleeps", &[("--wake-latency-us", "0")])
+}
+
+/// The longest waits with daemons that get these arguments.
+fn beside(table: &mut Table, what: &str, arguments: &[(&'static str, &str)]) -> anyhow::Result<()> {
+    let moved = to_and_fro(arguments, &AtomicU64::new(EVERY_US))?;
     for (who, mut waits) in [("readers", moved.reads), ("writers", moved.writes)] {
         waits.moving.sort_by(f64::total_cmp);
         let [middle, most] = [500, 990].map(|permille| percentile(&waits.moving, permille));
-        let detail = format!("p50 {middle:.0} us; --wake-latency-us 0");
-        table.figure(&format!("{who}: the same, no processor sleeps"), most, "us", &detail);
+        table.figure(&format!("{what}: {who}, p99"), most, "us", &format!("p50 {middle:.0} us"));
     }
     Ok(())
 }

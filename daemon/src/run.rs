@@ -127,8 +127,9 @@ async fn serve(
         link.remember(pages);
     }
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
+    let poll = Duration::from_millis(options.poll_ms.unwrap_or_default().into());
     let (plane, waker, Adopted { orphans, last }) =
-        data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), rules)?;
+        data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), poll, rules)?;
     let shown = RackFigures { rack: Arc::clone(&rack), figures: Arc::clone(&figures) };
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;
     // Before the socket: whoever finds it may ask this process to stop.
@@ -232,6 +233,7 @@ fn data_plane(
     notices: async_mpsc::UnboundedSender<Notice>,
     figures: &Arc<Figures>,
     restarted: bool,
+    poll: Duration,
     (lease_rules, swap): (LeaseRules, SwapSettings),
 ) -> anyhow::Result<(DataPlane, Arc<Waker>, Adopted)> {
     let (commands, receiver) = mpsc::channel();
@@ -248,6 +250,7 @@ fn data_plane(
         notices,
         figures: Arc::clone(figures),
         wake,
+        poll,
         restarted,
         lease_rules,
         swap,

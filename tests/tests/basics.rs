@@ -1,11 +1,12 @@
 //! What every program expects of a pool.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, ReadRequest, WriteRequest};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::wait::{PATIENCE, wait_until};
 
 /// Every size class, with sizes at and around its limits, and runs of up to 3 pages.
 fn sizes() -> Vec<u64> {
@@ -194,4 +195,35 @@ fn each_thread_of_a_client_gets_its_own_answers() {
             });
         }
     });
+}
+
+/// A pool whose data planes go on looking for so many milliseconds.
+fn polling(poll_ms: u32) -> TestPool {
+    TestPool::with(|options| {
+        options.daemon_arguments.push(("--poll-ms", poll_ms.to_string()));
+    })
+}
+
+#[test]
+fn data_planes_that_poll_do_not_sleep_between_requests() {
+    let pool = polling(3_600_000);
+    let racks = [pool.open(0), pool.open(1)];
+    let object = racks[1].alloc(64).unwrap();
+    for _ in 0..20 {
+        contents::write(&racks[0], object, 64);
+        contents::check(&racks[0], object, 64);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!([0, 1].map(|rack| pool.status(rack).sleeps), [0, 0]);
+    assert_eq!(pool.status(0).clients, 1, "figures are those of now");
+}
+
+#[test]
+fn data_planes_that_poll_sleep_when_nobody_has_asked_for_a_while() {
+    let pool = polling(20);
+    let rack = pool.open(0);
+    contents::write(&rack, rack.alloc(64).unwrap(), 64);
+    let sleeps = pool.status(0).sleeps;
+    wait_until("its time is over", PATIENCE, || pool.status(0).sleeps > sleeps);
+    contents::write(&rack, rack.alloc(64).unwrap(), 64);
 }

@@ -95,6 +95,7 @@ pub(crate) struct DataPlane {
     notices: UnboundedSender<Notice>,
     figures: Arc<Figures>,
     sleeper: sleep::Sleeper,
+    linger: sleep::Linger,
     events: Vec<Event>,
     next_tick: Instant,
     /// The time of this step of the poll loop, once somebody wanted to know.
@@ -121,6 +122,8 @@ pub(crate) struct Parts {
     pub(crate) notices: UnboundedSender<Notice>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) wake: std::os::fd::OwnedFd,
+    /// For how long it goes on looking after the last request.
+    pub(crate) poll: Duration,
     /// Whether another daemon has served this memory before.
     pub(crate) restarted: bool,
     /// The same in the whole pool.
@@ -175,6 +178,7 @@ impl DataPlane {
             notices: parts.notices,
             figures: parts.figures,
             sleeper,
+            linger: sleep::Linger::new(parts.poll),
             events: Vec::new(),
             next_tick: start,
             moment: None,
@@ -229,6 +233,7 @@ impl DataPlane {
                 self.publish_memory();
             }
             if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
+                self.linger.begin();
                 if std::mem::take(&mut waits) {
                     patience.end();
                 }
@@ -236,6 +241,9 @@ impl DataPlane {
                 if std::mem::take(&mut self.has_read_a_piece) {
                     patience.pause();
                 }
+                continue;
+            }
+            if self.lingers() {
                 continue;
             }
             let has_woken = self.clients.has_woken();

@@ -33,6 +33,40 @@ pub(super) const fn patience() -> Patience {
     Patience::new(LEAST, LONGEST, YIELDS)
 }
 
+/// How long the data plane goes on looking after the last thing that there was to do, although it could
+/// sleep: whoever asks next does not have to wake it.
+#[derive(Debug)]
+pub(super) struct Linger {
+    time: Duration,
+    /// `None`: there has been something to do since it was last asked.
+    until: Option<Instant>,
+}
+
+impl Linger {
+    pub(super) const fn new(time: Duration) -> Self {
+        Self { time, until: None }
+    }
+
+    /// There was something to do.
+    pub(super) const fn begin(&mut self) {
+        self.until = None;
+    }
+
+    /// Whether it begins to look now.
+    pub(super) const fn is_new(&self) -> bool {
+        self.until.is_none() && !self.time.is_zero()
+    }
+
+    /// Whether it looks on. The clock is not asked for a time of zero.
+    pub(super) fn goes_on(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        if self.time.is_zero() {
+            return false;
+        }
+        let now = now();
+        now < *self.until.get_or_insert(now + self.time)
+    }
+}
+
 /// What the data plane sleeps on.
 #[derive(Debug)]
 pub(super) struct Sleeper {
@@ -102,6 +136,19 @@ fn drain(event: impl AsFd) {
 }
 
 impl DataPlane {
+    /// Whether it looks on, although there is nothing to do. The data planes of other racks may share the
+    /// processor, and have had it meanwhile.
+    pub(super) fn lingers(&mut self) -> bool {
+        if self.linger.is_new() {
+            self.publish_figures();
+        }
+        let lingers = self.linger.goes_on(Instant::now);
+        if lingers {
+            std::thread::yield_now();
+        }
+        lingers
+    }
+
     /// Sleeps until somebody rings, or for a while.
     pub(super) fn go_to_sleep(&mut self) -> anyhow::Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
@@ -179,6 +226,22 @@ mod tests {
     use rustix::time::timerfd_gettime;
 
     use super::*;
+
+    #[test]
+    fn it_lingers_after_the_last_thing_to_do_and_then_sleeps_until_there_is_something() {
+        let (start, time) = (Instant::now(), Duration::from_millis(3));
+        let mut linger = Linger::new(time);
+        let mut looks_on = |after| linger.goes_on(|| start + after);
+        assert!(looks_on(Duration::ZERO) && looks_on(time / 2));
+        assert!(!looks_on(time) && !looks_on(time * 2), "woken by nothing, it sleeps again");
+        assert!(!linger.is_new());
+        linger.begin();
+        assert!(linger.is_new());
+        let mut looks_on = |after| linger.goes_on(|| start + after);
+        assert!(looks_on(time * 3) && looks_on(time * 7 / 2) && !looks_on(time * 4));
+        let mut never = Linger::new(Duration::ZERO);
+        assert!(!never.is_new() && !never.goes_on(|| unreachable!()));
+    }
 
     fn is_set(alarm: &Alarm) -> bool {
         timerfd_gettime(&alarm.timer).unwrap().it_value != Timespec::default()

@@ -67,6 +67,10 @@ pub struct Options {
     /// costs power [default: as the host is set up].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
+    /// Milliseconds for which the daemons' data planes go on looking for requests after the last one,
+    /// before they sleep: for processors of their own (--cpus) [default: some microseconds].
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
+    pub poll_ms: Option<u32>,
     /// When hot pages move.
     #[command(flatten)]
     pub hot_pages: HotPages,
@@ -119,6 +123,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.daemon_arguments.extend(options.nice.map(|nice| ("--nice", nice.to_string())));
     let bound = options.wake_latency_us.map(|bound| ("--wake-latency-us", bound.to_string()));
     cluster.daemon_arguments.extend(bound);
+    cluster.daemon_arguments.extend(options.poll_ms.map(|time| ("--poll-ms", time.to_string())));
     Ok(cluster)
 }
 
