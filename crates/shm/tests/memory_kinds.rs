@@ -303,7 +303,8 @@ fn numa_conforms() {
     // A node that is not there, and more than there is.
     Bench::of("numa:77").is_refused("no NUMA node 77 with memory", "rackpool doctor");
     let all = Bench::new(MemoryKind::Node(node.id), node.memory_bytes & !0xf_ffff);
-    all.is_refused("free", "ask for less --memory");
+    // Where /dev/shm has no more than the node, its file system may be the first to refuse.
+    all.is_refused("free", "ask for");
 }
 
 #[test]
