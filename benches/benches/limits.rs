@@ -12,7 +12,7 @@ use rackpool_benches::{
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Section); 18] = [
+const SECTIONS: [(&str, Section); 19] = [
     ("local", local::run),
     ("alloc", alloc::run),
     ("rings", rings::run),
@@ -27,6 +27,7 @@ const SECTIONS: [(&str, Section); 18] = [
     ("tcp", tcp::run),
     ("rrpc", rrpc::run),
     ("swap", swap::run),
+    ("swap-polling", swap::run_polling),
     ("swap-pauses", pauses::run),
     ("sharing", sharing::run),
     ("fuse", fuse::run),

@@ -13,15 +13,12 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-
 use rackpool_cli::commands::status;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
 use rackpool_wire::control::RackStatus;
 
-use crate::cpu;
 use crate::measure::{median, percentile};
-use crate::swap::{RACKS, pool};
+use crate::swap::{Polling, RACKS, pool};
 use crate::table::Table;
 
 /// Swaps that readers, and that writers, look at.
@@ -46,9 +43,9 @@ enum Use {
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("a page moves to and fro: how long its readers and writers wait");
     let every_us = AtomicU64::new(EVERY_US);
-    let cpu = cpu::usable()?.last().context("no processor to use")?.to_string();
-    let polls = [("--cpu", cpu.as_str()), ("--poll-ms", "100")];
-    let Moved { reads, writes, attracting, buckets, uses } = to_and_fro(&polls, &every_us)?;
+    let polling = Polling::new()?;
+    let Moved { reads, writes, attracting, buckets, uses } =
+        to_and_fro(&polling.arguments(), &every_us)?;
     let copy = plain_copy(1);
     let limit = (2.0 * copy + 4.0 * 2.0).round();
     reads.show(table, "readers", 50.0);

@@ -7,12 +7,14 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use rackpool_cli::PoolStores;
 use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_cli::micro::{Course, Items, Load, Skew};
 use rackpool_cli::ycsb::{Options, Progress, WorkloadName};
 use rackpool_client::RackId;
 
+use crate::cpu;
 use crate::measure::median;
 use crate::table::Table;
 
@@ -20,6 +22,9 @@ use crate::table::Table;
 const PAGES: usize = 64;
 /// Memory of each rack: what its pages need and as much again that is free.
 const MEMORY: u64 = 128 << 20;
+/// The same for a table of YCSB.
+const TABLE_MEMORY: u64 = 512 << 20;
+const SWAP_OFF: (&str, &str) = ("--swap", "off");
 const ROUNDS: usize = 5;
 const SETTLE: Duration = Duration::from_millis(2500);
 const MEASURE: Duration = Duration::from_millis(1500);
@@ -27,13 +32,42 @@ const MEASURE: Duration = Duration::from_millis(1500);
 const SETTLING: usize = 8;
 pub(crate) const RACKS: [RackId; 2] = [RackId(0), RackId(1)];
 
+/// Arguments of daemons.
+type Arguments<'a> = &'a [(&'static str, &'a str)];
+
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("hot pages move: 64 B items of two racks, clients in both (figures 18 and 20)");
-    gain(table, Skew::Zipfian, 35.0)?;
-    gain(table, Skew::Uniform, -1.0)?;
-    thresholds(table)?;
-    local_bound(table)
+    all(table, &[])
+}
+
+/// The same with data planes that poll.
+pub fn run_polling(table: &mut Table) -> anyhow::Result<()> {
+    table.section("the same, with data planes that poll on a processor that both racks' share");
+    all(table, &Polling::new()?.arguments())
+}
+
+fn all(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
+    gain(table, daemons, Skew::Zipfian, 35.0)?;
+    gain(table, daemons, Skew::Uniform, -1.0)?;
+    thresholds(table, daemons)?;
+    local_bound(table, daemons)
+}
+
+/// Data planes of all racks on the last processor that this process may use, where they poll.
+pub(crate) struct Polling {
+    cpu: String,
+}
+
+impl Polling {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let cpu = cpu::usable()?.last().context("no processor to use")?.to_string();
+        Ok(Self { cpu })
+    }
+
+    pub(crate) fn arguments(&self) -> [(&'static str, &str); 2] {
+        [("--cpu", &self.cpu), ("--poll-ms", "100")]
+    }
 }
 
 fn load(skew: Skew, seed: u64) -> Load {
@@ -41,16 +75,25 @@ fn load(skew: Skew, seed: u64) -> Load {
 }
 
 /// A pool whose daemons got these arguments too.
-pub(crate) fn pool(arguments: &[(&'static str, &str)]) -> anyhow::Result<Cluster> {
+pub(crate) fn pool(arguments: Arguments<'_>) -> anyhow::Result<Cluster> {
+    pool_of(MEMORY, arguments)
+}
+
+/// The same with so much memory in each rack.
+fn pool_of(memory: u64, arguments: Arguments<'_>) -> anyhow::Result<Cluster> {
     let mut options = ClusterOptions::ephemeral()?;
-    options.memory = MEMORY;
+    options.memory = memory;
     let arguments = arguments.iter().map(|(name, value)| (*name, (*value).to_owned()));
     options.daemon_arguments.extend(arguments);
     Cluster::start(options)
 }
 
-fn course(arguments: &[(&'static str, &str)], load: &Load) -> anyhow::Result<Course> {
-    let cluster = pool(arguments)?;
+fn course(
+    daemons: Arguments<'_>,
+    more: Option<(&'static str, &str)>,
+    load: &Load,
+) -> anyhow::Result<Course> {
+    let cluster = pool(&[daemons, more.as_slice()].concat())?;
     let dir = cluster.options().dir.clone();
     let course = Items::spread(&dir, &RACKS, PAGES)?.run(&dir, load)?;
     cluster.stop()?;
@@ -58,13 +101,13 @@ fn course(arguments: &[(&'static str, &str)], load: &Load) -> anyhow::Result<Cou
 }
 
 /// Throughput with the swap above that without it, in percent.
-fn gain(table: &mut Table, skew: Skew, limit: f64) -> anyhow::Result<()> {
+fn gain(table: &mut Table, daemons: Arguments<'_>, skew: Skew, limit: f64) -> anyhow::Result<()> {
     let mut gains = Vec::new();
     let (mut with, mut without, mut local) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS as u64 {
         let load = load(skew, round);
-        let off = course(&[("--swap", "off")], &load)?.throughput;
-        let on = course(&[], &load)?;
+        let off = course(daemons, Some(SWAP_OFF), &load)?.throughput;
+        let on = course(daemons, None, &load)?;
         gains.push((on.throughput / off - 1.0) * 100.0);
         with.push(on.throughput / 1e3);
         without.push(off / 1e3);
@@ -85,11 +128,11 @@ fn gain(table: &mut Table, skew: Skew, limit: f64) -> anyhow::Result<()> {
 }
 
 /// The threshold that is bad in the paper must not be bad here.
-fn thresholds(table: &mut Table) -> anyhow::Result<()> {
+fn thresholds(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     let load = load(Skew::Zipfian, 9);
-    let off = course(&[("--swap", "off")], &load)?.throughput;
+    let off = course(daemons, Some(SWAP_OFF), &load)?.throughput;
     for hot in ["1", "2", "3", "4", "6", "8", "10"] {
-        let on = course(&[("--hot", hot)], &load)?;
+        let on = course(daemons, Some(("--hot", hot)), &load)?;
         let gain = (on.throughput / off - 1.0) * 100.0;
         let detail = format!("{:.0} k/s, {:.0} % local", on.throughput / 1e3, on.local);
         if hot == "1" {
@@ -104,11 +147,9 @@ fn thresholds(table: &mut Table) -> anyhow::Result<()> {
 /// YCSB by a client in rack 0, on a table whose pages were all filled from rack 1, against one that
 /// was filled from rack 0. Rack 1 has heated the pages by filling them: they move when rack 0 has
 /// used them more, which the first runs are for.
-fn local_bound(table: &mut Table) -> anyhow::Result<()> {
+fn local_bound(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     let loader = |rack| -> anyhow::Result<Cluster> {
-        let mut options = ClusterOptions::ephemeral()?;
-        options.memory = 512 << 20;
-        let cluster = Cluster::start(options)?;
+        let cluster = pool_of(TABLE_MEMORY, daemons)?;
         let stores = PoolStores::open(&cluster.options().dir, &[rack], 1, "bound")?;
         let load = Options { load: true, ..ycsb(WorkloadName::C) };
         rate_of(&load, &stores)?;
