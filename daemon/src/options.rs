@@ -61,10 +61,10 @@ pub struct Options {
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
     /// Milliseconds for which the data plane goes on looking for requests after the last one, before it
-    /// sleeps: for a processor of its own (--cpu), which it uses up while somebody asks now and then
-    /// [default: some microseconds].
-    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
-    pub poll_ms: Option<u32>,
+    /// sleeps: for a processor of its own (--cpu), which it uses up while somebody asks now and then.
+    /// With 0 it looks for some microseconds.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
+    pub poll_ms: u32,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,

@@ -127,7 +127,7 @@ async fn serve(
         link.remember(pages);
     }
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
-    let poll = Duration::from_millis(options.poll_ms.unwrap_or_default().into());
+    let poll = Duration::from_millis(options.poll_ms.into());
     let (plane, waker, Adopted { orphans, last }) =
         data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), poll, rules)?;
     let shown = RackFigures { rack: Arc::clone(&rack), figures: Arc::clone(&figures) };

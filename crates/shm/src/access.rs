@@ -164,8 +164,7 @@ pub enum Drain {
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
 /// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was traced:
-/// whoever enters afterwards sees the
-/// changed word, whoever entered before is seen here.
+/// whoever enters afterwards sees the changed word, whoever entered before is seen here.
 pub fn is_drained<'a>(
     frame: FrameId,
     drain: Drain,

@@ -104,7 +104,7 @@ impl Memory {
             cpu: None,
             nice: 0,
             wake_latency_us: None,
-            poll_ms: None,
+            poll_ms: 0,
             page_size: ByteSize(page_size),
             latency_us: 0.0,
             bandwidth_gbps: 1.0,

@@ -52,11 +52,6 @@ impl Linger {
         self.until = None;
     }
 
-    /// Whether it begins to look now.
-    pub(super) const fn is_new(&self) -> bool {
-        self.until.is_none() && !self.time.is_zero()
-    }
-
     /// Whether it looks on. The clock is not asked for a time of zero.
     pub(super) fn goes_on(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.time.is_zero() {
@@ -139,9 +134,6 @@ impl DataPlane {
     /// Whether it looks on, although there is nothing to do. The data planes of other racks may share the
     /// processor, and have had it meanwhile.
     pub(super) fn lingers(&mut self) -> bool {
-        if self.linger.is_new() {
-            self.publish_figures();
-        }
         let lingers = self.linger.goes_on(Instant::now);
         if lingers {
             std::thread::yield_now();
@@ -234,13 +226,11 @@ mod tests {
         let mut looks_on = |after| linger.goes_on(|| start + after);
         assert!(looks_on(Duration::ZERO) && looks_on(time / 2));
         assert!(!looks_on(time) && !looks_on(time * 2), "woken by nothing, it sleeps again");
-        assert!(!linger.is_new());
         linger.begin();
-        assert!(linger.is_new());
         let mut looks_on = |after| linger.goes_on(|| start + after);
         assert!(looks_on(time * 3) && looks_on(time * 7 / 2) && !looks_on(time * 4));
         let mut never = Linger::new(Duration::ZERO);
-        assert!(!never.is_new() && !never.goes_on(|| unreachable!()));
+        assert!(!never.goes_on(|| unreachable!()));
     }
 
     fn is_set(alarm: &Alarm) -> bool {
