@@ -1,7 +1,7 @@
 //! What every program expects of a pool.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rackpool_client::{GlobalAddr, ReadRequest, WriteRequest};
 use rackpool_tests::contents;
@@ -205,14 +205,14 @@ fn polling(poll_ms: u32) -> TestPool {
 }
 
 #[test]
-fn data_planes_that_poll_do_not_sleep_between_requests() {
+fn data_planes_that_poll_have_not_slept_since_they_began() {
+    // Otherwise they would have while the pool started.
     let pool = polling(3_600_000);
     let racks = [pool.open(0), pool.open(1)];
     let object = racks[1].alloc(64).unwrap();
     for _ in 0..20 {
         contents::write(&racks[0], object, 64);
         contents::check(&racks[0], object, 64);
-        std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!([0, 1].map(|rack| pool.status(rack).sleeps), [0, 0]);
     assert_eq!(pool.status(0).clients, 1, "figures are those of now");
@@ -220,10 +220,13 @@ fn data_planes_that_poll_do_not_sleep_between_requests() {
 
 #[test]
 fn data_planes_that_poll_sleep_when_nobody_has_asked_for_a_while() {
-    let pool = polling(20);
+    const POLL: Duration = Duration::from_secs(2);
+    let pool = polling(POLL.as_millis().try_into().unwrap());
     let rack = pool.open(0);
     contents::write(&rack, rack.alloc(64).unwrap(), 64);
-    let sleeps = pool.status(0).sleeps;
+    let (sleeps, asked) = (pool.status(0).sleeps, Instant::now());
+    contents::write(&rack, rack.alloc(64).unwrap(), 64);
     wait_until("its time is over", PATIENCE, || pool.status(0).sleeps > sleeps);
+    assert!(asked.elapsed() >= POLL, "it slept after {:?}", asked.elapsed());
     contents::write(&rack, rack.alloc(64).unwrap(), 64);
 }
