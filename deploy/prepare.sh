@@ -47,6 +47,8 @@ if [ "${1:-}" = test ]; then
     # What rackpool-kv is held against, and its clients.
     needs redis-server redis-server
     needs redis-cli redis-tools
+    # What the figures are checked with.
+    needs promtool prometheus
     # The lab downloads the kernel that the lists name: old ones name what is gone.
     compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/rackpool/lab/*.deb" >/dev/null || needs_lists=yes
 fi

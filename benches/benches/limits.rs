@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, pauses, peers, remote, rings,
-    rrpc, service, sharing, steps, swap, tcp,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, pauses, peers, recovery,
+    remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Section); 19] = [
+const SECTIONS: [(&str, Section); 20] = [
     ("local", local::run),
     ("alloc", alloc::run),
     ("rings", rings::run),
@@ -31,6 +31,7 @@ const SECTIONS: [(&str, Section); 19] = [
     ("swap-pauses", pauses::run),
     ("sharing", sharing::run),
     ("fuse", fuse::run),
+    ("recovery", recovery::run),
     ("idle", idle::run),
 ];
 
@@ -64,11 +65,8 @@ fn run() -> anyhow::Result<(usize, usize)> {
         _ => {}
     }
     // Cargo passes `--bench`; names choose sections, several joined by `|`.
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'))
-        .flat_map(|argument| argument.split('|').map(str::to_owned).collect::<Vec<_>>())
-        .collect();
+    let wanted = names::wanted(std::env::args().skip(1));
+    names::check(&wanted, &SECTIONS.map(|(name, _)| name))?;
     let mut table = Table::default();
     for (name, section) in SECTIONS {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {

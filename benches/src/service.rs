@@ -24,14 +24,14 @@ const GETS: usize = 200_000;
 const VALUE: [u8; 64] = [b'v'; 64];
 
 /// A server at a Unix socket; killed when dropped.
-struct Server {
+pub(crate) struct Server {
     command: Command,
     process: Child,
     socket: PathBuf,
 }
 
 impl Server {
-    fn start(program: &Path, words: &[&str], socket: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, words: &[&str], socket: PathBuf) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(words).stdout(Stdio::null());
         let process = command
@@ -133,7 +133,7 @@ fn key(number: usize) -> String {
 }
 
 /// Where the service was built.
-fn program() -> anyhow::Result<PathBuf> {
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let found = own.ancestors().skip(1).take(3).map(|dir| dir.join("rackpool-kv"));
     found

@@ -2,19 +2,25 @@
 //!
 //! Wherever an object is between the daemon and the program it stands in exactly one array of the
 //! thread's slot, or for an instant in two; the daemon counts it once when it cleans up after a
-//! client. So each step here is one store, and dying between two steps loses nothing.
+//! client. So each step here is one store, and dying between two steps loses nothing. Its mark says
+//! that the program has it before the note goes: docs/design/marks.md.
 
 use rackpool_model::{GlobalAddr, SizeClass};
 use rackpool_ring::client_file::Route;
 use rackpool_ring::draft::DraftRecord;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::objects;
+use rackpool_shm::access::Intent;
+use rackpool_shm::marks::Mark;
+use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Outcome;
+use crate::deadline::Retries;
 use crate::thread::Thread;
-use crate::{AllocError, DaemonError};
+use crate::translation::{Place, Translation};
+use crate::{AllocError, DaemonError, OutOfMemory};
 
 /// Takes what stands in a cell; a draft is noted in its record before.
 fn take(cell: &AtomicU64, draft: Option<&DraftRecord>) -> u64 {
@@ -38,10 +44,44 @@ impl Thread {
         bytes: u64,
         record: Option<u8>,
     ) -> Result<GlobalAddr, AllocError> {
-        let draft = record.and_then(|record| self.record(record));
-        match self.magazines.take(SizeClass::index_for(bytes), draft) {
-            Some(object) => Ok(GlobalAddr::from_raw(object)),
+        match self.take(SizeClass::index_for(bytes), record) {
+            Some(object) => Ok(object),
             None => self.alloc_anywhere(bytes, record),
+        }
+    }
+
+    /// Takes the last object out of a magazine, marked as the program's. `None`: there is none, or the
+    /// daemon has struck it out.
+    #[inline]
+    fn take(&mut self, class: usize, record: Option<u8>) -> Option<GlobalAddr> {
+        let last = GlobalAddr::from_raw(self.magazines.last(class));
+        if !last.is_null() && !self.window.hand_out(last) {
+            self.hand_out(last);
+        }
+        let draft = record.and_then(|record| self.record(record));
+        self.magazines.take(class, draft).map(GlobalAddr::from_raw)
+    }
+
+    /// Marks an object as the program's that its window does not know, if it is of this rack: that of
+    /// another rack has no mark.
+    #[cold]
+    fn hand_out(&mut self, addr: GlobalAddr) {
+        let Ok(target) = self.target(addr, 1) else { return };
+        let retries = Retries::within(self.connection.request_timeout());
+        // Where the page can't be asked for, it is lost or on its way: its marks don't go with it.
+        while let Ok(translation) = self.translate(&target, Intent::Read) {
+            let (Place::Local { frame, word }, PageUse::Slab(class)) =
+                (translation.place, translation.page_use(self.connection.page_size))
+            else {
+                return;
+            };
+            if self.with_mark(addr, (frame, word), class, Mark::hand_out).is_some() {
+                return;
+            }
+            self.forget(target.page);
+            if !retries.pause() {
+                return;
+            }
         }
     }
 
@@ -57,9 +97,8 @@ impl Thread {
         };
         loop {
             while self.magazines.count(usize::from(class.index())) > 0 {
-                let draft = record.and_then(|record| self.record(record));
-                if let Some(object) = self.magazines.take(usize::from(class.index()), draft) {
-                    return Ok(GlobalAddr::from_raw(object));
+                if let Some(object) = self.take(usize::from(class.index()), record) {
+                    return Ok(object);
                 }
             }
             self.fill_magazine(class)?;
@@ -78,10 +117,33 @@ impl Thread {
     fn fill_magazine(&mut self, class: SizeClass) -> Result<(), AllocError> {
         let wanted = capacity(usize::from(class.index())).div_ceil(2);
         self.refill(class.bytes(), wanted as u64)?;
+        self.learn_inbox();
         if self.magazines.fill(usize::from(class.index())) == 0 {
             return Err(DaemonError::Protocol.into());
         }
         Ok(())
+    }
+
+    /// Learns anew where the pages are of which objects stand in the inbox, unless they are known to
+    /// be in this rack. What was known of a page before it came here would hide the marks of its
+    /// objects.
+    fn learn_inbox(&mut self) {
+        let mut last = None;
+        for index in 0..self.slot().inbox.len() {
+            let addr = GlobalAddr::from_raw(self.slot().inbox[index].load(Ordering::Relaxed));
+            let Ok(target) = self.target(addr, 1) else { continue };
+            if addr.is_null() || last.replace(target.page) == Some(target.page) {
+                continue;
+            }
+            let is_here = |known: &Translation| {
+                matches!(known.place, Place::Local { .. }) && self.is_there(known)
+            };
+            if !self.known(target.page).as_ref().is_some_and(is_here) {
+                self.forget(target.page);
+                // Not known is as good: it is asked for again when an object is handed out.
+                let _ = self.translate(&target, Intent::Read);
+            }
+        }
     }
 
     /// Asks for objects in the inbox, which is empty before: what lies there afterwards is of this
@@ -106,16 +168,28 @@ impl Thread {
         }
         match answer {
             RackAnswer::Done(count) if count > 0 => Ok(()),
-            RackAnswer::Invalid => Err(AllocError::TooLarge(bytes)),
-            RackAnswer::OutOfMemory { rack_frames, rack_free, racks, pool_frames, pool_free } => {
-                Err(AllocError::OutOfMemory {
+            RackAnswer::TooLarge { most } => Err(AllocError::TooLarge { bytes, most }),
+            RackAnswer::OutOfMemory {
+                rack_frames,
+                rack_free,
+                asked,
+                other_frames,
+                other_free,
+                unreachable,
+            } => {
+                let frames = self.connection.page_size.pages_for(bytes);
+                let rack = self.connection.rack;
+                Err(AllocError::OutOfMemory(OutOfMemory {
                     bytes,
+                    frames,
+                    rack,
                     rack_frames,
                     rack_free,
-                    racks,
-                    pool_frames,
-                    pool_free,
-                })
+                    asked,
+                    other_frames,
+                    other_free,
+                    unreachable,
+                }))
             }
             _ => Err(DaemonError::Protocol.into()),
         }

@@ -13,8 +13,10 @@ use rackpool_ring::data::{Block, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::machine::Machine;
+use rackpool_shm::marks::{Holder, Marks};
 use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
+use rackpool_shm::permit::Permit;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
 use rackpool_shm::{Mapping, OutOfBounds, ReadOnlyMapping};
 use rackpool_sync::SleepFlag;
@@ -69,6 +71,8 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Connection {
     /// Unique in this process, never 0.
     pub(crate) id: NonZeroU64,
+    /// What each operation compares with `id`.
+    pub(crate) permit: Permit,
     pub(crate) options: ClientOptions,
     pub(crate) rack: RackId,
     pub(crate) page_size: PageSize,
@@ -79,6 +83,9 @@ pub(crate) struct Connection {
     pub(crate) latency: ExtraLatency,
     pub(crate) frames: Arc<Mapping>,
     pub(crate) metadata: Arc<ReadOnlyMapping>,
+    pub(crate) marks: Marks,
+    /// As marks name this client.
+    pub(crate) holder: Holder,
     pub(crate) file: ClientFile,
     pub(crate) control: Mutex<Option<ControlStream>>,
     client: ClientId,
@@ -128,6 +135,8 @@ impl Connection {
         let frames_bytes = u64::from(geometry.frames) * geometry.page_size.bytes();
         let metadata =
             map_checked(&welcome.metadata, layout.bytes(), |f, n| ReadOnlyMapping::new(f, n))?;
+        let marks_bytes = Marks::bytes(geometry.page_size, geometry.frames);
+        let marks = map_checked(&welcome.marks, marks_bytes, |f, n| Mapping::new(f, n))?;
         let frames = map_checked(&welcome.frames, frames_bytes, |f, n| Mapping::new(f, n))?;
         frames.advise_huge();
         let file = map_checked(&welcome.client_file, ClientFile::bytes(threads), |f, n| {
@@ -139,8 +148,10 @@ impl Connection {
         } else {
             Barrier::Full
         };
+        let id = NonZeroU64::MIN.saturating_add(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
         Ok(Self {
-            id: NonZeroU64::MIN.saturating_add(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
+            id,
+            permit: Permit::new(id)?,
             barrier,
             latency: ExtraLatency::noted_in(&metadata).map_err(protocol)?,
             rack: welcome.rack,
@@ -148,6 +159,9 @@ impl Connection {
             layout,
             frames: Arc::new(frames),
             metadata: Arc::new(metadata),
+            marks: Marks::new(Arc::new(marks), geometry.page_size, geometry.frames)
+                .map_err(protocol)?,
+            holder: Holder::of(welcome.client),
             file: ClientFile::new(file, threads).map_err(protocol)?,
             client: welcome.client,
             memory: welcome.memory,
@@ -245,15 +259,40 @@ impl Connection {
         }
     }
 
-    /// Changes the state of the link; a closed one stays closed.
+    /// Changes the state of the link. A closed one stays closed, and a forgotten one can only be closed.
     pub(crate) fn set_link(&self, link: Link) {
         let _ = self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| {
-            (before != Link::Closed as u8).then_some(link as u8)
+            let is_final = before == Link::Closed as u8
+                || (before == Link::Forgotten as u8 && link != Link::Closed);
+            (!is_final).then_some(link as u8)
         });
+        // After the state, which then says why.
+        if matches!(link, Link::Forgotten | Link::Closed) {
+            self.permit.revoke();
+        }
+    }
+
+    /// Whether this process is a child of the one that has opened the pool. What it inherited is the
+    /// parent's: it may neither be used nor given back here.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.permit.pool() == 0 && !matches!(self.link(), Link::Forgotten | Link::Closed)
+    }
+
+    /// The error of an operation that has no permit.
+    #[cold]
+    pub(crate) fn why_not(&self) -> DaemonError {
+        match self.link() {
+            Link::Forgotten => DaemonError::Forgotten,
+            Link::Closed => DaemonError::Closed,
+            Link::Up | Link::Down | Link::Overdue => DaemonError::Inherited,
+        }
     }
 
     /// The error for a link that does not serve and is not expected to soon.
     pub(crate) fn check_link(&self) -> Result<(), DaemonError> {
+        if self.permit.pool() != self.id.get() {
+            return Err(self.why_not());
+        }
         match self.link() {
             Link::Up | Link::Down => Ok(()),
             Link::Overdue => Err(DaemonError::Unavailable),
@@ -306,6 +345,9 @@ impl Connection {
 
     /// Ends the connection: the daemon takes back what the client held.
     pub(crate) fn close(&self) {
+        if self.is_inherited() {
+            return;
+        }
         self.set_link(Link::Closed);
         // Said in the file, so that a daemon that is away now finds it too.
         if let Ok(block) = self.file.superblock() {

@@ -15,7 +15,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use crate::OpenError;
 
 /// Descriptors that come with a welcome.
-const DESCRIPTORS: usize = 4;
+const DESCRIPTORS: usize = 5;
 /// How long a daemon may take for a rare request, the time of the metadata server included.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,6 +37,7 @@ pub(crate) struct Welcome {
     pub(crate) memory: MemoryId,
     pub(crate) frames: OwnedFd,
     pub(crate) metadata: OwnedFd,
+    pub(crate) marks: OwnedFd,
     pub(crate) client_file: OwnedFd,
     pub(crate) doorbell: OwnedFd,
 }
@@ -59,11 +60,11 @@ impl ControlStream {
         let (reply, descriptors) = self.receive_welcome()?;
         match reply {
             ControlReply::Welcome { client, rack, memory, .. } => {
-                let [frames, metadata, client_file, doorbell] =
+                let [frames, metadata, marks, client_file, doorbell] =
                     <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|found| {
                         OpenError::Protocol(format!("{} descriptors came", found.len()))
                     })?;
-                Ok(Welcome { client, rack, memory, frames, metadata, client_file, doorbell })
+                Ok(Welcome { client, rack, memory, frames, metadata, marks, client_file, doorbell })
             }
             ControlReply::Refused(refusal) => Err(OpenError::Refused(refusal)),
             other => Err(OpenError::Protocol(format!("{other:?} instead of a welcome"))),

@@ -1,11 +1,16 @@
+mod out_of_memory;
+
 use std::io;
 use std::path::PathBuf;
 
 use rackpool_model::{GlobalAddr, RackId};
 use rackpool_shm::superblock::SuperblockError;
 use rackpool_wire::CodecError;
+use rackpool_wire::bounds::OutOfBounds;
 use rackpool_wire::control::ControlRefusal;
 use rackpool_wire::metadata::Refusal;
+
+pub use out_of_memory::OutOfMemory;
 
 /// Why a pool can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +134,11 @@ pub enum DaemonError {
     /// The pool has been closed.
     #[error("the pool is closed: open it again")]
     Closed,
+    /// This process was forked from the one that has opened the pool.
+    #[error(
+        "this pool was opened by the process that this one was forked from: open it again here, after the fork"
+    )]
+    Inherited,
     /// It broke the protocol.
     #[error("the rack daemon broke the protocol: run the same rackpool release everywhere")]
     Protocol,
@@ -141,27 +151,19 @@ pub enum AllocError {
     /// 0 bytes were asked for.
     #[error("an allocation of 0 B: ask for at least one byte")]
     ZeroSize,
-    /// More bytes than any rack has were asked for.
-    #[error("an allocation of {0} B is larger than any object of the pool can be: split it")]
-    TooLarge(u64),
-    /// No rack has room.
+    /// More bytes than any rack of the pool has were asked for.
     #[error(
-        "out of memory: no room for {bytes} B; this rack has {rack_free} of {rack_frames} frames free, the {racks} reachable racks {pool_free} of {pool_frames}: free objects, or add a rack or memory"
+        "an allocation of {bytes} B is larger than the pool's largest rack ({most} B), and an object lies in one rack: split it"
     )]
-    OutOfMemory {
+    TooLarge {
         /// Bytes asked for.
         bytes: u64,
-        /// Frames of the own rack.
-        rack_frames: u32,
-        /// Free ones of them.
-        rack_free: u32,
-        /// Racks that can be reached.
-        racks: u32,
-        /// Frames of all of them.
-        pool_frames: u64,
-        /// Free ones of them.
-        pool_free: u64,
+        /// Bytes of the largest rack.
+        most: u64,
     },
+    /// No rack has room.
+    #[error("{0}")]
+    OutOfMemory(OutOfMemory),
     /// The thread has as many unfinished drafts as it can have.
     #[error("this thread has 16 drafts: publish or finish some")]
     TooManyDrafts,
@@ -201,6 +203,9 @@ pub enum FreeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
+    /// The name is no name. Nobody was asked.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
     /// The metadata server refuses.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -1,12 +1,17 @@
 //! Freeing: into the thread's magazines, or back to the daemon.
+//!
+//! A small object of this rack is noted in a magazine, then its mark is taken: of two threads that free
+//! it one gets the mark, and the other one strikes its note out. docs/design/marks.md.
 
-use rackpool_model::{GlobalAddr, SizeClass};
-use rackpool_ring::magazines::{Kept, capacity};
+use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
+use rackpool_ring::magazines::capacity;
 use rackpool_shm::access::Intent;
+use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;
+use rackpool_shm::window::Taken;
 
 use crate::deadline::Retries;
-use crate::thread::{Target, Thread};
+use crate::thread::{Target, Thread, may_enter};
 use crate::translation::{Place, Translation};
 use crate::{AccessError, FreeError};
 
@@ -27,10 +32,28 @@ impl Thread {
         addr: GlobalAddr,
         record: Option<u8>,
     ) -> Result<(), FreeError> {
-        match self.window.in_use(addr) {
-            Some(class) => self.keep(addr, class, record),
-            None => self.free_anywhere(addr, record),
+        let note = |class: SizeClass| self.magazines.keep(usize::from(class.index()), addr.raw());
+        match self.window.take_back(addr, self.connection.holder, note) {
+            Taken::Noted => {
+                self.end_record_of(record);
+                Ok(())
+            }
+            Taken::Twice(class) => self.refuse_twice(addr, class),
+            Taken::Unknown => self.free_anywhere(addr, record),
         }
+    }
+
+    fn end_record_of(&mut self, record: Option<u8>) {
+        if let Some(record) = record {
+            self.end_record(record);
+        }
+    }
+
+    /// Somebody else took the object back before: this thread's note of it goes.
+    #[cold]
+    fn refuse_twice(&self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
+        self.magazines.withdraw(usize::from(class.index()), addr.raw());
+        Err(FreeError::NotAllocated(addr))
     }
 
     /// The same for an object that is not small, or in a page that is not known, not there any
@@ -54,7 +77,7 @@ impl Thread {
                 class = self.class_at(&target, &translation);
             }
             let Some(class) = class? else { return self.give_back(addr, true, record) };
-            let Place::Local { .. } = translation.place else {
+            let Place::Local { frame, word } = translation.place else {
                 return self.give_back(addr, class.bytes() >= PROMPT_BYTES, record);
             };
             let checked = self.check_allocated(addr, &translation, class);
@@ -70,12 +93,12 @@ impl Thread {
             if capacity(usize::from(class.index())) == 0 {
                 return self.give_back(addr, true, record);
             }
-            return self.keep(addr, class, record);
+            return self.keep(addr, (frame, word), class, record);
         }
     }
 
     /// Whether a page of this rack has the word that was said of it.
-    fn is_there(&self, translation: &Translation) -> bool {
+    pub(crate) fn is_there(&self, translation: &Translation) -> bool {
         match translation.place {
             Place::Local { frame, word } => self.window.look(frame) == Some(word),
             Place::Remote { .. } | Place::Copied { .. } => true,
@@ -130,28 +153,43 @@ impl Thread {
         }
     }
 
-    /// Puts a local object that is in use into its magazine.
+    /// Puts a local object that is in use into its magazine, and takes it from the program.
     fn keep(
         &mut self,
         addr: GlobalAddr,
+        place: (FrameId, PageWord),
         class: SizeClass,
         record: Option<u8>,
     ) -> Result<(), FreeError> {
-        let class = usize::from(class.index());
-        loop {
-            match self.magazines.keep(class, addr.raw()) {
-                Kept::Noted => break,
-                Kept::Twice => return Err(FreeError::NotAllocated(addr)),
-                Kept::Full => {
-                    let drained = self.drain_magazine(class, capacity(class) / 2);
-                    drained.map_err(|error| FreeError::Access(error.into()))?;
-                }
-            }
+        let index = usize::from(class.index());
+        while !self.magazines.keep(index, addr.raw()) {
+            let drained = self.drain_magazine(index, capacity(index) / 2);
+            drained.map_err(|error| FreeError::Access(error.into()))?;
         }
-        if let Some(record) = record {
-            self.end_record(record);
+        let holder = self.connection.holder;
+        // Where the page has gone meanwhile its marks have ended: the note is all there is.
+        if self.with_mark(addr, place, class, |mark| mark.take(holder)) == Some(false) {
+            return self.refuse_twice(addr, class);
         }
+        self.end_record_of(record);
         Ok(())
+    }
+
+    /// Does something with an object's mark, if its page is still in that frame, live or only
+    /// readable.
+    pub(crate) fn with_mark<R>(
+        &self,
+        addr: GlobalAddr,
+        (frame, word): (FrameId, PageWord),
+        class: SizeClass,
+        work: impl FnOnce(&Mark) -> R,
+    ) -> Option<R> {
+        let index = addr.offset(self.connection.page_size) >> class.bits();
+        let now = self.window.look(frame)?;
+        if !may_enter(now, word, Intent::Read) {
+            return None;
+        }
+        self.window.with_mark(frame, now, class, u32::try_from(index).ok()?, work)
     }
 }
 

@@ -50,8 +50,11 @@ mod transfer;
 mod translation;
 
 pub use draft::{Draft, Link, Terms};
-pub use error::{AccessError, AllocError, DaemonError, FreeError, OpenError, RootError};
+pub use error::{
+    AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
+};
 pub use options::ClientOptions;
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId};
+pub use rackpool_wire::bounds::OutOfBounds;
 pub use rackpool_wire::control::RackStatus;

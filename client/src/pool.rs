@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rackpool_model::SizeClass;
 use rackpool_ring::magazines;
-use rackpool_shm::window;
+use rackpool_shm::permit::Permit;
+use rackpool_shm::window::{self, Taken};
 
 use crate::connection::Connection;
 use crate::thread::Thread;
@@ -29,6 +30,8 @@ pub use batch::{ReadRequest, WriteRequest};
 #[derive(Debug)]
 pub struct Pool {
     id: NonZeroU64,
+    /// The connection's; here, for each operation looks at it.
+    permit: Permit,
     connection: Arc<Connection>,
 }
 
@@ -52,7 +55,7 @@ impl Pool {
     pub fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let connection = Arc::new(Connection::open(options)?);
         keeper::start(&connection)?;
-        Ok(Self { id: connection.id, connection })
+        Ok(Self { id: connection.id, permit: connection.permit.clone(), connection })
     }
 
     /// The rack this pool is used from.
@@ -89,6 +92,9 @@ impl Pool {
 
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
+        if self.permit.pool() != self.id.get() {
+            return Err(self.connection.why_not());
+        }
         THREADS.with_borrow_mut(|threads| match threads.first_mut() {
             Some(first) if first.id == self.id => Ok(work(first)),
             _ => {
@@ -132,7 +138,8 @@ impl Pool {
     /// or a daemon that does not answer.
     #[inline]
     pub fn alloc(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
-        match magazines::take(self.id, SizeClass::index_for(bytes)) {
+        let prepare = |object| window::hand_out(&self.permit, GlobalAddr::from_raw(object));
+        match magazines::take(&self.permit, SizeClass::index_for(bytes), prepare) {
             Some(object) => Ok(GlobalAddr::from_raw(object)),
             None => self.alloc_any(bytes),
         }
@@ -145,9 +152,10 @@ impl Pool {
 
     /// Frees what [`Pool::alloc`] returned, in whatever program and rack.
     ///
-    /// Freeing twice is found where that is possible without a message for each object: by this
-    /// thread while it keeps the object for reuse, and by the object's home for all others. When
-    /// frees travel together, a double one among them is logged instead of returned.
+    /// Freeing an object of this rack twice is an error, whichever thread, program or rack freed it
+    /// first, as long as it was not handed out again and its page has not moved in between. Frees of
+    /// small objects of other racks travel together: a double one among them is logged instead of
+    /// returned.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -163,12 +171,21 @@ impl Pool {
     /// can't be asked. The object stays as it was.
     #[inline]
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
-        if let Some(class) = window::in_use(self.id, addr)
-            && magazines::keep(self.id, usize::from(class.index()), addr.raw())
-        {
-            return Ok(());
+        let note = |class: SizeClass| {
+            magazines::keep(&self.permit, usize::from(class.index()), addr.raw())
+        };
+        match window::take_back(&self.permit, addr, self.connection.holder, note) {
+            Taken::Noted => Ok(()),
+            Taken::Twice(class) => self.refuse_twice(addr, class),
+            Taken::Unknown => self.free_any(addr),
         }
-        self.free_any(addr)
+    }
+
+    /// Somebody else took the object back before: this thread's note of it goes.
+    #[cold]
+    fn refuse_twice(&self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
+        magazines::withdraw(&self.permit, usize::from(class.index()), addr.raw());
+        Err(FreeError::NotAllocated(addr))
     }
 
     #[cold]
@@ -197,7 +214,7 @@ impl Pool {
     /// there, a lost page, or a daemon that does not answer. What `into` holds then is unspecified.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if window::read(self.id, addr, into) {
+        if window::read(&self.permit, addr, into) {
             return Ok(());
         }
         self.read_any(addr, into)
@@ -205,7 +222,7 @@ impl Pool {
 
     #[cold]
     fn read_any(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if window::read_detour(self.id, addr, into) {
+        if window::read_detour(&self.permit, addr, into) {
             return Ok(());
         }
         self.with(|thread| thread.transfer(addr, Bytes::Read(into)))?
@@ -231,7 +248,7 @@ impl Pool {
     /// any part of the bytes may be written, or may yet be.
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if window::write(self.id, addr, from) {
+        if window::write(&self.permit, addr, from) {
             return Ok(());
         }
         self.write_any(addr, from)
@@ -239,7 +256,7 @@ impl Pool {
 
     #[cold]
     fn write_any(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if window::write_detour(self.id, addr, from) {
+        if window::write_detour(&self.permit, addr, from) {
             return Ok(());
         }
         self.with(|thread| thread.transfer(addr, Bytes::Write(from)))?

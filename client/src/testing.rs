@@ -13,6 +13,7 @@ use std::time::Duration;
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::call::Answer;
 use rackpool_ring::client_file::{ClientFile, Route, ThreadSlot};
+use rackpool_shm::marks::Marks;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
 use rackpool_shm::{Mapping, file};
@@ -60,6 +61,7 @@ impl Bench {
         block.set_heavy_barrier(true);
         let frames = u64::from(FRAMES) * PageSize::DEFAULT.bytes();
         let (frames, _) = make(folder.path(), "frames", frames);
+        let (marks, _) = make(folder.path(), "marks", Marks::bytes(PageSize::DEFAULT, FRAMES));
         let (client_file, client) = make(folder.path(), "client", ClientFile::bytes(THREADS));
         client.view::<Superblock>(0).unwrap().format(&geometry(FileKind::Client));
         let (doorbell, _) = make(folder.path(), "doorbell", 8);
@@ -70,6 +72,7 @@ impl Bench {
             memory: MemoryId(7),
             frames,
             metadata,
+            marks,
             client_file,
             doorbell,
         };

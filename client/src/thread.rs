@@ -84,8 +84,8 @@ impl Thread {
             Arc::clone(&connection.frames),
             Arc::clone(&connection.metadata),
             &connection.layout,
-            Arc::clone(connection.file.memory()),
-            connection.file.offsets(index)?,
+            connection.marks.clone(),
+            (Arc::clone(connection.file.memory()), connection.file.offsets(index)?),
             connection.barrier,
             connection.latency,
         )
@@ -126,7 +126,7 @@ impl Thread {
     }
 
     /// What is remembered of a page.
-    fn known(&self, page: PageId) -> Option<Translation> {
+    pub(crate) fn known(&self, page: PageId) -> Option<Translation> {
         self.translations.get(u64::from(page.0)).copied()
     }
 
@@ -288,7 +288,7 @@ impl Thread {
 }
 
 /// Whether the page that `known` is the word of may be entered when its word is `found`.
-fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
+pub(crate) fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
     let same = (found.page(), found.epoch()) == (known.page(), known.epoch());
     let open = match found.state() {
         Some(PageState::Live) => true,
@@ -300,6 +300,10 @@ fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        // The slot and all that is noted in it are the parent's.
+        if self.connection.is_inherited() {
+            return;
+        }
         self.window.clear();
         self.give_back_everything();
         let calls = std::mem::replace(&mut self.calls, Calls::none(self.index));
@@ -324,6 +328,7 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         | RackAnswer::Done(_)
         | RackAnswer::DoneAt(_)
         | RackAnswer::OutOfMemory { .. }
+        | RackAnswer::TooLarge { .. }
         | RackAnswer::Invalid => DaemonError::Protocol.into(),
     }
 }

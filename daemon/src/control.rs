@@ -1,6 +1,7 @@
 //! The daemon's Unix socket: clients come, ask rare things, and go.
 
 mod client;
+mod open_files;
 mod orphan;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use rackpool_model::ClientId;
+use rackpool_output::chain;
 use tokio::net::UnixListener;
 
 pub(crate) use orphan::watch_adopted;
@@ -89,13 +91,15 @@ pub(crate) async fn serve(listener: UnixListener, control: Arc<Control>) -> anyh
                 let control = Arc::clone(&control);
                 tokio::spawn(async move {
                     if let Err(error) = client::serve(stream, &control).await {
-                        tracing::warn!("a connection ended: {error:#}");
+                        tracing::warn!("a connection ended: {}", chain(error.as_ref()));
                     }
                 });
             }
             Err(error) => {
                 // Too many descriptors: somebody has to leave first.
-                tracing::warn!("can't accept a client: {error}");
+                let rack = control.rack.geometry.rack;
+                let reason = open_files::explain(&error.into(), rack);
+                tracing::warn!("can't accept a client: {reason}");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }

@@ -12,6 +12,7 @@ use rackpool_fabric::tcp::{self, TcpFabric};
 use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions, check_port};
 use rackpool_model::FabricKind;
+use rackpool_output::UsageError;
 use rackpool_rrpc::Arena;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::{Mapping, cache};
@@ -27,16 +28,18 @@ pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> any
     let of_verbs =
         options.rdma_device.is_some() || options.rdma_port.is_some() || options.gid_index.is_some();
     if of_verbs && options.fabric != FabricKind::Verbs {
-        bail!(
+        bail!(UsageError::new(format!(
             "--rdma-device, --rdma-port and --gid-index are for --fabric verbs, not for {}",
             options.fabric
-        );
+        )));
     }
     match (options.fabric, options.fabric_listen) {
-        (FabricKind::Emulated, Some(address)) => bail!(
+        (FabricKind::Emulated, Some(address)) => bail!(UsageError::new(format!(
             "--fabric-listen {address}: the emulated fabric has no address; --fabric tcp and verbs have one"
-        ),
-        (_, Some(address)) => require_loopback("--fabric-listen", address, credentials)?,
+        ))),
+        (_, Some(address)) => {
+            require_loopback("--fabric-listen", address, credentials).map_err(UsageError::new)?;
+        }
         (_, None) => {}
     }
     if options.fabric == FabricKind::Verbs {

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use rackpool_model::Incarnation;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::machine::Machine;
-use rackpool_shm::memory::{MemoryKind, Place, RackMemory};
+use rackpool_shm::marks::Marks;
+use rackpool_shm::memory::{MemoryKind, Place, RackMemory, outside};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
@@ -66,6 +68,35 @@ pub(crate) fn open(
     Ok(place(kind, directory, found, &Machine::here()).open(found.memory)?)
 }
 
+/// Makes the file of the marks, all of which say that programs have the objects. One that is there
+/// was made for memory that never came to be, or is of memory that is lost.
+pub(crate) fn make_marks(directory: &RackDirectory, wanted: &Geometry) -> anyhow::Result<()> {
+    let path = directory.marks();
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("can't remove {}", path.display()));
+        }
+        _ => {}
+    }
+    file::create(&path, Marks::bytes(wanted.page_size, wanted.frames))?;
+    Ok(())
+}
+
+/// Opens the file of the marks.
+pub(crate) fn open_marks(
+    directory: &RackDirectory,
+    found: &Geometry,
+) -> anyhow::Result<(Marks, File)> {
+    let path = directory.marks();
+    let file = file::open(&path)?.with_context(|| {
+        format!("{} is missing: remove the rack's folder to give its contents up", path.display())
+    })?;
+    let bytes = Marks::bytes(found.page_size, found.frames);
+    file::check_len(&file, &path, bytes)?;
+    let memory = Arc::new(Mapping::new(&file, bytes)?);
+    Ok((Marks::new(memory, found.page_size, found.frames)?, file))
+}
+
 /// If the memory that the metadata describes ended with its daemon, begins a new life of the rack:
 /// without the files of the old one, which clients may still have mapped and which therefore go
 /// but are never cut. Returns the metadata to use, locked, and the life that is over: its daemon is
@@ -101,6 +132,49 @@ pub(crate) fn begin_anew_if_lost(
     let fresh = file::create(&path, layout.bytes())?;
     file::lock(&fresh, &path)?;
     Ok((fresh, Some(life)))
+}
+
+/// If the metadata describes memory of another kind or geometry that has never had page ids, it is what
+/// a start was killed over, and goes: nothing lies in it. Returns the metadata to use, locked.
+pub(crate) fn begin_anew_if_unused(
+    metadata: File,
+    directory: &RackDirectory,
+    kind: &MemoryKind,
+    wanted: &Geometry,
+) -> anyhow::Result<File> {
+    let path = directory.metadata();
+    if metadata.metadata()?.len() < 4096 {
+        return Ok(metadata);
+    }
+    let first = Mapping::new(&metadata, 4096)?;
+    let block = first.view::<Superblock>(0)?;
+    let Ok(found) = block.read(&path) else { return Ok(metadata) };
+    let is_wanted =
+        found == Geometry { memory: found.memory, ..*wanted } && block.memory_kind() == kind.code();
+    let is_unused = matches!(block.first_page(&path), Ok(None)) && found.rack == wanted.rack;
+    if is_wanted || !is_unused {
+        return Ok(metadata);
+    }
+    remove(directory)?;
+    let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
+    let fresh = file::create(&path, layout.bytes())?;
+    file::lock(&fresh, &path)?;
+    Ok(fresh)
+}
+
+/// Removes the files of a rack whose lock this process has. The metadata goes last: a kill before
+/// leaves a rack that is unused still.
+pub(crate) fn remove(directory: &RackDirectory) -> std::io::Result<()> {
+    let is_there = |error: &std::io::Error| error.kind() != std::io::ErrorKind::NotFound;
+    let outside = outside(directory);
+    let files = [directory.marks(), directory.frames(), directory.metadata()];
+    for path in outside.into_iter().chain(files) {
+        match std::fs::remove_file(&path) {
+            Err(error) if is_there(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn require_unused(path: &Path, wanted: &Geometry, metadata: &File) -> anyhow::Result<()> {

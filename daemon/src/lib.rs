@@ -23,6 +23,7 @@ mod process;
 mod processor;
 mod rack;
 mod region;
+mod reserver;
 mod run;
 mod slab;
 mod swap_options;

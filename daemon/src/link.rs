@@ -7,15 +7,19 @@ use std::time::Duration;
 use anyhow::bail;
 use rackpool_access::AccessError;
 use rackpool_fabric::Keyring;
-use rackpool_model::PageRange;
+use rackpool_model::{PageRange, StorePosition};
+use rackpool_output::chain;
+use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal, Tagged};
 use rackpool_wire::swap::ToServer;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::metadata_server::{Connection, MetadataServer};
-use crate::plane::{Command, Figures, Waker, get};
+use crate::plane::{Command, Figures, Waker, get, set};
 
+/// Heartbeats sent in each lease.
+const BEATS: u32 = 4;
 /// Between two attempts to reach the metadata server.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long an answer may take of a metadata server that does not say that it is away: its disk or
@@ -57,8 +61,12 @@ impl Asker {
         }
     }
 
-    /// The metadata server's answer, `None` when it can't be reached.
+    /// The metadata server's answer, `None` when it can't be reached. What is outside its bounds is
+    /// refused here: the link serves all clients of the rack.
     pub(crate) async fn ask(&self, request: MetadataRequest) -> Option<MetadataReply> {
+        if let Err(reason) = request.check() {
+            return Some(MetadataReply::Refused(Refusal::OutOfBounds(reason)));
+        }
         let line = match request {
             MetadataRequest::PutRoot { .. } => &self.changes,
             _ => &self.questions,
@@ -90,9 +98,19 @@ impl Unanswered {
     }
 }
 
+/// What the metadata server has said of the rack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered {
+    pub(crate) pages: PageRange,
+    /// The commit on which that rests.
+    pub(crate) position: StorePosition,
+}
+
 /// The link's own state.
 pub(crate) struct Link {
     server: MetadataServer,
+    /// A registration was sent, and not refused.
+    is_in_doubt: AtomicBool,
     pub(crate) announcement: RackAnnouncement,
     pub(crate) figures: Arc<Figures>,
     /// The pages the memory has already.
@@ -110,7 +128,7 @@ pub(crate) struct Link {
 /// The metadata server does not know this memory as the one it is.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the metadata server at {address} gives this memory other pages than it has: it has lost its store; start it with the store that it had, or remove the rack's folder to give its contents up"
+    "the metadata server at {address} has lost its store, or has an older copy of it, or another one: start it with the store that it had, or remove the rack's folder to give its contents up"
 )]
 struct StoreLost {
     address: String,
@@ -158,6 +176,7 @@ impl Link {
         };
         let link = Self {
             server,
+            is_in_doubt: AtomicBool::new(false),
             announcement,
             figures,
             known,
@@ -173,10 +192,16 @@ impl Link {
 
     /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
     /// is not there, unless `must_reach`.
-    pub(crate) async fn register(&self, must_reach: bool) -> anyhow::Result<Option<PageRange>> {
+    pub(crate) async fn register(
+        &mut self,
+        must_reach: bool,
+    ) -> anyhow::Result<Option<Registered>> {
         let attempt = tokio::time::timeout(PATIENCE, self.try_register()).await;
         match attempt {
-            Ok(Ok((_, pages, _))) => Ok(Some(pages)),
+            Ok(Ok((_, registered))) => {
+                self.announcement.seen = Some(registered.position);
+                Ok(Some(registered))
+            }
             Ok(Err(error))
                 if must_reach
                     || error.downcast_ref::<Refusal>().is_some()
@@ -191,17 +216,27 @@ impl Link {
         }
     }
 
+    /// Whether the metadata server may have registered the rack, as far as is known.
+    pub(crate) fn may_be_registered(&self) -> bool {
+        self.is_in_doubt.load(Ordering::Relaxed)
+    }
+
     /// The memory has these pages from now on.
     pub(crate) const fn remember(&mut self, pages: PageRange) {
         self.known = Some(pages);
     }
 
-    async fn try_register(&self) -> anyhow::Result<(Connection, PageRange, Duration)> {
+    async fn try_register(&self) -> anyhow::Result<(Connection, Registered)> {
         let mut connection = self.server.connect().await?;
+        self.is_in_doubt.store(true, Ordering::Relaxed);
         connection.send(MetadataRequest::Register(self.announcement.clone())).await?;
         match connection.receive().await?.message {
-            MetadataReply::Registered { pages, lease_ms, fabric_key } => {
-                if self.known.is_some_and(|known| known != pages) {
+            MetadataReply::Registered { pages, lease_ms, position, fabric_key } => {
+                // The server has looked itself; no answer of it may lead the rack astray.
+                let is_later =
+                    |seen: StorePosition| seen.store != position.store || seen > position;
+                let is_stale = self.announcement.seen.is_some_and(is_later);
+                if is_stale || self.known.is_some_and(|known| known != pages) {
                     bail!(StoreLost { address: self.server.address().to_owned() });
                 }
                 if fabric_key.is_some_and(|key| self.keyring.replace(key)) {
@@ -211,9 +246,12 @@ impl Link {
                 if lease != self.lease {
                     bail!(OtherLease { pool_ms: lease_ms, own_ms: self.lease.as_millis() });
                 }
-                Ok((connection, pages, lease))
+                Ok((connection, Registered { pages, position }))
             }
-            MetadataReply::Refused(refusal) => bail!(refusal),
+            MetadataReply::Refused(refusal) => {
+                self.is_in_doubt.store(false, Ordering::Relaxed);
+                bail!(refusal)
+            }
             other => bail!(
                 "the metadata server answered {other:?} to a registration: run the same release of it and of the daemons"
             ),
@@ -225,13 +263,17 @@ impl Link {
         let mut reported = false;
         loop {
             match tokio::time::timeout(PATIENCE, self.try_register()).await {
-                Ok(Ok((connection, _, lease))) => {
+                Ok(Ok((connection, Registered { position, .. }))) => {
                     reported = false;
-                    if let Err(error) = self.serve(connection, lease, &plane).await {
+                    set(&self.figures.is_member, 1);
+                    self.heard_of(position, &plane);
+                    let served = self.serve(connection, &plane).await;
+                    set(&self.figures.is_member, 0);
+                    if let Err(error) = served {
                         if let Some(Refusal::Superseded { .. }) = error.downcast_ref::<Refusal>() {
                             return Err(error);
                         }
-                        tracing::warn!("the metadata server is away: {error:#}");
+                        tracing::warn!("the metadata server is away: {}", chain(error.as_ref()));
                     }
                 }
                 Ok(Err(error)) => {
@@ -239,7 +281,7 @@ impl Link {
                         return Err(error);
                     }
                     if !reported {
-                        tracing::warn!("{error:#}");
+                        tracing::warn!("{}", chain(error.as_ref()));
                         reported = true;
                     }
                 }
@@ -255,39 +297,44 @@ impl Link {
         }
     }
 
-    async fn serve(
-        &mut self,
-        mut connection: Connection,
-        lease: Duration,
-        plane: &Waker,
-    ) -> anyhow::Result<()> {
-        let mut beat = tokio::time::interval(lease / 4);
+    async fn serve(&mut self, mut connection: Connection, plane: &Waker) -> anyhow::Result<()> {
+        let lease = self.lease;
+        let mut beat = tokio::time::interval(lease / BEATS);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen_version = 0;
         let mut asked = Unanswered::default();
-        let mut last_heard = Instant::now();
+        // Beats without an answer, and not the time since the last one: while this process does not
+        // run, its clock goes on and answers wait to be read.
+        let mut unanswered = 0;
         let hurry = Arc::clone(&self.beat);
         loop {
             tokio::select! {
                 () = hurry.notified() => beat.reset_immediately(),
-                _ = beat.tick() => {
-                    if last_heard.elapsed() > lease {
+                due = beat.tick() => {
+                    if unanswered > BEATS {
                         bail!("no answer within a lease");
                     }
+                    unanswered += 1;
+                    self.say_if_starved(due.elapsed(), lease);
                     self.send_heartbeat(&mut connection, seen_version).await?;
                 }
                 reply = connection.receive() => {
-                    last_heard = Instant::now();
+                    unanswered = 0;
                     let Tagged { tag, message } = reply?;
                     let Some(message) = asked.answered(tag, message) else { continue };
+                    if let MetadataReply::Renewed { position, .. } = &message {
+                        self.heard_of(*position, plane);
+                    }
                     match message {
-                        MetadataReply::Renewed { version, members } => {
+                        MetadataReply::Renewed { version, members, .. }
+                        | MetadataReply::Members { version, members } => {
                             if !members.is_empty() {
                                 seen_version = version;
                                 plane.tell(Command::Members(members));
                             }
                         }
-                        MetadataReply::Swap(message) => {
+                        MetadataReply::Swap { message, position } => {
+                            self.heard_of(position, plane);
                             plane.tell(Command::ServerSent(message));
                         }
                         MetadataReply::Refused(refusal) => bail!(refusal),
@@ -320,6 +367,26 @@ impl Link {
                     asked.changes.insert(tag);
                 }
             }
+        }
+    }
+
+    /// Warns that heartbeats are sent late because this process does not run when it should.
+    fn say_if_starved(&self, late: Duration, lease: Duration) {
+        if late > lease / BEATS {
+            tracing::warn!(
+                "{}: a heartbeat is {} ms late, and leases last {}: this host is overloaded or the daemon was stopped; if it happens often, give the daemon a core (--cpu), or start all daemons and the metadata server with a longer --lease-ms",
+                self.announcement.rack,
+                late.as_millis(),
+                lease.as_millis()
+            );
+        }
+    }
+
+    /// The data plane notes the metadata server's last commit before it acts on what comes after.
+    fn heard_of(&mut self, position: StorePosition, plane: &Waker) {
+        if self.announcement.seen < Some(position) {
+            self.announcement.seen = Some(position);
+            plane.tell(Command::Committed(position));
         }
     }
 

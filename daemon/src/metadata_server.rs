@@ -1,14 +1,22 @@
 //! Reaching the metadata server: which addresses may be used, and TLS where there are credentials.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use rackpool_access::{Credentials, explain, require_loopback};
+use rackpool_access::{
+    AccessError, Credentials, explain, require_loopback, require_server_of_same_user,
+};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use rackpool_wire::{FrameReader, encode};
+use rustix::net::sockopt::set_tcp_thin_linear_timeouts;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
+
+/// How long the kernels may take to connect. They send a lost request for a connection again after
+/// a second; a new attempt is quicker where a wire was cut.
+const CONNECT: Duration = Duration::from_millis(500);
 
 /// A connection's bytes, whatever is around them.
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -46,12 +54,27 @@ impl MetadataServer {
         for address in &found {
             require_loopback("--metadata", *address, self.credentials.as_deref())?;
         }
-        let stream = TcpStream::connect(found.as_slice())
+        let connecting = tokio::time::timeout(CONNECT, TcpStream::connect(found.as_slice()));
+        let stream = connecting
             .await
+            .map_err(|_| anyhow!("its host does not answer within {} ms", CONNECT.as_millis()))
+            .and_then(|connected| Ok(connected?))
             .with_context(|| format!("no metadata server at {address}: start it first"))?;
         stream.set_nodelay(true)?;
+        // Heartbeats that were lost while a wire was cut are sent again every 200 ms or so, and not
+        // after ever longer pauses, which outlast the cut.
+        set_tcp_thin_linear_timeouts(&stream, true)?;
         let stream: Box<dyn Duplex> = match &self.credentials {
-            None => Box::new(stream),
+            None => {
+                let (local, server) = (stream.local_addr()?, stream.peer_addr()?);
+                let look = move || require_server_of_same_user(local, server);
+                tokio::task::spawn_blocking(look).await?.map_err(|error| match error {
+                    // It has ended since: that passes, and is no refusal.
+                    AccessError::NobodysConnection { .. } => anyhow!("{error}"),
+                    refused => refused.into(),
+                })?;
+                Box::new(stream)
+            }
             Some(credentials) => {
                 let connector = TlsConnector::from(credentials.client()?);
                 let connected = connector.connect(credentials.server_name()?, stream).await;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rackpool_access::Credentials;
 use rackpool_metrics::{Page, Source, Unit};
 
 use crate::plane::{Figures, get};
@@ -10,8 +11,10 @@ use crate::rack::Rack;
 
 /// What is shown.
 pub(crate) struct RackFigures {
-    pub(crate) rack: Arc<Rack>,
-    pub(crate) figures: Arc<Figures>,
+    rack: Arc<Rack>,
+    figures: Arc<Figures>,
+    /// When the certificate expires, in seconds since 1970.
+    certificate_expiry: Option<u64>,
 }
 
 impl Source for RackFigures {
@@ -19,11 +22,32 @@ impl Source for RackFigures {
         self.show_memory(page)?;
         self.show_requests(page)?;
         self.show_swaps(page)?;
-        self.show_sharing(page)
+        self.show_sharing(page)?;
+        self.certificate_expiry.map_or(Ok(()), |expiry| page.certificate_expiry(expiry))
+    }
+
+    fn health(&self) -> Result<(), String> {
+        if get(&self.figures.is_member) == 0 {
+            return Err("the metadata server is away, or refuses this rack: see the log".into());
+        }
+        Ok(())
     }
 }
 
 impl RackFigures {
+    /// Those of the rack, and of the daemon that has these credentials.
+    pub(crate) fn of(
+        rack: &Arc<Rack>,
+        figures: &Arc<Figures>,
+        credentials: Option<&Credentials>,
+    ) -> Self {
+        Self {
+            rack: Arc::clone(rack),
+            figures: Arc::clone(figures),
+            certificate_expiry: credentials.and_then(Credentials::expiry),
+        }
+    }
+
     fn show_memory(&self, page: &mut Page<'_>) -> fmt::Result {
         let (figures, geometry) = (&self.figures, &self.rack.geometry);
         let frames = u64::from(geometry.frames);
@@ -44,7 +68,9 @@ impl RackFigures {
             Unit::Bytes,
             allocated,
         )?;
-        page.gauge("clients", "Connected clients.", Unit::None, get(&figures.clients))
+        page.gauge("clients", "Connected clients.", Unit::None, get(&figures.clients))?;
+        let help = "Whether the metadata server has this rack as a member: 1 or 0.";
+        page.gauge("member", help, Unit::None, get(&figures.is_member))
     }
 
     fn show_requests(&self, page: &mut Page<'_>) -> fmt::Result {

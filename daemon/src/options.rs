@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use rackpool_config::ConfigFile;
+use rackpool_config::{ConfigFile, listen_address};
 use rackpool_fabric::emulated::MIN_BANDWIDTH_GBPS;
 use rackpool_model::{ByteSize, FabricKind, RackId};
 use rackpool_shm::delay;
@@ -43,6 +43,10 @@ pub struct Options {
     /// without: the Rcmp paper's emulation adds about 50.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=i64::from(delay::MAX_NS)))]
     pub cxl_latency_ns: u32,
+    /// Seconds after which the memory of a free frame goes back to the file system; kinds tmpfs and
+    /// memfd only [default: never].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
+    pub release_free_after_s: Option<u32>,
     /// NUMA node of the data plane's thread and of the clients' files: a number, auto (that of the
     /// RDMA card, else the one nearest to the memory), or none.
     #[arg(long, default_value = "auto")]
@@ -75,7 +79,7 @@ pub struct Options {
     /// Where a fabric other than the emulated one listens: the IP address at which the other racks
     /// reach this one, for verbs that of an RDMA port, and a TCP port (0: a free one)
     /// [default: 127.0.0.1:0].
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub fabric_listen: Option<SocketAddr>,
     /// RDMA device of the verbs fabric, like mlx5_0 or rxe0, if not the one with the address that it
     /// listens on.
@@ -106,7 +110,7 @@ pub struct Options {
     #[command(flatten)]
     pub swaps: SwapOptions,
     /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start daemons and may be killed.
     #[arg(long)]

@@ -9,6 +9,7 @@ use rackpool_shm::Mapping;
 use rackpool_shm::machine::{Machine, Node, list_text};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::numa::Policy;
+use rustix::process::Pid;
 
 use crate::processor::{self, Processor};
 
@@ -113,9 +114,14 @@ impl Placement {
     }
 
     /// Keeps the calling thread and all that it will start off the processor that the data plane has
-    /// for itself.
+    /// for itself, and the one that writes the log too.
     pub(crate) fn make_way(&self) -> anyhow::Result<()> {
-        self.processor.as_ref().map_or(Ok(()), Processor::leave)
+        let Some(processor) = &self.processor else { return Ok(()) };
+        for task in std::fs::read_dir("/proc/self/task")? {
+            let number = task?.file_name().to_str().and_then(|number| number.parse().ok());
+            processor.leave(number.and_then(Pid::from_raw))?;
+        }
+        Ok(())
     }
 
     /// Keeps the calling thread, the data plane's, on its processor, or else on those of the node.

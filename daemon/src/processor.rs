@@ -7,6 +7,7 @@ use std::fmt;
 
 use anyhow::{Context, bail};
 use rackpool_shm::machine::{Machine, Node, list_text, parse_list};
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processor of the data plane's thread, and those of the daemon's other threads.
@@ -61,13 +62,13 @@ impl Processor {
         })
     }
 
-    /// Keeps the calling thread, and all that it will start, off it. Where there is no other one they
-    /// share it.
-    pub(crate) fn leave(&self) -> anyhow::Result<()> {
+    /// Keeps a thread (`None`: the calling one) and all that it will start off it. Where there is no
+    /// other one they share it.
+    pub(crate) fn leave(&self, thread: Option<Pid>) -> anyhow::Result<()> {
         if self.others.is_empty() {
             return Ok(());
         }
-        bind(&self.others).with_context(|| {
+        bind_thread(thread, &self.others).with_context(|| {
             format!(
                 "can't run on the processors {}: may this process still use them (cpuset)?",
                 list_text(&self.others)
@@ -101,13 +102,17 @@ fn allowed() -> anyhow::Result<Vec<u32>> {
 
 /// Has the calling thread run on these processors only.
 pub(crate) fn bind(cpus: &[u32]) -> rustix::io::Result<()> {
+    bind_thread(None, cpus)
+}
+
+fn bind_thread(thread: Option<Pid>, cpus: &[u32]) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter_map(|cpu| usize::try_from(*cpu).ok()) {
         if cpu < CpuSet::MAX_CPU {
             set.set(cpu);
         }
     }
-    sched_setaffinity(None, &set)
+    sched_setaffinity(thread, &set)
 }
 
 #[cfg(test)]
@@ -179,7 +184,7 @@ mod tests {
         let own = *all.last().unwrap();
         let processor = Processor::choose(own, None, &Machine::here()).unwrap();
         let (taken, left) = apart(|| {
-            processor.leave().unwrap();
+            processor.leave(None).unwrap();
             let left = allowed().unwrap();
             // Who has left it comes back: the data plane's thread is started by one that has.
             processor.take().unwrap();

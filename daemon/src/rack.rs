@@ -11,12 +11,15 @@ use rackpool_model::{
     ClientId, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, PageSize, PageWord,
     RackId,
 };
+use rackpool_output::UsageError;
 use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::MemoryLock;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
-use rackpool_shm::{Mapping, file};
-use rackpool_sync::atomic::Ordering;
+use rackpool_shm::{Mapping, PopulateError, file};
+use rackpool_sync::atomic::{AtomicBool, Ordering};
+use rustix::fs::FallocateFlags;
 
 use crate::{Options, frames};
 
@@ -29,10 +32,14 @@ pub(crate) struct Rack {
     pub(crate) frames: Arc<Mapping>,
     pub(crate) frames_file: File,
     pub(crate) metadata: Arc<RackMetadata>,
+    pub(crate) marks: Marks,
+    pub(crate) marks_file: File,
     /// The kind of memory and its pages, for people.
     pub(crate) memory: String,
     /// The life of the rack whose memory ended with its daemon, if this one follows such a one.
     pub(crate) lost: Option<Incarnation>,
+    /// The metadata server may know the memory.
+    is_kept: AtomicBool,
     _frames_lock: MemoryLock,
     /// Holds the lock.
     _metadata_file: File,
@@ -48,6 +55,18 @@ impl Rack {
             .mode(0o700)
             .create(directory.path())
             .with_context(|| format!("can't create {}", directory.path().display()))?;
+        let folder = directory.path().to_path_buf();
+        Self::open_in(directory, wanted, options).inspect_err(|_| {
+            // An empty folder is one that this start has made, or might have.
+            let _ = std::fs::remove_dir(folder);
+        })
+    }
+
+    fn open_in(
+        directory: RackDirectory,
+        wanted: Geometry,
+        options: &Options,
+    ) -> anyhow::Result<Self> {
         let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
         let path = directory.metadata();
         let metadata_file = match file::open(&path)? {
@@ -56,6 +75,8 @@ impl Rack {
         };
         file::lock(&metadata_file, &path)?;
         let (metadata_file, lost) = frames::begin_anew_if_lost(metadata_file, &directory, &wanted)?;
+        let metadata_file =
+            frames::begin_anew_if_unused(metadata_file, &directory, &options.memory_kind, &wanted)?;
         if metadata_file.metadata()?.len() == 0 && !directory.frames().exists() {
             // A daemon was killed when it had just created the file.
             metadata_file.set_len(layout.bytes())?;
@@ -69,6 +90,7 @@ impl Rack {
         let memory = if Superblock::is_unformatted(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
             let made = frames::make(kind, &directory, &wanted, &metadata_file, block)?;
+            frames::make_marks(&directory, &wanted)?;
             block.format(&wanted);
             Some(made)
         } else {
@@ -77,6 +99,7 @@ impl Rack {
         let found = block.read(&path)?;
         // Before anything is changed: a file that is damaged stays as it was found.
         let (_, last) = (block.first_page(&path)?, block.incarnation(&path)?);
+        block.seen(&path)?;
         found.require(&Geometry { memory: found.memory, ..wanted }, &path)?;
         file::check_len(&metadata_file, &path, layout.bytes())?;
         let memory = match memory {
@@ -86,6 +109,7 @@ impl Rack {
         for warning in &memory.warnings {
             tracing::warn!("{}: {warning}", options.rack);
         }
+        let (marks, marks_file) = frames::open_marks(&directory, &found)?;
         block.set_extra_latency_ns(options.cxl_latency_ns);
         let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
@@ -101,10 +125,47 @@ impl Rack {
             frames_file: memory.file,
             memory: description,
             lost,
+            is_kept: AtomicBool::new(false),
             _frames_lock: memory.lock,
             metadata: Arc::new(metadata),
+            marks,
+            marks_file,
             _metadata_file: metadata_file,
         })
+    }
+
+    /// Has memory for a frame and what describes it. It may take a while.
+    pub(crate) fn reserve(&self, frame: FrameId) -> std::io::Result<()> {
+        let bytes = self.geometry.page_size.bytes();
+        let offset = u64::from(frame.0) * bytes;
+        let populated =
+            self.frames.populate_part(offset, bytes).and_then(|()| self.metadata.reserve(frame));
+        match populated.map_err(system) {
+            // A kernel before 5.14.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                rustix::fs::fallocate(&self.frames_file, FallocateFlags::empty(), offset, bytes)?;
+                Ok(())
+            }
+            // As the kernel says of a file system that is full.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()) => {
+                Err(rustix::io::Errno::NOSPC.into())
+            }
+            other => other,
+        }
+    }
+
+    /// Gives the memory of a frame and its marks back to the file system: they read as 0.
+    pub(crate) fn release(&self, frame: FrameId) -> std::io::Result<()> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let page_size = self.geometry.page_size;
+        let parts = [
+            (&self.frames_file, page_size.bytes()),
+            (&self.marks_file, Marks::frame_bytes(page_size)),
+        ];
+        for (file, bytes) in parts {
+            rustix::fs::fallocate(file, punch, u64::from(frame.0) * bytes, bytes)?;
+        }
+        Ok(())
     }
 
     /// The rack's page ids, once the metadata server has given them.
@@ -113,10 +174,35 @@ impl Rack {
         Ok(first.map(|first| PageRange { first, count: self.geometry.frames }))
     }
 
+    /// Memory that the metadata server may know stays whatever comes.
+    pub(crate) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes memory that has never had page ids, so that nothing lies in it, of a daemon whose start
+    /// is refused: the next start may ask for other memory, and nobody takes it for a rack.
+    pub(crate) fn give_up_unused(&self) {
+        if self.is_kept.load(Ordering::Relaxed) || !matches!(self.pages(), Ok(None)) {
+            return;
+        }
+        if let Err(error) = frames::remove(&self.directory) {
+            tracing::warn!("{}: its unused files stay: {error}", self.geometry.rack);
+        }
+        // Unless somebody else has put something there.
+        let _ = std::fs::remove_dir(self.directory.path());
+    }
+
     /// Binds the page ids to the frames: done once in the life of the memory. The superblock gets
     /// the first id last, so that a crash before starts over.
     pub(crate) fn bind_pages(&self, first: PageId) -> anyhow::Result<()> {
         bind_pages(&self.metadata, first, &self.directory.metadata())
+    }
+}
+
+fn system(error: PopulateError) -> std::io::Error {
+    match error {
+        PopulateError::System(error) => error,
+        error => std::io::Error::other(error),
     }
 }
 
@@ -166,16 +252,17 @@ fn bind_pages(metadata: &RackMetadata, first: PageId, path: &Path) -> anyhow::Re
 }
 
 fn geometry(options: &Options) -> anyhow::Result<Geometry> {
-    let page_size = PageSize::from_bytes(options.page_size.0)?;
+    let page_size = PageSize::from_bytes(options.page_size.0).map_err(UsageError::new)?;
     if options.rack.0 >= MAX_RACKS {
-        bail!("rack {}: racks are numbered 0 to {}", options.rack.0, MAX_RACKS - 1);
+        let (rack, last) = (options.rack.0, MAX_RACKS - 1);
+        bail!(UsageError::new(format!("rack {rack}: racks are numbered 0 to {last}")));
     }
     let memory = options.memory.0;
     if memory < page_size.bytes() || !memory.is_multiple_of(page_size.bytes()) {
-        bail!(
+        bail!(UsageError::new(format!(
             "--memory {}: it must be a whole number of pages of {page_size}, at least one",
             options.memory
-        );
+        )));
     }
     let frames = u32::try_from(memory / page_size.bytes())
         .ok()

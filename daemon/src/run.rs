@@ -12,6 +12,7 @@ use rackpool_access::{Credentials, Party};
 use rackpool_fabric::Fabric;
 use rackpool_fabric::Keyring;
 use rackpool_model::{ClientId, PageId};
+use rackpool_output::{UsageError, chain};
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::Mapping;
@@ -27,13 +28,14 @@ use tokio::sync::mpsc as async_mpsc;
 use crate::Options;
 use crate::control::{self, Control};
 use crate::fabric::{self, Buffers};
-use crate::link::{Asker, Link};
+use crate::link::{Asker, Link, Registered};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackFigures;
 use crate::placement::Placement;
 use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, SwapSettings, Waker};
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
+use crate::reserver::{self, ReserveRules};
 use crate::slab::Slab;
 use crate::wake_latency::WakeLatency;
 
@@ -43,15 +45,17 @@ const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 /// Serves the rack until a signal ends it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     // All that can be told to be wrong is, before anything is made or said to the metadata server.
-    let rules = rules(options)?;
-    options.metrics.map(rackpool_metrics::check).transpose()?;
+    let rules = rules(options).map_err(UsageError::new)?;
+    ReserveRules::of(options).map_err(UsageError::new)?;
+    options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
     let _wake_latency = options.wake_latency_us.map(WakeLatency::hold).transpose()?;
     let machine = Machine::here();
-    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)?
-        .on(options.cpu, &machine)?;
-    // Before there is any other thread: each inherits it.
+    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)
+        .and_then(|placement| placement.on(options.cpu, &machine))
+        .map_err(UsageError::new)?;
+    // Before there is any other thread but that of the log: each inherits it.
     placement.make_way()?;
     let rack = Arc::new(Rack::open(options).with_context(|| describe(options.rack, &options.dir))?);
     if placement.is_bound() {
@@ -66,7 +70,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         );
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, metadata_server, rack, placement, rules))
+    let serving = serve(options, metadata_server, Arc::clone(&rack), placement, rules);
+    let result = runtime.block_on(serving);
+    if result.is_err() {
+        rack.give_up_unused();
+    }
+    result
 }
 
 /// The rack's credentials, if any are named.
@@ -80,16 +89,17 @@ fn credentials(options: &Options) -> anyhow::Result<Option<Credentials>> {
 }
 
 /// What the rack tells of itself.
-fn announcement(rack: &Rack, fabric_address: String) -> RackAnnouncement {
-    RackAnnouncement {
+fn announcement(rack: &Rack, fabric_address: String) -> anyhow::Result<RackAnnouncement> {
+    Ok(RackAnnouncement {
         rack: rack.geometry.rack,
         memory: rack.geometry.memory,
         incarnation: rack.incarnation,
         frames: rack.geometry.frames,
         page_bytes: rack.geometry.page_size.bytes(),
+        seen: rack.metadata.superblock()?.seen(&rack.directory.metadata())?,
         control_path: rack.directory.control_socket().display().to_string(),
         fabric_address,
-    }
+    })
 }
 
 async fn serve(
@@ -105,7 +115,7 @@ async fn serve(
     let fabric = fabric::start(options, &rack, &buffers, keyring.clone())?;
     let description = fabric.description();
     let figures = Arc::new(Figures::default());
-    let announcement = announcement(&rack, fabric.address());
+    let announcement = announcement(&rack, fabric.address())?;
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
     let (mut link, asker) = Link::new(
@@ -121,16 +131,13 @@ async fn serve(
         Link::leave(&metadata_server, &RackAnnouncement { incarnation, ..announcement.clone() })
             .await;
     }
-    let registered = link.register(known.is_none()).await?;
-    if let (None, Some(pages)) = (known, registered) {
-        rack.bind_pages(pages.first)?;
-        link.remember(pages);
-    }
+    join(&mut link, &rack, known.is_none()).await?;
     let (notices, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
-    let (plane, waker, Adopted { orphans, last }) =
+    let (mut plane, waker, Adopted { orphans, last }) =
         data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), poll, rules)?;
-    let shown = RackFigures { rack: Arc::clone(&rack), figures: Arc::clone(&figures) };
+    reserve_ahead(options, &rack, &waker, &mut plane)?;
+    let shown = RackFigures::of(&rack, &figures, metadata_server.credentials());
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;
     // Before the socket: whoever finds it may ask this process to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -171,6 +178,36 @@ async fn serve(
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);
     result.and(plane_result)
+}
+
+/// Has frames reserved before they are used, where the kind of memory needs that.
+fn reserve_ahead(
+    options: &Options,
+    rack: &Arc<Rack>,
+    waker: &Arc<Waker>,
+    plane: &mut DataPlane,
+) -> anyhow::Result<()> {
+    if let Some(rules) = ReserveRules::of(options)? {
+        plane.reserve_with(reserver::start(Arc::clone(rack), Arc::clone(waker))?, rules);
+    }
+    Ok(())
+}
+
+/// Registers the rack; `is_new` memory gets its pages.
+async fn join(link: &mut Link, rack: &Rack, is_new: bool) -> anyhow::Result<()> {
+    let registered = link.register(is_new).await;
+    if registered.is_err() && link.may_be_registered() {
+        rack.keep();
+    }
+    if let Some(Registered { pages, position }) = registered? {
+        // Before anything is done because of it.
+        rack.metadata.superblock()?.set_seen(position);
+        if is_new {
+            rack.bind_pages(pages.first)?;
+            link.remember(pages);
+        }
+    }
+    Ok(())
 }
 
 /// Serves the figures for ever, where they are wanted.
@@ -240,7 +277,12 @@ fn data_plane(
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let waker = Arc::new(Waker::new(commands, wake.try_clone()?));
     let first = rack.pages()?.context("the rack has no page ids")?.first;
-    let slab = Slab::adopt(Arc::clone(&rack.metadata), rack.geometry.page_size, first)?;
+    let slab = Slab::adopt(
+        Arc::clone(&rack.metadata),
+        rack.marks.clone(),
+        rack.geometry.page_size,
+        first,
+    )?;
     let mut plane = DataPlane::new(Parts {
         rack: Arc::clone(rack),
         slab,
@@ -286,13 +328,17 @@ fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> 
             }
             // A daemon killed while it made the file: nothing was ever noted in it.
             Err(error) if is_unfinished(&entry.path())? => {
-                tracing::warn!("{} is removed: {error:#}", entry.path().display());
+                tracing::warn!("{} is removed: {}", entry.path().display(), chain(error.as_ref()));
                 std::fs::remove_file(entry.path())?;
             }
             // Its client can write there what it likes. That must not keep the rack from being
             // served; what the file noted stays in use, for nobody can tell it any more.
             Err(error) if is_damage(&error) => {
-                tracing::error!("{} is given up: {error:#}", entry.path().display());
+                tracing::error!(
+                    "{} is given up: {}",
+                    entry.path().display(),
+                    chain(error.as_ref())
+                );
                 std::fs::remove_file(entry.path())?;
             }
             Err(error) => return Err(error.context(entry.path().display().to_string())),

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rackpool_model::{
     Access, ClientId, Epoch, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize,
-    PageWord, RackId,
+    PageWord, RackId, StorePosition,
 };
 use rackpool_shm::Mapping;
 use rackpool_shm::superblock::{FileKind, Geometry, SUPERBLOCK_BYTES, Superblock};
@@ -24,6 +24,7 @@ use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, ToServer};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const ADDR: GlobalAddr = GlobalAddr::from_raw(0x64_0040);
+const POSITION: StorePosition = StorePosition { store: 77, boot: 3, server: 99, commit: 12 };
 
 fn main() -> anyhow::Result<()> {
     messages()?;
@@ -215,6 +216,7 @@ fn metadata_requests() -> Vec<MetadataRequest> {
             incarnation,
             frames: 16,
             page_bytes: 2 << 20,
+            seen: Some(POSITION),
             control_path: "/run/daemon.sock".into(),
             fabric_address: "emulated:/run/fabric.sock".into(),
         }),
@@ -256,7 +258,7 @@ fn messages() -> anyhow::Result<()> {
     }
     let members = vec![member(), member()];
     for message in [
-        MetadataReply::Renewed { version: 7, members },
+        MetadataReply::Renewed { position: POSITION, version: 7, members },
         MetadataReply::Refused(Refusal::Invalid("no".into())),
     ] {
         put(3, encode(&Tagged { tag: 9, message })?)?;
@@ -285,7 +287,10 @@ fn messages() -> anyhow::Result<()> {
         put(2, encode(&Tagged { tag: 9, message })?)?;
     }
     for message in [
-        MetadataReply::Swap(FromServer::Decided { swap, committed: true }),
+        MetadataReply::Swap {
+            message: FromServer::Decided { swap, committed: true },
+            position: POSITION,
+        },
         MetadataReply::Explained(story()),
     ] {
         put(3, encode(&Tagged { tag: PUSHED, message })?)?;

@@ -364,7 +364,8 @@ impl Story {
             2 => PeerReply::NotHere,
             3 => PeerReply::Returned,
             4 => PeerReply::Value(input.word()),
-            5 | 6 => PeerReply::Allocated((0..input.below(70)).map(|_| address(input)).collect()),
+            5 => PeerReply::Allocated((0..input.below(70)).map(|_| address(input)).collect()),
+            6 => PeerReply::Full { free_frames: u32::from(input.short()) },
             7 => PeerReply::Busy,
             _ => {
                 let moved = (0..input.below(40)).map(|_| address(input)).collect();

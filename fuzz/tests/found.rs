@@ -104,7 +104,7 @@ fn a_member_with_a_number_that_no_rack_has_ends_no_daemon() {
     fill(&mut plane);
     let refill = RackRequest::Refill { bytes: 64, count: 1 };
     let refused = ask(&mut plane, 0, refill);
-    assert!(matches!(refused, Some(RackAnswer::OutOfMemory { racks: 1, .. })), "{refused:?}");
+    assert!(matches!(refused, Some(RackAnswer::OutOfMemory { asked: 0, .. })), "{refused:?}");
 }
 
 #[test]
@@ -192,6 +192,46 @@ fn a_record_with_the_last_of_all_numbers_ends_no_daemon() {
     assert_eq!(ask(&mut plane, 0, RackRequest::Refill { bytes: 64, count: 1 }), None);
     plane.restart().unwrap();
     step(&mut plane);
+}
+
+#[test]
+fn a_request_out_of_bounds_is_refused_and_not_passed_on() {
+    let mut plane = rack_with_a_client();
+    plane.members(vec![member(1)]).unwrap();
+    fill(&mut plane);
+    let size = PlaneUnderTest::page_size();
+    let there = |offset| GlobalAddr::new(PageId(1000), offset, size).unwrap();
+    let refill = |bytes, count| RackRequest::Refill { bytes, count };
+    // Each is a batch of its own: behind a refused one the rest of its batch is not looked at.
+    let batches = std::cell::Cell::new(0);
+    let batch = || batches.replace(batches.get() + 1);
+    let read = |addr, len, data| RackRequest::Read { addr, len, data, batch: batch() };
+    let write = |addr, len| RackRequest::Write { addr, len, data: 0, batch: batch() };
+    let add = |addr| RackRequest::FetchAndAdd { addr, delta: 1 };
+    let most = PlaneUnderTest::FRAMES.max(member(1).pages.count);
+    let most = u64::from(most) * size.bytes();
+    for bytes in [most + 1, size.bytes() << 24, u64::MAX] {
+        let refused = Some(RackAnswer::TooLarge { most });
+        assert_eq!(ask(&mut plane, 0, refill(bytes, 1)), refused, "{bytes} B");
+    }
+    for request in [
+        refill(0, 1),
+        refill(64, 0),
+        read(there(0), 0, 0),
+        read(there(8), size.bytes(), 0),
+        read(there(0), 8, u64::MAX),
+        read(there(0), u64::MAX, 0),
+        read(GlobalAddr::from_raw(u64::MAX), 8, 0),
+        write(there(0), 0),
+        write(there(8), size.bytes()),
+        add(there(4)),
+        add(GlobalAddr::from_raw(u64::MAX)),
+        RackRequest::CompareAndSwap { addr: there(1), expected: 0, new: 1 },
+    ] {
+        assert_eq!(ask(&mut plane, 0, request), Some(RackAnswer::Invalid), "{request:?}");
+        assert_eq!(requests(&plane), [], "{request:?}");
+        assert_eq!(ask(&mut plane, 0, RackRequest::Ping), Some(RackAnswer::Done(0)));
+    }
 }
 
 #[test]

@@ -5,18 +5,21 @@ use std::pin::Pin;
 use std::task::ready;
 use std::time::Duration;
 
-use rackpool_access::{Party, explain};
+use rackpool_access::{AccessError, Party, explain, require_same_user};
+use rackpool_wire::bounds::MAX_METADATA_REQUEST_BYTES;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
 use rackpool_wire::{CodecError, FrameReader, encode};
+use rustix::net::sockopt::set_tcp_thin_linear_timeouts;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// How long a stranger may take for the handshake and its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
 
-/// The largest request in bytes: several times what the longest names and addresses need.
-const MAX_REQUEST_BYTES: usize = 16 << 10;
+/// Looks at the kernel's tables at one time, whoever asks.
+static LOOKS: Semaphore = Semaphore::const_new(2);
 
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -51,6 +54,8 @@ pub(crate) enum Rejection {
     NoCredentials,
     #[error("{0}")]
     Handshake(String),
+    #[error("{0}")]
+    Stranger(#[from] AccessError),
     #[error("its certificate names no party of a pool")]
     Nobody,
     #[error("{0}")]
@@ -80,6 +85,8 @@ async fn knock(
 ) -> Result<Admitted, Rejection> {
     // Answers are small and each is waited for.
     stream.set_nodelay(true)?;
+    // What was lost while a wire was cut is sent again soon, not after ever longer pauses.
+    set_tcp_thin_linear_timeouts(&stream, true).map_err(io::Error::from)?;
     // Nothing is made for somebody who says nothing.
     let mut start = [0; 2];
     let length = stream.peek(&mut start).await?;
@@ -93,6 +100,11 @@ async fn knock(
             Err(Rejection::Garbage(_)) if speaks_tls => return Err(Rejection::SpeaksTls),
             asked => asked?,
         };
+        // Only now: the kernel's tables are long when thousands have connected and say nothing.
+        if let Err(why) = same_user(stream.local_addr()?, peer).await? {
+            refuse(&mut stream, why.to_string()).await?;
+            return Err(why.into());
+        }
         return Ok(Admitted { stream: Box::new(stream), peer, party: None, frames, first });
     };
     if start[0] != TLS_HANDSHAKE {
@@ -107,11 +119,21 @@ async fn knock(
     Ok(Admitted { stream: Box::new(stream), peer, party: Some(party), frames, first })
 }
 
+async fn same_user(local: SocketAddr, peer: SocketAddr) -> io::Result<Result<(), AccessError>> {
+    let _turn = LOOKS.acquire().await.map_err(io::Error::other)?;
+    let looked = tokio::task::spawn_blocking(move || require_same_user(local, peer)).await;
+    looked.map_err(io::Error::other)
+}
+
 /// For a peer that was started without credentials: it can show this to its operator.
 async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
     let reason =
         "this metadata server serves nobody without credentials: name them with --credentials";
-    let message = MetadataReply::Refused(Refusal::Denied(reason.into()));
+    refuse(stream, reason.into()).await
+}
+
+async fn refuse(stream: &mut TcpStream, reason: String) -> io::Result<()> {
+    let message = MetadataReply::Refused(Refusal::Denied(reason));
     let bytes = encode(&Tagged { tag: 0, message }).map_err(io::Error::other)?;
     // What it has sent is taken, so that closing does not take the answer back.
     let _ = stream.try_read(&mut [0; 4096]);
@@ -122,7 +144,7 @@ async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
 async fn first_request(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<(FrameReader, Tagged<MetadataRequest>), Rejection> {
-    let mut frames = FrameReader::with_limit(MAX_REQUEST_BYTES);
+    let mut frames = FrameReader::with_limit(MAX_METADATA_REQUEST_BYTES);
     loop {
         if let Some(request) = frames.next()? {
             return Ok((frames, request));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rackpool_proto::metadata::ConnectionToken;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED, Refusal, Tagged};
-use rackpool_wire::{CodecError, encode};
+use rackpool_wire::{CodecError, Unreadable, encode};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -123,7 +123,7 @@ async fn converse(
     Outgoing { mut answers, mut pushed }: Outgoing,
     idle: Duration,
 ) -> Result<Infallible, Ending> {
-    let Admitted { mut stream, party, mut frames, first, .. } = admitted;
+    let Admitted { mut stream, peer, party, mut frames, first } = admitted;
     let mut first = Some(first);
     let mut outstanding = 0;
     let mut heard = Instant::now();
@@ -131,7 +131,17 @@ async fn converse(
         while outstanding < MAX_OUTSTANDING {
             let asked = match first.take() {
                 Some(request) => Some(request),
-                None => frames.next()?,
+                None => match frames.next_request()? {
+                    Some(Ok(request)) => Some(request),
+                    // A daemon's connection carries the requests of all clients of its rack.
+                    Some(Err(Unreadable { tag, reason })) => {
+                        debug!("refused a request of {peer}: {reason}");
+                        let message = MetadataReply::Refused(Refusal::OutOfBounds(reason));
+                        write(&mut *stream, &encode_answer(Tagged { tag, message })).await?;
+                        continue;
+                    }
+                    None => None,
+                },
             };
             let Some(request) = asked else { break };
             // What is said about swaps has no answer; who says much waits for the inbox.

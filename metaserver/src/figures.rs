@@ -1,11 +1,13 @@
 //! What there is to count, for Prometheus.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rackpool_metrics::{Histogram, Page, Source, Unit};
-use rackpool_proto::metadata::{Change, News};
-use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_model::RackId;
+use rackpool_proto::metadata::{Change, News, RackState};
+use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rackpool_wire::metadata::MetadataRequest;
 
 /// Names of the kinds of requests.
@@ -33,6 +35,12 @@ pub(crate) struct Figures {
     pages_moved: AtomicU64,
     commits: Histogram,
     commits_failed: AtomicU64,
+    /// Whether the last commit failed.
+    is_broken: AtomicBool,
+    /// The racks, and whether they are there.
+    racks: Mutex<Vec<(RackId, RackState)>>,
+    /// When the certificate expires, in seconds since 1970.
+    certificate_expiry: Option<u64>,
 }
 
 fn add(figure: &AtomicU64, count: u64) {
@@ -44,6 +52,30 @@ fn get(figure: &AtomicU64) -> u64 {
 }
 
 impl Figures {
+    /// Of a server whose certificate expires then.
+    pub(crate) fn new(certificate_expiry: Option<u64>) -> Self {
+        Self { certificate_expiry, ..Self::default() }
+    }
+
+    /// These racks are known.
+    pub(crate) fn set_racks(&self, racks: Vec<(RackId, RackState)>) {
+        *self.racks.lock().unwrap_or_else(PoisonError::into_inner) = racks;
+    }
+
+    fn show_racks(&self, page: &mut Page<'_>) -> fmt::Result {
+        let racks = self.racks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let up: Vec<(String, u64)> = racks
+            .iter()
+            .filter(|(_, state)| *state != RackState::Left)
+            .map(|(rack, state)| (rack.0.to_string(), u64::from(*state == RackState::Up)))
+            .collect();
+        let left = (racks.len() - up.len()) as u64;
+        let help = "Whether the rack has a lease: 1 or 0. One that has left is not listed.";
+        page.gauges(("rack_up", "rack"), help, Unit::None, &up)?;
+        let help = "Racks whose daemons have ended on purpose.";
+        page.gauge("racks_left", help, Unit::None, left)
+    }
+
     /// Somebody has asked this.
     pub(crate) fn asked(&self, request: &MetadataRequest) {
         let kind = match request {
@@ -85,6 +117,7 @@ impl Figures {
     /// Changes have become durable, or not, after so long.
     pub(crate) fn written(&self, moved: u64, took: Duration, durable: bool) {
         self.commits.record(took);
+        self.is_broken.store(!durable, Ordering::Relaxed);
         if durable {
             add(&self.pages_moved, moved);
         } else {
@@ -135,6 +168,10 @@ impl Source for Figures {
             Unit::None,
             get(&self.pages_moved),
         )?;
+        self.show_racks(page)?;
+        if let Some(expiry) = self.certificate_expiry {
+            page.certificate_expiry(expiry)?;
+        }
         page.times("metadata_commit", "Time of durable commits.", &self.commits)?;
         page.counter(
             "metadata_commits_failed",
@@ -142,5 +179,12 @@ impl Source for Figures {
             Unit::None,
             get(&self.commits_failed),
         )
+    }
+
+    fn health(&self) -> Result<(), String> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err("the last change could not be made durable: see the log".into());
+        }
+        Ok(())
     }
 }

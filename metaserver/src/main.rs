@@ -1,31 +1,16 @@
 //! `rackpool-metaserver`: the metadata server's process.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use nix::sys::signal::SigSet;
 use rackpool_metaserver::Options;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use rackpool_output::UsageError;
 
 fn main() -> ExitCode {
     // Whoever started it may have blocked the signals that end it, which is inherited.
     let _ = SigSet::all().thread_unblock();
-    let options: Options = rackpool_config::parse("metaserver");
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter.from_env_lossy())
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    match run(options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    rackpool_output::run_server("rackpool-metaserver", || run(rackpool_config::parse("metaserver")))
 }
 
 fn run(options: Options) -> anyhow::Result<()> {
@@ -33,6 +18,7 @@ fn run(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("can't start the event loop")?;
-    runtime.block_on(rackpool_metaserver::serve(options))?;
-    Ok(())
+    runtime.block_on(rackpool_metaserver::serve(options)).map_err(|error| {
+        if error.is_usage() { UsageError::new(error).into() } else { error.into() }
+    })
 }

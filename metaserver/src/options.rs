@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use rackpool_config::ConfigFile;
+use rackpool_config::{ConfigFile, listen_address};
 
 /// What the metadata server is told when it is started.
 #[derive(Clone, Debug, clap::Parser)]
@@ -12,7 +12,7 @@ pub struct Options {
     pub config: ConfigFile,
 
     /// Where to listen; a loopback address unless there are credentials. Port 0 takes any free port
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7400")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7400", value_parser = listen_address)]
     pub listen: SocketAddr,
 
     /// The file that holds everything durable; made when it is missing
@@ -39,7 +39,7 @@ pub struct Options {
     pub lease_ms: u64,
 
     /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
 
     /// Write the address here once the server is ready, and remove the file when it stops

@@ -24,6 +24,8 @@ const GATHER: usize = 1024;
 pub(crate) struct Server {
     machine: Machine,
     started: Instant,
+    /// When the machine was last told anything.
+    looked: Instant,
     storage: Storage,
     store_path: PathBuf,
     fabric_key: FabricKey,
@@ -53,6 +55,7 @@ impl Server {
         Self {
             machine,
             started: Instant::now(),
+            looked: Instant::now(),
             store_path: store.path().to_owned(),
             storage: Storage::Idle(store),
             fabric_key,
@@ -68,10 +71,14 @@ impl Server {
         mut inbound: mpsc::Receiver<Inbound>,
         mut stopped: watch::Receiver<bool>,
     ) {
+        self.figures.set_racks(self.machine.rack_states());
         loop {
             self.act();
             let deadline = self.machine.deadline();
             let deadline = deadline.map(|time| self.started + time.since(Time::ZERO));
+            // Early enough to notice that this process has stood still.
+            let look = self.looked + self.machine.lease() / 8;
+            let deadline = deadline.map_or(look, |deadline| deadline.min(look));
             tokio::select! {
                 _ = stopped.changed() => break,
                 (batch, written) = self.storage.written() => self.written(batch, written),
@@ -82,7 +89,7 @@ impl Server {
                         self.received(message);
                     }
                 }
-                () = sleep_until(deadline) => self.handle(Event::DeadlinePassed),
+                () = tokio::time::sleep_until(deadline) => self.handle(Event::DeadlinePassed),
             }
         }
         if let Storage::Writing(..) = self.storage {
@@ -95,6 +102,17 @@ impl Server {
     fn handle(&mut self, event: Event) {
         let nanos = self.started.elapsed().as_nanos();
         let now = Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let lease = self.machine.lease();
+        let still = self.looked.elapsed();
+        if still > lease / 4 {
+            warn!(
+                "this server did not run for {} ms, and leases last {}: its host is overloaded or it was stopped; no lease ends for that. If it happens often, give it a core, or start it with a longer --lease-ms",
+                still.as_millis(),
+                lease.as_millis()
+            );
+            self.machine.handle(now, Event::StoodStill);
+        }
+        self.looked = Instant::now();
         self.machine.handle(now, event);
     }
 
@@ -129,6 +147,7 @@ impl Server {
                 }
                 Action::Report(news) => {
                     self.figures.heard(&news);
+                    self.figures.set_racks(self.machine.rack_states());
                     report(&news);
                 }
             }
@@ -207,13 +226,6 @@ impl Storage {
             Self::Writing(batch, task) => (*batch, task.await),
             Self::Idle(_) | Self::Gone => pending().await,
         }
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => pending().await,
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rackpool_access::{AccessError, Credentials, Party, require_loopback};
 use rackpool_proto::Time;
 use rackpool_proto::metadata::{Machine, RecordError};
+use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -69,9 +70,24 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The system gives no random numbers.
+    #[error("no random numbers: {0}; start the metadata server again in a moment")]
+    Random(io::Error),
     /// The system refuses something that it never should.
     #[error("can't watch for signals: {0}")]
     Signals(io::Error),
+}
+
+impl StartError {
+    /// Whether the options ask for what can't be, wherever the server runs.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Access(AccessError::NotLoopback { .. })
+                | Self::Metrics(rackpool_metrics::BindError::NotLoopback(_))
+        )
+    }
 }
 
 /// Runs the metadata server until SIGTERM or SIGINT. The store is locked before anything else that
@@ -82,7 +98,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let (mut store, records) = Store::open(&options.store)?;
     let fabric_key = store.fabric_key(options.new_fabric_key)?;
     let lease = Duration::from_millis(options.lease_ms);
-    let machine = Machine::restore(Time::ZERO, lease, records)
+    let machine = Machine::restore(Time::ZERO, lease, random_id()?, records)
         .map_err(|source| StartError::Records { path: options.store.clone(), source })?;
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
@@ -112,7 +128,8 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let idle = IDLE.max(2 * lease);
     let listener = Listener { socket, tls, limits: Limits::raise(), idle, inbox };
     let listener = tokio::spawn(listener.run(stopped.clone()));
-    let figures = Arc::new(Figures::default());
+    let expiry = credentials.as_ref().and_then(Credentials::expiry);
+    let figures = Arc::new(Figures::new(expiry));
     if let Some(metrics) = metrics {
         tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&figures) as _));
     }
@@ -131,6 +148,16 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// What tells this life of the server from all others, also from those of copies of its store.
+fn random_id() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    let count = getrandom(&mut bytes, GetRandomFlags::empty());
+    match count.map_err(|error| StartError::Random(error.into()))? {
+        8 => Ok(u64::from_le_bytes(bytes)),
+        _ => Err(StartError::Random(io::ErrorKind::WouldBlock.into())),
+    }
 }
 
 /// The credentials, if any are named; without them only loopback is listened on.

@@ -116,7 +116,10 @@ mod tests {
             addr: GlobalAddr::from_raw(addr),
         };
         vec![
-            Change::Started { boot: 3 },
+            Change::Started { boot: 2, server: 70 },
+            Change::Advanced { commit: 9 },
+            Change::Started { boot: 3, server: u64::MAX },
+            Change::Advanced { commit: 1 },
             Change::PoolFormatted { page_size: PageSize::DEFAULT },
             Change::RunHandedOut(Run { pages, rack: RackId(9), memory: MemoryId(u128::MAX - 5) }),
             Change::RackRegistered { rack: RackId(9), record: record(true) },
@@ -137,18 +140,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store");
         let mut written = changes();
-        written.retain(|change| !matches!(change, Change::PageMoved(_)));
+        let is_kept = |change: &Change| match change {
+            Change::Started { boot, .. } => *boot == 3,
+            Change::Advanced { .. } | Change::PageMoved(_) => false,
+            _ => true,
+        };
+        written.retain(is_kept);
+        written[0] = Change::Started { boot: 3, server: 0 };
         let (mut store, _) = Store::open(&path).unwrap();
         store.commit(&written).unwrap();
         let transaction = store.database.begin_write().unwrap();
         tables::make_unmoved(&transaction).unwrap();
         transaction.commit().unwrap();
         drop(store);
+        assert_eq!(Store::open(&path).unwrap().1, written);
         let (mut store, records) = Store::open(&path).unwrap();
         assert_eq!(records, written);
-        store.commit(&changes()).unwrap();
+        // From here on it has a history, and everything else.
+        store.commit(&changes()[2..]).unwrap();
         drop(store);
-        assert_eq!(Store::open(&path).unwrap().1, changes());
+        assert_eq!(Store::open(&path).unwrap().1, changes()[2..]);
     }
 
     #[test]
@@ -165,15 +176,17 @@ mod tests {
             .commit(&[
                 Change::RootRemoved { name: "a".into() },
                 Change::RackLeft { rack: RackId(9) },
-                Change::Started { boot: 4 },
+                Change::Started { boot: 4, server: 5 },
+                Change::Advanced { commit: 17 },
             ])
             .unwrap();
         drop(store);
         let (_, records) = Store::open(&path).unwrap();
-        assert_eq!(records[0], Change::Started { boot: 4 });
-        assert_eq!(records[1..4], changes()[1..4]);
-        assert_eq!(records[4], changes()[4]);
-        assert_eq!(records[5..], changes()[6..]);
+        assert_eq!(records[..4], changes()[..4]);
+        let started = Change::Started { boot: 4, server: 5 };
+        assert_eq!(records[4..6], [started, Change::Advanced { commit: 17 }]);
+        assert_eq!(records[6..10], changes()[4..8]);
+        assert_eq!(records[10..], changes()[9..]);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
     }
 

@@ -20,8 +20,9 @@ fn garbage_ends_only_its_own_connection() {
     let mut honest = server.connect();
     honest.ask(put("a", 1));
 
-    let mut oversized = u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_le_bytes().to_vec();
-    oversized.push(1);
+    let mut oversized = encode(&1_u64).unwrap();
+    oversized.truncate(FRAME_HEADER_BYTES);
+    oversized[..4].copy_from_slice(&u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_le_bytes());
     let mut other_version = encode(&1_u64).unwrap();
     other_version[FRAME_HEADER_BYTES - 1] = 9;
     // A well-formed frame that holds no request.

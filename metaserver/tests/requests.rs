@@ -23,11 +23,13 @@ fn racks_register_and_pages_are_located() {
     assert_eq!(locate(0), MetadataReply::NoSuchPage);
     assert_eq!(locate(201), MetadataReply::NoSuchPage);
 
-    let MetadataReply::Renewed { version, members } = one.heartbeat(1, 1, 0) else { panic!() };
+    let MetadataReply::Renewed { position, version, members } = one.heartbeat(1, 1, 0) else {
+        panic!()
+    };
     assert_eq!(members.len(), 2);
     assert!(members.iter().all(|member| member.alive));
     let again = one.heartbeat(1, 1, version);
-    assert_eq!(again, MetadataReply::Renewed { version, members: vec![] });
+    assert_eq!(again, MetadataReply::Renewed { position, version, members: vec![] });
 
     let status = one.status();
     assert_eq!((status.page_bytes, status.lease_ms, status.version), (2 << 20, 2000, version));
@@ -61,7 +63,7 @@ fn a_lease_runs_out_and_is_given_back() {
     let version = connection.status().version;
     // Rack 1 sends heartbeats, rack 2 does not.
     let members = wait_for("death of rack 2", || match connection.heartbeat(1, 1, version) {
-        MetadataReply::Renewed { version: newer, members } if newer > version => Some(members),
+        MetadataReply::Renewed { version: newer, members, .. } if newer > version => Some(members),
         MetadataReply::Renewed { .. } => None,
         other => panic!("{other:?}"),
     });
@@ -81,6 +83,51 @@ fn a_lease_runs_out_and_is_given_back() {
 }
 
 #[test]
+fn racks_are_told_of_the_others_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &["--lease-ms", "60000"]);
+    let mut one = server.connect();
+    one.register(1, 11, 1);
+    let MetadataReply::Renewed { version, .. } = one.heartbeat(1, 1, 0) else { panic!() };
+    // One says nothing, and is told of two as soon as it is there, and when it has left.
+    let mut two = server.connect();
+    two.register(2, 22, 1);
+    let MetadataReply::Members { version: joined, members } = one.pushed() else { panic!() };
+    assert!(joined > version);
+    assert_eq!(members.iter().map(|member| member.alive).collect::<Vec<_>>(), [true, true]);
+    assert!(matches!(
+        one.heartbeat(1, 1, joined),
+        MetadataReply::Renewed { version, members, .. } if version == joined && members.is_empty()
+    ));
+    two.ask(MetadataRequest::Leave { rack: RackId(2), incarnation: Incarnation(1) });
+    let MetadataReply::Members { version: left, members } = one.pushed() else { panic!() };
+    assert!(left > joined);
+    assert_eq!(members.iter().map(|member| member.alive).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn a_server_that_has_stood_still_takes_nobody_for_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &["--lease-ms", "1000"]);
+    let mut racks = [server.connect(), server.connect()];
+    racks[0].register(1, 11, 1);
+    racks[1].register(2, 22, 1);
+    let version = racks[0].status().version;
+    server.signal(Signal::SIGSTOP);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    server.signal(Signal::SIGCONT);
+    // Each of them would be refused if its lease had ended.
+    for (rack, connection) in (1..).zip(&mut racks) {
+        let MetadataReply::Renewed { version: now, .. } = connection.heartbeat(rack, 1, version)
+        else {
+            panic!("refused")
+        };
+        assert_eq!(now, version, "nobody is dead");
+    }
+    server.wait_for_log("this server did not run for");
+}
+
+#[test]
 fn a_restart_evicts_nobody_and_versions_grow() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &["--lease-ms", "60000"]);
@@ -92,7 +139,7 @@ fn a_restart_evicts_nobody_and_versions_grow() {
 
     let server = Server::start(directory.path(), &["--lease-ms", "60000"]);
     let mut connection = server.connect();
-    let MetadataReply::Renewed { version, members } = connection.heartbeat(1, 1, before) else {
+    let MetadataReply::Renewed { version, members, .. } = connection.heartbeat(1, 1, before) else {
         panic!("evicted")
     };
     assert!(version > before);

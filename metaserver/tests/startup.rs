@@ -65,7 +65,7 @@ fn a_store_of_another_format_is_refused() {
     transaction.open_table(header).unwrap().insert("format", 7).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    refused(directory.path(), &[], "has store format 7, this program knows format 2");
+    refused(directory.path(), &[], "has store format 7, this program knows format 3");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn an_open_address_is_refused() {
     command.args(["--listen", "0.0.0.0:0", "--store"]).arg(directory.path().join("store"));
     let output = command.output().unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert_eq!(output.status.code(), Some(2), "{log}");
     assert!(
         log.contains("--listen 0.0.0.0:0") && log.contains("rackpool credentials init"),
         "{log}"

@@ -39,7 +39,7 @@ impl Rack {
 
     fn hear(&mut self) -> FromServer {
         match self.connection.receive().unwrap() {
-            Tagged { tag: PUSHED, message: MetadataReply::Swap(message) } => message,
+            Tagged { tag: PUSHED, message: MetadataReply::Swap { message, .. } } => message,
             other => panic!("{other:?}"),
         }
     }

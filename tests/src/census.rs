@@ -114,6 +114,21 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
     states.filter(is_kept).map(|(frame, state)| (rack, frame, state)).collect()
 }
 
+/// The state of each page that is not free, with its rack.
+#[must_use]
+pub fn pages(pool: &TestPool) -> Vec<(RackId, PageState)> {
+    let racks = (0..pool.cluster.options().racks).map(RackId);
+    let of_rack = |rack| {
+        let (metadata, _, frames) = metadata_of(pool, rack);
+        let states = (0..frames).map(FrameId).filter_map(|frame| {
+            let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+            PageWord::from_raw(word).state().filter(|state| *state != PageState::Free)
+        });
+        states.map(|state| (rack, state)).collect::<Vec<_>>()
+    };
+    racks.flat_map(of_rack).collect()
+}
+
 /// A rack's metadata, its page size, and how many frames it has.
 #[must_use]
 pub fn metadata_of(pool: &TestPool, rack: RackId) -> (RackMetadata, PageSize, u32) {

@@ -107,6 +107,11 @@ impl TestClient {
         parse_addr(&self.ask(&format!("alloc {bytes}")))
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("a process").is_some()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.process.id()).expect("a process id");

@@ -10,8 +10,10 @@
 //! | [`program`] | what that process does: `rackpool-test-client` |
 //! | [`census`] | every object in use, as the racks' metadata says |
 //! | [`announced`] | what a churning client said it holds |
+//! | [`execs`] | transactions of the service while instances are killed |
 //! | [`files`] | what a file system must do, tried on any folder |
 //! | [`gap`] | how long clients had no answer while a server was killed and started again |
+//! | [`leaks`] | memory in use after load with kills, against the same load without |
 //! | [`locks`] | locks of files, and who waits for one |
 //! | [`contents`] | bytes that tell whose they are |
 //! | [`service`] | the `rackpool-kv` service, and Redis beside it |
@@ -25,9 +27,11 @@ pub mod announced;
 pub mod census;
 pub mod client;
 pub mod contents;
+pub mod execs;
 pub mod files;
 pub mod gap;
 pub mod hosts;
+pub mod leaks;
 pub mod locks;
 pub mod mount;
 pub mod mounts;

@@ -98,6 +98,17 @@ impl Service {
         self.process.wait().expect("a process that ends");
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("a process").is_some()
+    }
+
+    /// Closes its input, at which it ends, and waits until it has.
+    pub fn stop(&mut self) {
+        drop(self.process.stdin.take());
+        self.process.wait().expect("a process that ends");
+    }
+
     /// Starts it again.
     pub fn restart(&mut self) {
         self.process = run(&self.command);
@@ -273,6 +284,23 @@ impl Wire {
     #[track_caller]
     pub fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Answer {
         self.try_ask(words).expect("a service that answers")
+    }
+
+    /// Whether something of an answer has come.
+    #[must_use]
+    pub fn has_come(&mut self) -> bool {
+        let set = |stream: &Stream, nonblocking| match stream {
+            Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+        };
+        set(self.reader.get_ref(), true).expect("a socket");
+        let found = self.reader.fill_buf().map(|_| ());
+        set(self.reader.get_ref(), false).expect("a socket");
+        match found {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => panic!("a connection that ended: {error}"),
+        }
     }
 
     /// The next answer.

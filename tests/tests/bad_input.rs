@@ -104,17 +104,18 @@ fn refused_at_ends(pool: &Pool, addr: GlobalAddr, len: u64) {
 #[test]
 fn sizes_that_no_object_can_have_are_refused() {
     let pool = TestPool::small();
+    pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
     let witnesses = Witnesses::new(&racks);
+    // All of either rack, of which some is in use.
+    let most = 16 << 20;
     for rack in &racks {
         assert_eq!(rack.alloc(0), Err(AllocError::ZeroSize));
-        for bytes in [u64::MAX, u64::MAX - PAGE, PAGE << 24] {
-            assert_eq!(rack.alloc(bytes), Err(AllocError::TooLarge(bytes)));
+        for bytes in [most + 1, 17 << 20, PAGE << 23, PAGE << 24, u64::MAX - PAGE, u64::MAX] {
+            assert_eq!(rack.alloc(bytes), Err(AllocError::TooLarge { bytes, most }));
         }
-        for bytes in [17 << 20, PAGE << 23] {
-            let error = rack.alloc(bytes).unwrap_err();
-            assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
-        }
+        let error = rack.alloc(most).unwrap_err();
+        assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
     }
     witnesses.free(racks, &pool);
 }

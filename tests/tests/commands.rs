@@ -122,6 +122,20 @@ impl Up {
         PathBuf::from(hint.unwrap())
     }
 
+    /// A log that it names: the metadata server's or a rack's. It is not in the pool's memory.
+    fn log(&self, name: &str) -> PathBuf {
+        let end = format!("/{name}.log");
+        let path = self.said.lines().find_map(|line| {
+            line.trim()
+                .strip_prefix("log ")?
+                .ends_with(&end)
+                .then(|| PathBuf::from(line.trim().trim_start_matches("log ")))
+        });
+        let path = path.unwrap();
+        assert!(!path.starts_with(self.dir()), "{}", path.display());
+        path
+    }
+
     /// The process ids of the metadata server and of the racks' daemons.
     fn ids(&self) -> Vec<Pid> {
         let after = self.said.split(" pid ").skip(1);
@@ -203,8 +217,9 @@ fn stops_cleanly_on(signal: Signal) {
     // The system keeps 15 letters of a name.
     assert_eq!(names, ["rackpool-metase", "rackpool-daemon", "rackpool-daemon"], "{}", up.said);
     let address = std::fs::read_to_string(dir.join("metadata.addr")).unwrap();
-    let places = ["rack-0", "rack-1", "metadata.log", "rack-0.log", "rack-1.log"];
-    for place in places.map(|place| dir.join(place)) {
+    let folders = ["rack-0", "rack-1"].map(|place| dir.join(place));
+    let logs = ["metadata", "rack-0", "rack-1"].map(|name| up.log(name));
+    for place in folders.iter().chain(&logs) {
         assert!(place.exists(), "{}", place.display());
         assert!(up.said.contains(place.to_str().unwrap()), "{}", up.said);
     }
@@ -304,16 +319,100 @@ fn nothing_outlives_an_up_that_was_killed() {
     wait_until("its children end", Duration::from_secs(10), || !ids.iter().any(|id| runs(*id)));
 }
 
+/// The process of `up` that was started for this rack, or for the metadata server.
+fn child_of(up: &Up, rack: Option<u16>) -> Option<Pid> {
+    let id = up.process.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+    let is_it = |child: &&str| {
+        let words = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        match rack {
+            Some(rack) => {
+                words.windows(2).any(|two| two == [b"--rack", rack.to_string().as_bytes()])
+            }
+            None => words.iter().any(|word| *word == b"--address-file"),
+        }
+    };
+    let child = children.split_whitespace().find(is_it)?;
+    Some(Pid::from_raw(child.parse().ok()?))
+}
+
+/// Kills a process of `up` and waits for the next one in its place; its id.
+#[track_caller]
+fn killed_and_started_again(up: &Up, rack: Option<u16>) -> Pid {
+    let killed = wait_for("it runs", PATIENCE, || child_of(up, rack).filter(|id| runs(*id)));
+    kill(killed, Signal::SIGKILL).unwrap();
+    let other = || child_of(up, rack).filter(|id| *id != killed && runs(*id));
+    wait_for("it is started again", PATIENCE, other)
+}
+
 #[test]
-fn up_ends_with_its_reason_when_one_of_its_processes_dies() {
+fn up_starts_again_what_was_killed_and_says_so() {
     let mut up = Up::ephemeral();
-    let (dir, ids) = (up.dir(), up.ids());
-    kill(ids[1], Signal::SIGKILL).unwrap();
+    let pool = up.client(1);
+    let addr = pool.alloc(1000).unwrap();
+    contents::write(&pool, addr, 1000);
+    let daemon = killed_and_started_again(&up, Some(1));
+    let server = killed_and_started_again(&up, None);
+    let read = || {
+        let mut found = [0; 1000];
+        pool.read(addr, &mut found).ok().and_then(|()| pool.alloc(100).ok())
+    };
+    wait_for("the rack serves again", PATIENCE, read);
+    contents::check(&pool, addr, 1000);
+    let dir = up.dir().display().to_string();
+    wait_until("the metadata server knows both racks again", PATIENCE, || {
+        let status = Ran::of(rackpool(up.temporary.path(), &["status", "--dir", &dir]));
+        status.status.success() && status.said.contains(&format!(" {daemon} "))
+    });
+    drop(pool);
+    let last = up.stop();
+    assert!(last.contains("has ended (signal: 9 (SIGKILL))"), "{last}");
+    assert!(
+        last.contains(&format!("the daemon of rack 1 is started again, pid {daemon}")),
+        "{last}"
+    );
+    assert!(
+        last.contains(&format!("the metadata server is started again, pid {server}")),
+        "{last}"
+    );
+    wait_until("all have ended", PATIENCE, || !runs(daemon) && !runs(server));
+}
+
+#[test]
+fn up_gives_up_what_dies_again_and_again_and_says_why() {
+    let mut up = Up::ephemeral();
+    let dir = up.dir();
+    for _ in 0..4 {
+        killed_and_started_again(&up, Some(0));
+    }
+    kill(child_of(&up, Some(0)).unwrap(), Signal::SIGKILL).unwrap();
     let (status, _, complaints) = up.end();
     assert_eq!(status.code(), Some(1), "{complaints}");
-    assert!(complaints.contains("rackpool-daemon ended (signal: 9"), "{complaints}");
+    assert!(
+        complaints.contains("the daemon of rack 0 has ended 5 times soon after"),
+        "{complaints}"
+    );
     assert!(!dir.exists(), "{} is left", dir.display());
-    assert!(!ids.iter().any(|id| runs(*id)), "{ids:?}");
+}
+
+#[test]
+fn an_up_that_fails_shows_what_this_run_said_and_nothing_older() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (dir, store, logs) = (at("pool"), at("metadata.redb"), folder.path().join("metadata.logs"));
+    std::fs::create_dir(&logs).unwrap();
+    std::fs::write(logs.join("metadata.log"), "ERROR of an earlier run\n").unwrap();
+    std::fs::write(&store, "no store").unwrap();
+    let up = Ran::of(rackpool(folder.path(), &["up", "--dir", &dir, "--store", &store]));
+    assert_eq!(up.status.code(), Some(1), "{}", up.said);
+    assert!(
+        up.complained.contains("rackpool-metaserver ended (exit status: 1)"),
+        "{}",
+        up.complained
+    );
+    assert!(up.complained.contains(&store), "{}", up.complained);
+    assert!(!up.complained.contains("an earlier run"), "{}", up.complained);
 }
 
 #[test]
@@ -330,7 +429,7 @@ fn leases_priority_and_processors_are_those_that_up_was_told() {
     for rack in [0, 1] {
         assert!(said.contains(&format!("rack {rack}: thread on CPU {cpu} ")), "{said}");
     }
-    let log = std::fs::read_to_string(up.dir().join("rack-1.log")).unwrap();
+    let log = std::fs::read_to_string(up.log("rack-1")).unwrap();
     assert!(log.contains("data plane at nice 5"), "{log}");
     up.stop();
 }
@@ -453,11 +552,17 @@ fn a_pool_over_tcp_says_so_and_runs_ycsb_verified() {
 
 /// Checks that the command fails with a text that has all of `fix`, and leaves nothing.
 #[track_caller]
-fn refused(arguments: &[&str], fix: &[&str]) {
+fn misused(arguments: &[&str], fix: &[&str]) {
+    refused(2, arguments, fix);
+}
+
+/// A command that fails: with 2 when it was called wrongly, whichever part of it finds that.
+#[track_caller]
+fn refused(code: i32, arguments: &[&str], fix: &[&str]) {
     let temporary = folder();
     let ran = Ran::of(rackpool(temporary.path(), arguments));
     let text = format!("rackpool {}: {}\n{}", arguments.join(" "), ran.status, ran.complained);
-    assert!(matches!(ran.status.code(), Some(1 | 2)), "{text}");
+    assert_eq!(ran.status.code(), Some(code), "{text}");
     for fix in fix {
         assert!(ran.complained.contains(fix), "'{fix}' is missing in {text}");
     }
@@ -476,32 +581,37 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
     std::fs::create_dir(folder.path().join("rack-0")).unwrap();
     let dir = folder.path().to_str().unwrap();
     let ycsb = |option: &str, value: &str, fix: &[&str]| {
-        refused(&["ycsb", "--dir", dir, option, value], fix);
+        misused(&["ycsb", "--dir", dir, option, value], fix);
+    };
+    let fails = |option: &str, value: &str, fix: &[&str]| {
+        refused(1, &["ycsb", "--dir", dir, option, value], fix);
     };
     ycsb("--workload", "z", &["--workload", "possible values: a, b, c, d, e, f"]);
     ycsb("--records", "0", &["--records 0", "give a number from 1"]);
     ycsb("--ops", "0", &["--ops 0", "give a number from 1"]);
     ycsb("--threads", "0", &["--threads 0", "give a number from 1"]);
-    ycsb("--racks", "7", &["rack-7", "`rackpool up`"]);
+    fails("--racks", "7", &["rack-7", "`rackpool up`"]);
     ycsb("-p", "recordcount=many", &["recordcount=many", "give a number of records"]);
     ycsb("-P", "/no/such/file", &["/no/such/file", "workloada to workloadf"]);
     ycsb("--target", "redis", &["'redis' is no target", "resp://HOST:PORT"]);
-    ycsb("--target", "unix:/no/such/socket", &["/no/such/socket can't be reached"]);
+    fails("--target", "unix:/no/such/socket", &["/no/such/socket can't be reached"]);
 }
 
 #[test]
 fn wrong_options_of_up_are_refused_with_the_fix() {
-    refused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
-    refused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
+    misused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
+    misused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
     let cpus = ["--cpus takes one processor for each of 2 racks", "and names 1"];
-    refused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
+    misused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
     let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];
-    refused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);
+    misused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);
     let memory = ["--memory 3 MiB", "whole number of pages of 2 MiB"];
-    refused(&["up", "--ephemeral", "--memory", "3M"], &memory);
-    refused(&["up", "--memory", "many"], &["--memory", "K, M, G or T"]);
-    refused(&["up", "--ephemeral", "--dir", "x"], &["--ephemeral", "cannot be used with"]);
-    refused(&["demo", "--records", "0"], &["--records 0", "give a number from 1"]);
+    misused(&["up", "--ephemeral", "--memory", "3M"], &memory);
+    misused(&["up", "--memory", "many"], &["--memory", "K, M, G or T"]);
+    misused(&["up", "--ephemeral", "--dir", "x"], &["--ephemeral", "cannot be used with"]);
+    misused(&["up", "--ephemeral", "--hot", "0.5"], &["threshold"]);
+    misused(&["up", "--ephemeral", "--numa-node", "77"], &["--numa-node 77", "choose one"]);
+    misused(&["demo", "--records", "0"], &["--records 0", "give a number from 1"]);
 }
 
 #[test]
@@ -510,8 +620,8 @@ fn commands_that_need_a_pool_say_how_to_start_one() {
     let nowhere = folder.path().join("nowhere");
     for dir in [folder.path(), &nowhere] {
         let dir = dir.to_str().unwrap();
-        refused(&["status", "--dir", dir], &[dir, "`rackpool up`"]);
-        refused(&["ycsb", "--dir", dir], &[dir, "`rackpool up`"]);
+        refused(1, &["status", "--dir", dir], &[dir, "`rackpool up`"]);
+        refused(1, &["ycsb", "--dir", dir], &[dir, "`rackpool up`"]);
     }
 }
 
@@ -567,5 +677,5 @@ fn a_pool_over_verbs_on_a_host_without_rdma_is_refused_with_the_fix() {
     let has_library =
         libraries.is_ok_and(|all| String::from_utf8_lossy(&all.stdout).contains("libibverbs.so.1"));
     let fix: &[&str] = if has_library { &device } else { &fix };
-    refused(&["up", "--ephemeral", "--fabric", "verbs"], fix);
+    refused(1, &["up", "--ephemeral", "--fabric", "verbs"], fix);
 }

@@ -41,7 +41,14 @@ impl Start {
         }
     }
 
-    /// Starts the daemon, which has to end by itself with this reason and this way out.
+    /// Starts the daemon, which has to end by itself as one that is called wrongly, with this reason and
+    /// this way out.
+    #[track_caller]
+    fn is_misused(&self, reason: &str, mend: &str) {
+        self.ends_with(2, reason, mend);
+    }
+
+    /// The same with the status of one that can't serve.
     #[track_caller]
     fn is_refused(&self, reason: &str, mend: &str) {
         self.ends_with(1, reason, mend);
@@ -234,9 +241,9 @@ fn other_options_than_the_memory_was_made_with_are_refused() {
     Start { memory: 2 * MEMORY, ..start() }.is_refused("was made with", old);
     Start { memory: MEMORY / 2, ..start() }.is_refused("was made with", old);
     Start { page_size: 2 * PAGE, ..start() }.is_refused("was made with", old);
-    Start { memory: MEMORY + 1, ..start() }.is_refused("--memory", "whole number of pages");
-    Start { page_size: PAGE + 1, ..start() }.is_refused("page", "power of two");
-    Start { rack: "300".into(), ..start() }.is_refused("rack 300", "0 to 255");
+    Start { memory: MEMORY + 1, ..start() }.is_misused("--memory", "whole number of pages");
+    Start { page_size: PAGE + 1, ..start() }.is_misused("page", "power of two");
+    Start { rack: "300".into(), ..start() }.is_misused("rack 300", "0 to 255");
     let renamed = pool.dir().join("rack-7");
     std::fs::create_dir(&renamed).unwrap();
     for path in before.keys() {
@@ -251,7 +258,7 @@ fn other_options_than_the_memory_was_made_with_are_refused() {
 fn a_second_daemon_of_a_rack_is_refused() {
     let (mut pool, addr) = killed();
     serves_again(&mut pool, addr);
-    let other = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
     let same_folder = Start::of(&pool, 0);
     let other_folder = Start { dir: other.path().to_path_buf(), ..Start::of(&pool, 0) };
     for _ in 0..3 {
@@ -266,22 +273,21 @@ fn a_second_daemon_of_a_rack_is_refused() {
 #[test]
 fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
     let (mut pool, _) = killed();
-    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
-    let second = members.iter().max_by_key(|member| member.pages.first).unwrap().rack.0;
     pool.kill_daemon(1);
     pool.cluster.metadata().kill().unwrap();
     // Memory without page ids needs it.
-    let fresh = tempfile::tempdir().unwrap();
+    let fresh = tempfile::tempdir_in("/dev/shm").unwrap();
     let start = Start { dir: fresh.path().to_path_buf(), ..Start::of(&pool, 3) };
     start.is_refused("no metadata server at", "start it first");
-    // One that begins anew would give the pages of a rack to others; the first pages go to whoever
-    // comes first.
+    // One that begins anew would give the pages of a rack to others, or take pages in use for free.
     let store = pool.cluster.options().store.clone();
     std::fs::rename(&store, store.with_extension("kept")).unwrap();
     pool.cluster.restart_metadata().unwrap();
-    let before = files(&pool.rack_dir(second));
-    Start::of(&pool, second).is_refused("lost its store", "start it with the store that it had");
-    same(&before, &pool.rack_dir(second));
+    for rack in [0, 1] {
+        let before = files(&pool.rack_dir(rack));
+        Start::of(&pool, rack).is_refused("another metadata store", "with the store that it had");
+        same(&before, &pool.rack_dir(rack));
+    }
     // The store comes back, and all is well.
     pool.cluster.metadata().kill().unwrap();
     std::fs::rename(store.with_extension("kept"), &store).unwrap();
@@ -405,8 +411,8 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
     ] {
         // As one word: some of them begin with a minus.
         start.more = vec![format!("{name}={value}")];
-        start.is_refused(name, mend);
-        start.is_refused(reason, mend);
+        start.is_misused(name, mend);
+        start.is_misused(reason, mend);
         nothing_is_left_of_rack_7(&pool);
     }
     for (name, value, mend) in [
@@ -423,12 +429,54 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
     }
 }
 
+/// Clients name a server as they like, so it listens under the same name.
+#[test]
+fn servers_listen_where_a_name_says() {
+    let pool = TestPool::with(|options| {
+        options.fabric = rackpool_model::FabricKind::Tcp;
+        options.daemon_arguments.push(("--fabric-listen", "localhost:0".into()));
+        options.daemon_arguments.push(("--metrics", "localhost:0".into()));
+    });
+    pool.wait_until_racks_meet();
+    let mut start = Start::of(&pool, 7);
+    start.more = ["--fabric", "tcp", "--fabric-listen", "localhost"].map(String::from).to_vec();
+    start.is_misused("--fabric-listen", "localhost:7400");
+}
+
+#[test]
+fn a_refused_start_leaves_nothing() {
+    let pool = TestPool::small();
+    let start = Start { page_size: 2 * PAGE, ..Start::of(&pool, 7) };
+    start.is_refused("the pool's pages have", &format!("--page-size {PAGE}"));
+    nothing_is_left_of_rack_7(&pool);
+    let mut start = Start::of(&pool, 7);
+    start.more = vec!["--fabric=tcp".into()];
+    start.is_refused("the racks of a pool use the same", "--fabric emulated");
+    nothing_is_left_of_rack_7(&pool);
+    let nobody = Start { metadata: "127.0.0.1:1".into(), ..Start::of(&pool, 7) };
+    nobody.is_refused("no metadata server at", "start it first");
+    nothing_is_left_of_rack_7(&pool);
+}
+
+#[test]
+fn files_that_the_kernel_writes_to_a_disk_are_no_memory() {
+    let pool = TestPool::small();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mount = rackpool_shm::machine::Machine::here().mount_of(folder.path());
+    if mount.is_none_or(|mount| mount.kind == "tmpfs") {
+        return skipped("the folder of the build is on no disk");
+    }
+    let start = Start { dir: folder.path().to_path_buf(), ..Start::of(&pool, 7) };
+    start.is_refused("which is no memory", "choose a --dir on a tmpfs");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_silent_metadata_server_is_told_with_what_to_do() {
     // It takes connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let start = Start {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut start = Start {
         rack: "7".into(),
         dir: folder.path().to_path_buf(),
         metadata: silent.local_addr().unwrap().to_string(),
@@ -437,6 +485,11 @@ fn a_silent_metadata_server_is_told_with_what_to_do() {
         more: Vec::new(),
     };
     start.is_refused("is silent", "see in its log");
+    // It may have given the memory its pages, so that stays; nothing lies in it, so the next start may ask
+    // for other memory.
+    assert!(folder.path().join("rack-7/frames").exists());
+    start.page_size = 2 * PAGE;
+    start.is_refused("is silent", "see in its log");
 }
 
 #[test]
@@ -444,11 +497,11 @@ fn a_fabric_that_cannot_be_is_refused_with_what_to_do() {
     let pool = TestPool::small();
     let mut start = Start::of(&pool, 7);
     start.more = ["--fabric", "tcp", "--fabric-listen", "192.0.2.1:7500"].map(String::from).into();
-    start.is_refused("192.0.2.1:7500 is not on this host alone", "rackpool credentials init");
+    start.is_misused("192.0.2.1:7500 is not on this host alone", "rackpool credentials init");
     start.more = ["--fabric", "tcp", "--fabric-listen", "0.0.0.0:7500"].map(String::from).into();
-    start.is_refused("0.0.0.0:7500 is not on this host alone", "--credentials");
+    start.is_misused("0.0.0.0:7500 is not on this host alone", "--credentials");
     start.more = ["--fabric-listen", "127.0.0.1:7500"].map(String::from).into();
-    start.is_refused("the emulated fabric has no address", "--fabric tcp");
+    start.is_misused("the emulated fabric has no address", "--fabric tcp");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rackpool_client::{AllocError, GlobalAddr, Pool};
+use rackpool_client::{AllocError, GlobalAddr, OutOfMemory, Pool, RackId};
 use rackpool_tests::census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -50,19 +50,8 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
         let local = objects.iter().take_while(|addr| racks[0].is_local(**addr).unwrap()).count();
         assert_eq!(local, usize::try_from(FRAMES).unwrap(), "the own rack comes first");
         assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len());
-        // What it says of the other rack is as old as a heartbeat.
-        let figures = AllocError::OutOfMemory {
-            bytes: PAGE,
-            rack_frames: FRAMES,
-            rack_free: 0,
-            racks: 2,
-            pool_frames: u64::from(2 * FRAMES),
-            pool_free: 0,
-        };
-        wait_until("the error has the pool's figures", PATIENCE, || {
-            racks[0].alloc(PAGE).unwrap_err() == figures
-        });
-        let text = figures.to_string();
+        assert_eq!(error, figures(PAGE, 0));
+        let text = error.to_string();
         assert!(text.contains("add a rack or memory"), "{text}");
         wait_until("the status has the other rack's figures", PATIENCE, || {
             let status = pool.status(0);
@@ -80,6 +69,47 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
     wait_until("all frames but one for each size are free", PATIENCE, || {
         [0, 1].iter().all(|rack| pool.status(*rack).free_frames + 1 >= FRAMES)
     });
+}
+
+/// What rack 0 says when it is full and rack 1 has so many free frames.
+fn figures(bytes: u64, other_free: u64) -> AllocError {
+    AllocError::OutOfMemory(OutOfMemory {
+        bytes,
+        frames: bytes.div_ceil(PAGE),
+        rack: RackId(0),
+        rack_frames: FRAMES,
+        rack_free: 0,
+        asked: 1,
+        other_frames: FRAMES.into(),
+        other_free,
+        unreachable: 0,
+    })
+}
+
+#[test]
+fn an_error_has_the_figures_of_its_moment_and_says_that_an_object_lies_in_one_rack() {
+    let mut pool = full_sized();
+    let racks = [pool.open(0), pool.open(1)];
+    // No magazine keeps objects of two frames for reuse.
+    let (objects, _) = fill(&racks[0], 2 * PAGE);
+    let (_, error) = fill(&racks[0], PAGE);
+    assert_eq!(error, figures(PAGE, 0));
+    // Three holes in the other rack.
+    let there = objects.iter().filter(|addr| racks[1].is_local(**addr).unwrap()).step_by(2);
+    for (addr, free) in there.zip([2, 4, 6]) {
+        racks[1].free(*addr).unwrap();
+        wait_until("the frames are free", PATIENCE, || pool.status(1).free_frames == free);
+        // The metadata server tells of it a second later at most.
+        let error = racks[0].alloc(3 * PAGE).unwrap_err();
+        assert_eq!(error, figures(3 * PAGE, free.into()));
+        let text = error.to_string();
+        assert!(text.contains("no rack has room for 196608 B, 3 frames side by side"), "{text}");
+    }
+    // Of a rack that does not answer nothing is said but that.
+    pool.kill_daemon(1);
+    let AllocError::OutOfMemory(error) = racks[0].alloc(3 * PAGE).unwrap_err() else { panic!() };
+    assert_eq!((error.asked, error.other_frames, error.other_free), (0, 0, 0));
+    assert_eq!(error.unreachable, 1);
 }
 
 #[test]

@@ -109,6 +109,32 @@ fn a_metadata_server_that_stands_still_for_less_than_a_lease_is_waited_for() {
 }
 
 #[test]
+fn a_pool_that_has_stood_still_for_longer_than_a_lease_takes_no_rack_for_dead() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let lease = Duration::from_millis(pool.cluster.options().lease_ms);
+    let (near, far) = (pool.open(0), pool.open(1));
+    let addr = far.alloc(PAGE).unwrap();
+    near.write(addr, &contents::of(1, 300)).unwrap();
+    let address = pool.cluster.metadata_address().to_owned();
+    let version = MetadataServer::at(&address).status().unwrap().version;
+    // As on a host that gives all of them no time to run.
+    pool.cluster.metadata().signal(Signal::SIGSTOP).unwrap();
+    (0..2).for_each(|rack| pool.stop_daemon(rack));
+    std::thread::sleep(lease * 5 / 2);
+    pool.cluster.metadata().signal(Signal::SIGCONT).unwrap();
+    (0..2).for_each(|rack| pool.resume_daemon(rack));
+    check(&near, addr, 1, 300);
+    near.write(addr, &contents::of(2, 300)).unwrap();
+    check(&far, addr, 2, 300);
+    // For as long as anybody could still be taken for dead.
+    std::thread::sleep(lease);
+    let status = MetadataServer::at(&address).status().unwrap();
+    assert!(status.members.iter().all(|member| member.alive), "{:?}", status.members);
+    assert_eq!(status.version, version, "a rack was dead for a while");
+}
+
+#[test]
 fn racks_that_know_each_other_need_no_metadata_server_to_work_together() {
     let mut pool = TestPool::small();
     let lease = Duration::from_millis(pool.cluster.options().lease_ms);

@@ -277,13 +277,42 @@ fn told(wire: &mut Wire, names: &[String]) -> BTreeMap<String, Told> {
 }
 
 #[test]
+fn another_database_is_refused_with_what_to_do() {
+    let (_pool, service) = started(&[]);
+    let mut wire = service.wire();
+    assert_eq!(wire.ask(&["SELECT", "0"]), Answer::ok());
+    for database in ["1", "15"] {
+        let refused = wire.ask(&["SELECT", database]);
+        let says = |text: &str| text.contains("database 0 only") && text.contains("--table");
+        assert!(matches!(&refused, Answer::Error(text) if says(text)), "{refused:?}");
+    }
+}
+
+#[test]
 fn commands_are_described_as_redis_describes_them() {
     let (pool, service) = started(&[]);
     let Some(redis) = Service::redis(pool.dir()) else {
         return skipped("redis-server is not installed: deploy/prepare.sh does that");
     };
     let (mut ours, mut theirs) = (service.wire(), redis.wire());
-    let names: Vec<String> = array(ours.ask(&["COMMAND", "LIST"])).iter().map(text).collect();
+    let listed = |wire: &mut Wire| -> BTreeSet<String> {
+        array(wire.ask(&["COMMAND", "LIST"])).iter().map(text).collect()
+    };
+    let (all, all_of_redis) = (listed(&mut ours), listed(&mut theirs));
+    let (within, names): (Vec<String>, Vec<String>) =
+        all.into_iter().partition(|name| name.contains('|'));
+    // Redis 7.2 has two more.
+    let later = ["client|no-touch", "client|setinfo"];
+    assert!(within.len() > 25 && names.len() > 80);
+    for name in within.iter().filter(|name| !later.contains(&name.as_str())) {
+        assert!(all_of_redis.contains(name), "{name}");
+        let [ours, theirs] = [&mut ours, &mut theirs].map(|wire| {
+            let told = array(array(wire.ask(&["COMMAND", "INFO", name])).remove(0));
+            let readonly = array(told[2].clone()).contains(&Answer::Simple("readonly".into()));
+            (told[..2].to_vec(), readonly, told[3..6].to_vec())
+        });
+        assert_eq!(ours, theirs, "{name}");
+    }
     let count = i64::try_from(names.len()).expect("few");
     assert_eq!(ours.ask(&["COMMAND", "COUNT"]), Answer::Integer(count));
     for all in [&["COMMAND"][..], &["COMMAND", "INFO"]] {
@@ -300,8 +329,25 @@ fn commands_are_described_as_redis_describes_them() {
         &["COMMAND", "LIST", "FILTERBY", "ACLCAT", "nosuch"],
         &["COMMAND", "LIST", "FILTERBY", "PATTERN", "getr*"],
         &["COMMAND", "GETKEYS", "MSET", "a", "1", "b", "2"],
+        &["COMMAND", "GETKEYSANDFLAGS"],
+        &["COMMAND", "GETKEYSANDFLAGS", "nosuch", "a"],
+        &["COMMAND", "GETKEYSANDFLAGS", "PING", "a"],
+        &["COMMAND", "GETKEYSANDFLAGS", "MSET", "a", "1", "b", "2"],
+        &["COMMAND", "GETKEYSANDFLAGS", "SET", "a", "1", "PX", "5", "GET"],
+        &["COMMAND", "LIST", "FILTERBY", "PATTERN", "object|*t"],
     ] {
         assert_eq!(ours.ask(words), theirs.ask(words), "{words:?}");
+    }
+    // What each command does with its keys, with as many arguments as it needs.
+    for name in &names {
+        let info = array(array(ours.ask(&["COMMAND", "INFO", name])).remove(0));
+        let Answer::Integer(arity) = info[1] else { panic!("{info:?}") };
+        let least = usize::try_from(arity.unsigned_abs()).expect("few").max(2);
+        let mut words = vec!["COMMAND", "GETKEYSANDFLAGS", name];
+        words.extend(std::iter::repeat_n("encoding", least - 1));
+        if info[3] != Answer::Integer(0) && name != "object" {
+            assert_eq!(ours.ask(&words), theirs.ask(&words), "{words:?}");
+        }
     }
     let (ours, mut theirs) = (told(&mut ours, &names), told(&mut theirs, &names));
     assert_eq!(ours.len(), names.len());

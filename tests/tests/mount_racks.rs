@@ -9,6 +9,7 @@ use std::sync::Barrier;
 
 use rackpool_shm::mapping::Mapping;
 use rackpool_tests::files::tree;
+use rackpool_tests::files::user::{NOBODY, as_user};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::skip::skipped;
@@ -193,6 +194,45 @@ fn what_was_cut_in_one_rack_never_comes_back_in_the_other() {
         assert_eq!((read.len(), &read[40_000..]), (40_003, &b"end"[..]));
         assert!(read[..1000].iter().all(|byte| *byte == 0xff));
         assert!(read[1000..40_000].iter().all(|byte| *byte == 0), "round {round}");
+    }
+}
+
+#[test]
+fn an_access_control_list_set_in_one_rack_counts_in_the_other_at_once() {
+    const ACL: &str = "system.posix_acl_access";
+    let Some(racks) = Racks::start() else { return };
+    std::fs::write(racks.root(0).join("file"), "x").unwrap();
+    let path = |rack: usize| racks.root(rack).join("file");
+    rustix::fs::chmod(path(0), rustix::fs::Mode::RUSR).unwrap();
+    let reads = |rack: usize| as_user(NOBODY, NOBODY, || std::fs::File::open(path(rack)).is_ok());
+    // The owner may read, NOBODY what is said; the owning group, mask and others.
+    let acl = |permissions: u16| {
+        let none = u32::MAX;
+        let entries = [
+            (1_u16, 4, none),
+            (2, permissions, NOBODY),
+            (4, 0, none),
+            (16, 7, none),
+            (32, 0, none),
+        ];
+        let mut bytes = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            bytes.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    };
+    for round in 0..20_usize {
+        let (one, other) = (round % 2, (round + 1) % 2);
+        assert!(!reads(one) && !reads(other), "round {round}");
+        let none = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path(one), ACL, &acl(4), none).unwrap();
+        assert!(reads(one) && reads(other), "round {round}");
+        match round % 3 {
+            0 => rustix::fs::setxattr(path(other), ACL, &acl(0), none).unwrap(),
+            1 => rustix::fs::removexattr(path(other), ACL).unwrap(),
+            _ => rustix::fs::chmod(path(other), rustix::fs::Mode::RUSR).unwrap(),
+        }
     }
 }
 

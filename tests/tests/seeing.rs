@@ -2,15 +2,19 @@
 //! a recorded trace, and those of the requests between racks.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rackpool_client::{GlobalAddr, Pool};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::Signal;
+use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_model::{FabricKind, PageId, PageSize};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
@@ -95,6 +99,184 @@ fn a_page_that_moved_tells_where_it_lived_and_how_hot_it_was() {
     }
     assert!(complained(&["explain", "--dir", &dir, "4000000000"]).contains("no page 4000000000"));
     assert!(complained(&["explain", "--dir", &dir, "0x1"]).contains("0x1 is no address"));
+}
+
+#[test]
+fn a_page_in_which_nothing_is_allocated_lives_nowhere() {
+    let pool = TestPool::small();
+    let dir = pool.dir().display().to_string();
+    let home = pool.open(0);
+    // Page ids are handed out in runs; an object takes one page of its rack's.
+    let used = page_of(home.alloc(SIZE).unwrap()).0;
+    let free = (1..=512).find(|page| {
+        let said = said(&["explain", "--dir", &dir, &page.to_string()]);
+        said.contains("born in   rack 0") && *page != used
+    });
+    let said_of = |page: u32| said(&["explain", "--dir", &dir, &page.to_string()]);
+    let text = said_of(free.unwrap());
+    assert!(
+        text.contains("lives in  nowhere: nothing is allocated in it; its frame in rack 0 is free"),
+        "{text}"
+    );
+    let text = said_of(used);
+    assert!(text.contains("lives in  rack 0, it never moved"), "{text}");
+}
+
+#[test]
+fn a_rack_that_ended_on_purpose_has_left_and_is_not_down() {
+    let mut pool = TestPool::small();
+    let dir = pool.dir().display().to_string();
+    let daemon = pool.cluster.daemon(RackId(1)).unwrap();
+    daemon.signal(Signal::SIGTERM).unwrap();
+    daemon.wait().unwrap();
+    let shows_left = || {
+        let status = said(&["status", "--dir", &dir]);
+        status.contains("\n1      left   its daemon has ended on purpose\n")
+    };
+    wait_until("status says so", PATIENCE, shows_left);
+    let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
+    assert!(top.starts_with("rackpool, 1 of 1 racks up, 1 left, pages of"), "{top}");
+    assert!(top.contains("left: its daemon has ended on purpose"), "{top}");
+    // The store keeps it.
+    pool.cluster.metadata().kill().unwrap();
+    pool.cluster.restart_metadata().unwrap();
+    wait_until("status says so again", PATIENCE, shows_left);
+    pool.restart_daemon(1);
+    wait_until("it is up", PATIENCE, || !said(&["status", "--dir", &dir]).contains(" left "));
+}
+
+/// A terminal of this size, and a program on it; killed when this is dropped.
+struct Terminal {
+    process: Child,
+    keys: File,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn start(columns: u16, arguments: &[&str], plain: bool) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let both = openpty(Some(&size), None).unwrap();
+        let end = || Stdio::from(both.slave.try_clone().unwrap());
+        let mut command = Command::new(program("rackpool"));
+        command.args(arguments).stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm");
+        command.env_remove("NO_COLOR");
+        if plain {
+            command.env("NO_COLOR", "1");
+        }
+        let process = command.spawn().unwrap();
+        drop((command, both.slave));
+        let keys = File::from(both.master);
+        let (mut output, shown) = (keys.try_clone().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
+        let written = Arc::clone(&shown);
+        // It ends with the program, which has the other end.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                written.lock().unwrap().extend_from_slice(&bytes[..count]);
+            }
+        });
+        Self { process, keys, shown }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    fn wait_for(&self, text: &str) {
+        wait_until(text, PATIENCE, || self.shown().contains(text));
+    }
+
+    /// What was drawn after the last time that the screen was begun anew, without escapes.
+    fn picture(&self) -> Vec<String> {
+        let shown = self.shown();
+        let last = shown.rsplit("\u{1b}[H").find(|picture| picture.contains("\u{1b}[J")).unwrap();
+        let plain = last.split("\u{1b}[").enumerate().map(|(index, part)| match index {
+            0 => part,
+            _ => part.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap(),
+        });
+        plain.collect::<String>().lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // One that has ended needs neither.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn top_takes_keys_and_fits_the_terminal() {
+    let pool = TestPool::small();
+    let dir = pool.dir().display().to_string();
+    for (columns, has_frames) in [(40, false), (130, true)] {
+        let mut top = Terminal::start(columns, &["top", "--dir", &dir, "--interval", "0.1"], false);
+        top.wait_for("rackpool, 2 of 2 racks up");
+        top.wait_for("\u{1b}[1mrack");
+        let picture = top.picture();
+        let widest = picture.iter().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= columns.into(), "{picture:?}");
+        let heading = picture.iter().find(|line| line.starts_with("rack\u{2191}")).unwrap();
+        assert_eq!(heading.contains("frames"), has_frames, "{heading}");
+        // The next column, downwards.
+        top.keys.write_all(b"\x1b[C\x1b[B").unwrap();
+        top.wait_for("frames\u{2193}");
+        top.keys.write_all(b"q").unwrap();
+        let status = wait_for("it ends", PATIENCE, || top.process.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+        wait_until("the screen before is back", PATIENCE, || {
+            top.shown().ends_with("\u{1b}[?1049l")
+        });
+    }
+    let top = Terminal::start(130, &["top", "--dir", &dir, "--interval", "0.1"], true);
+    top.wait_for("hottest");
+    assert!(!top.shown().contains("\u{1b}[1m"), "{}", top.shown());
+}
+
+#[test]
+fn json_is_what_the_design_says() {
+    let pool = restless();
+    let dir = pool.dir().display().to_string();
+    let (home, user) = (pool.open(0), pool.open(1));
+    let addr = home.alloc(SIZE).unwrap();
+    contents::write(&home, addr, SIZE);
+    attract(&user, addr);
+    home.set_root("here", None, Some(addr)).unwrap();
+    let parsed = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&said(&[arguments, &["--json", "--dir", &dir]].concat())).unwrap()
+    };
+    let status = parsed(&["status"]);
+    assert_eq!(status["page_bytes"], PAGE);
+    assert_eq!(status["roots"][0]["address"], addr.to_string());
+    let racks = status["racks"].as_array().unwrap();
+    assert_eq!(racks.len(), 2);
+    for (number, rack) in racks.iter().enumerate() {
+        assert_eq!((&rack["rack"], &rack["state"]), (&number.into(), &"up".into()), "{rack}");
+        assert!(rack["figures"]["pid"].as_u64().unwrap() > 0 && rack["reason"].is_null(), "{rack}");
+    }
+    assert_eq!(racks[1]["figures"]["swaps"]["arrived"], 1);
+
+    let top = parsed(&["top", "--once", "--interval", "0.1"]);
+    assert!(top["time"].as_str().unwrap().ends_with('Z'), "{top}");
+    assert_eq!(top["racks"][1]["figures"]["pages_arrived"], 1, "{top}");
+    assert_eq!(top["hottest"][0]["home"], 1, "{top}");
+    let lines = said(&["top", "--once", "--interval", "0.1", "--json", "--dir", &dir]);
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+
+    let page = page_of(addr).0.to_string();
+    let story = parsed(&["explain", &page]);
+    assert_eq!(
+        (&story["state"], &story["born"], &story["home"]),
+        (&"allocated".into(), &0.into(), &1.into())
+    );
+    assert!(story["moved"]["epoch"].is_u64() && story["swap_under_way"].is_null(), "{story}");
+    let history = story["history"].as_array().unwrap();
+    let came = history.iter().find(|note| note["text"] == "it came").unwrap();
+    assert_eq!((&came["rack"], &came["times"]), (&1.into(), &1.into()));
+    let again: BTreeSet<String> =
+        history.iter().map(|note| format!("{}{}", note["rack"], note["text"])).collect();
+    assert_eq!(again.len(), history.len(), "{story}");
 }
 
 #[test]

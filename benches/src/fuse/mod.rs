@@ -145,14 +145,14 @@ fn compare(
 }
 
 /// Where both are mounted, in the pool's folder, which goes with the pool.
-struct Folders {
-    ours: PathBuf,
+pub(crate) struct Folders {
+    pub(crate) ours: PathBuf,
     peer: PathBuf,
     backing: PathBuf,
 }
 
 impl Folders {
-    fn make(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn make(dir: &Path) -> anyhow::Result<Self> {
         let [ours, peer, backing] = ["mount", "peer", "backing"].map(|name| dir.join(name));
         for folder in [&ours, &peer, &backing] {
             std::fs::create_dir(folder).with_context(|| folder.display().to_string())?;
@@ -162,10 +162,10 @@ impl Folders {
 }
 
 /// The process of our mount; dropped, it is asked to end, and waited for.
-struct Ours(Child);
+pub(crate) struct Ours(Child);
 
 impl Ours {
-    fn start(pool: &Path, at: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(pool: &Path, at: &Path) -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
         let program = own
             .ancestors()

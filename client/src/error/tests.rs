@@ -91,6 +91,9 @@ fn errors_of_the_own_daemon_say_what_to_do() {
             "64 threads use this pool already: open it with more `ClientOptions::threads`";
         E::Closed => E::Closed,
             "the pool is closed: open it again";
+        E::Inherited => E::Inherited,
+            "this pool was opened by the process that this one was forked from: open it again here, \
+             after the fork";
         E::Protocol => E::Protocol,
             "the rack daemon broke the protocol: run the same rackpool release everywhere";
     }
@@ -99,18 +102,34 @@ fn errors_of_the_own_daemon_say_what_to_do() {
 #[test]
 fn errors_of_allocations_say_what_to_do() {
     use AllocError as E;
-    let (rack_frames, rack_free, racks, pool_frames, pool_free) = (256, 0, 2, 512, 3);
+    let (rack_frames, rack_free, asked, other_frames, other_free) = (256, 0, 1, 512, 3);
+    let (bytes, frames, rack, unreachable) = (64, 1, RackId(1), 0);
+    let full = OutOfMemory {
+        bytes,
+        frames,
+        rack,
+        rack_frames,
+        rack_free,
+        asked,
+        other_frames,
+        other_free,
+        unreachable,
+    };
+    let cut_off = OutOfMemory { frames: 7, asked: 0, unreachable: 2, ..full.clone() };
+    assert_eq!(
+        cut_off.to_string(),
+        "out of memory: no rack has room for 64 B, 7 frames side by side; rack 1 has 0 of 256 \
+         frames free, 2 racks can't be reached: free objects, or add a rack or memory"
+    );
     texts! { AllocError:
         E::ZeroSize => E::ZeroSize,
             "an allocation of 0 B: ask for at least one byte";
-        E::TooLarge(_) => E::TooLarge(1 << 50),
-            "an allocation of 1125899906842624 B is larger than any object of the pool can be: \
-             split it";
-        E::OutOfMemory { .. } => E::OutOfMemory {
-            bytes: 64, rack_frames, rack_free, racks, pool_frames, pool_free,
-        },
-            "out of memory: no room for 64 B; this rack has 0 of 256 frames free, the 2 reachable \
-             racks 3 of 512: free objects, or add a rack or memory";
+        E::TooLarge { .. } => E::TooLarge { bytes: 1 << 50, most: 1 << 30 },
+            "an allocation of 1125899906842624 B is larger than the pool's largest rack (1073741824 \
+             B), and an object lies in one rack: split it";
+        E::OutOfMemory(_) => E::OutOfMemory(full.clone()),
+            "out of memory: no rack has room for 64 B; rack 1 has 0 of 256 frames free, the 1 other \
+             rack asked 3 of 512: free objects, or add a rack or memory";
         E::TooManyDrafts => E::TooManyDrafts,
             "this thread has 16 drafts: publish or finish some";
         E::Access(_) => E::Access(AccessError::PageBusy(ADDR, RackId(0))),
@@ -134,6 +153,8 @@ fn errors_of_frees_and_names_say_what_to_do() {
             "rack 2 does not answer: its daemon is down or cut off; start it again";
     }
     texts! { RootError:
+        R::OutOfBounds(_) => R::OutOfBounds(OutOfBounds::Name { bytes: 20_000 }),
+            "a root's name of 20000 B: names have 1 to 255 B of UTF-8";
         R::Refused(_) => R::Refused(Refusal::Store("no space".into())),
             "the metadata store failed: no space; see the metadata server's log; whether the change \
              was made shows when the metadata server is started again";

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, SizeClass};
 use rackpool_ring::magazines;
+use rackpool_shm::marks::{Holder, Mark};
 use rackpool_shm::metadata::PageUse;
-use rackpool_shm::window::{self, Atomic};
+use rackpool_shm::permit::Permit;
+use rackpool_shm::window::{self, Atomic, Taken};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::FreeError;
@@ -60,6 +62,21 @@ fn with_pages() -> (Bench, Thread) {
     (bench, thread)
 }
 
+fn mark(bench: &Bench, index: u32) -> &Mark {
+    bench.connection.marks.of(FrameId(0), class(64), index).unwrap()
+}
+
+/// The class of a small object, if it would be taken back without asking; nothing is done.
+fn known_in(permit: &Permit, addr: GlobalAddr) -> Option<SizeClass> {
+    let mut class = None;
+    let refuse = |found| {
+        class = Some(found);
+        false
+    };
+    assert_eq!(window::take_back(permit, addr, Holder::DAEMON, refuse), Taken::Unknown);
+    class
+}
+
 fn set_word(bench: &Bench, word: PageWord) {
     let at = bench.connection.layout.word(FrameId(0));
     bench.metadata.write(at, &word.raw().to_le_bytes()).unwrap();
@@ -68,7 +85,7 @@ fn set_word(bench: &Bench, word: PageWord) {
 #[test]
 fn only_small_objects_that_are_in_use_are_known_without_asking() {
     let (bench, thread) = with_pages();
-    let known = |addr: GlobalAddr| window::in_use(thread.id, addr);
+    let known = |addr: GlobalAddr| known_in(&thread.connection.permit, addr);
     assert_eq!(known(small(0)), Some(class(64)));
     assert_eq!(known(small(63)), Some(class(64)));
     assert_eq!(known(small(64)), None, "never handed out");
@@ -84,10 +101,10 @@ fn only_small_objects_that_are_in_use_are_known_without_asking() {
     set_word(&bench, live(0));
     assert_eq!(known(small(0)), Some(class(64)));
     let other = thread.id.checked_add(1).unwrap();
-    assert_eq!(window::in_use(other, small(0)), None, "another pool");
+    assert_eq!(known_in(&Permit::new(other).unwrap(), small(0)), None, "another pool");
     drop(thread);
-    assert_eq!(window::in_use(bench.connection.id, small(0)), None, "the thread has ended");
-    assert_eq!(magazines::take(bench.connection.id, SizeClass::index_for(64)), None);
+    assert_eq!(known_in(&bench.connection.permit, small(0)), None, "the thread has ended");
+    assert_eq!(magazines::take(&bench.connection.permit, SizeClass::index_for(64), |_| true), None);
 }
 
 #[test]
@@ -95,7 +112,7 @@ fn words_are_changed_in_known_live_pages_only() {
     let (bench, thread) = with_pages();
     let change = |addr: u64| {
         let atomic = Atomic::FetchAndAdd { delta: 3 };
-        window::change(thread.id, GlobalAddr::from_raw(addr), atomic)
+        window::change(&thread.connection.permit, GlobalAddr::from_raw(addr), atomic)
     };
     assert_eq!(change(2 * PAGE - 8), Some(0));
     assert_eq!(change(2 * PAGE - 8), Some(3));
@@ -106,7 +123,7 @@ fn words_are_changed_in_known_live_pages_only() {
     set_word(&bench, live(0));
     let swap = Atomic::CompareAndSwap { expected: 6, new: 1 };
     let last = GlobalAddr::from_raw(2 * PAGE - 8);
-    assert_eq!(window::change(thread.id, last, swap), Some(6));
+    assert_eq!(window::change(&thread.connection.permit, last, swap), Some(6));
     assert_eq!(change(2 * PAGE - 8), Some(1));
 }
 
@@ -117,16 +134,16 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
         let word = live(0).apply(event).unwrap();
         set_word(&bench, word);
         thread.window.admit(PageId(1), FrameId(0), word, PageUse::Slab(class(64)));
-        assert!(window::read(thread.id, small(0), &mut [0; 8]), "{event:?}");
-        assert!(!window::write(thread.id, small(0), &[1; 8]), "{event:?}");
-        assert!(!window::write_detour(thread.id, small(0), &[1; 8]), "{event:?}");
+        assert!(window::read(&thread.connection.permit, small(0), &mut [0; 8]), "{event:?}");
+        assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
+        assert!(!window::write_detour(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
         let add = Atomic::FetchAndAdd { delta: 3 };
-        assert_eq!(window::change(thread.id, small(0), add), None, "{event:?}");
-        assert_eq!(window::in_use(thread.id, small(0)), None, "{event:?}");
+        assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
+        assert_eq!(known_in(&thread.connection.permit, small(0)), None, "{event:?}");
         // Thawed: who may write now asks once more.
         set_word(&bench, live(0));
-        assert!(!window::write(thread.id, small(0), &[1; 8]), "{event:?}");
-        assert!(!window::read(thread.id, small(0), &mut [0; 8]), "{event:?}");
+        assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
+        assert!(!window::read(&thread.connection.permit, small(0), &mut [0; 8]), "{event:?}");
     }
 }
 
@@ -142,15 +159,15 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
     let addr = GlobalAddr::from_raw(9 * PAGE + 64);
     let read = |thread: &Thread| {
         let mut bytes = [0; 8];
-        window::read(thread.id, addr, &mut bytes).then_some(bytes)
+        window::read(&thread.connection.permit, addr, &mut bytes).then_some(bytes)
     };
     shows(3, 5, u64::MAX);
     assert_eq!(read(&thread), None, "nobody has said where it is");
     thread.window.keep(PageId(9), FrameId(3), 5);
     assert_eq!(read(&thread), Some([7; 8]));
-    assert!(!window::write(thread.id, addr, &[1; 8]));
+    assert!(!window::write(&thread.connection.permit, addr, &[1; 8]));
     let mut page = vec![0; 1 << 21];
-    assert!(!window::read(thread.id, addr, &mut page), "beyond the page");
+    assert!(!window::read(&thread.connection.permit, addr, &mut page), "beyond the page");
     shows(3, 5, 1);
     assert_eq!(read(&thread), None, "its time is over");
     shows(3, 6, u64::MAX);
@@ -165,7 +182,6 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
     assert_eq!(read(&thread), None);
 }
 
-/// Objects that share the filter's buckets or not, in any order, quickly and thoroughly.
 #[test]
 fn an_object_in_the_cache_is_not_taken_again() {
     let (_bench, mut thread) = with_pages();
@@ -177,11 +193,6 @@ fn an_object_in_the_cache_is_not_taken_again() {
         let is_cached = cached.contains(&addr);
         match random >> 32 & 3 {
             0 if !cached.is_empty() => assert_eq!(thread.alloc(64), Ok(cached.pop().unwrap())),
-            1 => {
-                let kept = magazines::keep(thread.id, SizeClass::index_for(64), addr.raw());
-                assert!(!(kept && is_cached), "{addr} stands there twice");
-                cached.extend(kept.then_some(addr));
-            }
             _ => match thread.free(addr) {
                 Ok(()) => {
                     assert!(!is_cached, "{addr} was freed twice");
@@ -203,11 +214,12 @@ fn what_a_daemon_struck_out_is_neither_handed_out_nor_in_the_way() {
         thread.free(small(index)).unwrap();
     }
     let cells = &bench.slot(0).magazines[2];
-    for struck in [1, 3] {
+    for (struck, index) in [(1, 1), (3, 3)] {
         cells[struck].store(0, Ordering::Release);
+        mark(&bench, index).hand_out();
     }
     assert_eq!(
-        magazines::take(thread.id, SizeClass::index_for(64)),
+        magazines::take(&thread.connection.permit, SizeClass::index_for(64), |_| true),
         None,
         "the last one was struck out"
     );
@@ -216,4 +228,31 @@ fn what_a_daemon_struck_out_is_neither_handed_out_nor_in_the_way() {
     assert_eq!(thread.free(small(1)), Err(FreeError::NotAllocated(small(1))));
     let taken: Vec<_> = (0..5).map(|_| thread.alloc(64).unwrap()).collect();
     assert_eq!(taken, [1, 3, 2, 0, 63].map(small));
+}
+
+/// The bench's daemon knows of no other thread: marks are all that two threads share.
+#[test]
+fn a_second_free_by_another_thread_is_refused_at_once_and_its_note_goes() {
+    let (bench, mut thread) = with_pages();
+    let connection = Arc::clone(&bench.connection);
+    let addrs = [small(3), GlobalAddr::from_raw(2 * PAGE + (256 << 10))];
+    for addr in addrs {
+        assert_eq!(thread.free(addr), Ok(()));
+    }
+    let elsewhere = std::thread::spawn(move || {
+        let mut other = Thread::new(connection).unwrap();
+        other.bring_to_front();
+        let refused = addrs.map(|addr| [other.free(addr), other.free(addr)]);
+        let left = other.slot().magazines.as_flattened().iter();
+        let left = left.filter(|cell| cell.load(Ordering::Relaxed) != 0).count();
+        (refused, left, other.free(small(4)))
+    });
+    let (refused, left, other) = elsewhere.join().unwrap();
+    for (addr, refused) in addrs.into_iter().zip(refused) {
+        assert_eq!(refused, [(); 2].map(|()| Err(FreeError::NotAllocated(addr))));
+    }
+    assert_eq!((left, other), (0, Ok(())));
+    assert_eq!(thread.alloc(64), Ok(small(3)), "the first one has it");
+    assert!(mark(&bench, 3).is_with_program());
+    assert_eq!(thread.free(small(3)), Ok(()));
 }

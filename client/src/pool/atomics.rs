@@ -99,7 +99,7 @@ impl Pool {
 
     #[inline]
     fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
-        match window::change(self.id, addr, atomic) {
+        match window::change(&self.permit, addr, atomic) {
             Some(before) => Ok(before),
             None => self.atomic_any(addr, atomic),
         }

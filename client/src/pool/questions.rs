@@ -21,7 +21,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`RootError`]: the metadata server refuses the name, or it or the daemon does not answer.
+    /// [`RootError`]: the name is empty or too long, the metadata server refuses, or it or the daemon
+    /// does not answer.
     pub fn root(&self, name: &str) -> Result<Option<GlobalAddr>, RootError> {
         self.root_request(&ControlRequest::GetRoot { name: name.into() }).map(|(addr, _)| addr)
     }
@@ -43,7 +44,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::root`]; then the change may or may not have been made, unless it was refused
-    /// ([`RootError::Refused`] with anything but a failed store).
+    /// ([`RootError::OutOfBounds`], [`RootError::Refused`] with anything but a failed store).
     pub fn set_root(
         &self,
         name: &str,
@@ -57,9 +58,12 @@ impl Pool {
         &self,
         request: &ControlRequest,
     ) -> Result<(Option<GlobalAddr>, bool), RootError> {
+        // Before the daemon is asked, which would take a longer request for a broken one.
+        request.check()?;
         match self.ask(request)? {
             ControlReply::Root { addr, changed } => Ok((addr, changed)),
             ControlReply::Refused(ControlRefusal::Metadata(refusal)) => Err(refusal.into()),
+            ControlReply::Refused(ControlRefusal::OutOfBounds(reason)) => Err(reason.into()),
             ControlReply::Refused(ControlRefusal::MetadataUnreachable) => {
                 Err(DaemonError::MetadataUnreachable.into())
             }
@@ -102,6 +106,26 @@ impl Pool {
     /// As [`Pool::rack_status`], and [`DaemonError::TooManyThreads`].
     pub fn ping(&self) -> Result<(), DaemonError> {
         self.with(Thread::ping)?
+    }
+
+    /// Whether a daemon serves this client now, as far as the client knows; asks nobody.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// if let Err(reason) = pool.check_served() {
+    ///     println!("not served: {reason}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DaemonError`]: there is no daemon, it does not know this client any more, or the pool is closed.
+    pub fn check_served(&self) -> Result<(), DaemonError> {
+        match self.connection.link() {
+            Link::Down => Err(DaemonError::Unavailable),
+            _ => self.connection.check_link(),
+        }
     }
 
     fn ask(&self, request: &ControlRequest) -> Result<ControlReply, DaemonError> {

@@ -92,6 +92,17 @@ impl Credentials {
         })
     }
 
+    /// When their certificate expires, in seconds since 1970.
+    #[must_use]
+    pub fn expiry(&self) -> Option<u64> {
+        let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+        let certificate = self.own.cert.first()?;
+        match verify(certificate, self.party, &self.authority, end_of_time) {
+            Err(webpki::Error::CertExpired { not_after, .. }) => Some(not_after.as_secs()),
+            _ => None,
+        }
+    }
+
     /// TLS for a server, which asks every client for its certificate.
     ///
     /// # Errors

@@ -18,6 +18,36 @@ pub enum AccessError {
         /// The address.
         address: SocketAddr,
     },
+    /// A process of another user of this host, without credentials.
+    #[error(
+        "the process at {peer} belongs to user {user}, this one to user {own}: different users need credentials, make them with `rackpool credentials init` and name a folder with --credentials"
+    )]
+    OtherUser {
+        /// Its address.
+        peer: SocketAddr,
+        /// Whose it is.
+        user: u32,
+        /// Whose this process is.
+        own: u32,
+    },
+    /// A loopback connection that no process of this host has.
+    #[error(
+        "no process is known at {peer}: it has ended, or this host does not show it, and then credentials are needed; make them with `rackpool credentials init` and name a folder with --credentials"
+    )]
+    NobodysConnection {
+        /// The address.
+        peer: SocketAddr,
+    },
+    /// The kernel does not say whose connections are.
+    #[error(
+        "can't read {table} to learn whose a connection is: {source}; mount /proc, or use --credentials"
+    )]
+    UnknownPeers {
+        /// The kernel's table.
+        table: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A file can't be read.
     #[error(
         "can't read {path}: {source}; --credentials takes the folder of one party as `rackpool credentials` makes them, with authority.crt, own.crt and own.key"

@@ -8,11 +8,23 @@ pub fn explain(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match tls {
         Some(tls) => of_tls(tls),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            "the other side broke the TLS handshake off; was it started with --credentials?".into()
+        None if is_end(error.kind()) => {
+            "the other side ended the connection: it is being stopped or started again, or one of the two was started without --credentials".into()
         }
         None => error.to_string(),
     }
+}
+
+/// Whether the connection has ended, which a process that ends causes as well as one that expects no
+/// TLS.
+const fn is_end(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
 }
 
 fn of_tls(error: &Error) -> String {
@@ -57,5 +69,20 @@ fn of_tls(error: &Error) -> String {
             "the other side does not speak TLS: start it with --credentials as well".into()
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ends_is_no_mistake_of_credentials_alone() {
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset] {
+            let text = explain(&io::Error::from(kind));
+            assert!(text.contains("stopped or started again"), "{text}");
+        }
+        let text = explain(&io::Error::from(io::ErrorKind::TimedOut));
+        assert_eq!(text, "timed out");
     }
 }

@@ -6,6 +6,7 @@
 //! | `credentials` | a party's own certificate and key, checked, and the TLS that follows from them |
 //! | `authority` | who signs certificates: for the `rackpool credentials` command |
 //! | `address` | which addresses may be used without credentials |
+//! | `same_user` | whose process is at the other end of a loopback connection |
 //! | `explain` | what a broken TLS connection means, and what to do |
 //!
 //! `docs/design/access.md` tells the whole.
@@ -18,6 +19,7 @@ mod error;
 mod explain;
 mod files;
 mod party;
+mod same_user;
 
 pub use address::require_loopback;
 pub use authority::Authority;
@@ -25,3 +27,4 @@ pub use credentials::Credentials;
 pub use error::AccessError;
 pub use explain::explain;
 pub use party::Party;
+pub use same_user::{require_same_user, require_server_of_same_user};

@@ -42,8 +42,12 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
+    rackpool_output::run_command("rackpool", run)
+}
+
+fn run() -> anyhow::Result<()> {
     let Arguments { config, command } = rackpool_config::parse("rackpool");
-    let result = match command {
+    match command {
         Command::Up(options) => up::run(&options),
         Command::Metaserver(options) => server::run("rackpool-metaserver", &config, &options),
         Command::Daemon(options) => server::run("rackpool-daemon", &config, &options),
@@ -55,12 +59,5 @@ fn main() -> std::process::ExitCode {
         Command::Ycsb(options) => ycsb::run(&options),
         Command::Heat(options) => heat::run(&options),
         Command::Demo(options) => demo::run(&options),
-    };
-    match result {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rackpool: {error:#}");
-            std::process::ExitCode::FAILURE
-        }
     }
 }

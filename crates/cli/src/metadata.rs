@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use rackpool_access::{Credentials, explain, require_loopback};
+use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
 use rackpool_model::{PageId, RackId};
+use rackpool_output::UsageError;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PageStory, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
@@ -112,7 +113,8 @@ impl MetadataServer {
             .with_context(|| format!("--metadata {address}: no such host and port"))?
             .collect();
         for address in &found {
-            require_loopback("--metadata", *address, self.credentials.as_ref())?;
+            require_loopback("--metadata", *address, self.credentials.as_ref())
+                .map_err(UsageError::new)?;
         }
         let connect = |address| TcpStream::connect_timeout(address, PATIENCE);
         let stream =
@@ -122,7 +124,10 @@ impl MetadataServer {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(match &self.credentials {
-            None => Box::new(stream),
+            None => {
+                require_server_of_same_user(stream.local_addr()?, stream.peer_addr()?)?;
+                Box::new(stream)
+            }
             Some(credentials) => {
                 let session =
                     ClientConnection::new(credentials.client()?, credentials.server_name()?)?;

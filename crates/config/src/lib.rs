@@ -5,6 +5,7 @@
 //! flags win, and both have the same names, the same parsers and the same errors.
 #![forbid(unsafe_code)]
 
+mod address;
 mod entries;
 mod error;
 
@@ -15,6 +16,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Parser};
 
+pub use address::listen_address;
 use entries::{Entry, File};
 pub use error::ConfigError;
 
@@ -36,7 +38,7 @@ pub fn parse<O: Parser>(section: &str) -> O {
         Ok(options) => options,
         Err(ConfigError::CommandLine(error)) => error.exit(),
         Err(error) => {
-            eprintln!("error: {error}");
+            rackpool_output::note(format_args!("error: {error}"));
             std::process::exit(2);
         }
     }

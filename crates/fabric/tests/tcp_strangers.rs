@@ -457,3 +457,24 @@ fn bad_listeners_are_errors_of_connect() {
     assert!(matches!(error, FabricError::Silent { .. }), "{error}");
     assert_eq!(error.class(), ErrorClass::PeerGone);
 }
+
+/// As behind a wire that is cut: the kernel would try for seconds, and what it sends next may come
+/// long after the wire is mended.
+#[test]
+fn who_does_not_even_connect_is_given_up_long_before_the_end_of_a_handshake() {
+    let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let listener = TcpListener::from(listener);
+    let address = listener.local_addr().unwrap();
+    // It has room for one that it does not take; what others send is dropped.
+    let _taken = TcpStream::connect(address).unwrap();
+    let test = Tcp::default();
+    let mut end = rack(&test);
+    let began = Instant::now();
+    ok(end.fabric().connect(&format!("tcp:{address}")));
+    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
+    let Event::ConnectFailed { error, .. } = failed else { panic!() };
+    assert!(matches!(error, FabricError::Silent { timeout_ms: 250, .. }), "{error}");
+    assert!(began.elapsed() < HANDSHAKE, "{:?}", began.elapsed());
+}

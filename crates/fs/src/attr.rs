@@ -119,6 +119,23 @@ pub struct Caller {
     pub uid: u32,
     /// The group's id.
     pub gid: u32,
+    /// Permission bits that what the caller creates does not get, unless the directory has a default
+    /// ACL, which decides then.
+    pub umask: u32,
+}
+
+impl Caller {
+    /// A user and a group without a umask.
+    #[must_use]
+    pub const fn new(uid: u32, gid: u32) -> Self {
+        Self { uid, gid, umask: 0 }
+    }
+
+    /// The same with a umask, of which the permission bits count.
+    #[must_use]
+    pub const fn with_umask(self, umask: u32) -> Self {
+        Self { umask: umask & 0o777, ..self }
+    }
 }
 
 /// A new time of an inode.
@@ -147,6 +164,8 @@ pub struct SetAttr {
     pub mtime: Option<NewTime>,
     /// The time of the last change; this moment unless set.
     pub ctime: Option<Time>,
+    /// Set-user-id and set-group-id of what is no directory go, as with a new owner.
+    pub drops_privileges: bool,
 }
 
 /// What is to be created.
@@ -178,6 +197,14 @@ pub enum RenameMode {
     NoReplace,
     /// Swap both; both must exist.
     Exchange,
+    /// Leave a *whiteout* under the old name, which overlay file systems take for a removed name of
+    /// the layers below: a character device of number 0, without any permissions.
+    Whiteout {
+        /// To whom the whiteout belongs.
+        owner: Caller,
+        /// Whether something may have the new name, which is replaced.
+        replaces: bool,
+    },
 }
 
 /// An entry of a directory.

@@ -1,5 +1,6 @@
 //! Attributes and extended attributes.
 
+use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, NewTime, SetAttr, Time, XattrMode};
 use crate::error::FsError;
 use crate::inode::Inode;
@@ -24,22 +25,23 @@ fn drop_privileges(inode: &mut Inode) {
     }
 }
 
-fn apply(inode: &mut Inode, change: &SetAttr, now: Time) {
+fn apply(inode: &mut Inode, change: &SetAttr, now: Time) -> Result<(), FsError> {
     let time = |new| match new {
         NewTime::Now => now,
         NewTime::At(time) => time,
     };
-    if change.uid.is_some() || change.gid.is_some() {
+    if change.uid.is_some() || change.gid.is_some() || change.drops_privileges {
         drop_privileges(inode);
         inode.uid = change.uid.unwrap_or(inode.uid);
         inode.gid = change.gid.unwrap_or(inode.gid);
     }
     if let Some(mode) = change.mode {
-        inode.mode = mode & 0o7777;
+        inode.set_mode(mode)?;
     }
     inode.atime = change.atime.map_or(inode.atime, time);
     inode.mtime = change.mtime.map_or(inode.mtime, time);
     inode.ctime = change.ctime.unwrap_or(now);
+    Ok(())
 }
 
 impl<M: Medium> Volume<M> {
@@ -54,7 +56,7 @@ impl<M: Medium> Volume<M> {
 
     /// Changes attributes, and gives what they are then. Who may do so is the caller's to check, but
     /// for what depends on the change itself: a new owner or group clears set-user-id and
-    /// set-group-id of what is no directory.
+    /// set-group-id of what is no directory, and new permission bits change the access ACL.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr, _: Caller) -> Result<Attr, FsError> {
         if let Some(size) = change.size {
             self.set_size(ino, size)?;
@@ -64,10 +66,7 @@ impl<M: Medium> Volume<M> {
             return self.attr(ino);
         }
         let now = Time::now();
-        let change = |inode: &mut Inode| {
-            apply(inode, change, now);
-            Ok(())
-        };
+        let change = |inode: &mut Inode| apply(inode, change, now);
         let ((), inode) = match self.opened(ino) {
             Some(file) => self.update_with_lazy(&file, change)?,
             None => self.update(ino, change)?,
@@ -93,11 +92,18 @@ impl<M: Medium> Volume<M> {
     /// The value of an extended attribute.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
         let inode = self.inode(ino)?;
-        let found = inode.xattrs.into_iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value).ok_or(FsError::NoAttribute)
+        inode.xattr(name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
     }
 
     /// Sets an extended attribute. All of an inode's have at most 8 KiB together.
+    ///
+    /// `system.posix_acl_access` and `system.posix_acl_default` are POSIX access control lists, in the
+    /// format that Linux has for them. An access ACL sets the permission bits of the mode, as these
+    /// change it; one that says no more than they do is not kept.
+    ///
+    /// # Errors
+    /// [`FsError::InvalidArgument`] if an ACL is none, [`FsError::Permission`] if the inode is of a kind
+    /// that has no such ACL.
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -105,19 +111,41 @@ impl<M: Medium> Volume<M> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), FsError> {
+        self.change_xattr(ino, name, value, mode, |_| {})
+    }
+
+    /// The same for an access ACL set by an owner outside of the file's group: set-group-id goes.
+    pub fn set_acl_outside_group(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), FsError> {
+        self.change_xattr(ino, name, value, mode, |inode| inode.mode &= !SET_GROUP_ID)
+    }
+
+    fn change_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        also: impl Fn(&mut Inode),
+    ) -> Result<(), FsError> {
         if name.is_empty() || name.len() > MAX_XATTR_NAME || value.len() > MAX_XATTRS {
             return Err(FsError::AttributeTooLarge(MAX_XATTRS));
         }
         let now = Time::now();
         self.transact_growing(|work| {
             let mut inode = work.inode(ino)?;
-            let known = inode.xattrs.iter_mut().find(|(known, _)| known == name);
-            match (known, mode) {
-                (Some(_), XattrMode::Create) => return Err(FsError::Exists),
-                (None, XattrMode::Replace) => return Err(FsError::NoAttribute),
-                (Some((_, old)), _) => *old = value.to_vec(),
-                (None, _) => inode.xattrs.push((name.to_vec(), value.to_vec())),
+            match (inode.xattr(name).is_some(), mode) {
+                (true, XattrMode::Create) => return Err(FsError::Exists),
+                (false, XattrMode::Replace) => return Err(FsError::NoAttribute),
+                _ if acl::is_acl(name) => inode.set_acl(name, value)?,
+                _ => inode.set_xattr(name, value.to_vec()),
             }
+            also(&mut inode);
             let bytes: usize =
                 inode.xattrs.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
             if bytes > MAX_XATTRS {
@@ -138,8 +166,9 @@ impl<M: Medium> Volume<M> {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
         let now = Time::now();
         self.update(ino, |inode| {
-            let at = inode.xattrs.iter().position(|(known, _)| known == name);
-            inode.xattrs.remove(at.ok_or(FsError::NoAttribute)?);
+            if !inode.remove_xattr(name) {
+                return Err(FsError::NoAttribute);
+            }
             inode.ctime = now;
             Ok(())
         })?;

@@ -1,5 +1,6 @@
 //! What mounts read of what other mounts wrote, for `rackpool-fuzz`.
 
+use crate::acl::Acl;
 use crate::directory::{Node, encode_leaf};
 use crate::inode::Inode;
 use crate::locks::Locks;
@@ -13,13 +14,14 @@ use crate::superblock::Superblock;
 /// When a record that was read is another one when it is written and read again.
 pub fn record(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
-    match kind % 6 {
+    match kind % 7 {
         0 => inode(bytes),
         1 => node(bytes),
         2 => superblock(bytes),
         3 => sessions(bytes),
         4 => orphans(bytes),
-        _ => locks(bytes),
+        5 => locks(bytes),
+        _ => acl(bytes),
     }
 }
 
@@ -65,4 +67,10 @@ fn locks(bytes: &[u8]) {
     // What is too much is not written.
     let Ok(Some(again)) = locks.encode() else { return };
     assert_eq!(Locks::decode(Some(&again)).ok(), Some(locks));
+}
+
+fn acl(bytes: &[u8]) {
+    let Some(acl) = Acl::decode(bytes) else { return };
+    // Ids where there are none are not kept.
+    assert_eq!(Acl::decode(&acl.encode()), Some(acl));
 }

@@ -30,8 +30,8 @@ pub(crate) struct Heads {
     next: usize,
     /// Pages made since the first was looked at.
     made: usize,
-    /// The next page to look for abandoned heads in.
-    scrubbed: usize,
+    /// The page that abandoned heads were last looked for in.
+    scrubbed: Option<usize>,
 }
 
 const NEXT_PAGE: u64 = 8;
@@ -144,11 +144,13 @@ impl<M: Medium> Volume<M> {
         let page = {
             let mut heads = lock(&self.heads);
             self.follow_pages(&mut heads)?;
-            heads.scrubbed += 1;
-            if heads.scrubbed >= heads.pages.len() {
-                heads.scrubbed = 0;
-            }
-            match heads.pages.get(heads.scrubbed) {
+            // Mounts that live for a few seconds come to all pages if each begins somewhere else.
+            let [low, high, ..] = self.session.token.to_le_bytes();
+            let start = u16::from_le_bytes([low, high]);
+            let number = heads.scrubbed.map_or(usize::from(start), |last| last.wrapping_add(1));
+            let Some(number) = number.checked_rem(heads.pages.len()) else { return Ok(()) };
+            heads.scrubbed = Some(number);
+            match heads.pages.get(number) {
                 Some(page) => *page,
                 None => return Ok(()),
             }

@@ -158,7 +158,7 @@ impl Inode {
             return Err(from.damaged());
         }
         let kind = kind_from_byte(from.u8()?).ok_or(from.damaged())?;
-        let mut inode = Self::new(kind, 0, Caller { uid: 0, gid: 0 }, Time::default());
+        let mut inode = Self::new(kind, 0, Caller::new(0, 0), Time::default());
         inode.mode = from.u16()?.into();
         for word in [&mut inode.nlink, &mut inode.uid, &mut inode.gid, &mut inode.rdev] {
             *word = from.u32()?;
@@ -203,6 +203,27 @@ impl Inode {
         }
     }
 
+    /// The value of an extended attribute.
+    pub(crate) fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
+        let found = self.xattrs.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| &value[..])
+    }
+
+    /// Sets an extended attribute; the callers bound it.
+    pub(crate) fn set_xattr(&mut self, name: &[u8], value: Vec<u8>) {
+        match self.xattrs.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.xattrs.push((name.to_vec(), value)),
+        }
+    }
+
+    /// Removes an extended attribute; false if it is not there.
+    pub(crate) fn remove_xattr(&mut self, name: &[u8]) -> bool {
+        let before = self.xattrs.len();
+        self.xattrs.retain(|(known, _)| known != name);
+        self.xattrs.len() < before
+    }
+
     /// Notes a change of the contents.
     pub(crate) fn touch(&mut self, now: Time) {
         (self.mtime, self.ctime) = (now, now);
@@ -234,7 +255,7 @@ mod tests {
     #[test]
     fn comes_back_as_it_went_and_is_damaged_when_cut() {
         let now = Time { seconds: -5, nanoseconds: 999_999_999 };
-        let mut inode = Inode::new(Kind::Symlink, 0o7755, Caller { uid: 1, gid: 2 }, now);
+        let mut inode = Inode::new(Kind::Symlink, 0o7755, Caller::new(1, 2), now);
         inode.target = b"../target".to_vec();
         inode.opens = vec![Session { seat: 3, token: 1 << 60 }; 2];
         inode.claim = Some(Session { seat: 9, token: 1 << 50 });

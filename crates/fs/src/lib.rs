@@ -5,6 +5,7 @@
 //! kills do no harm, is in `docs/design/fs.md`.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod attr;
 mod attributes;
 mod codec;

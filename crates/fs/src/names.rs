@@ -46,7 +46,13 @@ impl NewNode<'_> {
 }
 
 /// The inode of what is created in a directory.
-fn new_inode(parent: &Inode, node: NewNode<'_>, mode: u32, caller: Caller, now: Time) -> Inode {
+pub(crate) fn new_inode(
+    parent: &Inode,
+    node: NewNode<'_>,
+    mode: u32,
+    caller: Caller,
+    now: Time,
+) -> Result<Inode, FsError> {
     let kind = node.kind();
     let mut inode = Inode::new(kind, mode, caller, now);
     if parent.mode & SET_GROUP_ID != 0 {
@@ -63,7 +69,10 @@ fn new_inode(parent: &Inode, node: NewNode<'_>, mode: u32, caller: Caller, now: 
         NewNode::CharDevice(device) | NewNode::BlockDevice(device) => inode.rdev = device,
         _ => {}
     }
-    inode
+    if kind != Kind::Symlink {
+        inode.inherit_acl(parent, caller.umask)?;
+    }
+    Ok(inode)
 }
 
 impl<M: Medium> Volume<M> {
@@ -93,7 +102,7 @@ impl<M: Medium> Volume<M> {
     }
 
     /// A number that no inode has had.
-    fn new_ino(&self) -> Result<Ino, FsError> {
+    pub(crate) fn new_ino(&self) -> Result<Ino, FsError> {
         let mut inos = lock(&self.inos);
         if let Some(ino) = inos.next() {
             return Ok(Ino(ino));
@@ -111,9 +120,9 @@ impl<M: Medium> Volume<M> {
         Ok(Ino(first))
     }
 
-    /// Creates something called `name` in the directory `parent`. The mode of what is created is
-    /// `mode` (the umask applied already); it belongs to the caller, and in a set-group-id directory
-    /// to that one's group.
+    /// Creates something called `name` in the directory `parent`. Its permission bits are those of
+    /// `mode` that the directory's default ACL grants, or without one the caller's umask; it inherits
+    /// that ACL. It belongs to the caller, and in a set-group-id directory to that one's group.
     pub fn create(
         &self,
         parent: Ino,
@@ -132,9 +141,9 @@ impl<M: Medium> Volume<M> {
         }
         let ino = self.new_ino()?;
         let make = |directory: &Inode, now| {
-            let mut inode = new_inode(directory, node, mode, caller, now);
+            let mut inode = new_inode(directory, node, mode, caller, now)?;
             inode.parent = if inode.kind == Kind::Directory { parent } else { Ino(0) };
-            inode
+            Ok(inode)
         };
         Ok(self.create_inode(parent, name, ino, make)?.attr(ino))
     }
@@ -151,9 +160,9 @@ impl<M: Medium> Volume<M> {
         check_new_name(name)?;
         let ino = self.new_ino()?;
         let make = |directory: &Inode, now| {
-            let mut inode = new_inode(directory, NewNode::File, mode, caller, now);
+            let mut inode = new_inode(directory, NewNode::File, mode, caller, now)?;
             inode.opens.push(self.session);
-            inode
+            Ok(inode)
         };
         // Locked until it is there: who opens and releases it in between would end this, too.
         let mut files = lock(self.files_of(ino));
@@ -174,7 +183,7 @@ impl<M: Medium> Volume<M> {
         let created = self.transact_growing(|work| {
             let directory = work.inode(parent)?;
             directory.expect_directory()?;
-            let mut inode = new_inode(&directory, NewNode::File, mode, caller, now);
+            let mut inode = new_inode(&directory, NewNode::File, mode, caller, now)?;
             inode.opens.push(self.session);
             (inode.nlink, inode.entries) = (0, UNNAMED);
             work.set_inode(ino, &mut inode);
@@ -193,7 +202,7 @@ impl<M: Medium> Volume<M> {
         parent: Ino,
         name: &[u8],
         ino: Ino,
-        make: impl Fn(&Inode, Time) -> Inode,
+        make: impl Fn(&Inode, Time) -> Result<Inode, FsError>,
     ) -> Result<Inode, FsError> {
         let now = Time::now();
         self.transact_growing(|work| {
@@ -202,7 +211,7 @@ impl<M: Medium> Volume<M> {
             if work.entry(parent, name)?.is_some() {
                 return Err(FsError::Exists);
             }
-            let mut inode = make(&directory, now);
+            let mut inode = make(&directory, now)?;
             work.add_name(parent, &mut directory, name, (ino, inode.kind), now)?;
             work.set_inode(ino, &mut inode);
             Ok(inode)

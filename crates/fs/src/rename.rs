@@ -1,11 +1,11 @@
 //! Renaming.
 
-use crate::attr::{Ino, Kind, RenameMode, Time};
+use crate::attr::{Caller, Ino, Kind, NewNode, RenameMode, Time};
 use crate::directory::DirEntry;
 use crate::error::FsError;
 use crate::keys;
 use crate::medium::Medium;
-use crate::names::check_name;
+use crate::names::{check_name, new_inode};
 use crate::remove::Left;
 use crate::store::Work;
 use crate::volume::Volume;
@@ -38,7 +38,17 @@ impl<M: Medium> Volume<M> {
         }
         let (from, to) = (Name { parent, name }, Name { parent: new_parent, name: new_name });
         let now = Time::now();
-        let left = self.transact(|work| work.rename(from, to, mode, now))?;
+        let left = match mode {
+            RenameMode::Whiteout { owner, .. } => {
+                let whiteout = self.new_ino()?;
+                self.transact_growing(|work| {
+                    let left = work.rename(from, to, mode, now)?;
+                    work.leave_whiteout(from, whiteout, owner, now)?;
+                    Ok(left)
+                })?
+            }
+            _ => self.transact(|work| work.rename(from, to, mode, now))?,
+        };
         self.finish_removal(left);
         Ok(())
     }
@@ -57,7 +67,9 @@ impl<M: Medium> Work<'_, M> {
         let source = self.entry(from.parent, from.name)?.ok_or(FsError::NotFound)?;
         let target = self.entry(to.parent, to.name)?;
         match (mode, &target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(FsError::Exists),
+            (RenameMode::NoReplace | RenameMode::Whiteout { replaces: false, .. }, Some(_)) => {
+                return Err(FsError::Exists);
+            }
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
             (_, Some(target)) if target.ino == source.ino => return Ok(Left::Done),
             _ => {}
@@ -84,6 +96,25 @@ impl<M: Medium> Work<'_, M> {
                 Ok(left)
             }
         }
+    }
+
+    /// Gives a name that was just taken away to a whiteout. Does nothing if the name is there: the old
+    /// and the new one named the same file.
+    fn leave_whiteout(
+        &mut self,
+        at: Name<'_>,
+        ino: Ino,
+        owner: Caller,
+        now: Time,
+    ) -> Result<(), FsError> {
+        if self.entry(at.parent, at.name)?.is_some() {
+            return Ok(());
+        }
+        let mut directory = self.inode(at.parent)?;
+        let mut whiteout = new_inode(&directory, NewNode::CharDevice(0), 0, owner, now)?;
+        self.add_name(at.parent, &mut directory, at.name, (ino, whiteout.kind), now)?;
+        self.set_inode(ino, &mut whiteout);
+        Ok(())
     }
 
     /// Takes away what the new name names.

@@ -36,7 +36,7 @@ use crate::superblock::{Foreign, Superblock};
 ///
 /// let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
 /// let volume = Volume::open_or_create(Arc::new(pool), "home")?;
-/// let root = Caller { uid: 0, gid: 0 };
+/// let root = Caller::new(0, 0);
 /// let file = volume.create(Ino::ROOT, b"greeting", NewNode::File, 0o644, root)?.ino;
 /// volume.write(file, 0, b"hello, racks")?;
 /// assert_eq!(volume.lookup(Ino::ROOT, b"greeting")?.size, 12);
@@ -95,7 +95,7 @@ impl<M: Medium> Volume<M> {
     /// A program that is killed while it makes one may leave its memory behind; the file system is
     /// whole or not there.
     pub fn open_or_create(medium: M, name: &str) -> Result<Self, OpenError> {
-        Self::open_or_create_for(medium, name, Caller { uid: 0, gid: 0 })
+        Self::open_or_create_for(medium, name, Caller::new(0, 0))
     }
 
     /// The same; if the file system is made, its root directory belongs to `owner`.

@@ -9,7 +9,7 @@
 
 mod support;
 
-use rackpool_fs::{AllocateMode, FsError, Ino, SetAttr, Volume};
+use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
 use support::table::scheduler::Fault;
 use support::{ROOT, TestMedium, check, directory, emptied, file};
 
@@ -80,6 +80,26 @@ fn never_named() -> Case {
             volume.release(ino).and(written)
         },
         expect: |volume, tree, _| assert_eq!(bytes(volume, tree.f), [7; LEN]),
+    }
+}
+
+fn whiteout() -> Case {
+    Case {
+        name: "a rename that leaves a whiteout",
+        act: |volume, tree| {
+            let mode = RenameMode::Whiteout { owner: ROOT, replaces: false };
+            volume.rename(tree.x, b"f", tree.x, b"moved", mode)
+        },
+        expect: |volume, tree, done| {
+            let old = volume.lookup(tree.x, b"f").unwrap();
+            let moved = volume.lookup(tree.x, b"moved").map(|attr| attr.ino);
+            match (old.kind, moved) {
+                (Kind::CharDevice, Ok(ino)) => assert_eq!((ino, old.rdev), (tree.f, 0)),
+                (Kind::File, Err(FsError::NotFound)) => assert!(!done && old.ino == tree.f),
+                seen => panic!("{seen:?}"),
+            }
+            assert_eq!(bytes(volume, tree.f), [7; LEN]);
+        },
     }
 }
 
@@ -209,7 +229,7 @@ fn everywhere(count: u64, fault: Fault) {
     let medium = TestMedium::new(6 << 20);
     plant(&medium);
     let expected = emptied(&medium);
-    for case in cases().into_iter().chain([never_named()]) {
+    for case in cases().into_iter().chain([never_named(), whiteout()]) {
         let mut at = 1;
         while run(&case, (at, count, fault), &expected) {
             at += 1;

@@ -8,7 +8,7 @@
 
 mod support;
 
-use rackpool_fs::{AllocateMode, FsError, Ino, RenameMode, SetAttr, Volume};
+use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
 use support::table::scheduler::{Fate, scheduler};
 use support::{ROOT, TestMedium, check, directory, emptied, file};
 
@@ -84,6 +84,28 @@ fn first_name() -> Case {
     }
 }
 
+fn whiteout() -> Case {
+    Case {
+        name: "a file in the place of another, and a whiteout in its own",
+        act: |volume, tree| {
+            let mode = RenameMode::Whiteout { owner: ROOT, replaces: true };
+            volume.rename(tree.y, b"g", tree.x, b"f", mode)
+        },
+        is_done: |volume, tree| {
+            let old = volume.lookup(tree.y, b"g").unwrap();
+            let new = ino_of(volume, tree.x, b"f");
+            match old.kind {
+                Kind::File if (old.ino, new) == (tree.g, Some(tree.f)) => false,
+                Kind::CharDevice if new == Some(tree.g) => {
+                    assert_eq!((old.rdev, old.mode, old.nlink), (0, 0, 1));
+                    true
+                }
+                _ => panic!("{old:?}, {new:?}"),
+            }
+        },
+    }
+}
+
 fn name_cases() -> Vec<Case> {
     vec![
         Case {
@@ -142,6 +164,7 @@ fn name_cases() -> Vec<Case> {
                 done
             },
         },
+        whiteout(),
         Case {
             name: "an exchange",
             act: |volume, tree| volume.rename(tree.x, b"d", tree.y, b"g", RenameMode::Exchange),

@@ -4,7 +4,7 @@
 mod support;
 
 use rackpool_fs::{Caller, FsError, Ino, Kind, NewNode, RenameMode, SetAttr, Volume};
-use support::{ROOT, TestMedium, directory, file, names};
+use support::{ROOT, TestMedium, check, directory, file, names};
 
 macro_rules! refused {
     ($result:expr, $error:pat) => {{
@@ -48,7 +48,7 @@ fn what_one_mount_makes_the_other_finds() {
 fn the_root_belongs_to_who_made_the_volume() {
     let medium = TestMedium::new(64 << 20);
     for uid in [1000, 1001] {
-        let owner = Caller { uid, gid: 100 };
+        let owner = Caller::new(uid, 100);
         let volume = Volume::open_or_create_for(medium.clone(), "theirs", owner).unwrap();
         let root = volume.attr(Ino::ROOT).unwrap();
         assert_eq!((root.uid, root.gid, root.mode), (1000, 100, 0o755));
@@ -140,6 +140,34 @@ fn renames_follow_the_rules() {
 }
 
 #[test]
+fn a_whiteout_takes_the_place_of_what_was_renamed() {
+    let medium = TestMedium::new(64 << 20);
+    let (a, b) = (medium.mount(), medium.mount());
+    let (x, y) = (directory(&a, Ino::ROOT, b"x"), directory(&a, Ino::ROOT, b"y"));
+    let (d, f) = (directory(&a, x, b"d"), file(&a, x, b"f"));
+    let owner = Caller::new(5, 6);
+    let whiteout = |replaces| RenameMode::Whiteout { owner, replaces };
+    a.rename(x, b"d", y, b"d", whiteout(false)).unwrap();
+    let left = b.lookup(x, b"d").unwrap();
+    assert_eq!((left.kind, left.rdev, left.mode), (Kind::CharDevice, 0, 0));
+    assert_eq!((left.uid, left.gid, left.nlink), (5, 6, 1));
+    assert_eq!((b.lookup(y, b"d").unwrap().ino, b.lookup(d, b"..").unwrap().ino), (d, y));
+    check(&b, "a directory that left a whiteout");
+    // What may not be replaced stays, and so does the old name.
+    refused!(a.rename(x, b"f", y, b"d", whiteout(true)), FsError::IsDirectory);
+    a.link(f, y, b"f").unwrap();
+    refused!(a.rename(x, b"d", y, b"f", whiteout(false)), FsError::Exists);
+    // Two names of one file: nothing happens.
+    a.rename(x, b"f", y, b"f", whiteout(true)).unwrap();
+    assert_eq!((b.lookup(x, b"f").unwrap().ino, b.attr(f).unwrap().nlink), (f, 2));
+    // A whiteout is replaced, and moved, as any other file.
+    b.rename(y, b"f", x, b"d", whiteout(true)).unwrap();
+    refused!(a.attr(left.ino), FsError::NotFound);
+    assert_eq!(a.lookup(y, b"f").unwrap().kind, Kind::CharDevice);
+    check(&a, "whiteouts");
+}
+
+#[test]
 fn groups_are_inherited_and_a_new_owner_drops_privileges() {
     let medium = TestMedium::new(64 << 20);
     let volume = medium.mount();
@@ -147,7 +175,7 @@ fn groups_are_inherited_and_a_new_owner_drops_privileges() {
     let change = SetAttr { gid: Some(7), ..SetAttr::default() };
     volume.set_attr(home, &change, ROOT).unwrap();
     volume.set_attr(home, &SetAttr { mode: Some(0o2775), ..SetAttr::default() }, ROOT).unwrap();
-    let user = Caller { uid: 5, gid: 6 };
+    let user = Caller::new(5, 6);
     let inner = volume.create(home, b"d", NewNode::Directory, 0o755, user).unwrap();
     assert_eq!((inner.uid, inner.gid, inner.mode), (5, 7, 0o2755));
     let ino = volume.create(home, b"f", NewNode::File, 0o6755, user).unwrap().ino;

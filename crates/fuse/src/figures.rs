@@ -1,8 +1,9 @@
 //! The figures of a mount, for Prometheus.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use rackpool_client::Pool;
 use rackpool_metrics::{Page, Source, Unit};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -41,11 +42,15 @@ impl Figures {
 }
 
 /// What is shown.
-pub(crate) struct MountFigures(pub(crate) Arc<Figures>);
+pub(crate) struct MountFigures {
+    pub(crate) figures: Arc<Figures>,
+    /// The mount closes it at its end.
+    pub(crate) pool: Weak<Pool>,
+}
 
 impl Source for MountFigures {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
-        let figures = &*self.0;
+        let figures = &*self.figures;
         let requests: Vec<(&str, u64)> = KINDS
             .iter()
             .zip(&figures.requests)
@@ -56,6 +61,11 @@ impl Source for MountFigures {
         let failed = figures.failed.load(Ordering::Relaxed);
         let help = "Requests that failed for no fault of the program that asked.";
         page.counter("mount_failures", help, Unit::None, failed)
+    }
+
+    fn health(&self) -> Result<(), String> {
+        let pool = self.pool.upgrade().ok_or("the mount ends")?;
+        pool.check_served().map_err(|error| error.to_string())
     }
 }
 

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rackpool_client::RackId;
-use rackpool_config::ConfigFile;
+use rackpool_config::{ConfigFile, listen_address};
 
 /// Mounts a file system that lives in a rackpool, until SIGINT, SIGTERM or an unmount.
 #[derive(Clone, Debug, Parser)]
@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long)]
     pub allow_other: bool,
     /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start mounts and may be killed.
     #[arg(long)]

@@ -15,6 +15,10 @@ const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 7;
 const MTIME_NOW: u32 = 1 << 8;
 const CTIME: u32 = 1 << 10;
+/// Set-id bits go: of a file whose owner changes, or that somebody without privileges cuts.
+const KILL_SUIDGID: u32 = 1 << 11;
+/// All that attributes are set by. The handle of the file, and who has its locks, mean nothing here.
+const ANY: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | CTIME;
 
 /// valid u32 | zero u32 | handle u64 | size u64 | owner u64 | atime, mtime, ctime: seconds i64 |
 /// nanoseconds u32 of the same | mode u32 | zero u32 | uid u32 | gid u32 | zero u32
@@ -43,6 +47,8 @@ pub(crate) fn set_attr(fields: &mut Fields<'_>) -> Result<SetAttr, Errno> {
         atime: new_time(ATIME, ATIME_NOW, 0),
         mtime: new_time(MTIME, MTIME_NOW, 1),
         ctime: is_set(CTIME).then(|| time(2)),
+        // `chown` to nobody and no group comes as a request that sets nothing.
+        drops_privileges: is_set(KILL_SUIDGID) || !is_set(ANY),
     })
 }
 
@@ -92,5 +98,23 @@ mod tests {
         };
         assert_eq!(change, expected);
         assert!(set_attr(&mut Fields::new(&bytes[..80])).is_err());
+    }
+
+    #[test]
+    fn set_id_bits_go_when_the_kernel_says_so_or_nothing_is_set() {
+        const HANDLE: u32 = 1 << 6;
+        for (valid, drops) in [
+            (UID | KILL_SUIDGID, true),
+            (HANDLE, true),
+            (0, true),
+            (MODE, false),
+            (SIZE | HANDLE, false),
+            (CTIME, false),
+        ] {
+            let mut bytes = vec![0; 88];
+            bytes[..4].copy_from_slice(&valid.to_le_bytes());
+            let change = set_attr(&mut Fields::new(&bytes)).unwrap();
+            assert_eq!(change.drops_privileges, drops, "{valid:b}");
+        }
     }
 }

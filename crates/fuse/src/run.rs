@@ -1,6 +1,5 @@
 //! The life of a mount, from the command line to the unmount.
 
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +11,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, getegid, geteuid};
 use rackpool_client::{ClientOptions, Pool};
 use rackpool_fs::{Caller, Volume};
+use rackpool_output::{UsageError, chain};
 
 use crate::device::Device;
 use crate::figures::MountFigures;
@@ -35,21 +35,24 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.watch {
         return watch(options);
     }
+    options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
     // For all threads that are started from here on.
     let signals = ending_signals();
     signals.thread_block()?;
     let mount_point = MountPoint::claim(&options.mount_point)?;
     let client = ClientOptions::new(&options.dir, options.rack)
         .threads(options.threads.saturating_add(OTHER_THREADS));
-    let pool = Pool::open(client).context("the pool can't be opened")?;
+    let pool = Arc::new(Pool::open(client).context("the pool can't be opened")?);
+    let weak_pool = Arc::downgrade(&pool);
     // Who makes it must be able to use it: nobody else may be let in.
-    let owner = Caller { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-    let volume = Volume::open_or_create_for(Arc::new(pool), &options.volume, owner)
+    let owner = Caller::new(geteuid().as_raw(), getegid().as_raw());
+    let volume = Volume::open_or_create_for(pool, &options.volume, owner)
         .context("the file system can't be opened")?
         .with_nameless_kept();
     let shell = Arc::new(Shell::new(volume));
     if let Some(address) = options.metrics {
-        rackpool_metrics::start(address, Arc::new(MountFigures(Arc::clone(&shell.counts))))?;
+        let shown = MountFigures { figures: Arc::clone(&shell.counts), pool: weak_pool };
+        rackpool_metrics::start(address, Arc::new(shown))?;
     }
     let session =
         Session::new(Terms, &mount_point.path, &session::config(options)).with_context(|| {
@@ -133,10 +136,7 @@ fn stop_with_stdin() {
 }
 
 fn say_ready(mount_point: &MountPoint) {
-    let mut out = std::io::stdout();
-    // Nobody may listen.
-    let _ = writeln!(out, "{} is mounted", mount_point.path.display());
-    let _ = out.flush();
+    rackpool_output::banner(format_args!("{} is mounted", mount_point.path.display()));
 }
 
 /// Waits for a signal, and then for the kernel, which keeps the mount while programs have files
@@ -151,11 +151,12 @@ fn wait_for_end(ended: &AtomicBool, mount_point: &MountPoint) {
         }
         if !is_first {
             tracing::warn!("ended while programs have files open in the mount");
+            rackpool_output::flush();
             std::process::exit(1);
         }
         is_first = false;
         if let Err(error) = detach(&mount_point.path) {
-            tracing::error!("can't unmount: {error:#}");
+            tracing::error!("can't unmount: {}", chain(error.as_ref()));
         }
     }
 }

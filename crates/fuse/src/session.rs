@@ -14,7 +14,7 @@ pub(crate) const MAX_REQUEST: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 64;
 
 /// What is wanted of kernels that know it.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 9] = [
     // Look-ups in one folder at once.
     InitFlags::FUSE_PARALLEL_DIROPS,
     // Parts of one direct access at once.
@@ -26,6 +26,11 @@ const WANTED: [InitFlags; 6] = [
     // Locks are the volume's, for all mounts.
     InitFlags::FUSE_POSIX_LOCKS,
     InitFlags::FUSE_FLOCK_LOCKS,
+    // The kernel asks for the ACLs of what it checks. A default ACL comes before the umask, so the
+    // volume applies both; and it is told when an ACL takes set-group-id away.
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_SETXATTR_EXT,
 ];
 
 /// How it is mounted.

@@ -31,6 +31,8 @@ pub struct Activity {
     output_buffer: AtomicUsize,
     /// Most bytes of answers that were together when it was last served.
     output_most: AtomicUsize,
+    /// All bytes that it holds between two turns.
+    held: AtomicUsize,
 }
 
 impl Activity {
@@ -49,6 +51,7 @@ impl Activity {
             output: zero(),
             output_buffer: zero(),
             output_most: zero(),
+            held: zero(),
         }
     }
 
@@ -68,6 +71,17 @@ impl Activity {
         self.output.store(output, Relaxed);
         self.output_buffer.store(buffer, Relaxed);
         self.output_most.store(most, Relaxed);
+    }
+
+    /// Notes the `bytes` that the connection holds until it is served again.
+    pub fn hold(&self, bytes: usize) {
+        self.held.store(bytes, Relaxed);
+    }
+
+    /// How many bytes it holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
     }
 
     /// It asks for this.

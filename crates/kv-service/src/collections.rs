@@ -30,6 +30,8 @@ pub type Fill = fn(&mut OrderedMaps<Arc<Pool>>, MapId, &[u8]) -> Result<(), Fail
 pub struct Edit<S, L> {
     /// The type.
     pub family: Family,
+    /// Whether it changes several elements, which in a map takes a transaction.
+    pub several: bool,
     /// Makes the new elements of the old ones. It may be called again.
     pub small: S,
     /// Changes the map. It may be called again if the map was destroyed meanwhile.
@@ -86,7 +88,8 @@ impl Store {
         }
     }
 
-    /// Changes a collection, which is made if it is absent.
+    /// Changes a collection, which is made if it is absent. [`Failure::Several`] if several elements of
+    /// a large one are to be changed outside of a transaction.
     pub fn edit<R, S, L>(&mut self, key: &[u8], edit: &mut Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
@@ -97,8 +100,10 @@ impl Store {
             let family = edit.family;
             let small = &mut edit.small;
             let step = self.change_entry(key, |entry, made| step(entry, family, small, made))?;
+            let is_whole = !edit.several || self.is_in_transaction();
             match step {
                 Step::Done(result) => return Ok(result),
+                Step::Large { .. } | Step::Grow if !is_whole => return Err(Failure::Several),
                 Step::Large { id, may_stay } if may_stay || !self.is_empty(family.large, id)? => {
                     match (edit.large)(&mut self.maps, id) {
                         Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
@@ -155,7 +160,7 @@ impl Store {
         let Some(elements) = elements else { return Ok(()) };
         let filled = self.maps.create(id, key).map_err(Failure::from);
         let filled = filled.and_then(|_| fill(&mut self.maps, id, &elements));
-        let done = filled.and_then(|()| self.commit(key, family, id));
+        let done = filled.and_then(|()| self.commit_growth(key, family, id));
         let is_unknown = |failure: &Failure| failure.is_unknown();
         if !matches!(&done, Ok(true)) && !done.as_ref().is_err_and(is_unknown) {
             // Its elements are where they were. If this fails, the sweep finds it.
@@ -178,7 +183,7 @@ impl Store {
     }
 
     /// From now on the elements are in the map, if nothing was changed since they were copied.
-    fn commit(&mut self, key: &[u8], family: Family, id: MapId) -> Result<bool, Failure> {
+    fn commit_growth(&mut self, key: &[u8], family: Family, id: MapId) -> Result<bool, Failure> {
         self.change_entry(key, |entry, made| {
             let is_ours = |entry: &Entry<'_>| {
                 entry.form.kind == family.growing && entry.value.starts_with(&id.to_bytes())

@@ -15,6 +15,13 @@ pub enum Failure {
     /// The table or the pool failed.
     #[error("{}", pool_text(.0))]
     Pool(#[from] KvError<PoolError>),
+    /// It takes long, and other connections of the thread would wait: a thread of its own does it. No
+    /// client sees this.
+    #[error("ERR the command takes long")]
+    Long,
+    /// Several elements of a large collection are to be changed, which takes a transaction.
+    #[error("ERR several elements of a large collection change in a transaction only")]
+    Several,
     /// The map of a large collection failed.
     #[error("{}", map_text(.0))]
     Map(#[source] OrderedError<PoolError>),
@@ -52,6 +59,12 @@ impl Failure {
         matches!(self, Self::Map(OrderedError::Gone { .. }))
     }
 
+    /// Whether a thread of its own has to do it.
+    #[must_use]
+    pub const fn is_long(&self) -> bool {
+        matches!(self, Self::Long)
+    }
+
     /// Whether it is not known if a change was made.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
@@ -62,6 +75,12 @@ impl Failure {
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Pool(KvError::Corrupt { .. }))
+    }
+
+    /// Whether what a transaction has read can't be of one moment.
+    #[must_use]
+    pub const fn is_conflict(&self) -> bool {
+        matches!(self, Self::Pool(KvError::Conflict))
     }
 
     /// Whether the pool has no memory.
@@ -90,6 +109,7 @@ impl From<OrderedError<PoolError>> for Failure {
     fn from(error: OrderedError<PoolError>) -> Self {
         match error {
             OrderedError::Table(error) => Self::Pool(error),
+            OrderedError::LeafLimit { .. } => Self::Long,
             error => Self::Map(error),
         }
     }

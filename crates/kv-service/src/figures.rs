@@ -24,6 +24,12 @@ impl Source for ServiceFigures {
                 all.rejected,
             ),
             (
+                "kv_connections_evicted",
+                "Connections ended, as all together held too much memory.",
+                all.evicted,
+            ),
+            ("kv_auth_failures", "Wrong passwords.", all.auth_failures),
+            (
                 "kv_keys_expired",
                 "Keys whose time was over and that this instance deleted.",
                 all.expired,
@@ -34,7 +40,16 @@ impl Source for ServiceFigures {
         }
         let connections = shared.clients.count() as u64;
         page.gauge("kv_connections", "Connections there are.", Unit::None, connections)?;
+        let held = shared.client_memory.held() as u64;
+        page.gauge("kv_client_memory", "Memory that connections hold.", Unit::Bytes, held)?;
+        let limit = shared.client_memory.limit() as u64;
+        let help = "Memory that connections may hold together.";
+        page.gauge("kv_client_memory_limit", help, Unit::Bytes, limit)?;
         let threads = shared.threads() as u64;
         page.gauge("kv_threads", "Threads that serve.", Unit::None, threads)
+    }
+
+    fn health(&self) -> Result<(), String> {
+        self.0.pool.check_served().map_err(|error| error.to_string())
     }
 }

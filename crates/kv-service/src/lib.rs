@@ -8,6 +8,7 @@
 //! | [`values`] | how values that are no strings lie in the table |
 //! | [`server`] | connections and threads |
 //! | [`activity`] | what others are told of a connection |
+//! | [`client_memory`], [`auth_throttle`] | what keeps greedy clients and guessers within bounds |
 //! | [`gate`] | how a transaction is alone |
 //! | [`watches`] | which keys transactions depend on |
 //! | [`sweep`] | expiry of keys that nobody asks for |
@@ -16,6 +17,8 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+pub mod auth_throttle;
+pub mod client_memory;
 pub mod collections;
 pub mod commands;
 pub mod failure;

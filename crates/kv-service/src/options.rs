@@ -3,7 +3,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use rackpool_client::RackId;
-use rackpool_config::ConfigFile;
+use rackpool_config::{ConfigFile, listen_address};
+use rackpool_model::ByteSize;
 
 /// Serves a table in the pool to programs that speak to Redis.
 #[derive(Clone, Debug, Parser)]
@@ -20,7 +21,7 @@ pub struct Options {
     pub rack: RackId,
     /// Where to listen; a loopback address, port 0: a free one [default: 127.0.0.1:6379, unless
     /// --unix is given].
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub listen: Option<SocketAddr>,
     /// Unix socket to listen at, too.
     #[arg(long, value_name = "PATH")]
@@ -35,6 +36,10 @@ pub struct Options {
     /// Connections there may be at once [default: 10000, or what the limit of open files allows].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
+    /// Memory that all connections may hold together, in requests that wait and answers that are not
+    /// read; beyond it those that hold most are ended.
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub max_client_memory: ByteSize,
     /// Password that clients have to say; better in a file, which others can't see.
     #[arg(long, value_name = "PASSWORD", conflicts_with = "password_file")]
     pub password: Option<String>,
@@ -42,7 +47,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start services and may be killed.
     #[arg(long)]

@@ -1,26 +1,30 @@
 use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rackpool_client::Pool;
 use rackpool_kv::Table;
-use rackpool_kv::ordered::OrderedMaps;
+use rackpool_model::ByteSize;
+use rackpool_output::UsageError;
 use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rand::Rng;
 
+use crate::auth_throttle::AuthThrottle;
+use crate::client_memory::ClientMemory;
 use crate::figures::ServiceFigures;
 use crate::gate::Gate;
 use crate::open;
 use crate::options::Options;
-use crate::server::{Listeners, Mailbox, Worker};
+use crate::server::{LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
 use crate::shared::{Clients, Password, Shared, Stats};
 use crate::store::Store;
-use crate::sweep::sweep_maps;
+use crate::sweep::{sweep_keys, sweep_maps};
 use crate::watches::Watches;
 
 /// Files that are open besides connections.
@@ -43,18 +47,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         (listen, _) => listen,
     };
     if let Some(address) = listen {
-        rackpool_access::require_loopback("--listen", address, None).context(
-            "clients' words would cross the network as they are: run an instance on each host, or \
-             let a TLS proxy listen there",
-        )?;
+        require_loopback(address)?;
     }
+    options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
     let password = password(options)?;
-    let max_clients = raise_file_limit(options.max_clients)?;
+    let max_clients = max_clients(options.max_clients)?;
+    let client_memory = client_memory(options)?;
     let threads = threads(options);
     let listeners = Listeners::bind(listen, options.unix.as_deref())?;
     let pool = open::pool(options, threads)?;
     let table = open::table(&pool, &options.table)?;
-    let nodes = open::table(&pool, &format!("{}/nodes", options.table))?;
+    let nodes = open::table(&pool, &format!("{}/nodes", options.table))?.with_records(&table);
     let shared = Arc::new(Shared {
         longest_entry: usize::try_from(pool.page_bytes().saturating_sub(ENTRY_OVERHEAD))?,
         pool,
@@ -63,10 +66,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         unix: options.unix.clone(),
         password,
         max_clients: max_clients as usize,
+        client_memory: ClientMemory::new(client_memory),
+        auth_throttle: AuthThrottle::new(Instant::now()),
         started: Instant::now(),
         run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
         clients: Clients::default(),
-        stats: (0..threads).map(|_| Stats::default()).collect(),
+        threads: threads.into(),
+        stats: (0..usize::from(threads) + LONG_THREADS).map(|_| Stats::default()).collect(),
         reset: Mutex::default(),
         watches: Arc::default(),
         fatal: Mutex::new(None),
@@ -96,6 +102,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     fatal.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
+/// Clients' words would cross the network as they are, and the service has no credentials.
+fn require_loopback(address: SocketAddr) -> anyhow::Result<()> {
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    bail!(UsageError::new(format!(
+        "--listen {address} is not on this host alone, and what clients send is not encrypted: listen \
+         on 127.0.0.1 or --unix, run an instance on each host, or let a TLS proxy listen there"
+    )))
+}
+
 /// What is served.
 struct Tables {
     keys: Table<Arc<Pool>>,
@@ -106,11 +123,7 @@ struct Tables {
 impl Tables {
     /// A thread's access.
     fn store(&self) -> Store {
-        Store {
-            keys: self.keys.handle(),
-            maps: OrderedMaps::new(self.nodes.handle()),
-            watches: Arc::clone(&self.watches),
-        }
+        Store::new(self.keys.handle(), self.nodes.handle(), Arc::clone(&self.watches))
     }
 }
 
@@ -139,6 +152,8 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
         .into_iter()
         .unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let stores = std::array::from_fn(|_| tables.store());
+    let (to_long, long_threads) = LongThread::prepare(stores, shared, &mailboxes);
     let mut listeners = Some(listeners);
     let mut threads = Vec::new();
     for (thread, poll) in polls.into_iter().enumerate() {
@@ -147,25 +162,49 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
             (thread, tables.store()),
             Arc::clone(shared),
             Arc::clone(&gate),
-            Arc::clone(&mailboxes),
+            (Arc::clone(&mailboxes), to_long.clone()),
             listeners.take(),
         )?;
-        let shared = Arc::clone(shared);
-        let name = format!("kv-{thread}");
-        threads.push(std::thread::Builder::new().name(name).spawn(move || {
-            let _guard = EndsIfItPanics(&shared);
+        threads.push(spawn(&format!("kv-{thread}"), shared, |shared| {
             if let Err(error) = worker.run() {
                 shared.end(&format!("a thread can't wait for events: {error}"));
             }
         })?);
     }
-    let (store, sweeping) = (tables.store(), Arc::clone(shared));
-    let sweeper = std::thread::Builder::new().name("kv-maps".into());
-    threads.push(sweeper.spawn(move || {
-        let _guard = EndsIfItPanics(&sweeping);
-        sweep_maps(store, &sweeping);
-    })?);
+    for (number, long) in long_threads.into_iter().enumerate() {
+        threads.push(spawn(&format!("kv-long-{number}"), shared, move |_| long.run())?);
+    }
+    let (keys, maps) = (tables.store(), tables.store());
+    threads.push(spawn("kv-expiry", shared, |shared| sweep_keys(keys, shared))?);
+    threads.push(spawn("kv-maps", shared, |shared| sweep_maps(maps, shared))?);
     Ok((mailboxes, threads))
+}
+
+/// Starts a thread without which the service can't go on.
+fn spawn(
+    name: &str,
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _guard = EndsIfItPanics(&shared);
+        work(&shared);
+    })
+}
+
+/// How much connections may hold together. With less than this the usual work of one is too much.
+fn client_memory(options: &Options) -> anyhow::Result<usize> {
+    const LEAST: u64 = 16 << 20;
+    let limit = options.max_client_memory;
+    if limit.0 < LEAST {
+        bail!(UsageError::new(format!(
+            "--max-client-memory {limit} is not enough for clients that do nothing wrong: give at \
+             least {}",
+            ByteSize(LEAST)
+        )));
+    }
+    Ok(usize::try_from(limit.0).unwrap_or(usize::MAX))
 }
 
 fn threads(options: &Options) -> u16 {
@@ -181,13 +220,13 @@ fn announce(options: &Options, shared: &Shared) {
     let places = shared.listen.map(|address| address.to_string());
     let places = places.into_iter().chain(options.unix.iter().map(|p| p.display().to_string()));
     let places: Vec<_> = places.collect();
-    println!(
+    rackpool_output::banner(format_args!(
         "rackpool-kv serves the table '{}' of {} at {} with {} threads",
         shared.table,
         shared.pool.rack(),
         places.join(" and "),
         shared.threads()
-    );
+    ));
 }
 
 fn password(options: &Options) -> anyhow::Result<Option<Password>> {
@@ -201,24 +240,20 @@ fn password(options: &Options) -> anyhow::Result<Option<Password>> {
     Ok(Some(Password::new(line)))
 }
 
-/// Each connection is an open file. Gives how many connections there may be.
-fn raise_file_limit(wanted: Option<u32>) -> anyhow::Result<u32> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let allowed = u32::try_from(hard.saturating_sub(OTHER_FILES)).unwrap_or(u32::MAX);
+/// How many connections there may be: each is an open file.
+fn max_clients(wanted: Option<u32>) -> anyhow::Result<u32> {
+    let (files_allowed, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let allowed = u32::try_from(files_allowed.saturating_sub(OTHER_FILES)).unwrap_or(u32::MAX);
     let max_clients = wanted.unwrap_or(DEFAULT_CLIENTS.min(allowed));
     let files = u64::from(max_clients) + OTHER_FILES;
     ensure!(
-        max_clients > 0 && hard >= files,
-        "{max_clients} connections need {files} open files, this process may have {hard}: raise \
+        max_clients > 0 && files_allowed >= files,
+        "{max_clients} connections need {files} open files, this process may have {files_allowed}: raise \
          the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower --max-clients"
     );
-    if soft < files {
-        setrlimit(Resource::RLIMIT_NOFILE, files, hard)
-            .context("can't raise the limit of open files")?;
-    }
     if wanted.is_none() && max_clients < DEFAULT_CLIENTS {
         tracing::warn!(
-            "{max_clients} connections at once, as this process may have {hard} open files only"
+            "{max_clients} connections at once, as this process may have {files_allowed} open files only"
         );
     }
     Ok(max_clients)

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::activity::Activity;
 use crate::resp::Args;
@@ -21,6 +22,12 @@ pub struct Session {
     pub transaction: Option<Transaction>,
     /// The keys it watches, and what they were then.
     pub watched: Vec<(Vec<u8>, Seen)>,
+    /// The bytes of those keys.
+    pub watched_bytes: usize,
+    /// How often it has said a wrong password since it last said the right one.
+    pub auth_failures: u32,
+    /// Its answers wait until then.
+    pub answers_at: Option<Instant>,
     /// Whether it ends when its answers have gone out.
     pub ends: bool,
     /// Whether answers are to go out: on, off, or not that of the next command.
@@ -63,14 +70,49 @@ impl Session {
             is_known,
             transaction: None,
             watched: Vec::new(),
+            watched_bytes: 0,
+            auth_failures: 0,
+            answers_at: None,
             ends: false,
             replies: Replies::On,
             activity: Arc::default(),
         }
     }
 
+    /// What stands in for it while it is with another thread.
+    #[must_use]
+    pub fn stand_in(&self) -> Self {
+        Self {
+            id: self.id,
+            resp3: self.resp3,
+            is_known: self.is_known,
+            transaction: None,
+            watched: Vec::new(),
+            watched_bytes: 0,
+            auth_failures: self.auth_failures,
+            answers_at: None,
+            ends: false,
+            replies: self.replies,
+            activity: Arc::clone(&self.activity),
+        }
+    }
+
+    /// What it holds beside its buffers, in bytes.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let transaction = self.transaction.as_ref().map_or(0, Transaction::bytes);
+        transaction + self.watched_bytes + self.watched.capacity() * size_of::<(Vec<u8>, Seen)>()
+    }
+
+    /// Watches one more key.
+    pub fn watch(&mut self, key: &[u8], seen: Seen) {
+        self.watched_bytes += key.len();
+        self.watched.push((key.to_vec(), seen));
+    }
+
     /// Watches nothing any more.
     pub fn forget_watched(&mut self, watches: &Watches) {
+        self.watched_bytes = 0;
         for (key, _) in self.watched.drain(..) {
             watches.end(&key);
         }
@@ -85,6 +127,14 @@ impl Session {
 }
 
 impl Transaction {
+    /// One command.
+    #[must_use]
+    pub fn of(args: Args<'_>) -> Self {
+        let mut one = Self::default();
+        one.push(args);
+        one
+    }
+
     /// Appends a command.
     pub fn push(&mut self, args: Args<'_>) {
         for argument in args.from(0) {

@@ -11,6 +11,8 @@ use rackpool_client::Pool;
 use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::activity::Activity;
+use crate::auth_throttle::AuthThrottle;
+use crate::client_memory::ClientMemory;
 use crate::store::Keyspace;
 use crate::watches::Watches;
 
@@ -29,6 +31,10 @@ pub struct Shared {
     pub password: Option<Password>,
     /// How many connections there may be.
     pub max_clients: usize,
+    /// What they hold together.
+    pub client_memory: ClientMemory,
+    /// Wrong passwords of late.
+    pub auth_throttle: AuthThrottle,
     /// No value can be longer, in bytes.
     pub longest_entry: usize,
     /// When the service was started.
@@ -37,7 +43,9 @@ pub struct Shared {
     pub run_id: String,
     /// The connections.
     pub clients: Clients,
-    /// Figures of each thread.
+    /// How many threads serve connections.
+    pub threads: usize,
+    /// Figures of each thread: first of those, then of those that do long commands.
     pub stats: Box<[Stats]>,
     /// What they were when they were last reset.
     pub reset: Mutex<Totals>,
@@ -115,6 +123,10 @@ pub struct Stats {
     pub connections: Figure,
     /// Connections that were refused.
     pub rejected: Figure,
+    /// Connections that were ended, as all together held too much.
+    pub evicted: Figure,
+    /// Wrong passwords.
+    pub auth_failures: Figure,
     /// Keys whose time was over and that were deleted.
     pub expired: Figure,
 }
@@ -131,14 +143,18 @@ pub struct Totals {
     /// As in [`Stats`].
     pub rejected: u64,
     /// As in [`Stats`].
+    pub evicted: u64,
+    /// As in [`Stats`].
+    pub auth_failures: u64,
+    /// As in [`Stats`].
     pub expired: u64,
 }
 
 impl Shared {
-    /// How many threads there are.
+    /// How many threads serve connections.
     #[must_use]
     pub const fn threads(&self) -> usize {
-        self.stats.len()
+        self.threads
     }
 
     /// A thread's figures.
@@ -158,6 +174,8 @@ impl Shared {
             errors: now.errors.wrapping_sub(before.errors),
             connections: now.connections.wrapping_sub(before.connections),
             rejected: now.rejected.wrapping_sub(before.rejected),
+            evicted: now.evicted.wrapping_sub(before.evicted),
+            auth_failures: now.auth_failures.wrapping_sub(before.auth_failures),
             expired: now.expired.wrapping_sub(before.expired),
         }
     }
@@ -175,6 +193,8 @@ impl Shared {
             errors: sum.errors.wrapping_add(stats.errors.get()),
             connections: sum.connections.wrapping_add(stats.connections.get()),
             rejected: sum.rejected.wrapping_add(stats.rejected.get()),
+            evicted: sum.evicted.wrapping_add(stats.evicted.get()),
+            auth_failures: sum.auth_failures.wrapping_add(stats.auth_failures.get()),
             expired: sum.expired.wrapping_add(stats.expired.get()),
         })
     }
@@ -317,6 +337,32 @@ impl Clients {
             self.kills.fetch_add(1, Ordering::Relaxed);
         }
         killed
+    }
+
+    /// Marks connections that are to end, those that hold most first, until the others hold no more
+    /// than `limit` of the `held` bytes. Gives how many it has marked.
+    pub fn evict(&self, held: usize, limit: usize) -> u64 {
+        let mut clients = self.lock();
+        let of = |client: &Client| client.activity.held();
+        // What is marked already gives its bytes back soon.
+        let marked: usize = clients.values().filter(|client| client.is_killed).map(of).sum();
+        let mut rest = held.saturating_sub(marked);
+        let mut largest: Vec<_> =
+            clients.values_mut().filter(|client| !client.is_killed && of(client) > 0).collect();
+        largest.sort_unstable_by_key(|client| std::cmp::Reverse(of(client)));
+        let mut count = 0;
+        for client in largest {
+            if rest <= limit {
+                break;
+            }
+            client.is_killed = true;
+            rest = rest.saturating_sub(of(client));
+            count += 1;
+        }
+        if count > 0 {
+            self.kills.fetch_add(1, Ordering::Relaxed);
+        }
+        count
     }
 
     /// How often some were marked so far.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
 use rackpool_kv::sorted_set::SortedSet;
-use rackpool_kv::{Change, Entry, Form, Handle, Kind, Version, now_ms};
+use rackpool_kv::{Change, Committer, Entry, Form, Handle, Kind, Version, now_ms};
 
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 use crate::values::{self, SORTED_SET};
@@ -20,9 +20,87 @@ pub struct Store {
     pub maps: OrderedMaps<Arc<Pool>>,
     /// Who wants to know of changes.
     pub watches: Arc<Watches>,
+    /// Makes the changes of transactions.
+    committer: Committer,
+    /// Maps that no key names once the transaction is committed.
+    left: Vec<MapId>,
 }
 
 impl Store {
+    /// Access through a handle of the table of keys and one of the table of nodes, which keeps the
+    /// records of its transactions in the other.
+    #[must_use]
+    pub fn new(keys: Handle<Arc<Pool>>, nodes: Handle<Arc<Pool>>, watches: Arc<Watches>) -> Self {
+        let committer = Committer::new(rand::random(), 0);
+        Self { keys, maps: OrderedMaps::new(nodes), watches, committer, left: Vec::new() }
+    }
+
+    /// Whether a transaction has begun.
+    #[must_use]
+    pub fn is_in_transaction(&self) -> bool {
+        self.keys.has_begun()
+    }
+
+    /// Begins a transaction: what is done from now on is seen by nobody else until it is committed.
+    pub fn begin(&mut self) {
+        self.left.clear();
+        self.keys.begin();
+        self.maps.handle_mut().begin();
+    }
+
+    /// Begins one that takes what it reads into its hands, so that others can't change it all the time.
+    pub fn insist(&mut self) -> Result<(), Failure> {
+        self.left.clear();
+        let Self { keys, maps, committer, .. } = self;
+        Ok(committer.insist(&mut [keys, maps.handle_mut()])?)
+    }
+
+    /// Ends a transaction and makes its changes at one moment among all instances, at which all that it
+    /// has read was so; says whether it did, or another change came between.
+    pub fn commit(&mut self) -> Result<bool, Failure> {
+        let changed: Vec<Vec<u8>> = self.keys.changed_keys().map(<[u8]>::to_vec).collect();
+        let Self { keys, maps, committer, .. } = self;
+        let done = committer.commit(&mut [keys, maps.handle_mut()])?;
+        if done {
+            changed.iter().for_each(|key| self.watches.note(key));
+            for map in std::mem::take(&mut self.left) {
+                // What this does not destroy is swept up later.
+                let _ = self.maps.map(map).destroy();
+            }
+        }
+        Ok(done)
+    }
+
+    /// Ends a transaction without its changes; says whether all that it has read was so at one moment.
+    pub fn roll_back(&mut self) -> Result<bool, Failure> {
+        self.keys.forget_changes();
+        self.maps.handle_mut().forget_changes();
+        let Self { keys, maps, committer, .. } = self;
+        Ok(committer.commit(&mut [keys, maps.handle_mut()])?)
+    }
+
+    /// A key was changed: its watchers are told, in a transaction when it is committed.
+    #[inline]
+    fn note(&self, key: &[u8]) {
+        if !self.keys.has_begun() {
+            self.watches.note(key);
+        }
+    }
+
+    /// Destroys a map that no key names any more. In a transaction it is destroyed afterwards, unless
+    /// that has looked at the elements: then nobody may add another one meanwhile.
+    fn leave(&mut self, map: MapId) -> Result<(), Failure> {
+        if !self.keys.has_begun() {
+            // The change is made. What this does not destroy is swept up later.
+            let _ = self.maps.map(map).destroy();
+        } else if self.maps.has_read(map) {
+            self.maps.map(map).destroy()?;
+        } else {
+            self.left.push(map);
+        }
+        Ok(())
+    }
+
     /// Does something with the value of a key of this kind.
     #[inline]
     pub fn with_value<R>(
@@ -72,6 +150,12 @@ impl Store {
     /// Stores a value in the place of whatever is there. A map that was there is swept up later.
     #[inline]
     pub fn put(&mut self, key: &[u8], form: Form, value: &[u8]) -> Result<(), Failure> {
+        if self.keys.has_begun() {
+            return self.change_entry(key, |_, made| {
+                made.extend_from_slice(value);
+                Ok((Change::Put(form), ()))
+            });
+        }
         self.keys.put_entry(key, form, value)?;
         self.watches.note(key);
         Ok(())
@@ -93,14 +177,43 @@ impl Store {
             Err(failure) if failure.is_damage() => was_there = self.keys.delete(key)?,
             Err(failure) => return Err(failure),
         }
-        self.watches.note(key);
-        // Nobody else takes this name away. What the map had tells whether it was a key.
+        self.note(key);
+        if self.keys.has_begun() {
+            return self.delete_map_of(was_there, large, map);
+        }
+        // Nobody else takes this name away. What the map had tells whether it was a key. It is done: no
+        // other thread can do it again because this one has looked at too much.
+        self.maps.limit_leaves(None);
         let is_empty = large.is_some_and(|(kind, id)| {
             kind == SORTED_SET.large && matches!(self.is_empty(kind, id), Ok(true))
         });
         let entries = map.map(|id| self.maps.map(id).destroy());
         let had_none = is_empty || matches!(entries, Some(Ok(0)));
         Ok(was_there && !(large.is_some() && had_none))
+    }
+
+    /// In a transaction that has just deleted a key: what becomes of the map that it named, and whether
+    /// the key counted.
+    fn delete_map_of(
+        &mut self,
+        was_there: bool,
+        large: Option<(Kind, MapId)>,
+        map: Option<MapId>,
+    ) -> Result<bool, Failure> {
+        let is_known = map.is_some_and(|map| self.maps.has_read(map));
+        let is_empty = match large {
+            Some((kind, id)) => self.is_empty(kind, id)?,
+            None => false,
+        };
+        if let Some(map) = map {
+            if is_known || is_empty {
+                // An element that is added meanwhile would have counted.
+                self.maps.map(map).destroy()?;
+            } else {
+                self.left.push(map);
+            }
+        }
+        Ok(was_there && !is_empty)
     }
 
     /// Deletes a key as long as it names this map, which was found to be empty.
@@ -180,11 +293,10 @@ impl Store {
             }
         })?;
         if changed {
-            self.watches.note(key);
+            self.note(key);
         }
         if let Some(map) = left.filter(|_| changed) {
-            // The change is made. What this does not destroy is swept up later.
-            let _ = self.maps.map(map).destroy();
+            self.leave(map)?;
         }
         given.unwrap_or(Err(DAMAGED))
     }

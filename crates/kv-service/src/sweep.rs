@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_kv::Change;
-use rackpool_kv::ordered::MapId;
+use rackpool_kv::ordered::{MapId, MapSweep, Swept};
+use rackpool_kv::{Change, Recovery, Round};
 use rackpool_sync::atomic::Ordering;
 
 use crate::failure::Failure;
@@ -20,33 +20,55 @@ const STRIDE: usize = 64;
 /// Many: one of so many entries that were looked at.
 const MANY: usize = 10;
 
-/// A walk through the table, again and again.
-#[derive(Debug, Default)]
-pub struct Sweep {
-    cursor: u64,
+/// The time between two steps of either sweep.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Deletes keys whose time is over until the service ends.
+pub fn sweep_keys(mut store: Store, shared: &Shared) {
+    let mut sweep = Sweep::anywhere(&store);
+    while !shared.has_to_end() {
+        std::thread::sleep(TICK);
+        match sweep.step(&mut store) {
+            // Nobody else raises this figure, whichever thread's it is.
+            Ok(expired) => shared.stats(0).expired.add(expired),
+            Err(failure) if failure.is_forgotten() => shared.end(&failure.to_string()),
+            Err(failure) => tracing::debug!("no keys were swept: {failure}"),
+        }
+    }
+}
+
+/// A walk through the table, again and again, from anywhere on.
+#[derive(Debug)]
+struct Sweep {
+    round: Round,
     /// Keys whose time is over, and the maps that they named.
     found: Vec<(Vec<u8>, Option<MapId>)>,
 }
 
 impl Sweep {
+    /// Begins at a random place.
+    fn anywhere(store: &Store) -> Self {
+        Self { round: Round::anywhere(&store.keys), found: Vec::new() }
+    }
+
     /// Goes on for a moment; how many keys it deleted.
-    pub fn step(&mut self, store: &mut Store) -> Result<u64, Failure> {
+    fn step(&mut self, store: &mut Store) -> Result<u64, Failure> {
         let begin = Instant::now();
         let (mut seen, mut deleted) = (0, 0);
         loop {
             self.found.clear();
             let found = &mut self.found;
-            let scanned = store.keys.scan(self.cursor, STRIDE, |key, entry| {
+            let scanned = store.keys.scan(self.round.cursor(), STRIDE, |key, entry| {
                 seen += 1;
                 if entry.form.is_over() {
                     found.push((key.to_vec(), values::map_of(entry.form.kind, entry.value)));
                 }
             });
             // What can't be read or deleted now must not keep the rest from being swept.
-            self.cursor = match scanned {
-                Ok(next) => next,
+            let is_round = match scanned {
+                Ok(next) => self.round.go_on(next),
                 Err(error) => {
-                    self.cursor = store.keys.scan_past(self.cursor).unwrap_or(0);
+                    self.round.go_on(store.keys.scan_past(self.round.cursor()).unwrap_or(0));
                     return Err(error.into());
                 }
             };
@@ -61,41 +83,94 @@ impl Sweep {
                 }
             }
             let limit = if deleted * MANY > seen { LONG } else { SHORT };
-            if self.cursor == 0 || begin.elapsed() > limit {
+            if is_round || begin.elapsed() > limit {
                 return Ok(deleted as u64);
             }
         }
     }
 }
 
-/// How long the sweep of the maps rests.
-const REST: Duration = Duration::from_secs(600);
-/// How long it rests at least while the pool is full.
-const SHORT_REST: Duration = Duration::from_secs(5);
-/// How often it looks whether the service ends.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long it rests after a round, unless the pool is full.
+const REST: Duration = Duration::from_secs(5);
 
-/// Deletes maps that no key names, again and again until the service ends.
-pub fn sweep_maps(mut store: Store, shared: &Shared) {
-    let mut last = Instant::now();
-    while !shared.has_to_end() {
-        std::thread::sleep(LOOK);
-        let rest = if shared.wants_memory.load(Ordering::Relaxed) { SHORT_REST } else { REST };
-        if last.elapsed() < rest {
-            continue;
+/// A walk through all maps and all records of transactions, again and again.
+#[derive(Debug)]
+struct MapsSweep {
+    maps: MapSweep,
+    records: Recovery,
+    /// Whether a round is complete of the maps, and of the records.
+    is_round: [bool; 2],
+    /// The first round is a fast one: an instance that was killed may have left something.
+    is_first: bool,
+    rests_until: Option<Instant>,
+}
+
+impl MapsSweep {
+    fn new(store: &mut Store) -> Self {
+        Self {
+            maps: MapSweep::anywhere(&store.maps),
+            records: Recovery::anywhere(&mut store.keys),
+            is_round: [false; 2],
+            is_first: true,
+            rests_until: None,
         }
-        shared.wants_memory.store(false, Ordering::Relaxed);
-        let Store { keys, maps, .. } = &mut store;
-        let is_named = |key: &[u8], id: MapId| {
+    }
+
+    /// Goes on for a moment, or rests.
+    fn step(&mut self, store: &mut Store, wants_memory: bool) -> Result<(), Failure> {
+        let begin = Instant::now();
+        if self.rests_until.is_some_and(|until| begin < until) && !wants_memory {
+            return Ok(());
+        }
+        self.rests_until = None;
+        let (mut seen, mut deleted) = (0, 0);
+        loop {
+            if !self.is_round[0] {
+                let swept = self.sweep_maps(store)?;
+                (seen, deleted) = (seen + swept.seen, deleted + swept.deleted);
+                self.is_round[0] = swept.is_round;
+            }
+            if !self.is_round[1] {
+                let Store { keys, maps, .. } = store;
+                let (cleared, is_round) =
+                    self.records.step(&mut [keys, maps.handle_mut()], STRIDE)?;
+                (deleted, self.is_round[1]) = (deleted + cleared, is_round);
+            }
+            if self.is_round == [true; 2] {
+                (self.is_round, self.is_first) = ([false; 2], false);
+                self.rests_until = Some(Instant::now() + REST);
+                break;
+            }
+            let is_fast = self.is_first || wants_memory || deleted * MANY as u64 > seen;
+            if begin.elapsed() > if is_fast { LONG } else { SHORT } {
+                break;
+            }
+        }
+        if deleted > 0 {
+            tracing::debug!("{deleted} nodes of maps and records of transactions are free again");
+        }
+        Ok(())
+    }
+
+    /// Deletes maps that no key names.
+    fn sweep_maps(&mut self, store: &mut Store) -> Result<Swept, Failure> {
+        let Store { keys, maps, .. } = store;
+        self.maps.step(maps, STRIDE, |key, id| {
             let entry = keys.read(key)?;
             let map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
             Ok::<_, Failure>(map == Some(id))
-        };
-        match maps.sweep(is_named) {
-            Ok(0) => {}
-            Ok(nodes) => tracing::info!("{nodes} nodes of maps that no key names are free again"),
-            Err(failure) => tracing::warn!("the maps were not swept: {failure}"),
+        })
+    }
+}
+
+/// Deletes maps that no key names, and what ended transactions have left, until the service ends.
+pub fn sweep_maps(mut store: Store, shared: &Shared) {
+    let mut sweep = MapsSweep::new(&mut store);
+    while !shared.has_to_end() {
+        std::thread::sleep(TICK);
+        let wants_memory = shared.wants_memory.swap(false, Ordering::Relaxed);
+        if let Err(failure) = sweep.step(&mut store, wants_memory) {
+            tracing::debug!("the maps were not swept: {failure}");
         }
-        last = Instant::now();
     }
 }

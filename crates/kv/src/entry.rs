@@ -1,5 +1,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 /// What the bytes of a value mean. The table stores it with the value and gives it back; only
 /// [`Kind::STRING`] has a meaning here: the operations that know of no kinds store and read that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -8,6 +10,15 @@ pub struct Kind(pub u8);
 impl Kind {
     /// A value that is just its bytes.
     pub const STRING: Self = Self(0);
+    /// The lock of a transaction: what an entry was, and what it may become.
+    pub(crate) const LOCK: Self = Self(0xff);
+    /// The record of a transaction: whether it committed.
+    pub(crate) const RECORD: Self = Self(0xfe);
+
+    /// Whether the table uses the kind itself.
+    pub(crate) const fn is_reserved(self) -> bool {
+        self.0 >= Self::RECORD.0
+    }
 }
 
 /// What an entry is besides its key and its value.
@@ -41,12 +52,20 @@ pub struct Entry<'a> {
 }
 
 /// Which of all the values that a key has had, one after the other, was read. Two are equal only if
-/// the entry was not stored anew in between (but for a chance of 2^-64, or of 2^-32 if the same
-/// bytes were stored).
+/// the entry was not stored anew in between (but for a chance of 2^-32 if the same bytes were stored,
+/// and of 2^-96 otherwise). The lock of a transaction that did not commit changes no version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    pub(crate) object: u64,
-    pub(crate) stamp: u64,
+    pub(crate) lot: u32,
+    pub(crate) content: u64,
+}
+
+impl Version {
+    /// The version of an entry whose object has this lot.
+    pub(crate) fn of(lot: u32, form: Form, value: &[u8]) -> Self {
+        let seed = u64::from(form.kind.0) << 56 ^ form.expires_ms;
+        Self { lot, content: xxh3_64_with_seed(value, seed) }
+    }
 }
 
 /// What [`Handle::modify`](crate::Handle::modify) is to do with an entry.

@@ -13,6 +13,9 @@ pub enum KvError<E> {
     /// key to learn which. At most one object of the pool may have been left behind.
     #[error("a rack daemon went away during the change: read the key to learn whether it was made")]
     OutcomeUnknown,
+    /// What an optimistic transaction has read is not of one moment: it has to begin again.
+    #[error("another change came between: begin the transaction again")]
+    Conflict,
     /// A key has at most 65535 bytes.
     #[error("a key of {bytes} B: keys have at most 65535 bytes")]
     KeyLength {

@@ -3,7 +3,7 @@ use std::ops::Range;
 use rackpool_client::GlobalAddr;
 
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, PATH_BUCKETS, slot_addr, word_at};
-use crate::entry::Form;
+use crate::entry::{Form, Kind};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
@@ -32,6 +32,8 @@ pub(crate) struct LiveSlot {
     /// Where the value is in the handle's scratch bytes.
     pub(crate) value: Range<usize>,
     pub(crate) form: Form,
+    /// The lot that tells versions of the entry apart.
+    pub(crate) lot: u32,
 }
 
 /// The empty slot that a key would go into.
@@ -59,6 +61,12 @@ pub(crate) struct Miss {
     frozen: bool,
 }
 
+impl Miss {
+    /// What a reader is told of a key whose lock stands for no value.
+    pub(crate) const LOCKED: Self =
+        Self { segment: SegmentRef::NONE, vacancy: None, dead: false, frozen: false };
+}
+
 /// What one look at a segment gave.
 enum Probe {
     Live(LiveSlot),
@@ -77,9 +85,26 @@ const MAX_DAMAGED: u32 = 64;
 pub(crate) const MAX_CHANGED: u32 = 1 << 16;
 
 impl<M: Memory> Handle<M> {
-    /// Finds `key`; its value is in the scratch bytes then.
+    /// Finds `key`; its value is in the scratch bytes then. A transaction that has locked it is
+    /// looked at: the entry is what the lock stands for.
     #[inline]
     pub(crate) fn locate(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        intent: Intent,
+    ) -> Result<Located, KvError<M::Error>> {
+        match self.locate_raw(hash, key, intent)? {
+            Located::Live(slot) if slot.form.kind == Kind::LOCK => {
+                self.look_through(slot, hash, key, intent)
+            }
+            located => Ok(located),
+        }
+    }
+
+    /// Finds what the slot of `key` points to, be it a lock; it is in the scratch bytes then.
+    #[inline]
+    pub(crate) fn locate_raw(
         &mut self,
         hash: KeyHash,
         key: &[u8],
@@ -158,7 +183,8 @@ impl<M: Memory> Handle<M> {
                         // The key may be further on.
                         Verdict::Damaged => {
                             let form = Form::default();
-                            damaged = damaged.or(Some(LiveSlot { at, word, value: 0..0, form }));
+                            let slot = LiveSlot { at, word, value: 0..0, form, lot: 0 };
+                            damaged = damaged.or(Some(slot));
                         }
                     }
                     continue;

@@ -5,6 +5,7 @@ use crate::entry::{Change, Form, Kind};
 use crate::error::KvError;
 use crate::find::{Intent, Located};
 use crate::memory::Memory;
+use crate::optimistic::View;
 use crate::scan::Batch;
 use crate::segment::Layout;
 use crate::slot::ObjectRef;
@@ -17,6 +18,8 @@ pub(crate) struct Shared<M> {
     pub(crate) memory: M,
     pub(crate) layout: Layout,
     pub(crate) patience: std::time::Duration,
+    /// The table with the records of transactions, if it is another one.
+    pub(crate) records: Option<Arc<Self>>,
 }
 
 /// One thread's access to a [`Table`]: it has its own copy of the directory and its own buffers, so
@@ -58,6 +61,13 @@ pub struct Handle<M> {
     /// The entries that a step of a scan has read.
     pub(crate) batch: Batch,
     pub(crate) unreclaimed: u64,
+    /// What an optimistic transaction has read and written.
+    pub(crate) view: Option<Box<View>>,
+    /// Access to the records of transactions, once it was needed.
+    pub(crate) records: Option<Box<Self>>,
+    /// How often at most a pending transaction is looked at before it is aborted, whatever the
+    /// patience: the more often own ones failed, the more.
+    pub(crate) grace: u64,
 }
 
 impl<M: Memory> Handle<M> {
@@ -70,6 +80,9 @@ impl<M: Memory> Handle<M> {
             made: Vec::new(),
             batch: Batch::default(),
             unreclaimed: 0,
+            view: None,
+            records: None,
+            grace: 0,
         }
     }
 
@@ -88,6 +101,9 @@ impl<M: Memory> Handle<M> {
     #[inline]
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
         value.clear();
+        if self.view.is_some() {
+            return self.get_cell(key, value);
+        }
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
             Located::Live(slot) if slot.form.is_over() => Ok(false),
             Located::Live(slot) if slot.form.kind == Kind::STRING => {
@@ -105,7 +121,7 @@ impl<M: Memory> Handle<M> {
     /// [`KvError`]: key or value too long, a full table or pool, [`KvError::OutcomeUnknown`] when nobody
     /// knows whether the change was made, damaged bytes, or the memory's own error.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
-        Ok(self.store(key, Form::PLAIN, value, Rule::Always)?.was_present)
+        self.put_entry(key, Form::PLAIN, value)
     }
 
     /// Stores `value` under `key` if the key is not there yet. Says whether it did.
@@ -113,9 +129,11 @@ impl<M: Memory> Handle<M> {
     /// # Errors
     /// As [`Handle::put`].
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
-        let stored = self.store(key, Form::PLAIN, value, Rule::IfAbsent)?;
-        if stored.done || stored.was_present {
-            return Ok(stored.done);
+        if self.view.is_none() {
+            let stored = self.store(key, Form::PLAIN, value, Rule::IfAbsent)?;
+            if stored.done || stored.was_present {
+                return Ok(stored.done);
+            }
         }
         // There is one whose time is over.
         self.modify(key, |entry, made| {
@@ -132,6 +150,10 @@ impl<M: Memory> Handle<M> {
     /// # Errors
     /// As [`Handle::put`].
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
+        if self.view.is_some() {
+            let is_present = self.cell(key)?.entry().is_some();
+            return if is_present { self.put(key, value).map(|_| true) } else { Ok(false) };
+        }
         Ok(self.store(key, Form::PLAIN, value, Rule::IfPresent)?.done)
     }
 
@@ -140,6 +162,9 @@ impl<M: Memory> Handle<M> {
     /// # Errors
     /// As [`Handle::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError<M::Error>> {
+        if self.view.is_some() {
+            return self.delete_cell(key, None);
+        }
         self.remove(key, None)
     }
 
@@ -156,6 +181,7 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         match expected {
             None => self.insert(key, new),
+            Some(expected) if self.view.is_some() => self.exchange_cell(key, expected, new),
             Some(expected) => self.exchange(key, expected, new),
         }
     }
@@ -174,6 +200,9 @@ impl<M: Memory> Handle<M> {
         key: &[u8],
         expected: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
+        if self.view.is_some() {
+            return self.delete_cell(key, Some(expected));
+        }
         self.remove(key, Some(expected))
     }
 

@@ -23,7 +23,7 @@ impl TableHeader {
     /// Before the shelf.
     pub(crate) const FIXED: usize = 64;
     const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     /// The shelf's first block.
     pub(crate) const fn shelf_addr(table: GlobalAddr) -> GlobalAddr {

@@ -5,6 +5,7 @@
 //! - [`Table`] names a table: create, open, destroy.
 //! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put, modify.
 //! - [`Transactor`] changes several keys at once, in tables that are used by transactors only.
+//! - [`Committer`] makes one change of what handles of any tables have read and written privately.
 //! - [`ordered`] has ordered maps whose nodes are in a table.
 //! - [`sorted_set`] has sorted sets on them.
 //! - [`Memory`] is what a table needs of the memory below.
@@ -31,14 +32,18 @@ mod memory;
 #[warn(clippy::missing_errors_doc)]
 mod modify;
 mod object;
+#[warn(clippy::missing_errors_doc)]
+mod optimistic;
 pub mod ordered;
 mod placement;
 mod pool;
 mod reclaim;
 mod reshape;
+mod round;
 #[warn(clippy::missing_errors_doc)]
 mod scan;
 mod segment;
+#[warn(clippy::missing_errors_doc)]
 mod shelf;
 mod slot;
 pub mod sorted_set;
@@ -55,7 +60,10 @@ pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
 pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest};
+pub use optimistic::{Committer, Recovery};
 pub use pool::PoolError;
 pub use rackpool_client::{GlobalAddr, Link, Terms};
+pub use round::Round;
+pub use shelf::Segments;
 pub use table::{Options, Table};
 pub use transaction::{KeyChange, Transactor};

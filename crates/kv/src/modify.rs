@@ -5,7 +5,6 @@ use crate::find::{Intent, LiveSlot, Located, Miss};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
-use crate::object::Object;
 
 impl<M: Memory> Handle<M> {
     /// Reads the entry of `key`, whatever its kind; `None` if there is none, or its time is over.
@@ -15,6 +14,9 @@ impl<M: Memory> Handle<M> {
     /// As [`Handle::get`], for entries of any kind.
     #[inline]
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>, KvError<M::Error>> {
+        if self.view.is_some() {
+            return Ok(self.cell(key)?.entry());
+        }
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
             Located::Live(slot) => Ok(self.entry_at(&slot)),
             Located::Absent(_) => Ok(None),
@@ -26,12 +28,12 @@ impl<M: Memory> Handle<M> {
     /// # Errors
     /// As [`Handle::read`].
     pub fn version(&mut self, key: &[u8]) -> Result<Option<Version>, KvError<M::Error>> {
+        if self.view.is_some() {
+            return Ok(self.cell(key)?.version);
+        }
         match self.locate(Self::hash(key)?, key, Intent::Read)? {
-            Located::Live(slot) if !slot.form.is_over() => Ok(Some(Version {
-                object: slot.word.object().addr.raw(),
-                stamp: Object::stamp_in(&self.scratch),
-            })),
-            _ => Ok(None),
+            Located::Live(slot) => Ok(self.version_at(&slot)),
+            Located::Absent(_) => Ok(None),
         }
     }
 
@@ -45,6 +47,11 @@ impl<M: Memory> Handle<M> {
         form: Form,
         value: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
+        Self::check_kind(form)?;
+        if self.view.is_some() {
+            let was_present = self.cell(key)?.entry().is_some();
+            return self.write_cell(key, form, value).map(|()| was_present);
+        }
         Ok(self.store(key, form, value, crate::store::Rule::Always)?.was_present)
     }
 
@@ -78,7 +85,11 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let mut made = std::mem::take(&mut self.made);
-        let result = self.try_modify(hash, key, &mut made, &mut decide);
+        let result = if self.view.is_some() {
+            self.modify_cell(key, &mut made, &mut decide)
+        } else {
+            self.try_modify(hash, key, &mut made, &mut decide)
+        };
         self.made = made;
         result
     }
@@ -96,11 +107,17 @@ impl<M: Memory> Handle<M> {
                 Located::Live(slot) => match decide(self.entry_at(&slot), made) {
                     Change::Keep => return Ok(false),
                     Change::Delete => self.unlink(&slot)?,
-                    Change::Put(form) => self.replace_entry(&slot, key, form, made)?,
+                    Change::Put(form) => {
+                        Self::check_kind(form)?;
+                        self.replace_entry(&slot, key, (form, made), None)?
+                    }
                 },
                 Located::Absent(miss) => match decide(None, made) {
                     Change::Keep | Change::Delete => return Ok(false),
-                    Change::Put(form) => self.fill(&miss, key, form, made)?,
+                    Change::Put(form) => {
+                        Self::check_kind(form)?;
+                        self.fill(&miss, key, form, made)?
+                    }
                 },
             };
             if done {
@@ -109,26 +126,42 @@ impl<M: Memory> Handle<M> {
         }
     }
 
+    /// The version of what a search has just found, unless its time is over.
+    pub(crate) fn version_at(&self, slot: &LiveSlot) -> Option<Version> {
+        let value = &self.scratch[slot.value.clone()];
+        (!slot.form.is_over()).then(|| Version::of(slot.lot, slot.form, value))
+    }
+
+    /// Whether others than the table may store values of this kind.
+    pub(crate) fn check_kind(form: Form) -> Result<(), KvError<M::Error>> {
+        if !form.kind.is_reserved() {
+            return Ok(());
+        }
+        let value = form.kind.0.into();
+        Err(KvError::Option { name: "kind", value, allowed: "0 to 253" })
+    }
+
     /// What a search has just found, in the scratch bytes, unless its time is over.
     #[inline]
-    fn entry_at(&self, slot: &LiveSlot) -> Option<Entry<'_>> {
+    pub(crate) fn entry_at(&self, slot: &LiveSlot) -> Option<Entry<'_>> {
         let value = &self.scratch[slot.value.clone()];
         (!slot.form.is_over()).then_some(Entry { form: slot.form, value })
     }
 
-    /// Puts a value in the place of the very entry that a search has just found; says whether it
-    /// was still there.
-    fn replace_entry(
+    /// Puts a value, whose object has a certain lot if one is given, in the place of the very entry
+    /// that a search has just found; says whether it was still there.
+    pub(crate) fn replace_entry(
         &mut self,
         slot: &LiveSlot,
         key: &[u8],
-        form: Form,
-        value: &[u8],
+        (form, value): (Form, &[u8]),
+        lot: Option<u32>,
     ) -> Result<bool, KvError<M::Error>> {
         if !self.is_published(slot)? {
             return Ok(false);
         }
         let mut wanted = self.want(key, form, value, Condition::BYTES)?;
+        wanted.lot = lot;
         let result = self.exchange_slot(slot, &mut wanted);
         self.discard(wanted);
         result
@@ -136,7 +169,7 @@ impl<M: Memory> Handle<M> {
 
     /// Puts the value of a key that a search did not find into the slot that waits for it; says
     /// whether that was still empty.
-    fn fill(
+    pub(crate) fn fill(
         &mut self,
         miss: &Miss,
         key: &[u8],

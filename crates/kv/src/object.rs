@@ -116,11 +116,22 @@ impl Object {
         bytes.first_chunk().map_or(0, |owner| u64::from_le_bytes(*owner))
     }
 
-    /// Sets owner word and lot of the object that `bytes` starts with, both from a draft's token.
-    pub(crate) fn set_token(bytes: &mut [u8], token: u64) {
+    /// The lot of the object that `bytes` starts with.
+    #[inline]
+    pub(crate) fn lot_in(bytes: &[u8]) -> u32 {
+        let [_, _, _, _, lot @ ..] = Self::stamp_in(bytes).to_le_bytes();
+        u32::from_le_bytes(lot)
+    }
+
+    /// Sets owner word and lot of the object that `bytes` starts with, both from a draft's token
+    /// unless another lot is given.
+    pub(crate) fn set_token(bytes: &mut [u8], token: u64, lot: Option<u32>) {
         let token = token.to_le_bytes();
         bytes[..8].copy_from_slice(&token);
-        bytes[12..16].copy_from_slice(&token[..4]);
+        match lot {
+            Some(lot) => bytes[12..16].copy_from_slice(&lot.to_le_bytes()),
+            None => bytes[12..16].copy_from_slice(&token[..4]),
+        }
     }
 
     /// Header, key, expiry and value together, in bytes; `None` for lengths that no object has. A
@@ -253,11 +264,12 @@ mod tests {
         let condition = Condition { word: SlotWord::from_raw(1 << 50), stamp: 77 };
         Object::encode(&mut bytes, KeyHash::of(b"k"), b"k", EXPIRING, b"value", Some(condition));
         assert_eq!((Object::len_in(&bytes), bytes.len()), (Some(64), 64));
-        Object::set_token(&mut bytes, 0x1234_5678_9abc_def0);
+        Object::set_token(&mut bytes, 0x1234_5678_9abc_def0, None);
         assert_eq!(
             (Object::owner_in(&bytes), Object::stamp_in(&bytes) >> 32),
             (0x1234_5678_9abc_def0, 0x9abc_def0)
         );
+        assert_eq!(Object::lot_in(&bytes), 0x9abc_def0);
         bytes.resize(72, 0xdd);
         let parts = Object::decode(&bytes).unwrap();
         assert_eq!(parts.form, EXPIRING);

@@ -9,10 +9,11 @@ use crate::words::{Swap, swap_word};
 
 impl<M: Memory> Handle<M> {
     /// Writes what is staged into a new object, or into that of a draft, which only this handle
-    /// knows.
+    /// knows. The object gets this lot, or one of its own.
     pub(crate) fn write_object(
         &mut self,
         draft: Option<M::Draft>,
+        lot: Option<u32>,
     ) -> Result<(ObjectRef, M::Draft), KvError<M::Error>> {
         let memory = &self.shared.memory;
         let bytes = self.staging.len();
@@ -21,7 +22,7 @@ impl<M: Memory> Handle<M> {
             Some(draft) => draft,
             None => memory.allocate_draft(least).map_err(KvError::Memory)?,
         };
-        Object::set_token(&mut self.staging, draft.token());
+        Object::set_token(&mut self.staging, draft.token(), lot);
         let addr = draft.addr();
         let Some(object) = ObjectRef::new(addr, bytes) else {
             self.finish(draft);

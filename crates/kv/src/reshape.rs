@@ -26,6 +26,15 @@ pub(crate) struct Unsettled {
     condition: Option<Condition>,
 }
 
+/// What is known of the path that is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// All of its slots have entries.
+    Live,
+    /// Some of its slots are dead, or nobody knows.
+    HasDead,
+}
+
 /// What a segment's entries move to.
 pub(crate) type Supply<D> = Vec<Taken<D>>;
 
@@ -45,7 +54,8 @@ impl<M: Memory> Handle<M> {
         if miss.segment.depth() == max_depth && !miss.dead {
             return Err(KvError::TableFull { max_depth });
         }
-        self.reshape(miss.segment, hash)
+        let path = if miss.dead { Path::HasDead } else { Path::Live };
+        self.reshape_for(path, miss.segment, hash)
     }
 
     /// Replaces `segment`, which holds `hash`, by its two successors or by a copy without the dead
@@ -56,14 +66,23 @@ impl<M: Memory> Handle<M> {
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<(), KvError<M::Error>> {
+        self.reshape_for(Path::HasDead, segment, hash)
+    }
+
+    fn reshape_for(
+        &mut self,
+        path: Path,
+        segment: SegmentRef,
+        hash: KeyHash,
+    ) -> Result<(), KvError<M::Error>> {
         if !self.confirm(hash, segment)? {
             return Ok(());
         }
         if !self.claim(segment)? && self.wait_for_change(segment, hash)? {
             return Ok(());
         }
-        let Some(mut supply) = self.gather(segment, hash)? else { return Ok(()) };
-        let reshaped = self.reshape_with((segment, hash), &mut supply);
+        let Some(mut supply) = self.gather(path, segment, hash)? else { return Ok(()) };
+        let reshaped = self.reshape_with(path, (segment, hash), &mut supply);
         for unused in supply {
             self.finish(unused.draft);
         }
@@ -78,6 +97,7 @@ impl<M: Memory> Handle<M> {
     /// which is on the shelf now, or will be: with that at least it can be copied.
     fn gather(
         &mut self,
+        path: Path,
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<Option<Supply<M::Draft>>, KvError<M::Error>> {
@@ -97,7 +117,7 @@ impl<M: Memory> Handle<M> {
                 }
                 Err(error) => return self.give_up(segment, error),
             };
-            if !self.has_to_split(segment, &slots) {
+            if !self.has_to_split(path, segment, &slots) {
                 return Ok(Some(vec![first]));
             }
             return match self.take_segment() {
@@ -123,13 +143,19 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Whether a segment with these slots is to be divided, not copied.
-    fn has_to_split(&self, segment: SegmentRef, slots: &[SlotWord]) -> bool {
-        let dead = slots.iter().filter(|slot| slot.kind() == SlotKind::Dead).count();
-        segment.depth() < self.shared.layout.max_depth && dead * 4 < slots.len()
+    ///
+    /// A key that comes and goes fills its path with dead slots while the segment is nearly empty. That
+    /// is no reason to divide it: the table would grow to its greatest depth for one key.
+    fn has_to_split(&self, path: Path, segment: SegmentRef, slots: &[SlotWord]) -> bool {
+        let of = |kind| slots.iter().filter(|slot| slot.kind() == kind).count();
+        let (dead, live) = (of(SlotKind::Dead), of(SlotKind::Live));
+        let is_needed = path == Path::Live || dead == 0 || live * 2 >= slots.len();
+        segment.depth() < self.shared.layout.max_depth && dead * 4 < slots.len() && is_needed
     }
 
     fn reshape_with(
         &mut self,
+        path: Path,
         (segment, hash): (SegmentRef, KeyHash),
         supply: &mut Supply<M::Draft>,
     ) -> Result<(), KvError<M::Error>> {
@@ -155,7 +181,7 @@ impl<M: Memory> Handle<M> {
             return Ok(());
         }
         settled?;
-        if self.has_to_split(segment, &slots) {
+        if self.has_to_split(path, segment, &slots) {
             self.split((segment, hash), moving, supply)
         } else {
             self.compact((segment, hash), &moving, supply)

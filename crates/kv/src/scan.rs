@@ -9,6 +9,8 @@ use crate::find::MAX_CHANGED;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
+use crate::object::Parts;
+use crate::optimistic::{Lock, Outcome, TransactionId};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{SlotKind, SlotWord};
 use crate::verify::{Glance, Peek};
@@ -24,6 +26,10 @@ pub(crate) struct Batch {
     fingerprints: Option<RangeInclusive<u8>>,
     /// For a [survey](Handle::survey): the kinds whose values are wanted. Keys never are.
     surveyed: Option<fn(Kind) -> bool>,
+    /// Only entries of this kind of the table's own, if any: they are no entries to others.
+    reserved: Option<Kind>,
+    /// The transaction of a lock that is over: if its lock is still there, it did not commit.
+    over: Option<TransactionId>,
     /// Whether damaged entries are passed by, and one that was.
     passes: bool,
     damaged: Option<GlobalAddr>,
@@ -37,7 +43,7 @@ impl Batch {
     }
 
     /// Calls `visit` with each entry.
-    fn each(&self, mut visit: impl FnMut(&[u8], Entry<'_>)) {
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], Entry<'_>)) {
         let mut rest = &self.bytes[..];
         for (key, value, form) in &self.lens {
             let (entry, next) = rest.split_at(key + value);
@@ -119,15 +125,30 @@ impl<M: Memory> Handle<M> {
         wanted: usize,
         visit: impl FnMut(&[u8], Entry<'_>),
     ) -> Result<u64, KvError<M::Error>> {
+        self.scan_kind(cursor, wanted, None, visit)
+    }
+
+    /// The same with entries of a kind of the table's own: they are no entries to others.
+    pub(crate) fn scan_kind(
+        &mut self,
+        cursor: u64,
+        wanted: usize,
+        reserved: Option<Kind>,
+        visit: impl FnMut(&[u8], Entry<'_>),
+    ) -> Result<u64, KvError<M::Error>> {
         let [first, ..] = cursor.to_le_bytes();
         let at = cursor >> u8::BITS;
         let Some(hash) = self.suffix_at(at) else { return Ok(0) };
         let last = self.enough_from(first, hash, wanted)?;
         let mut batch = std::mem::take(&mut self.batch);
         batch.fingerprints = Some(first..=last);
+        batch.reserved = reserved;
         let copied = self.copy_whole(hash, &mut batch);
         if copied.is_ok() {
-            batch.each(visit);
+            match &self.view {
+                Some(view) if reserved.is_none() => view.overlay(&batch, cursor == 0, visit),
+                _ => batch.each(visit),
+            }
         }
         self.batch = batch;
         let segment = copied?;
@@ -146,6 +167,15 @@ impl<M: Memory> Handle<M> {
         let Some(hash) = self.suffix_at(at) else { return Ok(0) };
         let segment = self.resolve(hash)?;
         Ok(self.cursor_behind(at, segment))
+    }
+
+    /// The cursor that a random number chooses: any part of any segment, and half of the time the
+    /// beginning of one. Else what lies first in a segment would be come to once in 256 times.
+    pub(crate) fn cursor_in(&self, random: u64) -> u64 {
+        let cursors = 1 << (u32::from(self.shared.layout.max_depth) + u8::BITS);
+        let cursor = random % cursors;
+        let is_beginning = random >> (u64::BITS - 1) == 1;
+        if is_beginning { cursor & !u64::from(u8::MAX) } else { cursor }
     }
 
     /// The suffixes of a segment begin at a multiple of their number.
@@ -214,11 +244,32 @@ impl<M: Memory> Handle<M> {
         wants: fn(Kind) -> bool,
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<(), KvError<M::Error>> {
-        let mut batch = Batch { surveyed: Some(wants), ..Batch::default() };
+        // A view needs the keys.
+        let surveyed = if self.view.is_some() { None } else { Some(wants) };
+        let mut batch = Batch { surveyed, ..Batch::default() };
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             let segment = self.copy_whole(hash, &mut batch)?;
-            batch.each(|_, entry| visit(entry));
+            match &self.view {
+                Some(view) => view.overlay(&batch, at == 0, |_, entry| visit(entry)),
+                None => batch.each(|_, entry| visit(entry)),
+            }
+            at += self.suffixes_of(segment);
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with key and value of every entry of a kind of the table's own.
+    pub(crate) fn walk_reserved(
+        &mut self,
+        kind: Kind,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), KvError<M::Error>> {
+        let mut batch = Batch { reserved: Some(kind), ..Batch::default() };
+        let mut at = 0;
+        while let Some(hash) = self.suffix_at(at) {
+            let segment = self.copy_whole(hash, &mut batch)?;
+            batch.each(|key, entry| visit(key, entry.value));
             at += self.suffixes_of(segment);
         }
         Ok(())
@@ -318,8 +369,17 @@ impl<M: Memory> Handle<M> {
             SlotKind::Empty(life) => return Ok(Some(life == segment.life())),
         }
         let at = slot_addr(segment.addr(), index);
+        if let Some(kind) = batch.reserved {
+            match self.glance(at, word, segment, hash)? {
+                Glance::Form(form) if form.kind != kind => return Ok(Some(true)),
+                Glance::Form(_) | Glance::Unclear => {}
+                Glance::Changed => return Ok(None),
+                Glance::Stale => return Ok(Some(false)),
+            }
+        }
         if let Some(wants) = batch.surveyed {
             match self.glance(at, word, segment, hash)? {
+                Glance::Form(form) if form.kind.is_reserved() => {}
                 Glance::Form(form) if !wants(form.kind) => {
                     batch.lens.push((0, 0, form));
                     return Ok(Some(true));
@@ -334,10 +394,7 @@ impl<M: Memory> Handle<M> {
                 if now.is_frozen() {
                     return Ok(None);
                 }
-                batch.lens.push((parts.key.len(), parts.value.len(), parts.form));
-                batch.bytes.extend_from_slice(&self.scratch[parts.key]);
-                batch.bytes.extend_from_slice(&self.scratch[parts.value]);
-                Ok(Some(true))
+                self.copy_parts(parts, batch)
             }
             Peek::Changed => Ok(None),
             Peek::Stale => Ok(Some(false)),
@@ -347,5 +404,38 @@ impl<M: Memory> Handle<M> {
             }
             Peek::Damaged => Err(KvError::Corrupt { what: "entry", addr: word.object().addr }),
         }
+    }
+
+    /// Copies an entry that is in the scratch bytes, or what it stands for if it is a lock. `None` when
+    /// its slot is to be looked at again.
+    fn copy_parts(
+        &mut self,
+        parts: Parts,
+        batch: &mut Batch,
+    ) -> Result<Option<bool>, KvError<M::Error>> {
+        let (mut form, mut value) = (parts.form, parts.value);
+        if form.kind.is_reserved() && batch.reserved.is_none() {
+            let lock = Lock::decode(&self.scratch[value.clone()]);
+            let Some(lock) = lock.filter(|_| form.kind == Kind::LOCK) else {
+                return Ok(Some(true));
+            };
+            let committed = match self.outcome(lock.id, true)? {
+                Outcome::Committed => true,
+                Outcome::Over if batch.over != Some(lock.id) => {
+                    batch.over = Some(lock.id);
+                    return Ok(None);
+                }
+                Outcome::Pending | Outcome::Aborted | Outcome::Over => false,
+            };
+            let Some(side) = lock.side(committed) else { return Ok(Some(true)) };
+            form = side.form;
+            value = value.start + side.value.start..value.start + side.value.end;
+        } else if batch.reserved.is_some_and(|kind| kind != form.kind) {
+            return Ok(Some(true));
+        }
+        batch.lens.push((parts.key.len(), value.len(), form));
+        batch.bytes.extend_from_slice(&self.scratch[parts.key]);
+        batch.bytes.extend_from_slice(&self.scratch[value]);
+        Ok(Some(true))
     }
 }

@@ -35,6 +35,19 @@ pub(crate) enum Place {
     Taken,
 }
 
+/// The segments of a table, none of which is given back to the pool as long as there is the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segments {
+    /// Those that entries are in.
+    pub current: u64,
+    /// Those that wait to be used again.
+    pub spare: u64,
+    /// Those among the spare ones that wait until it is settled who deleted a key of theirs.
+    pub marked: u64,
+    /// Those that somebody has in hands.
+    pub taken: u64,
+}
+
 /// A segment from the shelf: its draft, its last life, and the slots of that.
 pub(crate) struct Taken<D> {
     pub(crate) draft: D,
@@ -110,6 +123,33 @@ impl<M: Memory> Handle<M> {
                 None => self.lengthen_shelf(last)?,
             }
         }
+    }
+
+    /// Counts the segments. While others use the table one may be missed, or counted twice.
+    ///
+    /// # Errors
+    /// As [`Handle::scan`].
+    pub fn segments(&mut self) -> Result<Segments, KvError<M::Error>> {
+        let mut segments = Segments::default();
+        let mut at = 0;
+        while let Some(hash) = self.suffix_at(at) {
+            at += self.resolve(hash).map(|segment| self.suffixes_of(segment))?;
+            segments.current += 1;
+        }
+        for block in self.shelf()? {
+            for (_, place) in block.places() {
+                match place {
+                    Some(Place::Segment(addr)) => {
+                        segments.spare += 1;
+                        let (_, slots) = self.read_retired(addr)?;
+                        segments.marked += u64::from(slots.iter().any(|slot| slot.is_marked()));
+                    }
+                    Some(Place::Taken) => segments.taken += 1,
+                    Some(Place::Empty) | None => {}
+                }
+            }
+        }
+        Ok(segments)
     }
 
     /// All blocks of the shelf.

@@ -45,6 +45,8 @@ pub(crate) struct Wanted<'a, D> {
     pub(crate) key: &'a [u8],
     pub(crate) form: Form,
     pub(crate) value: &'a [u8],
+    /// The lot of the object, if it must have a certain one.
+    pub(crate) lot: Option<u32>,
     /// What the object has last been written with.
     pub(crate) condition: Option<Condition>,
     pub(crate) object: Option<(ObjectRef, D)>,
@@ -64,7 +66,7 @@ impl<M: Memory> Handle<M> {
         let bytes = Object::bytes_for(key, form, value);
         match bytes.map(|bytes| (bytes.next_multiple_of(8) + more) as u64) {
             Some(bytes) if bytes <= max => {
-                Ok(Wanted { hash, key, form, value, condition: None, object: None })
+                Ok(Wanted { hash, key, form, value, lot: None, condition: None, object: None })
             }
             _ => {
                 let expiry = if form.expires_ms == 0 { 0 } else { Object::EXPIRY };
@@ -92,9 +94,9 @@ impl<M: Memory> Handle<M> {
         let made = match wanted.object.take() {
             Some(made) if condition.is_none() => made,
             made => {
-                let Wanted { hash, key, form, value, .. } = *wanted;
+                let Wanted { hash, key, form, value, lot, .. } = *wanted;
                 Object::encode(&mut self.staging, hash, key, form, value, condition);
-                self.write_object(made.map(|(_, draft)| draft))?
+                self.write_object(made.map(|(_, draft)| draft), lot)?
             }
         };
         (wanted.object, wanted.condition) = (Some(made), condition);

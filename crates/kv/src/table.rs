@@ -173,18 +173,34 @@ impl<M: Memory> Table<M> {
     }
 
     fn with_layout(memory: M, layout: Layout) -> Self {
-        Self { shared: Arc::new(Shared { memory, layout, patience: PATIENCE }) }
+        let records = None;
+        Self { shared: Arc::new(Shared { memory, layout, patience: PATIENCE, records }) }
     }
 
     /// How long handles taken from the result let another client finish a split that it has begun
-    /// before they do the split themselves; 2 ms unless set.
+    /// before they do the split themselves; 2 ms unless set. As long they wait for
+    /// an optimistic transaction that has an entry in its hands before they abort it.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self
     where
         M: Clone,
     {
-        let Shared { memory, layout, .. } = &*self.shared;
-        Self { shared: Arc::new(Shared { memory: memory.clone(), layout: *layout, patience }) }
+        let Shared { memory, layout, records, .. } = &*self.shared;
+        let (memory, records) = (memory.clone(), records.clone());
+        Self { shared: Arc::new(Shared { memory, layout: *layout, patience, records }) }
+    }
+
+    /// The same table for transactions whose records are in `records`: what those of
+    /// [`Committer`](crate::Committer) need of every table but the first.
+    #[must_use]
+    pub fn with_records(&self, records: &Self) -> Self
+    where
+        M: Clone,
+    {
+        let Shared { memory, layout, patience, .. } = &*self.shared;
+        let (memory, records) = (memory.clone(), Some(Arc::clone(&records.shared)));
+        let shared = Shared { memory, layout: *layout, patience: *patience, records };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Where the table is: what other clients open it with.

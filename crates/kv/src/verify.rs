@@ -71,7 +71,9 @@ impl<M: Memory> Handle<M> {
     ) -> Result<Verdict, KvError<M::Error>> {
         Ok(match self.peek(at, word, segment, hash)? {
             Peek::Whole(parts, now) if self.scratch[parts.key.clone()] == *key => {
-                Verdict::Same(LiveSlot { at, word: now, value: parts.value, form: parts.form })
+                let lot = Object::lot_in(&self.scratch);
+                let (value, form) = (parts.value, parts.form);
+                Verdict::Same(LiveSlot { at, word: now, value, form, lot })
             }
             Peek::Whole(_, now) => Verdict::OtherKey(now),
             Peek::Changed => Verdict::Changed,

@@ -144,6 +144,23 @@ fn grows_and_shrinks_and_gives_everything_back() {
 }
 
 #[test]
+fn keys_that_come_and_go_do_not_make_the_table_grow() {
+    let heap = Arc::new(Heap::new(64 << 20));
+    let table = Table::create(Arc::clone(&heap), &Options::default()).unwrap();
+    let mut handle = table.handle();
+    for number in 0..100_u32 {
+        handle.put(&number.to_le_bytes(), b"stays").unwrap();
+    }
+    for round in 0..20_000_u32 {
+        let key = [b'k', (round % 7) as u8];
+        handle.put(&key, b"goes").unwrap();
+        assert!(handle.delete(&key).unwrap());
+    }
+    assert_eq!(handle.segments().unwrap().current, 1);
+    assert_eq!(handle.count().unwrap(), 100);
+}
+
+#[test]
 fn a_handle_that_slept_through_many_splits_finds_every_key() {
     let heap = Arc::new(support::watching_heap());
     let table = small_table(&heap);

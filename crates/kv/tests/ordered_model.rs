@@ -14,7 +14,7 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_kv::Table;
-use rackpool_kv::ordered::{Change, Direction, MapId, OrderedError, OrderedMaps, Range};
+use rackpool_kv::ordered::{Change, Direction, MapId, MapSweep, OrderedError, OrderedMaps, Range};
 use support::heap::Heap;
 use support::small_table;
 
@@ -246,6 +246,28 @@ fn a_sweep_takes_what_nobody_owns_and_nothing_else() {
     maps.map(kept).destroy().unwrap();
     table.destroy().unwrap();
     assert_eq!(heap.live(), Vec::<u64>::new());
+}
+
+/// Sweepers that each live for a step only, as instances do that are killed all the time.
+#[test]
+fn sweeps_that_never_come_to_an_end_leave_nothing_together() {
+    let heap = Arc::new(Heap::new(16 << 20));
+    let (table, mut maps, kept) = new_maps(&heap);
+    for _ in 0..1000 {
+        maps.create(MapId::random(), b"nobody").unwrap();
+    }
+    let left = || table.handle().count().unwrap();
+    let mut lives = 0;
+    while left() > 1 {
+        lives += 1;
+        assert!(lives < 10_000, "{} nodes are left", left());
+        let mut sweep = MapSweep::anywhere(&maps);
+        let owns = |owner: &[u8], _| Ok::<_, OrderedError<_>>(owner == b"owner");
+        let swept = sweep.step(&mut maps, 4, owns).unwrap();
+        assert!(swept.seen < 200, "a step looked at {} nodes", swept.seen);
+    }
+    assert!(lives > 10, "a step took all");
+    maps.map(kept).destroy().unwrap();
 }
 
 /// Whatever bytes a node has, each operation ends, with an answer or with an error.

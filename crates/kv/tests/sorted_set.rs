@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rackpool_kv::ordered::{MapId, OrderedMaps};
+use rackpool_kv::ordered::{MapId, OrderedError, OrderedMaps};
 use rackpool_kv::sorted_set::{
     Existing, Order, Outcome, Rule, Score, ScoreRange, Scored, SmallSet, SortedSet,
 };
@@ -240,4 +240,42 @@ fn bytes_that_another_program_wrote_for_a_large_set_are_errors() {
     let mut set = SortedSet::new(maps.map(id));
     assert!(set.score(b"member").unwrap_err().to_string().contains("damaged"));
     assert!(set.by_index(0, 5, false).unwrap_err().to_string().contains("damaged"));
+}
+
+#[test]
+fn a_walk_ends_at_its_limit_and_changes_work_without_one() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let table = small_table(&heap);
+    let mut maps = OrderedMaps::new(table.handle());
+    let id = MapId::random();
+    maps.create(id, b"").unwrap();
+    for member in 0..2000_u32 {
+        let mut set = SortedSet::new(maps.map(id));
+        set.add(&member.to_be_bytes(), score(f64::from(member)), Rule::default()).unwrap();
+    }
+    let limited = |maps: &mut OrderedMaps<_>, leaves| {
+        maps.limit_leaves(leaves);
+        let mut set = SortedSet::new(maps.map(id));
+        let added = set.add(b"one more", score(0.0), Rule::default()).unwrap();
+        assert!(matches!(added, Outcome::Added(_)), "one element needs no walk");
+        assert!(set.remove(b"one more").unwrap());
+        [
+            set.len(),
+            set.count(&ScoreRange::ALL),
+            set.by_index(0, -1, true).map(|all| all.len() as u64),
+        ]
+    };
+    for walk in limited(&mut maps, Some(8)) {
+        assert!(matches!(walk, Err(OrderedError::LeafLimit { map }) if map == id), "{walk:?}");
+    }
+    // Together, not each.
+    maps.limit_leaves(Some(8));
+    let first = |maps: &mut OrderedMaps<_>| SortedSet::new(maps.map(id)).by_index(0, 9, false);
+    let walks = (0..10).take_while(|_| first(&mut maps).is_ok()).count();
+    assert!((4..=8).contains(&walks), "{walks} walks");
+    for walk in limited(&mut maps, None) {
+        assert_eq!(walk.unwrap(), 2000);
+    }
+    maps.limit_leaves(Some(0));
+    assert!(maps.map(id).destroy().is_ok(), "what destroys a map is no walk");
 }

@@ -3,7 +3,8 @@
 //!
 //! A process implements [`Source`], binds with [`bind`] and runs [`serve`]; one without a runtime calls
 //! [`start`]. `GET /metrics` gives the
-//! figures in the OpenMetrics text format, which Prometheus reads; docs/operating.md lists them.
+//! figures in Prometheus' text format, or in OpenMetrics where `Accept` prefers that; `GET /healthz`
+//! answers 200, or 503 with the reason. docs/operating.md lists all figures.
 //!
 //! | bound | is |
 //! |---|---|
@@ -17,11 +18,12 @@
 pub mod fuzzing;
 mod histogram;
 mod page;
+mod process;
 mod request;
 mod server;
 mod thread;
 
 pub use histogram::Histogram;
-pub use page::{Page, Source, Unit, render};
+pub use page::{Format, Page, Source, Unit, render};
 pub use server::{BindError, bind, check, serve};
 pub use thread::start;

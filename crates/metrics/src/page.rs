@@ -2,11 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as Suffix};
 
-use crate::Histogram;
+use crate::{Histogram, process};
 
 /// What a figure counts; the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,33 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// Passes on those of [`Page`].
     fn show(&self, page: &mut Page<'_>) -> fmt::Result;
+
+    /// Whether the process does its work now, for `/healthz`; it must not block.
+    ///
+    /// # Errors
+    /// Why not, in a line.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// How the figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The text format of Prometheus, version 0.0.4.
+    Plain,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What an HTTP header calls it.
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
 }
 
 /// The figures of one scrape. Names are without `rackpool_`, unit and `_total`, which are added.
@@ -72,6 +100,54 @@ impl Page<'_> {
         self.metric(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
     }
 
+    /// Numbers that go up and down, told apart by a label.
+    ///
+    /// # Errors
+    /// As [`counter`](Self::counter).
+    pub fn gauges(
+        &mut self,
+        (name, label): (&str, &str),
+        help: &str,
+        unit: Unit,
+        values: &[(String, u64)],
+    ) -> fmt::Result {
+        let mut metric = self.metric(name, help, unit, MetricType::Gauge)?;
+        for (key, value) in values {
+            let value = i64::try_from(*value).unwrap_or(i64::MAX);
+            metric.encode_family(&[(label, key.as_str())])?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    /// Words about the process: a gauge that is always 1, with these labels.
+    ///
+    /// # Errors
+    /// As [`counter`](Self::counter).
+    pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
+        let mut metric = self.metric(name, help, Unit::None, MetricType::Gauge)?;
+        metric.encode_family(&labels)?.encode_gauge(&1_i64)
+    }
+
+    /// When the certificate of this process expires, in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`counter`](Self::counter).
+    pub fn certificate_expiry(&mut self, unix_seconds: u64) -> fmt::Result {
+        let help = "When this process's certificate expires, in seconds since 1970.";
+        self.gauge("certificate_expiry_timestamp", help, Unit::Seconds, unix_seconds)
+    }
+
+    /// A number of seconds that only grows.
+    pub(crate) fn counter_seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.metric(name, help, Unit::Seconds, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, f64, f64>(&value, None)
+    }
+
+    /// A number of seconds that goes up and down.
+    pub(crate) fn gauge_seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.metric(name, help, Unit::Seconds, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
     /// How long something took, in seconds.
     ///
     /// # Errors
@@ -99,30 +175,72 @@ impl Page<'_> {
     }
 }
 
-struct Shown(Arc<dyn Source>);
+/// What puts figures on a page.
+struct Shown<F>(F);
 
-impl fmt::Debug for Shown {
+impl<F> fmt::Debug for Shown<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shown")
     }
 }
 
-impl Collector for Shown {
+impl<F> Collector for Shown<F>
+where
+    F: Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static,
+{
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.show(&mut Page { encoder })
+        (self.0)(&mut Page { encoder })
     }
 }
 
-/// The figures as text in the OpenMetrics format.
+/// The figures as text.
 ///
 /// # Errors
 /// Those of the source.
-pub fn render(source: &Arc<dyn Source>) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("rackpool");
-    registry.register_collector(Box::new(Shown(Arc::clone(source))));
+pub fn render(source: &Arc<dyn Source>, format: Format) -> Result<String, fmt::Error> {
+    let source = Arc::clone(source);
+    let mut own = Registry::with_prefix("rackpool");
+    own.register_collector(Box::new(Shown(move |page: &mut Page<'_>| {
+        source.show(page)?;
+        process::show_build(page)
+    })));
+    let mut system = Registry::with_prefix("process");
+    system.register_collector(Box::new(Shown(process::show)));
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    encode_registry(&mut text, &own)?;
+    encode_registry(&mut text, &system)?;
+    match format {
+        Format::OpenMetrics => encode_eof(&mut text)?,
+        Format::Plain => text = plain(&text),
+    }
     Ok(text)
+}
+
+/// The same in Prometheus' own format: there the name of a counter ends with `_total` in its
+/// descriptions too, and there are no units.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with("# UNIT ") {
+            continue;
+        }
+        let described = |line: &str, word: &str| {
+            let (name, rest) = line.strip_prefix(word)?.split_once(' ')?;
+            Some((name.to_owned(), rest.to_owned()))
+        };
+        let help = described(line, "# HELP ");
+        let kind = lines.peek().and_then(|next| described(next, "# TYPE "));
+        if let (Some((name, help)), Some((_, kind))) = (help, kind) {
+            let end = if kind == "counter" { "_total" } else { "" };
+            plain += &format!("# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}\n");
+            lines.next();
+        } else {
+            plain += line;
+            plain.push('\n');
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -152,7 +270,7 @@ mod tests {
     #[test]
     fn names_have_prefix_unit_and_total_and_each_figure_says_what_it_is() {
         let source: Arc<dyn Source> = Arc::new(Some2);
-        let text = render(&source).unwrap();
+        let text = render(&source, Format::OpenMetrics).unwrap();
         for line in [
             "# HELP rackpool_moved_bytes Bytes moved.",
             "# TYPE rackpool_moved_bytes counter",
@@ -171,5 +289,24 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn descriptions_of_the_plain_format_have_the_names_of_their_samples() {
+        let source: Arc<dyn Source> = Arc::new(Some2);
+        let text = render(&source, Format::Plain).unwrap();
+        for line in [
+            "# HELP rackpool_moved_bytes_total Bytes moved.",
+            "# TYPE rackpool_moved_bytes_total counter",
+            "rackpool_moved_bytes_total 7",
+            "# TYPE rackpool_frames gauge",
+            "# HELP rackpool_pause_seconds Pauses.",
+            "# TYPE process_cpu_seconds_total counter",
+            "# TYPE process_start_time_seconds gauge",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+        assert!(text.contains("\nrackpool_build_info{version=\""), "{text}");
     }
 }

@@ -1,5 +1,7 @@
 //! What a scraper asks.
 
+use crate::Format;
+
 /// The longest head of a request, in bytes.
 pub(crate) const MAX_HEAD: usize = 8 << 10;
 const MAX_HEADERS: usize = 32;
@@ -9,10 +11,19 @@ const MAX_HEADERS: usize = 32;
 pub(crate) enum Asked {
     /// The head has not ended.
     Unfinished,
-    /// The figures; `true`: with their text, not only its headers.
-    Figures(bool),
+    /// Something that is served; `with_text`: with its text, not only its headers.
+    Served { what: Served, with_text: bool },
     /// Something else: the status line's code and words.
     Wrong(&'static str),
+}
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// The figures.
+    Figures(Format),
+    /// Whether the process does its work.
+    Health,
 }
 
 /// Reads the head of a request.
@@ -27,27 +38,85 @@ pub(crate) fn read(bytes: &[u8]) -> Asked {
         }
         Err(_) => return Asked::Wrong("400 Bad Request"),
     }
+    let with_text = match request.method {
+        Some("GET") => true,
+        Some("HEAD") => false,
+        _ => return Asked::Wrong("405 Method Not Allowed"),
+    };
     let path = request.path.unwrap_or_default();
-    match (request.method, path.split('?').next()) {
-        (Some("GET"), Some("/metrics")) => Asked::Figures(true),
-        (Some("HEAD"), Some("/metrics")) => Asked::Figures(false),
-        (Some("GET" | "HEAD"), _) => Asked::Wrong("404 Not Found"),
-        _ => Asked::Wrong("405 Method Not Allowed"),
+    let what = match path.split('?').next() {
+        Some("/metrics") => Served::Figures(accepted(request.headers)),
+        Some("/healthz") => Served::Health,
+        _ => return Asked::Wrong("404 Not Found"),
+    };
+    Asked::Served { what, with_text }
+}
+
+/// The format that the `Accept` headers prefer: OpenMetrics only if it is named and plain text is
+/// not wanted more.
+fn accepted(headers: &[httparse::Header<'_>]) -> Format {
+    let of_accept = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("accept");
+    let values = headers.iter().filter(of_accept);
+    let values = values.filter_map(|header| std::str::from_utf8(header.value).ok());
+    let (mut plain, mut open) = (0.0_f32, 0.0_f32);
+    for range in values.flat_map(|value| value.split(',')) {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let (mut weight, mut is_known) = (1.0, true);
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name.trim().to_ascii_lowercase().as_str() {
+                "q" => weight = value.trim().parse().unwrap_or(0.0),
+                "version" => is_known = ["1.0.0", "0.0.4"].contains(&value.trim_matches('"')),
+                _ => {}
+            }
+        }
+        match media.as_str() {
+            "application/openmetrics-text" if is_known => open = open.max(weight),
+            "text/plain" if is_known => plain = plain.max(weight),
+            _ => {}
+        }
     }
+    if open > 0.0 && open >= plain { Format::OpenMetrics } else { Format::Plain }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const FIGURES: Served = Served::Figures(Format::Plain);
+
     #[test]
-    fn only_the_figures_are_served() {
+    fn only_figures_and_health_are_served() {
         let whole = |start: &str| read(format!("{start} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
-        assert_eq!(whole("GET /metrics"), Asked::Figures(true));
-        assert_eq!(whole("GET /metrics?name=x"), Asked::Figures(true));
-        assert_eq!(whole("HEAD /metrics"), Asked::Figures(false));
+        let served = |what, with_text| Asked::Served { what, with_text };
+        assert_eq!(whole("GET /metrics"), served(FIGURES, true));
+        assert_eq!(whole("GET /metrics?name=x"), served(FIGURES, true));
+        assert_eq!(whole("HEAD /metrics"), served(FIGURES, false));
+        assert_eq!(whole("GET /healthz"), served(Served::Health, true));
         assert_eq!(whole("GET /"), Asked::Wrong("404 Not Found"));
         assert_eq!(whole("POST /metrics"), Asked::Wrong("405 Method Not Allowed"));
+    }
+
+    #[test]
+    fn openmetrics_is_for_those_who_ask_for_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
+            application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        for (accept, format) in [
+            ("*/*", Format::Plain),
+            ("text/plain", Format::Plain),
+            ("text/plain;version=0.0.4", Format::Plain),
+            ("application/openmetrics-text", Format::OpenMetrics),
+            ("Application/OpenMetrics-Text; version=\"1.0.0\"", Format::OpenMetrics),
+            ("application/openmetrics-text;version=9.9.9", Format::Plain),
+            ("application/openmetrics-text;q=0", Format::Plain),
+            ("application/openmetrics-text;q=0.2,text/plain;q=0.9", Format::Plain),
+            (prometheus, Format::OpenMetrics),
+            ("\u{e4};q=x,,;=", Format::Plain),
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\naccept: {accept}\r\n\r\n");
+            let what = Served::Figures(format);
+            assert_eq!(read(head.as_bytes()), Asked::Served { what, with_text: true }, "{accept}");
+        }
     }
 
     #[test]

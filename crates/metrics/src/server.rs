@@ -10,7 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::Source;
 use crate::page::render;
-use crate::request::{Asked, MAX_HEAD, read};
+use crate::process;
+use crate::request::{Asked, MAX_HEAD, Served, read};
 
 /// Connections at the same time.
 const CONNECTIONS: usize = 32;
@@ -19,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long nobody is accepted after accepting failed: somebody has to leave first.
 const RETRY: Duration = Duration::from_millis(100);
 
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What is no figures.
+const WORDS: &str = "text/plain; charset=utf-8";
 
 /// Why figures are not served.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +63,7 @@ pub fn check(address: SocketAddr) -> Result<(), BindError> {
 /// When others than this host could connect, or the address can't be had.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     check(address)?;
+    process::started();
     let failed = |source| BindError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     tracing::info!("figures at http://{}/metrics", listener.local_addr().map_err(failed)?);
@@ -106,15 +109,22 @@ async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<(
             count => head.extend_from_slice(&bytes[..count]),
         }
     };
-    let (status, text, with_text) = match asked {
-        Asked::Figures(with_text) => match render(source) {
-            Ok(text) => ("200 OK", text, with_text),
-            Err(_) => ("500 Internal Server Error", "no figures\n".into(), true),
-        },
-        Asked::Wrong(status) => (status, format!("{status}: ask GET /metrics\n"), true),
+    let (what, with_text) = match asked {
+        Asked::Served { what, with_text } => (Ok(what), with_text),
+        Asked::Wrong(status) => (Err(status), true),
         Asked::Unfinished => return Ok(()),
     };
-    let kind = if status == "200 OK" { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
+    let (status, kind, text) = match what {
+        Ok(Served::Figures(format)) => match render(source, format) {
+            Ok(text) => ("200 OK", format.content_type(), text),
+            Err(_) => ("500 Internal Server Error", WORDS, "no figures\n".into()),
+        },
+        Ok(Served::Health) => match source.health() {
+            Ok(()) => ("200 OK", WORDS, "ok\n".into()),
+            Err(reason) => ("503 Service Unavailable", WORDS, reason + "\n"),
+        },
+        Err(status) => (status, WORDS, format!("{status}: ask GET /metrics or /healthz\n")),
+    };
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",

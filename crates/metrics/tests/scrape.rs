@@ -15,6 +15,10 @@ impl Source for One {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter("things", "Things.", Unit::None, 1)
     }
+
+    fn health(&self) -> Result<(), String> {
+        Err("it is ill".into())
+    }
 }
 
 async fn start() -> SocketAddr {
@@ -37,10 +41,19 @@ async fn figures_are_served_and_nothing_else() {
     let address = start().await;
     let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("\r\nContent-Type: text/plain; version=0.0.4;"), "{text}");
+    assert!(text.contains("\nrackpool_things_total 1\n") && !text.contains("# EOF"), "{text}");
+    let request = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let text = ask(address, request).await;
     assert!(text.contains("\r\nContent-Type: application/openmetrics-text;"), "{text}");
     assert!(text.contains("\nrackpool_things_total 1\n") && text.ends_with("# EOF\n"), "{text}");
     let head = ask(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    let health = ask(address, b"GET /healthz HTTP/1.1\r\n\r\n").await;
+    assert!(
+        health.starts_with("HTTP/1.1 503 ") && health.ends_with("\r\n\r\nit is ill\n"),
+        "{health}"
+    );
     assert!(ask(address, b"GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404"));
     assert!(ask(address, b"\xff\xfe\xfd\xfc").await.starts_with("HTTP/1.1 400"));
     assert!(ask(address, &[b'a'; 8 << 10]).await.starts_with("HTTP/1.1 4"));

@@ -17,6 +17,7 @@ mod nap;
 mod network;
 mod page_word;
 mod size_class;
+mod store_position;
 
 pub use address::{AddressError, GlobalAddr};
 pub use byte_size::{ByteSize, ByteSizeError};
@@ -32,3 +33,4 @@ pub use nap::{Alarm, Awaited, NapWord, Naps};
 pub use network::Network;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;
+pub use store_position::StorePosition;

@@ -135,6 +135,28 @@ impl Membership {
         expired
     }
 
+    /// The server itself did not run for a while: heartbeats that arrived meanwhile were not read.
+    /// Each lease lasts at least long enough for them to be read, and for one more to arrive.
+    pub fn stood_still(&mut self, now: Time) {
+        let least = now.after(self.lease / 2);
+        for until in self.racks.values_mut().filter_map(|standing| standing.until.as_mut()) {
+            *until = least.max(*until);
+        }
+    }
+
+    /// The connections of the racks that have a lease and were told of the members before, over
+    /// which they are to be told of them now.
+    pub fn tell_all(&mut self, now: Time) -> Vec<ConnectionToken> {
+        let freshness = self.freshness;
+        let alive = self.racks.values_mut().filter(|standing| standing.until.is_some());
+        let told = alive.filter_map(|standing| standing.told.as_mut());
+        told.map(|told| {
+            (told.at, told.freshness) = (now, freshness);
+            told.on
+        })
+        .collect()
+    }
+
     /// When the next lease runs out.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

@@ -5,6 +5,7 @@ mod batch;
 mod change;
 mod event;
 mod judge;
+mod lineage;
 mod machine;
 mod records;
 mod roots;
@@ -12,7 +13,7 @@ mod swaps;
 mod view;
 
 pub use change::Change;
-pub use event::{Action, BatchId, ConnectionToken, Event, News};
+pub use event::{Action, BatchId, ConnectionToken, Event, News, RackState};
 pub use machine::Machine;
-pub use records::{MAX_ADDRESS_BYTES, RecordError, Records};
-pub use roots::{MAX_NAME_BYTES, MAX_ROOTS_BYTES, Roots};
+pub use records::{RecordError, Records};
+pub use roots::{MAX_ROOTS_BYTES, Roots};

@@ -81,6 +81,8 @@ pub enum Bug {
     CommitEnded,
     /// The metadata server answers before the commit is durable.
     AnswerBeforeDurable,
+    /// The metadata server tells racks of a commit before it is durable.
+    TellOfCommitsBeforeDurable,
     /// The metadata server says "given up" without ending the swap.
     DenyWithoutEnding,
     /// An asker asks the metadata server once, and not again.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, MemoryId, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, ConnectionToken, Event, MAX_ADDRESS_BYTES, Machine};
+use rackpool_proto::metadata::{Action, ConnectionToken, Event, Machine};
+use rackpool_wire::bounds::MAX_ADDRESS_BYTES;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal, Tagged};
 
 fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
@@ -24,7 +25,7 @@ fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
 
 #[test]
 fn the_largest_pool_fits_one_message() {
-    let mut machine = Machine::restore(Time::ZERO, Duration::from_secs(2), []).unwrap();
+    let mut machine = Machine::restore(Time::ZERO, Duration::from_secs(2), 1, []).unwrap();
     let register = |rack: u16| {
         MetadataRequest::Register(RackAnnouncement {
             rack: RackId(rack),
@@ -32,6 +33,7 @@ fn the_largest_pool_fits_one_message() {
             incarnation: Incarnation(1),
             frames: 1,
             page_bytes: 4096,
+            seen: None,
             control_path: "/".repeat(MAX_ADDRESS_BYTES),
             fabric_address: "f".repeat(MAX_ADDRESS_BYTES),
         })

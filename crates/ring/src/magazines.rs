@@ -10,12 +10,12 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rackpool_shm::permit::Permit;
 use rackpool_shm::{Front, Mapping, OutOfBounds};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::client_file::{ClientFile, MAGAZINE, MAGAZINE_CLASSES, ThreadSlot};
 use crate::draft::DraftRecord;
-pub use crate::magazine::Kept;
 use crate::magazine::Magazine;
 
 /// log2 of the bytes that a magazine may hold: of large objects it holds fewer.
@@ -60,29 +60,33 @@ thread_local! {
 
 /// The core of the calling thread's front magazines, if those are of `pool`. It must not be kept.
 #[inline]
-fn front<'a>(pool: NonZeroU64) -> Option<&'a Core> {
+fn front<'a>(permit: &Permit) -> Option<&'a Core> {
     // SAFETY: `drop` removes a core, which is never borrowed mutably; the callers call nobody who drops
     // magazines.
-    FRONT.with(|front| unsafe { front.get(pool) })
+    FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Takes an object of a class out of the magazines that this thread used last, if they are of the
-/// pool numbered `pool` and have one.
+/// pool numbered `pool`, have one, and `prepare` has prepared it for the program, which then says so.
 #[inline]
 #[must_use]
-pub fn take(pool: NonZeroU64, class: usize) -> Option<u64> {
-    front(pool)?.take(class, None)
+pub fn take(permit: &Permit, class: usize, prepare: impl FnOnce(u64) -> bool) -> Option<u64> {
+    let (cells, class) = front(permit)?.class(class)?;
+    class.take(cells, prepare)
+}
+
+/// Takes an object out that [`keep`] has just put in; whether it still stood there.
+#[cold]
+pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
+    front(permit).is_some_and(|core| core.withdraw(class, object))
 }
 
 /// Puts an object into the magazines that this thread used last; whether that was done. If not
-/// they are of another pool than `pool`, or have no room, or may have the object: ask
-/// [`Magazines::keep`].
+/// they are of another pool, or have no room.
 #[inline]
 #[must_use]
-pub fn keep(pool: NonZeroU64, class: usize, object: u64) -> bool {
-    let Some(core) = front(pool) else { return false };
-    let Some((cells, class)) = core.class(class) else { return false };
-    class.keep_if_new(cells, object)
+pub fn keep(permit: &Permit, class: usize, object: u64) -> bool {
+    front(permit).is_some_and(|core| core.keep(class, object))
 }
 
 impl Core {
@@ -105,11 +109,18 @@ impl Core {
             if let Some(record) = draft {
                 record.hold(object);
             }
+            true
         })
     }
 
-    fn keep(&self, class: usize, object: u64) -> Kept {
-        self.class(class).map_or(Kept::Full, |(cells, class)| class.keep(cells, object))
+    fn withdraw(&self, index: usize, object: u64) -> bool {
+        let last = self.class(index).map_or(0, |(cells, class)| class.last(cells));
+        last == object && self.take(index, None).is_some()
+    }
+
+    #[inline]
+    fn keep(&self, class: usize, object: u64) -> bool {
+        self.class(class).is_some_and(|(cells, class)| class.keep(cells, object))
     }
 }
 
@@ -171,11 +182,16 @@ impl Magazines {
         self.core().take(class, draft)
     }
 
-    /// Puts a free object in.
+    /// Puts a free object in; `false` when there is no room.
     #[inline]
     #[must_use]
-    pub fn keep(&self, class: usize, object: u64) -> Kept {
+    pub fn keep(&self, class: usize, object: u64) -> bool {
         self.core().keep(class, object)
+    }
+
+    /// Takes an object out that [`Self::keep`] has just put in; whether it still stood there.
+    pub fn withdraw(&self, class: usize, object: u64) -> bool {
+        self.core().withdraw(class, object)
     }
 
     /// Carries what stands in the inbox over into an empty magazine; returns how much that is.

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::sync::Arc;
 use rackpool_ring::draft::DraftRecord;
-use rackpool_ring::magazine::{Kept, Magazine};
+use rackpool_ring::magazine::Magazine;
 use rackpool_ring::objects::{Place, strike};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -189,30 +189,30 @@ fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     let hold = |object| {
         life.spend();
         slot.draft.hold(object);
+        true
     };
     ask(slot, life, REFILL);
     assert_eq!(magazine.fill(&inbox, &cells), 2, "an answer came before what it says");
 
-    // `alloc`, and `free` twice.
-    let object = magazine.take(&cells, |_| ()).expect("it is full");
+    // `alloc`, and `free`.
+    let object = magazine.take(&cells, |_| true).expect("it is full");
     program.set(object);
-    assert_eq!(magazine.keep(&cells, object), Kept::Noted);
+    assert!(magazine.keep(&cells, object));
     program.set(0);
-    assert_eq!(magazine.keep(&cells, object), Kept::Twice);
-    assert_eq!(magazine.keep(&cells, 77), Kept::Full);
+    assert!(!magazine.keep(&cells, 77), "it is full");
 
     // `alloc_draft`, and `free` of it.
     let object = magazine.take(&cells, hold).expect("it is full");
-    assert_eq!(magazine.keep(&cells, object), Kept::Noted);
+    assert!(magazine.keep(&cells, object));
     life.spend();
     slot.draft.clear();
 
     // One is kept, the other goes back.
-    program.set(magazine.take(&cells, |_| ()).expect("it is full"));
+    program.set(magazine.take(&cells, |_| true).expect("it is full"));
     outbox[0].set(magazine.last(&cells));
-    assert!(magazine.take(&cells, |_| ()).is_some());
+    assert!(magazine.take(&cells, |_| true).is_some());
     ask(slot, life, RELEASE);
-    assert_eq!(magazine.take(&cells, |_| ()), None);
+    assert_eq!(magazine.take(&cells, |_| true), None);
 }
 
 /// Serves until the client's life is over: what its program has then, and whether it was killed.
@@ -332,12 +332,10 @@ fn go_on(slot: &Slot) -> Option<u64> {
     let life = Life(Cell::new(FOR_EVER));
     let cells = life.of(&slot.magazine);
     let magazine = Magazine::new(2, &cells);
-    assert_eq!(magazine.take(&cells, |_| ()), Some(2), "an object in use was struck out");
-    let first = magazine.take(&cells, |_| ());
+    assert_eq!(magazine.take(&cells, |_| true), Some(2), "an object in use was struck out");
+    let first = magazine.take(&cells, |_| true);
     for object in [2, 3] {
-        assert_eq!(magazine.keep(&cells, object), Kept::Noted);
-        assert_eq!(magazine.keep(&cells, object), Kept::Twice);
-        assert!(!magazine.keep_if_new(&cells, object));
+        assert!(magazine.keep(&cells, object));
     }
     first
 }

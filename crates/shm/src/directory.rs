@@ -48,6 +48,12 @@ impl RackDirectory {
         self.0.join("metadata")
     }
 
+    /// Which small objects programs have.
+    #[must_use]
+    pub fn marks(&self) -> PathBuf {
+        self.0.join("marks")
+    }
+
     /// The file of one client.
     #[must_use]
     pub fn client(&self, client: ClientId) -> PathBuf {

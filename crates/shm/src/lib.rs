@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`access`] | access slots: how a client enters a page without a lock, how the daemon drains it |
 //! | [`cache`] | the last-level cache and the part of it that devices use |
+//! | [`child`] | a forked child of this process, for tests |
 //! | `copy` | how bytes are copied, by size |
 //! | [`delay`] | the extra latency of emulated CXL memory |
 //! | [`directory`] | where a rack's files are |
@@ -12,10 +13,12 @@
 //! | [`machine`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
+//! | [`permit`] | whether this process may still use a pool |
 //! | [`page_map`] | what is remembered of pages |
 //! | [`memory`] | the kinds of memory the frames can lie in |
 //! | [`numa`] | which node memory lies on |
 //! | [`room`] | whether the files fit on their file system |
+//! | [`marks`] | which small objects programs have |
 //! | [`lines`] | what a thread writes in pages that move |
 //! | [`samples`] | which pages a thread uses |
 //! | [`shown`] | copies of other racks' pages |
@@ -28,6 +31,8 @@
 pub mod access;
 #[cfg(not(loom))]
 pub mod cache;
+#[cfg(not(loom))]
+pub mod child;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
@@ -44,6 +49,7 @@ pub mod lines;
 pub mod machine;
 #[cfg(not(loom))]
 pub mod mapping;
+pub mod marks;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
@@ -52,6 +58,8 @@ pub mod metadata;
 pub mod numa;
 #[cfg(not(loom))]
 pub mod page_map;
+#[cfg(not(loom))]
+pub mod permit;
 #[cfg(not(loom))]
 pub mod room;
 #[cfg(not(loom))]
@@ -69,4 +77,4 @@ pub use front::Front;
 #[cfg(not(loom))]
 pub use held::Held;
 #[cfg(not(loom))]
-pub use mapping::{Mapping, OutOfBounds, ReadOnlyMapping, Shared};
+pub use mapping::{Mapping, OutOfBounds, PopulateError, ReadOnlyMapping, Shared};

@@ -21,6 +21,26 @@ pub struct OutOfBounds {
     pub mapped: u64,
 }
 
+/// Why a part of a mapping has no memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PopulateError {
+    /// There is no such part.
+    #[error(transparent)]
+    Bounds(#[from] OutOfBounds),
+    /// The system has none.
+    #[error(transparent)]
+    System(std::io::Error),
+}
+
+impl PopulateError {
+    /// Whether the kernel can't populate mappings at all: it is older than 5.14.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::System(error) if error.kind() == std::io::ErrorKind::InvalidInput)
+    }
+}
+
 /// A type that may be looked at in memory which other processes write at any time.
 ///
 /// # Safety
@@ -108,6 +128,18 @@ impl Mapping {
         // SAFETY: the range is exactly this mapping; populating changes no byte of it.
         unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite) }?;
         Ok(())
+    }
+
+    /// The same for a part; it is rounded outwards to pages of the kernel.
+    pub fn populate_part(&self, offset: u64, len: u64) -> Result<(), PopulateError> {
+        let start = offset & !4095;
+        let len = (offset + len - start).min(self.len() - start.min(self.len()));
+        let at = self.check(start, len, 1)?;
+        #[expect(clippy::cast_possible_truncation, reason = "checked to lie in the mapping")]
+        let len = len as usize;
+        // SAFETY: the range lies in this mapping (checked); populating changes no byte of it.
+        unsafe { madvise(self.at(at).as_ptr().cast(), len, Advice::LinuxPopulateWrite) }
+            .map_err(|error| PopulateError::System(error.into()))
     }
 
     #[inline]

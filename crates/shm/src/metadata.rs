@@ -4,7 +4,7 @@
 use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::mapping::{Mapping, OutOfBounds, PopulateError, Shared};
 use crate::shown::ShownCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
@@ -321,6 +321,14 @@ impl RackMetadata {
         let objects = class.objects_per_page(self.layout.page_size);
         let (offset, _) = self.layout.bit(frame, class, 0);
         self.memory.view_slice(offset, objects.div_ceil(64) as usize)
+    }
+
+    /// Has memory for what describes a frame, whatever its class.
+    pub fn reserve(&self, frame: FrameId) -> Result<(), PopulateError> {
+        self.in_range(frame)?;
+        self.memory.populate_part(self.layout.header(frame), size_of::<SlabHeader>() as u64)?;
+        self.memory.populate_part(self.layout.shown(frame), size_of::<ShownCopy>() as u64)?;
+        self.memory.populate_part(self.layout.bitmap(frame), self.layout.bitmap_bytes())
     }
 
     /// What is noted about another rack.

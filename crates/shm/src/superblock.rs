@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rackpool_model::{ClientId, Incarnation, MemoryId, PageId, PageSize, RackId};
+use rackpool_model::{ClientId, Incarnation, MemoryId, PageId, PageSize, RackId, StorePosition};
 use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,7 +14,7 @@ pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
-const FORMAT_VERSION: u32 = 6;
+const FORMAT_VERSION: u32 = 7;
 /// What a client notes when it has closed the pool: no flipped bit makes it of 0, or of itself.
 const CLOSED: u64 = u64::from_le_bytes(*b"closed\0\0");
 
@@ -101,6 +101,8 @@ pub enum SuperblockError {
 ///  120  check of the incarnation before a change (4), after it (4)
 ///  128  1: the daemon sleeps, ring its event
 ///  192  1: the daemon's barrier reaches clients, which need no fence of their own
+///  256  the last commit of the metadata server that the rack has acted on: store, server, boot, commit
+///       (8 each), check of the four (8)   320  the one before it: each is written over the older one
 /// ```
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -117,6 +119,15 @@ pub struct Superblock {
     sleeping: SleepFlag,
     reserved_line: [AtomicU32; 15],
     heavy_barrier: AtomicU32,
+    reserved_end: [AtomicU32; 15],
+    seen: [SeenSlot; 2],
+}
+
+/// A noted position of the metadata server's store, in a cache line of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct SeenSlot {
+    words: [AtomicU64; 5],
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
@@ -358,6 +369,26 @@ impl Superblock {
         self.extra_latency_ns.store(u64::from(ns), Ordering::Release);
     }
 
+    /// The last commit of the metadata server that the rack has acted on; `None` before the first.
+    pub fn seen(&self, path: &Path) -> Result<Option<StorePosition>, SuperblockError> {
+        let [one, other] = self.seen.each_ref().map(SeenSlot::read);
+        match (one, other) {
+            (Some(one), Some(other)) => Ok(one.max(other)),
+            // A crash leaves the one that was being written; nothing was done because of it.
+            (Some(whole), None) | (None, Some(whole)) => Ok(whole),
+            (None, None) => Err(SuperblockError::Corrupt(path.to_path_buf())),
+        }
+    }
+
+    /// Notes a commit that the rack is about to act on. What is there stays whole until this is.
+    pub fn set_seen(&self, position: StorePosition) {
+        let [one, other] = self.seen.each_ref().map(SeenSlot::read);
+        if one.max(other).flatten() >= Some(position) {
+            return;
+        }
+        self.seen[usize::from(one > other)].write(position);
+    }
+
     /// Where the daemon says that it sleeps.
     #[must_use]
     pub const fn sleeping(&self) -> &SleepFlag {
@@ -379,6 +410,34 @@ impl Superblock {
     pub const EXTRA_LATENCY_OFFSET: u64 = std::mem::offset_of!(Self, extra_latency_ns) as u64;
     /// Offset of the incarnation in the file.
     pub const INCARNATION_OFFSET: u64 = std::mem::offset_of!(Self, incarnation) as u64;
+}
+
+impl SeenSlot {
+    /// The position; `Some(None)` when there is none yet, `None` when what stands there is none.
+    fn read(&self) -> Option<Option<StorePosition>> {
+        let [store, server, boot, commit, check] =
+            self.words.each_ref().map(|word| word.load(Ordering::Acquire));
+        if [store, server, boot, commit, check] == [0; 5] {
+            return Some(None);
+        }
+        let boot = u32::try_from(boot).ok()?;
+        let position = StorePosition { store, boot, server, commit };
+        (check == Self::check(position)).then_some(Some(position))
+    }
+
+    fn write(&self, position: StorePosition) {
+        let StorePosition { store, boot, server, commit } = position;
+        let words = [store, server, u64::from(boot), commit, Self::check(position)];
+        for (cell, word) in self.words.iter().zip(words) {
+            cell.store(word, Ordering::Release);
+        }
+    }
+
+    fn check(position: StorePosition) -> u64 {
+        let StorePosition { store, boot, server, commit } = position;
+        let offset = std::mem::offset_of!(Superblock, seen) as u64;
+        hash([offset, store, server, u64::from(boot), commit])
+    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,10 @@ use crate::access::{AccessGuard, AccessSlot, Intent, PageWordRef};
 use crate::copy::{copy_in, copy_out};
 use crate::delay::ExtraLatency;
 use crate::front::Front;
+use crate::marks::Marks;
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
+use crate::permit::Permit;
 use crate::samples::{HeatSamples, Sampler};
 use crate::shown::ShownCopy;
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
@@ -26,7 +28,7 @@ use objects::Bitmaps;
 
 pub use atomic::{Atomic, change};
 pub use copies::monotonic_ns;
-pub use objects::in_use;
+pub use objects::{Taken, hand_out, take_back};
 
 /// One thread's way into the frames of its rack.
 ///
@@ -62,6 +64,8 @@ struct Core {
     /// Invariant: what is shown in `frame_count` frames from here, inside `metadata`.
     shown: NonNull<ShownCopy>,
     bitmaps: Bitmaps,
+    /// Invariant: has marks for `frame_count` frames.
+    marks: Marks,
     barrier: Barrier,
     latency: ExtraLatency,
     /// Invariant: `frame_count << page_bits` bytes from here, inside `frames`.
@@ -108,36 +112,36 @@ thread_local! {
 
 /// The core of the calling thread's front window, if that is one of `pool`. It must not be kept.
 #[inline]
-fn front<'a>(pool: NonZeroU64) -> Option<&'a Core> {
+fn front<'a>(permit: &Permit) -> Option<&'a Core> {
     // SAFETY: `drop` removes a window's core; the callers change no window and call nobody who does.
-    FRONT.with(|front| unsafe { front.get(pool) })
+    FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Copies bytes out of the pool numbered `pool` if this thread's last used window is one of it,
 /// knows the page and all bytes lie there; whether that was so. If not, [`read_detour`] comes next.
 #[inline]
 #[must_use]
-pub fn read(pool: NonZeroU64, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    front(pool).is_some_and(|core| core.read(addr, into))
+pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
+    front(permit).is_some_and(|core| core.read(addr, into))
 }
 
 /// What [`read`] leaves to do for a few accesses of many: `false` as there.
 #[must_use]
-pub fn read_detour(pool: NonZeroU64, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    front(pool).is_some_and(|core| core.read_detour(addr, into))
+pub fn read_detour(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
+    front(permit).is_some_and(|core| core.read_detour(addr, into))
 }
 
 /// What [`write()`] leaves to do for a few accesses of many: `false` as there.
 #[must_use]
-pub fn write_detour(pool: NonZeroU64, addr: GlobalAddr, from: &[u8]) -> bool {
-    front(pool).is_some_and(|core| core.write_detour(addr, from))
+pub fn write_detour(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
+    front(permit).is_some_and(|core| core.write_detour(addr, from))
 }
 
 /// Copies bytes into the pool; the counterpart of [`read`].
 #[inline]
 #[must_use]
-pub fn write(pool: NonZeroU64, addr: GlobalAddr, from: &[u8]) -> bool {
-    front(pool).is_some_and(|core| core.write(addr, from))
+pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
+    front(permit).is_some_and(|core| core.write(addr, from))
 }
 
 impl Local {
@@ -282,8 +286,8 @@ impl LocalWindow {
         frames: Arc<Mapping>,
         metadata: Arc<ReadOnlyMapping>,
         layout: &MetadataLayout,
-        owner: Arc<Mapping>,
-        thread: ThreadOffsets,
+        marks: Marks,
+        (owner, thread): (Arc<Mapping>, ThreadOffsets),
         barrier: Barrier,
         latency: ExtraLatency,
     ) -> Result<Self, OutOfBounds> {
@@ -293,6 +297,12 @@ impl LocalWindow {
         let shown = metadata.words(layout.shown(FrameId(0)), frame_count as usize * 2)?.cast();
         let bytes = u64::from(frame_count) << page_bits;
         frames.view_slice::<AtomicU64>(0, usize::try_from(bytes / 8).unwrap_or(usize::MAX))?;
+        if marks.frames() < frame_count
+            || marks.frame_bits() < layout.page_size().bits() - SizeClass::MIN_BITS
+        {
+            let len = Marks::bytes(layout.page_size(), frame_count);
+            return Err(OutOfBounds { offset: 0, len, mapped: 0 });
+        }
         let base = frames.base();
         let slot = NonNull::from(owner.view::<AccessSlot>(thread.access)?);
         let samples = NonNull::from(owner.view::<HeatSamples>(thread.samples)?);
@@ -313,6 +323,7 @@ impl LocalWindow {
             words,
             shown,
             bitmaps: Bitmaps::new(&metadata, layout)?,
+            marks,
             base,
             frame_count,
             frames,

@@ -225,11 +225,12 @@ fn hash_reply(reply: &MetadataReply, trace: &mut Trace) {
     discriminant(reply).hash(trace);
     match reply {
         MetadataReply::Registered { pages, .. } => pages.first.hash(trace),
-        MetadataReply::Renewed { version, members } => (version, members.len()).hash(trace),
+        MetadataReply::Renewed { version, members, .. }
+        | MetadataReply::Members { version, members } => (version, members.len()).hash(trace),
         MetadataReply::Located { pages, home } => (pages.first, home).hash(trace),
         MetadataReply::Root { addr, changed } => (addr, changed).hash(trace),
         MetadataReply::Refused(refusal) => discriminant(refusal).hash(trace),
-        MetadataReply::Swap(message) => message.hash(trace),
+        MetadataReply::Swap { message, .. } => message.hash(trace),
         _ => {}
     }
 }

@@ -10,6 +10,8 @@ use rackpool_proto::metadata::Change;
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     boot: u32,
+    /// Each server that started, and its last commit.
+    lives: BTreeMap<u32, (u64, u64)>,
     page_size: Option<PageSize>,
     runs: BTreeMap<PageId, Run>,
     racks: BTreeMap<RackId, RackRecord>,
@@ -45,7 +47,15 @@ impl Disk {
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Started { boot } => self.boot = boot,
+            Change::Started { boot, server } => {
+                self.boot = boot;
+                self.lives.insert(boot, (server, 1));
+            }
+            Change::Advanced { commit } => {
+                if let Some((_, commits)) = self.lives.get_mut(&self.boot) {
+                    *commits = commit;
+                }
+            }
             Change::PoolFormatted { page_size } => self.page_size = Some(page_size),
             Change::RunHandedOut(run) => {
                 self.runs.insert(run.pages.first, run);
@@ -72,7 +82,9 @@ impl Disk {
 
     /// All that is durable, in the order in which a store gives it.
     pub(crate) fn read(&self) -> Vec<Change> {
-        let started = (self.boot > 0).then_some(Change::Started { boot: self.boot });
+        let lives = self.lives.iter().flat_map(|(&boot, &(server, commit))| {
+            [Change::Started { boot, server }, Change::Advanced { commit }]
+        });
         let formatted = self.page_size.map(|page_size| Change::PoolFormatted { page_size });
         let runs = self.runs.values().copied().map(Change::RunHandedOut);
         let racks = self.racks.iter().map(|(rack, record)| (*rack, record.clone()));
@@ -80,7 +92,7 @@ impl Disk {
         let moved = self.moved.values().copied().map(Change::PageMoved);
         let roots = self.roots.iter().map(|(name, addr)| (name.clone(), *addr));
         let roots = roots.map(|(name, addr)| Change::RootPut { name, addr });
-        let sizes = started.into_iter().chain(formatted);
+        let sizes = lives.chain(formatted);
         sizes.chain(runs).chain(racks).chain(moved).chain(roots).collect()
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState};
+use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
 use rackpool_proto::planted::Bugs;
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
@@ -75,7 +75,7 @@ impl Link {
     }
 }
 
-fn nanos(time: std::time::Duration) -> u64 {
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -125,6 +125,7 @@ impl<B: Bugs> World<B> {
             incarnation: Incarnation(life),
             frames: FRAMES,
             page_bytes: PageSize::DEFAULT.bytes(),
+            seen: self.racks[rack].memory.seen,
             control_path: String::new(),
             fabric_address: String::new(),
         };
@@ -253,13 +254,18 @@ impl<B: Bugs> World<B> {
             };
         }
         match reply {
-            MetadataReply::Registered { pages, .. } => self.registered(rack, connection, pages),
-            MetadataReply::Renewed { version, members } => {
+            MetadataReply::Registered { pages, position, .. } => {
+                self.registered(rack, connection, pages);
+                self.note_position(rack, position);
+            }
+            MetadataReply::Renewed { version, members, .. }
+            | MetadataReply::Members { version, members } => {
                 if !members.is_empty() {
                     link.seen_version = version;
                 }
             }
-            MetadataReply::Swap(message) => {
+            MetadataReply::Swap { message, position } => {
+                self.note_position(rack, position);
                 self.feed(rack, Input::Swap(RackEvent::ServerSent(message)));
             }
             MetadataReply::Refused(Refusal::NotMember(_) | Refusal::Store(_)) => {
@@ -267,6 +273,12 @@ impl<B: Bugs> World<B> {
             }
             other => self.breaks(|| format!("rack {rack} is told {other:?}")),
         }
+    }
+
+    /// Notes in the rack's memory, which outlives its daemon, what is acted on.
+    fn note_position(&mut self, rack: usize, position: StorePosition) {
+        let seen = &mut self.racks[rack].memory.seen;
+        *seen = (*seen).max(Some(position));
     }
 
     fn registered(&mut self, rack: usize, connection: usize, pages: PageRange) {

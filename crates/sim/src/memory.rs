@@ -1,6 +1,6 @@
 //! The memory of a rack: what outlives its daemon.
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
 use rackpool_proto::planted::Bugs;
@@ -49,6 +49,8 @@ pub(crate) struct Memory {
     /// What each has noted last.
     pub(crate) noted_last: [Option<(FrameId, usize)>; CLIENTS],
     pub(crate) shown: Vec<Shown>,
+    /// The last commit of the metadata server that the rack has acted on.
+    pub(crate) seen: Option<StorePosition>,
 }
 
 impl Memory {
@@ -71,6 +73,7 @@ impl Memory {
             slots: [None; CLIENTS],
             noted: std::array::from_fn(|_| Vec::new()),
             noted_last: [None; CLIENTS],
+            seen: None,
             shown: vec![Shown { copy: None, until: Time::ZERO }; FRAMES as usize],
         }
     }

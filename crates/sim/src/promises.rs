@@ -98,9 +98,10 @@ impl<B: Bugs> World<B> {
     pub(crate) fn check_reply(&mut self, to: ConnectionToken, reply: &MetadataReply) {
         match reply {
             MetadataReply::Registered { pages, .. } => self.check_registered(to, *pages),
-            MetadataReply::Renewed { version, members } => {
+            MetadataReply::Renewed { version, members, .. } => {
                 self.check_renewed(to, *version, members);
             }
+            MetadataReply::Members { version, members } => self.check_told(*version, members),
             MetadataReply::Located { pages, home } => {
                 let durable = self.server.disk.home(pages.first);
                 if durable != Some(*home) {
@@ -109,10 +110,10 @@ impl<B: Bugs> World<B> {
                 }
             }
             MetadataReply::Refused(_) => self.server.promises.refused = Some(to),
-            MetadataReply::Swap(_) if self.server.failed => {
+            MetadataReply::Swap { .. } if self.server.failed => {
                 self.breaks(|| "the metadata server swaps on although its disk has failed".into());
             }
-            MetadataReply::Swap(FromServer::Begin { swap, nonce, .. }) => {
+            MetadataReply::Swap { message: FromServer::Begin { swap, nonce, .. }, .. } => {
                 let Some((rack, _)) = self.daemon_at(to) else { return };
                 let begun = self.server.promises.begun.insert(*swap, (rack, *nonce));
                 if begun.is_some_and(|begun| begun != (rack, *nonce)) {
@@ -164,6 +165,10 @@ impl<B: Bugs> World<B> {
         if let Some((rack, _)) = self.daemon_at(to) {
             self.server.promises.racks[rack].renew(now);
         }
+        self.check_told(version, members);
+    }
+
+    fn check_told(&mut self, version: u64, members: &[Member]) {
         let before = std::mem::replace(&mut self.server.promises.version, version);
         if version < before {
             self.breaks(|| format!("the membership had version {before:#x}, now {version:#x}"));

@@ -7,6 +7,7 @@ use rackpool_proto::planted::Bugs;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED};
 
 use crate::disk::Disk;
+use crate::link::nanos;
 use crate::message::Node;
 use crate::promises::Promises;
 use crate::rules::{MEMBERSHIP_LEASE, MICRO, MILLI, SWAP};
@@ -24,6 +25,8 @@ pub(crate) struct ServerNode<B> {
     pub(crate) clock: Clock,
     pub(crate) paused_until: u64,
     pub(crate) wake_at: u64,
+    /// When the machine was last asked or told anything.
+    looked: u64,
     /// The next transaction fails.
     pub(crate) disk_fails: bool,
     /// A transaction of this life has failed: the store takes no other.
@@ -44,6 +47,7 @@ impl<B: Bugs> ServerNode<B> {
             clock,
             paused_until: 0,
             wake_at: 0,
+            looked: 0,
             disk_fails: false,
             failed: false,
             ready: false,
@@ -62,12 +66,19 @@ impl<B: Bugs> World<B> {
             return;
         }
         self.server.life += 1;
-        self.server.wake_at = 0;
+        (self.server.wake_at, self.server.looked) = (0, self.now);
         (self.server.failed, self.server.ready) = (false, false);
         self.server.promises.begin_life();
         let now = self.server.clock.read(self.now);
         let records = self.server.disk.read();
-        match Machine::restore_with(now, MEMBERSHIP_LEASE, SWAP, records, self.bugs) {
+        match Machine::restore_with(
+            now,
+            MEMBERSHIP_LEASE,
+            SWAP,
+            self.server.life,
+            records,
+            self.bugs,
+        ) {
             Ok(machine) => self.server.machine = Some(machine),
             Err(error) => self.breaks(|| format!("the disk has what can't be: {error}")),
         }
@@ -120,6 +131,10 @@ impl<B: Bugs> World<B> {
     pub(crate) fn feed_server(&mut self, event: ServerEvent) {
         let now = self.server.clock.read(self.now);
         let Some(machine) = &mut self.server.machine else { return };
+        if self.now - self.server.looked > nanos(MEMBERSHIP_LEASE) / 4 {
+            machine.handle(now, ServerEvent::StoodStill);
+        }
+        self.server.looked = self.now;
         machine.handle(now, event);
         self.drive_server();
     }
@@ -136,7 +151,9 @@ impl<B: Bugs> World<B> {
             }
         }
         let deadline = self.server.machine.as_ref().and_then(Machine::deadline);
-        self.wake(Node::Server, deadline, None);
+        // Early enough to notice that it has stood still.
+        let look = self.server.looked + nanos(MEMBERSHIP_LEASE) / 8;
+        self.wake(Node::Server, deadline, Some(look));
     }
 
     fn server_says(&mut self, to: ConnectionToken, tag: u64, reply: MetadataReply) {

@@ -47,14 +47,14 @@ fn a_rack_without_a_free_frame_need_not_give_a_page() {
 /// The words behind the head were erased first, and a crash came in between.
 #[test]
 fn half_an_erased_record_is_no_record() {
-    let failure = find(Bug::EraseFromTail, 0, 20);
+    let failure = find(Bug::EraseFromTail);
     assert!(failure.what.contains("of a swap record says"), "{failure}");
 }
 
 /// A restarted holder gave back a lease of its dead predecessor, whose write was on its way.
 #[test]
 fn nobody_gives_back_the_leases_of_the_dead() {
-    let failure = find(Bug::AnswerForTheDead, 670, 40);
+    let failure = find(Bug::AnswerForTheDead);
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
 }
 
@@ -62,14 +62,14 @@ fn nobody_gives_back_the_leases_of_the_dead() {
 /// some of it was there.
 #[test]
 fn what_a_failing_disk_refused_may_be_there_all_the_same() {
-    let failure = find(Bug::BelieveTheStore, 0, 40);
+    let failure = find(Bug::BelieveTheStore);
     assert!(failure.what.contains("no order explains"), "{failure}");
 }
 
 /// Each answer to a question about a page set off further questions.
 #[test]
 fn questions_do_not_multiply() {
-    let failure = find(Bug::AskAtEachAnswer, 60, 40);
+    let failure = find(Bug::AskAtEachAnswer);
     assert!(failure.what.contains("talks without end"), "{failure}");
 }
 
@@ -77,6 +77,6 @@ fn questions_do_not_multiply() {
 /// writers who had entered the live page, and its copy lacked what the client stored then.
 #[test]
 fn who_writes_since_an_earlier_swap_is_waited_for() {
-    let failure = find(Bug::OverlookWhoTraced, 10_000, 40);
-    assert!(failure.what.contains("finds page 9 Some(Leaving)"), "{failure}");
+    let failure = find(Bug::OverlookWhoTraced);
+    assert!(failure.what.contains("Some(Leaving)"), "{failure}");
 }

@@ -1,5 +1,8 @@
 use bincode::{Decode, Encode, config};
 
+use crate::bounds::OutOfBounds;
+use crate::metadata::Tagged;
+
 /// The version of every message of this crate. Processes of another version are refused. It is 1
 /// until the first release, however the messages change before; then it grows with every change.
 const VERSION: u8 = 1;
@@ -120,6 +123,17 @@ pub struct FrameReader {
     bytes: Vec<u8>,
     start: usize,
     limit: usize,
+    /// What is still to come of a frame over the limit, in bytes: it is passed over.
+    skipping: usize,
+}
+
+/// A request that can't be served, in a stream that goes on behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The request's tag, to answer it.
+    pub tag: u64,
+    /// What is wrong with it.
+    pub reason: OutOfBounds,
 }
 
 impl Default for FrameReader {
@@ -138,7 +152,7 @@ impl FrameReader {
     /// A reader that refuses frames with bodies of more bytes than `limit`.
     #[must_use]
     pub const fn with_limit(limit: usize) -> Self {
-        Self { bytes: Vec::new(), start: 0, limit }
+        Self { bytes: Vec::new(), start: 0, limit, skipping: 0 }
     }
 
     /// Takes in the next bytes of the stream.
@@ -147,7 +161,9 @@ impl FrameReader {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        self.bytes.extend_from_slice(bytes);
+        let skipped = self.skipping.min(bytes.len());
+        self.skipping -= skipped;
+        self.bytes.extend_from_slice(&bytes[skipped..]);
     }
 
     /// The next whole message, or `None` when more bytes are needed. After an error the stream
@@ -162,6 +178,41 @@ impl FrameReader {
         let message = decode_body(body)?;
         self.start += FRAME_HEADER_BYTES + length;
         Ok(Some(message))
+    }
+
+    /// The next request. One that is over the limit (and no longer than any frame may be), or means
+    /// nothing, is passed over and comes as [`Unreadable`]: it is refused, and the requests behind it
+    /// are served. An error is as with [`next`](Self::next).
+    pub fn next_request<M: Decode<()>>(
+        &mut self,
+    ) -> Result<Option<Result<Tagged<M>, Unreadable>>, CodecError> {
+        let rest = &self.bytes[self.start..];
+        let Some(length) = body_length(rest, MAX_FRAME_BYTES)? else { return Ok(None) };
+        let body = &rest[FRAME_HEADER_BYTES..];
+        let whole = body.get(..length);
+        // The tag is the first field of a request.
+        let tag = body.first_chunk().map(|tag| u64::from_le_bytes(*tag));
+        let (tag, reason) = match (whole, tag) {
+            (Some(body), tag) if length <= self.limit => match (decode_body(body), tag) {
+                (Ok(request), _) => {
+                    self.start += FRAME_HEADER_BYTES + length;
+                    return Ok(Some(Ok(request)));
+                }
+                (Err(CodecError::Malformed(why)), Some(tag)) if length >= size_of::<u64>() => {
+                    (tag, OutOfBounds::Meaningless(why))
+                }
+                (Err(error), _) => return Err(error),
+            },
+            (_, Some(tag)) if length > self.limit => {
+                let (bytes, most) = (length as u64, self.limit as u64);
+                (tag, OutOfBounds::Request { bytes, most })
+            }
+            _ => return Ok(None),
+        };
+        let here = length.min(body.len());
+        self.skipping = length - here;
+        self.start += FRAME_HEADER_BYTES + here;
+        Ok(Some(Err(Unreadable { tag, reason })))
     }
 }
 
@@ -220,6 +271,40 @@ mod tests {
         assert_eq!(reader.next(), Ok(Some([1_u64; 2])));
         reader.extend(&encode(&[1_u64; 3]).unwrap()[..FRAME_HEADER_BYTES]);
         assert_eq!(reader.next::<[u64; 3]>(), Err(CodecError::TooLong { bytes: 24, limit: 16 }));
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_or_means_nothing_is_passed_over() {
+        let ask = |tag, message: Vec<u8>| encode(&Tagged { tag, message }).unwrap();
+        let nothing = encode(&(3_u64, u64::MAX)).unwrap();
+        let stream = [ask(1, vec![1]), ask(2, vec![2; 5000]), nothing, ask(4, vec![4])].concat();
+        for cut in [1, 7, 100, 5000, stream.len()] {
+            let mut reader = FrameReader::with_limit(64);
+            let mut read = Vec::new();
+            for piece in stream.chunks(cut) {
+                reader.extend(piece);
+                assert!(reader.bytes.len() < FRAME_HEADER_BYTES + 64 + 2 * cut, "it is not kept");
+                while let Some(request) = reader.next_request::<Vec<u8>>().unwrap() {
+                    read.push(request);
+                }
+            }
+            let [first, long, nothing, last] = &read[..] else { panic!("{read:?}") };
+            assert_eq!(*first, Ok(Tagged { tag: 1, message: vec![1] }));
+            let reason = OutOfBounds::Request { bytes: 5016, most: 64 };
+            assert_eq!(*long, Err(Unreadable { tag: 2, reason }));
+            assert!(matches!(
+                nothing,
+                Err(Unreadable { tag: 3, reason: OutOfBounds::Meaningless(_) })
+            ));
+            assert_eq!(*last, Ok(Tagged { tag: 4, message: vec![4] }));
+        }
+        // Not even a tag; and more than any frame has.
+        let mut reader = FrameReader::with_limit(64);
+        reader.extend(&encode(&1_u32).unwrap());
+        assert!(matches!(reader.next_request::<u64>(), Err(CodecError::Malformed(_))));
+        let mut reader = FrameReader::with_limit(64);
+        reader.extend(&[0xff, 0xff, 0xff, 0x7f, VERSION]);
+        assert_eq!(reader.next_request::<u64>(), Err(too_long(0x7fff_ffff)));
     }
 
     #[test]

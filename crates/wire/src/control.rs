@@ -7,6 +7,7 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{ClientId, GlobalAddr, Incarnation, MemoryId, PageId, RackId};
 
+use crate::bounds::OutOfBounds;
 use crate::history::{PageHeat, PageHistory};
 use crate::metadata::Refusal;
 
@@ -108,6 +109,9 @@ pub enum ControlRefusal {
     /// The options can't be met.
     #[error("{0}")]
     Invalid(String),
+    /// A field of the request is outside its bounds.
+    #[error(transparent)]
+    OutOfBounds(OutOfBounds),
     /// The metadata server refused.
     #[error(transparent)]
     Metadata(Refusal),

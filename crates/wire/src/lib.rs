@@ -8,8 +8,11 @@
 //! | [`peer`] | two rack daemons, as requests over their fabric |
 //! | [`rack`] | a client's threads and their rack daemon, as words of ring entries and call cells |
 //! | [`swap`] | a rack daemon and the metadata server, and two rack daemons, about swaps |
+//!
+//! [`bounds`] has the bounds of their fields.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod codec;
 pub mod control;
 pub mod history;
@@ -18,4 +21,6 @@ pub mod peer;
 pub mod rack;
 pub mod swap;
 
-pub use codec::{CodecError, FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_BYTES, decode, encode};
+pub use codec::{
+    CodecError, FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_BYTES, Unreadable, decode, encode,
+};

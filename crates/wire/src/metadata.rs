@@ -7,8 +7,11 @@
 mod story;
 
 use bincode::{Decode, Encode};
-use rackpool_model::{FabricKey, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId};
+use rackpool_model::{
+    FabricKey, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId, StorePosition,
+};
 
+use crate::bounds::OutOfBounds;
 use crate::swap::{FromServer, ToServer};
 
 pub use story::{LastMove, PageLock, PageStory};
@@ -38,6 +41,9 @@ pub struct RackAnnouncement {
     pub frames: u32,
     /// The page size in bytes.
     pub page_bytes: u64,
+    /// The last commit of the metadata server that the rack has acted on; none before its first
+    /// registration.
+    pub seen: Option<StorePosition>,
     /// Where clients of the rack find the daemon: the path of its Unix socket.
     pub control_path: String,
     /// Where other racks find it, in the words of its fabric.
@@ -115,11 +121,15 @@ pub enum MetadataReply {
         pages: PageRange,
         /// How long the lease lasts without a heartbeat, in milliseconds.
         lease_ms: u64,
+        /// The last durable commit: to be noted before the rack acts on this answer.
+        position: StorePosition,
         /// What it proves itself with to other racks, on a fabric over a network.
         fabric_key: Option<FabricKey>,
     },
     /// The lease is renewed.
     Renewed {
+        /// The last durable commit.
+        position: StorePosition,
         /// The version of `members`.
         version: u64,
         /// All members, when there is news since `seen_version`; else empty.
@@ -152,9 +162,21 @@ pub enum MetadataReply {
     /// The request can't be granted.
     Refused(Refusal),
     /// Unasked, with the tag [`PUSHED`]: what the rack must know of a swap.
-    Swap(FromServer),
+    Swap {
+        /// What.
+        message: FromServer,
+        /// The last durable commit: to be noted before the rack acts on the message.
+        position: StorePosition,
+    },
     /// What is known of the page.
     Explained(PageStory),
+    /// Unasked, with the tag [`PUSHED`]: something about the members has changed.
+    Members {
+        /// The version of `members`.
+        version: u64,
+        /// All of them.
+        members: Vec<Member>,
+    },
 }
 
 /// Why the metadata server says no.
@@ -196,6 +218,38 @@ pub enum Refusal {
         /// Frames now.
         now: u32,
     },
+    /// The rack's memory belongs to the pool of another store.
+    #[error(
+        "the rack's memory belongs to another metadata store ({:016x}) than the metadata server has now ({:016x}): start the metadata server with the store that it had (--store), or remove the rack's folder to give its contents up", .seen.store, .own.store
+    )]
+    OtherStore {
+        /// What the rack has acted on.
+        seen: StorePosition,
+        /// The last commit of the store.
+        own: StorePosition,
+    },
+    /// The store is older than what the rack has acted on.
+    #[error(
+        "the metadata store is an older copy: the rack has acted on {seen}, and this store ends at {own}: start the metadata server with the newest copy (--store); if there is none, remove the folders of all racks that are refused, to give their contents up"
+    )]
+    OlderStore {
+        /// What the rack has acted on.
+        seen: StorePosition,
+        /// The last commit of the store.
+        own: StorePosition,
+    },
+    /// A rack that is served reaches others by another fabric.
+    #[error(
+        "{rack} is served over the fabric {theirs:?}, this daemon has {own:?}, and the racks of a pool use the same: start this daemon with --fabric {theirs}, or stop all daemons first"
+    )]
+    OtherFabric {
+        /// The rack that is served.
+        rack: RackId,
+        /// The fabric of that rack.
+        theirs: String,
+        /// The fabric of the rack that is refused.
+        own: String,
+    },
     /// No page ids are left.
     #[error("the pool has handed out all of its 2^32 page ids: create a new pool")]
     PageIdsExhausted,
@@ -205,6 +259,9 @@ pub enum Refusal {
     /// The request breaks a limit.
     #[error("{0}")]
     Invalid(String),
+    /// A field of the request is outside its bounds.
+    #[error(transparent)]
+    OutOfBounds(OutOfBounds),
     /// The asker's credentials don't allow it.
     #[error("{0}")]
     Denied(String),
@@ -248,6 +305,8 @@ pub struct PoolStatus {
     pub version: u64,
     /// All racks ever seen, the dead ones included.
     pub members: Vec<Member>,
+    /// Those of them whose daemons have given their lease back: they ended on purpose.
+    pub left: Vec<RackId>,
     /// Named addresses.
     pub roots: Vec<(String, GlobalAddr)>,
     /// Page ids whose contents are lost.

@@ -165,8 +165,13 @@ pub enum PeerReply {
     },
     /// The page was to come here when what was in it was lost.
     Lost,
-    /// The objects handed out: none when the rack is full.
+    /// The objects handed out.
     Allocated(Vec<GlobalAddr>),
+    /// The rack has no room for even one of the objects.
+    Full {
+        /// Its free frames.
+        free_frames: u32,
+    },
     /// The objects are free; `refused` of them were not allocated.
     Freed {
         /// How many were no objects in use.

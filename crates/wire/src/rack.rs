@@ -124,18 +124,25 @@ pub enum RackAnswer {
     RackUnavailable(RackId),
     /// The home rack's daemon died while it may or may not have done it.
     Indeterminate(RackId),
-    /// No rack has room.
+    /// No rack has room. Each figure is that of its rack when it said so.
     OutOfMemory {
         /// Frames of this rack.
         rack_frames: u32,
         /// Free ones of them.
         rack_free: u32,
-        /// Racks that can be reached, this one included.
-        racks: u32,
-        /// Frames of all of them.
-        pool_frames: u64,
+        /// Other racks that were asked and have no room.
+        asked: u16,
+        /// Frames of them.
+        other_frames: u64,
         /// Free ones of them.
-        pool_free: u64,
+        other_free: u64,
+        /// Other racks of the pool, which did not answer or are down.
+        unreachable: u16,
+    },
+    /// No rack has so many bytes.
+    TooLarge {
+        /// Bytes of the largest rack.
+        most: u64,
     },
     /// The metadata server does not answer, and without it the page's home can't be found.
     MetadataUnreachable,
@@ -204,8 +211,16 @@ impl RackAnswer {
             Self::PageLost => (5, [0; 5]),
             Self::RackUnavailable(rack) => (6, [rack.0 as u64, 0, 0, 0, 0]),
             Self::Indeterminate(rack) => (7, [rack.0 as u64, 0, 0, 0, 0]),
-            Self::OutOfMemory { rack_frames, rack_free, racks, pool_frames, pool_free } => {
-                (8, [rack_frames as u64, rack_free as u64, racks as u64, pool_frames, pool_free])
+            Self::OutOfMemory {
+                rack_frames,
+                rack_free,
+                asked,
+                other_frames,
+                other_free,
+                unreachable,
+            } => {
+                let racks = (asked as u64) << 16 | unreachable as u64;
+                (8, [rack_frames as u64, rack_free as u64, racks, other_frames, other_free])
             }
             Self::MetadataUnreachable => (9, [0; 5]),
             Self::Invalid => (10, [0; 5]),
@@ -214,6 +229,7 @@ impl RackAnswer {
                 (12, [home.0 as u64, usage, frame.0 as u64, copy, 0])
             }
             Self::DoneAt(home) => (13, [home.0 as u64, 0, 0, 0, 0]),
+            Self::TooLarge { most } => (14, [most, 0, 0, 0, 0]),
         }
     }
 
@@ -238,9 +254,10 @@ impl RackAnswer {
             8 => Self::OutOfMemory {
                 rack_frames: u32::try_from(values[0]).ok()?,
                 rack_free: u32::try_from(values[1]).ok()?,
-                racks: u32::try_from(values[2]).ok()?,
-                pool_frames: values[3],
-                pool_free: values[4],
+                asked: u16::try_from(values[2] >> 16).ok()?,
+                other_frames: values[3],
+                other_free: values[4],
+                unreachable: u16::try_from(values[2] & 0xffff).ok()?,
             },
             9 => Self::MetadataUnreachable,
             10 => Self::Invalid,
@@ -252,6 +269,7 @@ impl RackAnswer {
                 copy: values[3],
             },
             13 => Self::DoneAt(rack()?),
+            14 => Self::TooLarge { most: values[0] },
             _ => return None,
         })
     }

@@ -3,6 +3,7 @@
 mod fuzz;
 mod invocation;
 mod lab;
+mod limit;
 mod manifest;
 mod runner;
 mod steps;
@@ -11,9 +12,10 @@ mod tree;
 
 use std::env;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 const USAGE: &str = "\
 usage: cargo x <command>
@@ -30,6 +32,12 @@ usage: cargo x <command>
                  kills clients and daemons at chosen instructions; 10000 rounds take minutes
   swap-rounds [rounds] [seed]
                  pages swap while anyone is killed or stopped at chosen steps
+  exec-rounds [count] [kill every]
+                 clients at two instances of rackpool-kv raise counters by WATCH and EXEC
+                 while instances are killed; 100000 take minutes
+  leaks [seconds] [kill every ms] [seed] [kinds]
+                 kills clients, services, mounts, daemons and metadata (all unless said)
+                 under load, and fails if that leaves more memory in use than no kills
   lab            boots two racks, with soft-RoCE between them, and tries everything in them
   lab step NAME ...
                  the same with some of the steps in deploy/lab/steps
@@ -43,6 +51,9 @@ usage: cargo x <command>
   bench [names]  the benchmarks whose names contain one of the given ones
                  (what follows -- is passed on to the benchmark program);
                  `peers` also builds what rackpool is held against
+  within SECONDS PROGRAM [arguments]
+                 runs a program; fails when it takes longer or leaves processes running, and
+                 kills it and them (cargo starts the tests of `ci` with it)
 ";
 
 fn main() -> ExitCode {
@@ -63,9 +74,23 @@ fn run(arguments: &[String]) -> Result<bool> {
         Some((command, rest)) => (command.as_str(), rest),
         None => ("help", [].as_slice()),
     };
-    let takes_any = ["bench", "fuzz", "kill-steps", "lab", "sim", "swap-rounds"].contains(&command);
+    let takes_any = [
+        "bench",
+        "exec-rounds",
+        "fuzz",
+        "kill-steps",
+        "lab",
+        "leaks",
+        "sim",
+        "swap-rounds",
+        "within",
+    ]
+    .contains(&command);
     if !takes_any && !rest.is_empty() {
         bail!("`cargo x {command}` takes no arguments, but got: {}", rest.join(" "));
+    }
+    if command == "within" {
+        return within(rest);
     }
     let root = workspace_root()?;
     let steps = match command {
@@ -75,6 +100,8 @@ fn run(arguments: &[String]) -> Result<bool> {
         "loom" => vec![steps::loom(&root)?],
         "fuzz" => vec![fuzz::step(&root, rest)?],
         "kill-steps" => vec![steps::campaign("kill-steps", rest)?],
+        "exec-rounds" => vec![steps::campaign("exec-rounds", rest)?],
+        "leaks" => vec![steps::checked_campaign("leaks", rest)?],
         "swap-rounds" => vec![steps::campaign("swap-rounds", rest)?],
         "lab" if rest.is_empty() => vec![steps::lab()],
         "lab" => return lab::by_hand(&root, rest).map(|()| true),
@@ -87,6 +114,18 @@ fn run(arguments: &[String]) -> Result<bool> {
         unknown => bail!("there is no command `{unknown}`\n\n{USAGE}"),
     };
     Ok(runner::run_all(&root, steps))
+}
+
+/// Runs a program under a limit; false when it fails.
+fn within(arguments: &[String]) -> Result<bool> {
+    let [seconds, program, arguments @ ..] = arguments else {
+        bail!("usage: cargo x within SECONDS PROGRAM [arguments]");
+    };
+    let limit = Duration::from_secs(seconds.parse().context("SECONDS is no number")?);
+    let status = limit::run(Command::new(program).args(arguments), limit)
+        .with_context(|| format!("`{program}`"))?;
+    ensure!(status.success(), "`{program}` failed: {status}");
+    Ok(true)
 }
 
 /// The folder of the workspace's `Cargo.toml`, whichever folder `cargo x` was called from.

@@ -28,7 +28,8 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             "test",
             vec![
                 build_tested(),
-                cargo("test --locked --workspace --no-fail-fast").env("RUST_BACKTRACE", "1"),
+                within_limits(cargo("test --locked --workspace --no-fail-fast"))?
+                    .env("RUST_BACKTRACE", "1"),
             ],
         ),
         // Alone, for it needs both cores. The same choices each time: others are for campaigns.
@@ -43,6 +44,19 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
         deny(root),
         lab(),
     ])
+}
+
+/// How long the tests of one file may take: several times what the longest takes.
+const TESTS_OF_A_FILE_S: u32 = 600;
+
+/// `call` of `cargo test`, with each of its programs started by `cargo x within`: tests that hang
+/// then fail and are named, and so are those that leave processes running.
+fn within_limits(call: Invocation) -> Result<Invocation> {
+    let own = env::current_exe().context("can't find this program's own file")?;
+    let own = own.to_str().context("this program's own file has a name that is no text")?;
+    let limit = TESTS_OF_A_FILE_S;
+    let runner = format!("target.'cfg(all())'.runner = ['{own}', 'within', '{limit}']");
+    Ok(call.with("--config").with(runner))
 }
 
 /// Lets clippy and rustfmt mend what they can.
@@ -116,14 +130,24 @@ fn deny(root: &Path) -> Step {
 }
 
 /// A campaign of the tests, in their profile: `kill-steps` kills clients and daemons at chosen
-/// instructions, `swap-rounds` anyone at chosen steps of a swap.
+/// instructions, `swap-rounds` anyone at chosen steps of a swap, `exec-rounds` instances of the service
+/// while clients do transactions.
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
-    ensure!(arguments.len() <= 2 && are_numbers, "usage: cargo x {name} [rounds] [seed]");
+    ensure!(
+        arguments.len() <= 2 && are_numbers,
+        "usage: cargo x {name} and at most two numbers (cargo x help)"
+    );
+    checked_campaign(name, arguments)
+}
+
+/// A campaign that checks its arguments itself: `leaks` kills programs of all kinds under load, and
+/// looks at what memory that leaves in use.
+pub(crate) fn checked_campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     // Cargo puts it beside this program, wherever it was told to build.
     let own = env::current_exe().context("can't find this program's own file")?;
     let run = Invocation::built(own.with_file_name(format!("rackpool-{name}")).to_string_lossy());
-    let run = arguments.iter().fold(run, |run, number| run.with(number));
+    let run = arguments.iter().fold(run, |run, argument| run.with(argument));
     Ok(Step::run(name, vec![build_tested(), run]))
 }
 

@@ -6,23 +6,25 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rackpool_model::ClientId;
+use rackpool_output::chain;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::machine::Machine;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::room::Room;
 use rackpool_shm::superblock::{FileKind, Geometry};
 use rackpool_shm::{Mapping, file};
+use rackpool_wire::bounds::{MAX_CONTROL_REQUEST_BYTES, OutOfBounds};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
-use rackpool_wire::{FrameReader, encode};
+use rackpool_wire::{FrameReader, Unreadable, encode};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::Control;
 use super::orphan::{owner_of, watch_orphan};
+use super::{Control, open_files};
 use crate::plane::{Command, get};
 use crate::{descriptors, process};
 
@@ -42,10 +44,13 @@ enum End {
 pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> anyhow::Result<()> {
     let peer = stream.peer_cred()?;
     let owner = rustix::process::geteuid().as_raw();
-    let mut frames = FrameReader::new();
+    let mut frames = FrameReader::with_limit(MAX_CONTROL_REQUEST_BYTES);
     let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
     let Some(hello) = hello.context("a stranger said nothing")?? else { return Ok(()) };
-    let Tagged { tag, message: hello } = hello;
+    let Tagged { tag, message: hello } = match hello {
+        Ok(hello) => hello,
+        Err(Unreadable { reason, .. }) => bail!(reason),
+    };
     if peer.uid() != owner {
         let refusal = ControlRefusal::Credentials { owner, caller: peer.uid() };
         return refuse(&mut stream, tag, refusal).await;
@@ -55,17 +60,17 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
             let pid = peer.pid().and_then(|pid| u64::try_from(pid).ok()).unwrap_or(0);
             let started = process::started(pid).unwrap_or(0);
             match admit(control, threads, resume, (pid, started)).await {
-                Ok((client, file, bell)) => {
-                    let hello = Tagged { tag, message: client };
-                    let served =
-                        welcome(&mut stream, &mut frames, control, &hello, &file, bell, pid);
+                Ok(admitted) => {
+                    let client = admitted.client;
+                    let served = welcome(&mut stream, &mut frames, control, tag, admitted, pid);
                     match served.await {
                         Ok(End::Gone) => drop(control.plane.tell(Command::Gone { client })),
                         Ok(End::Lost) => watch_orphan(control, client, (pid, started)),
                         Err(error) => {
                             tracing::warn!(
-                                "the connection of client {} ended: {error:#}",
-                                client.0
+                                "the connection of client {} ended: {}",
+                                client.0,
+                                chain(error.as_ref())
                             );
                             watch_orphan(control, client, (pid, started));
                         }
@@ -87,9 +92,9 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
 async fn next(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
-) -> anyhow::Result<Option<Tagged<ControlRequest>>> {
+) -> anyhow::Result<Option<Result<Tagged<ControlRequest>, Unreadable>>> {
     loop {
-        if let Some(request) = frames.next()? {
+        if let Some(request) = frames.next_request()? {
             return Ok(Some(request));
         }
         let mut bytes = [0; 4096];
@@ -109,17 +114,28 @@ async fn refuse(stream: &mut UnixStream, tag: u64, refusal: ControlRefusal) -> a
     Ok(())
 }
 
+/// A client that the data plane serves, and what is given to it.
+struct Admitted {
+    client: ClientId,
+    file: std::fs::File,
+    metadata: std::fs::File,
+    bell: OwnedFd,
+}
+
 /// Makes or finds the client's file and has the data plane serve it.
 async fn admit(
     control: &Arc<Control>,
     threads: u16,
     resume: Option<Resume>,
     owner: (u64, u64),
-) -> Result<(ClientId, std::fs::File, OwnedFd), ControlRefusal> {
-    let invalid = |error: anyhow::Error| ControlRefusal::Invalid(format!("{error:#}"));
+) -> Result<Admitted, ControlRefusal> {
+    let rack = control.rack.geometry.rack;
+    let invalid = |error: anyhow::Error| ControlRefusal::Invalid(open_files::explain(&error, rack));
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
-    let kept = bell.try_clone().map_err(|error| ControlRefusal::Invalid(error.to_string()))?;
+        .map_err(|error| invalid(error.into()))?;
+    let kept = bell.try_clone().map_err(|error| invalid(error.into()))?;
+    let metadata = file::open_read_only(&control.rack.directory.metadata())
+        .map_err(|error| invalid(error.into()))?;
     let (client, mapped) = match resume {
         Some(Resume { client, memory }) => {
             let path = control.rack.directory.client(client);
@@ -154,7 +170,7 @@ async fn admit(
     let (admitted, served) = oneshot::channel();
     control.plane.tell(Command::Admit { client, file: mapped, doorbell: bell, admitted });
     match served.await {
-        Ok(true) => Ok((client, file, kept)),
+        Ok(true) => Ok(Admitted { client, file, metadata, bell: kept }),
         Ok(false) => Err(ControlRefusal::UnknownClient),
         Err(_) => Err(ControlRefusal::Invalid("the daemon is about to stop: try again".into())),
     }
@@ -203,23 +219,27 @@ async fn welcome(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
     control: &Control,
-    hello: &Tagged<ClientId>,
-    file: &std::fs::File,
-    bell: OwnedFd,
+    tag: u64,
+    Admitted { client, file, metadata, bell }: Admitted,
     pid: u64,
 ) -> anyhow::Result<End> {
     let rack = &control.rack;
-    let metadata = file::open_read_only(&rack.directory.metadata())?;
     let message = ControlReply::Welcome {
-        client: hello.message,
+        client,
         rack: rack.geometry.rack,
         memory: rack.geometry.memory,
         incarnation: rack.incarnation,
     };
-    let reply = encode(&Tagged { tag: hello.tag, message })?;
-    let files = [rack.frames_file.as_fd(), metadata.as_fd(), file.as_fd(), bell.as_fd()];
+    let reply = encode(&Tagged { tag, message })?;
+    let files = [
+        rack.frames_file.as_fd(),
+        metadata.as_fd(),
+        rack.marks_file.as_fd(),
+        file.as_fd(),
+        bell.as_fd(),
+    ];
     descriptors::send(stream, &reply, &files).await?;
-    drop(bell);
+    drop((bell, metadata));
     // The end of the process is the end of the client, even if a child holds the socket open.
     #[expect(
         deprecated,
@@ -240,17 +260,27 @@ async fn serve_requests(
     frames: &mut FrameReader,
     control: &Control,
 ) -> anyhow::Result<End> {
-    while let Some(Tagged { tag, message: request }) = next(stream, frames).await? {
-        if matches!(request, ControlRequest::Hello { .. }) {
-            bail!("a client introduced itself twice");
-        }
-        let message = answer(control, request).await;
+    while let Some(request) = next(stream, frames).await? {
+        let (tag, message) = match request {
+            Ok(Tagged { message: ControlRequest::Hello { .. }, .. }) => {
+                bail!("a client introduced itself twice")
+            }
+            Ok(Tagged { tag, message }) => (tag, answer(control, message).await),
+            Err(Unreadable { tag, reason }) => (tag, out_of_bounds(reason)),
+        };
         stream.write_all(&encode(&Tagged { tag, message })?).await?;
     }
     Ok(End::Lost)
 }
 
+const fn out_of_bounds(reason: OutOfBounds) -> ControlReply {
+    ControlReply::Refused(ControlRefusal::OutOfBounds(reason))
+}
+
 async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
+    if let Err(reason) = request.check() {
+        return out_of_bounds(reason);
+    }
     let request = match request {
         ControlRequest::GetRoot { name } => MetadataRequest::GetRoot { name },
         ControlRequest::PutRoot { name, expected, new } => {

@@ -82,10 +82,12 @@ impl Memory {
 
     fn open() -> anyhow::Result<Self> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir();
+        // A rack's memory lies on a file system that is memory.
+        let folder = std::path::Path::new("/dev/shm");
         let dir = folder.join(format!("rackpool-fuzz-{}-{number}", std::process::id()));
         let page_size = PlaneUnderTest::page_size().bytes();
         let rack = Arc::new(Rack::open(&Options {
+            release_free_after_s: None,
             metrics: None,
             config: ConfigFile::default(),
             credentials: None,
@@ -386,7 +388,8 @@ fn start(
     let (notices, noticed) = async_mpsc::unbounded_channel();
     let rack = &memory.rack;
     let metadata = Arc::clone(&rack.metadata);
-    let slab = Slab::adopt(metadata, rack.geometry.page_size, PlaneUnderTest::FIRST)?;
+    let slab =
+        Slab::adopt(metadata, rack.marks.clone(), rack.geometry.page_size, PlaneUnderTest::FIRST)?;
     let mut plane = DataPlane::new(Parts {
         rack: Arc::clone(rack),
         slab,

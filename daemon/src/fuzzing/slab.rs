@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rackpool_model::{FrameId, GlobalAddr, PageId, PageSize, PageWord};
+use rackpool_shm::marks::{Holder, Marks};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::{Mapping, OutOfBounds};
 use rackpool_sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use crate::slab::Slab;
 pub struct SlabUnderTest {
     memory: Mapping,
     metadata: Arc<RackMetadata>,
+    marks: Marks,
     first: PageId,
     slab: Slab,
 }
@@ -31,8 +33,12 @@ impl SlabUnderTest {
             metadata.word(FrameId(index))?.store(word.raw(), Ordering::Relaxed);
         }
         let metadata = Arc::new(metadata);
-        let slab = Slab::adopt(Arc::clone(&metadata), page_size, first)?;
-        Ok(Self { memory, metadata, first, slab })
+        let bytes = Marks::bytes(page_size, frames);
+        let file = rustix::fs::memfd_create("marks", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, bytes)?;
+        let marks = Marks::new(Arc::new(Mapping::new(&file, bytes)?), page_size, frames)?;
+        let slab = Slab::adopt(Arc::clone(&metadata), marks.clone(), page_size, first)?;
+        Ok(Self { memory, metadata, marks, first, slab })
     }
 
     /// Where everything lies.
@@ -49,20 +55,21 @@ impl SlabUnderTest {
     /// Another daemon starts: all it knows is the metadata.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         let page_size = self.layout().page_size();
-        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size, self.first)?;
+        let (metadata, marks) = (Arc::clone(&self.metadata), self.marks.clone());
+        self.slab = Slab::adopt(metadata, marks, page_size, self.first)?;
         Ok(())
     }
 
     /// Hands out an object of at least `bytes` bytes, if there is room.
     pub fn alloc(&mut self, bytes: u64) -> anyhow::Result<Option<GlobalAddr>> {
         let Some(candidate) = self.slab.peek(bytes)? else { return Ok(None) };
-        self.slab.commit(candidate)?;
+        self.slab.commit(candidate, None)?;
         Ok(Some(candidate.addr))
     }
 
     /// Takes an object back; whether it was one in use.
     pub fn free(&mut self, addr: GlobalAddr) -> anyhow::Result<bool> {
-        Ok(self.slab.free(addr)?.is_ok())
+        Ok(self.slab.free(addr, Holder::DAEMON)?.is_ok())
     }
 
     /// Whether the address is an object in use.

@@ -17,6 +17,7 @@ const UNANSWERED: usize = 32;
 const LONG: Duration = Duration::from_secs(20);
 /// No lease runs out during the test.
 const LEASE: Duration = Duration::from_secs(600);
+const POSITION: StorePosition = StorePosition { store: 1, boot: 1, server: 1, commit: 1 };
 const PAGES: PageRange = PageRange { first: PageId(1), count: 16 };
 
 /// What the server has seen.
@@ -51,11 +52,12 @@ async fn serve(
                 MetadataRequest::Register(_) => MetadataReply::Registered {
                     pages: PAGES,
                     lease_ms: u64::try_from(LEASE.as_millis()).unwrap(),
+                    position: POSITION,
                     fabric_key: None,
                 },
                 MetadataRequest::Heartbeat { .. } => {
                     seen.send_modify(|seen| seen.beats += 1);
-                    MetadataReply::Renewed { version: 1, members: Vec::new() }
+                    MetadataReply::Renewed { position: POSITION, version: 1, members: Vec::new() }
                 }
                 MetadataRequest::Locate { .. } => {
                     MetadataReply::Located { pages: PAGES, home: RackId(1) }
@@ -93,6 +95,7 @@ fn announcement() -> RackAnnouncement {
         incarnation: Incarnation(1),
         frames: PAGES.count,
         page_bytes: 4096,
+        seen: None,
         control_path: String::new(),
         fabric_address: String::new(),
     }

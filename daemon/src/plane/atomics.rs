@@ -47,6 +47,11 @@ impl DataPlane {
                 return Ok(());
             }
         };
+        // Refused here: another rack would answer a broken request, which is to be seen in the log.
+        if !addr.raw().is_multiple_of(8) {
+            self.clients.finish(caller, RackAnswer::Invalid);
+            return Ok(());
+        }
         let page = addr.page(self.rack.geometry.page_size);
         if page.is_some_and(|page| self.writes_for_others(page)) {
             let answer = match self.atomic(addr, atomic) {

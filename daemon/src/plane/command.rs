@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use rackpool_fabric::DeviceFigures;
 use rackpool_metrics::Histogram;
-use rackpool_model::{ClientId, PageId, RackId};
+use rackpool_model::{ClientId, FrameId, PageId, RackId, StorePosition};
 use rackpool_ring::client_file::ClientFile;
 use rackpool_rrpc::Thresholds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -37,12 +37,18 @@ pub(crate) enum Command {
     Members(Vec<Member>),
     /// What the metadata server says of a page.
     Located { page: PageId, home: Located },
+    /// The metadata server's last commit: noted before anything is done because of it.
+    Committed(StorePosition),
     /// What the metadata server says about a swap.
     ServerSent(FromServer),
     /// What is known of a page?
     PageHistory { page: PageId, answer: oneshot::Sender<PageHistory> },
     /// Which pages are the hottest?
     TopPages { limit: u16, answer: oneshot::Sender<Vec<PageHeat>> },
+    /// The reserver has got memory for a frame, or there is none.
+    Reserved { frame: FrameId, is_there: bool },
+    /// The reserver has given a frame's memory back.
+    Released { frame: FrameId },
     /// The daemon shall end.
     Stop,
 }
@@ -78,6 +84,8 @@ pub(crate) struct Figures {
     pub(crate) other_free_frames: AtomicU64,
     pub(crate) allocated_bytes: AtomicU64,
     pub(crate) clients: AtomicU64,
+    /// 1 while the daemon is registered and the metadata server answers, else 0. The link's.
+    pub(crate) is_member: AtomicU64,
     pub(crate) remote_operations: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) sleeps: AtomicU64,

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use rackpool_model::{ClientId, GlobalAddr, RackId};
+use rackpool_shm::metadata::PageUse;
 use rackpool_wire::rack::RackAnswer;
 
 use super::DataPlane;
@@ -29,7 +30,7 @@ pub(super) enum Job {
         bytes: u64,
         count: u64,
         /// Racks that had nothing.
-        tried: Vec<RackId>,
+        tried: Vec<Tried>,
     },
     /// Objects that go home.
     Free {
@@ -38,6 +39,14 @@ pub(super) enum Job {
         release: Option<u64>,
         addrs: Vec<GlobalAddr>,
     },
+}
+
+/// A rack that was asked for memory in vain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried {
+    rack: RackId,
+    /// The frames that it had free then; `None`: it did not answer.
+    free_frames: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -164,13 +173,14 @@ impl DataPlane {
         caller: Caller,
         bytes: u64,
         count: u64,
-        tried: Vec<RackId>,
+        tried: Vec<Tried>,
     ) -> anyhow::Result<()> {
         let own = self.rack.geometry.rack;
         let next = self
             .members
             .iter()
-            .filter(|member| member.alive && member.rack != own && !tried.contains(&member.rack))
+            .filter(|member| member.alive && member.rack != own)
+            .filter(|member| tried.iter().all(|tried| tried.rack != member.rack))
             .max_by_key(|member| (member.free_frames, std::cmp::Reverse(member.rack)))
             .map(|member| member.rack);
         match next {
@@ -179,34 +189,55 @@ impl DataPlane {
                 self.begin_exchange(rack, job)
             }
             None => {
-                let answer = self.out_of_memory();
+                let answer = self.out_of_memory(&tried);
                 self.clients.finish(caller, answer);
                 Ok(())
             }
         }
     }
 
-    /// The figures of the other racks that can be reached.
+    /// The figures of the other racks that can be reached, as the metadata server last said.
     pub(super) fn others(&self) -> Others {
         let own = self.rack.geometry.rack;
         let mut others = Others::default();
         for member in self.members.iter().filter(|m| m.alive && m.rack != own) {
-            others.racks = others.racks.saturating_add(1);
             others.frames += u64::from(member.pages.count);
             others.free += u64::from(member.free_frames);
         }
         others
     }
 
-    fn out_of_memory(&self) -> RackAnswer {
+    /// The bytes of the largest rack of the pool, whether it is there or not; `None` before the
+    /// metadata server has told of the others.
+    pub(super) fn largest_rack(&self) -> Option<u64> {
+        let frames = self.members.iter().map(|member| member.pages.count).max()?;
+        let frames = frames.max(self.rack.geometry.frames).min(PageUse::MAX_RUN);
+        Some(u64::from(frames) * self.rack.geometry.page_size.bytes())
+    }
+
+    /// Nothing is said of a rack but what it has said itself when it was asked.
+    fn out_of_memory(&self, tried: &[Tried]) -> RackAnswer {
+        let own = self.rack.geometry.rack;
+        let (mut asked, mut unreachable, mut other_frames, mut other_free) = (0_u16, 0_u16, 0, 0);
+        for member in self.members.iter().filter(|member| member.rack != own) {
+            let tried = tried.iter().find(|tried| tried.rack == member.rack);
+            match tried.and_then(|tried| tried.free_frames) {
+                Some(free) => {
+                    asked = asked.saturating_add(1);
+                    other_frames += u64::from(member.pages.count);
+                    other_free += u64::from(free);
+                }
+                None => unreachable = unreachable.saturating_add(1),
+            }
+        }
         let (rack_frames, rack_free) = (self.rack.geometry.frames, self.slab.free_frames());
-        let others = self.others();
         RackAnswer::OutOfMemory {
             rack_frames,
             rack_free,
-            racks: others.racks.saturating_add(1),
-            pool_frames: u64::from(rack_frames) + others.frames,
-            pool_free: u64::from(rack_free) + others.free,
+            asked,
+            other_frames,
+            other_free,
+            unreachable,
         }
     }
 }
@@ -214,7 +245,6 @@ impl DataPlane {
 /// Figures of the other racks that can be reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Others {
-    racks: u32,
     /// Frames of their memory.
     pub(super) frames: u64,
     /// Those that hold no page.

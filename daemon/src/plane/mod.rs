@@ -18,6 +18,7 @@ mod peers;
 mod pieces;
 mod reclaim;
 mod requests;
+mod reserve;
 mod share;
 mod sleep;
 mod stalls;
@@ -36,7 +37,7 @@ use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use command::{Command, Figures, Located, Notice, get};
+pub(crate) use command::{Command, Figures, Located, Notice, get, set};
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
 
@@ -45,7 +46,6 @@ use crate::region::Region;
 use crate::slab::Slab;
 use attention::Attention;
 use clients::{Caller, Client, Clients};
-use command::set;
 use drafts::Drafts;
 use exchange::Exchanges;
 use heat::Collector;
@@ -55,6 +55,7 @@ use leaving::Leaving;
 use lookup::Searches;
 use peers::Peers;
 use requests::Starved;
+use reserve::Reserves;
 use share::{Sharing, is_kept};
 use stalls::Stalls;
 use swap::{Swaps, is_copy};
@@ -88,6 +89,7 @@ pub(crate) struct DataPlane {
     heat: Collector,
     exchanges: Exchanges,
     leaving: Leaving,
+    reserves: Option<Reserves>,
     drafts: Drafts,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
@@ -171,6 +173,7 @@ impl DataPlane {
             heat: Collector::new(start, parts.swap.rules.pause),
             exchanges: Exchanges::default(),
             leaving: Leaving::default(),
+            reserves: None,
             drafts: Drafts::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
@@ -231,7 +234,9 @@ impl DataPlane {
             self.collect_heat(false);
             if busy {
                 self.publish_memory();
+                self.keep_stock();
             }
+            self.release_frames();
             if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
                 self.linger.begin();
                 if std::mem::take(&mut waits) {
@@ -296,7 +301,12 @@ impl DataPlane {
                     let _ = answer.send(self.top_pages(limit));
                 }
                 Ok(Command::Located { page, home }) => self.located(page, home)?,
+                Ok(Command::Committed(position)) => {
+                    self.rack.metadata.superblock()?.set_seen(position);
+                }
                 Ok(Command::ServerSent(message)) => self.server_sent(message)?,
+                Ok(Command::Reserved { frame, is_there }) => self.reserved(frame, is_there),
+                Ok(Command::Released { frame }) => self.slab.reserved(frame, false),
                 Err(TryRecvError::Empty) => return Ok(Some(any)),
             }
             any = true;

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageWord};
+use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageWord, SizeClass};
 use rackpool_ring::client_file::EXCHANGE;
+use rackpool_ring::magazines::capacity;
 use rackpool_ring::request::Request;
+use rackpool_shm::marks::Holder;
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -17,6 +19,9 @@ use super::transfers::Wanted;
 
 /// How long an allocation waits for pages of this rack that are leaving, or shared no more soon.
 pub(super) const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long an allocation waits for memory of this rack's frames.
+pub(super) const RESERVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An allocation that waits for a page to become free.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +98,16 @@ impl DataPlane {
     }
 
     fn refill(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<()> {
-        let pages = self.rack.geometry.page_size.pages_for(bytes);
-        if bytes == 0 || count == 0 || pages > u64::from(PageUse::MAX_RUN) {
+        let page_size = self.rack.geometry.page_size;
+        if bytes == 0 || count == 0 {
             self.clients.finish(caller, RackAnswer::Invalid);
+            return Ok(());
+        }
+        // As long as the other racks are not known, only what no rack can have is too large.
+        let most = u64::from(PageUse::MAX_RUN) * page_size.bytes();
+        let most = self.largest_rack().unwrap_or(most);
+        if bytes > most {
+            self.clients.finish(caller, RackAnswer::TooLarge { most });
             return Ok(());
         }
         if self.refill_here(caller, bytes, count)? {
@@ -106,9 +118,11 @@ impl DataPlane {
             return Ok(());
         }
         self.slab.close_empty_pages()?;
+        let reserves = self.reserve_for(bytes);
         let unshares = self.unshare_for(bytes);
-        if unshares || self.slab.is_leaving() || self.is_copying() {
-            let deadline = Instant::now() + LEAVING_PATIENCE;
+        if reserves || unshares || self.slab.is_leaving() || self.is_copying() {
+            let patience = if reserves { RESERVE_PATIENCE } else { LEAVING_PATIENCE };
+            let deadline = Instant::now() + patience;
             self.starved.push(Starved { caller, bytes, count, deadline });
             return Ok(());
         }
@@ -140,11 +154,15 @@ impl DataPlane {
                 return Ok(true);
             }
             let wanted = usize::try_from(count).unwrap_or(EXCHANGE).min(EXCHANGE);
+            // What goes into no magazine goes straight to the program.
+            let class = SizeClass::for_bytes(bytes, self.rack.geometry.page_size);
+            let is_kept = class.is_some_and(|class| capacity(usize::from(class.index())) > 0);
+            let holder = is_kept.then_some(Holder::of(caller.client));
             for cell in &slot.inbox[..wanted] {
                 let Some(candidate) = self.slab.peek(bytes)? else { break };
                 // The note first: see the module `slab`.
                 cell.store(candidate.addr.raw(), Ordering::Release);
-                self.slab.commit(candidate)?;
+                self.slab.commit(candidate, holder)?;
                 filled += 1;
             }
         }
@@ -160,7 +178,10 @@ impl DataPlane {
             return Ok(());
         }
         self.drop_copies()?;
-        let quiet = !self.slab.is_leaving() && !self.is_copying() && !self.is_unsharing();
+        let quiet = !self.slab.is_leaving()
+            && !self.slab.is_reserving()
+            && !self.is_copying()
+            && !self.is_unsharing();
         for starved in std::mem::take(&mut self.starved) {
             let Starved { caller, bytes, count, deadline } = starved;
             if self.refill_here(caller, bytes, count)? {
@@ -206,7 +227,7 @@ impl DataPlane {
                 refused += 1;
                 cell.store(0, Ordering::Release);
             } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                refused += u64::from(self.slab.free(addr)?.is_err());
+                refused += u64::from(self.slab.free(addr, Holder::of(caller.client))?.is_err());
                 cell.store(0, Ordering::Release);
             } else {
                 elsewhere.push(addr);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rackpool_model::{FrameId, PageId, PageSize, PageState, SizeClass};
+use rackpool_shm::marks::Marks;
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
@@ -18,6 +19,7 @@ impl Slab {
     /// leaving go on leaving, runs that were not committed are undone.
     pub(crate) fn adopt(
         metadata: Arc<RackMetadata>,
+        marks: Marks,
         page_size: PageSize,
         first: PageId,
     ) -> Result<Self, SlabError> {
@@ -27,6 +29,9 @@ impl Slab {
             table: PageTable { first, elsewhere: HashMap::new() },
             frames: vec![FrameState::default(); frames as usize],
             free_pages: BTreeMap::new(),
+            unreserved: BTreeMap::new(),
+            ordered: BTreeMap::new(),
+            free_since: BTreeMap::new(),
             lent: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
             leaving: Vec::new(),
@@ -37,6 +42,7 @@ impl Slab {
             #[cfg(test)]
             stores_left: std::cell::Cell::new(None),
             metadata,
+            marks,
         };
         let known = departed(&slab.metadata)?;
         let is_damaged = known.is_none();

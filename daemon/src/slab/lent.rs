@@ -12,7 +12,7 @@ impl Slab {
         stay: usize,
         busy: &dyn Fn(PageId) -> bool,
     ) -> Option<FrameId> {
-        if self.free_pages.len() <= stay {
+        if self.unlent_frames() <= stay {
             return None;
         }
         let mut free = self.free_pages.iter().rev();
@@ -29,6 +29,7 @@ impl Slab {
         if self.free_pages.remove(&page).is_none() {
             return false;
         }
+        self.free_since.remove(&frame);
         self.lent.insert(frame, page);
         true
     }
@@ -47,7 +48,7 @@ impl Slab {
 
     /// Free frames without copies.
     pub(crate) fn unlent_frames(&self) -> usize {
-        self.free_pages.len()
+        self.free_pages.len() + self.unreserved.len() + self.ordered.len()
     }
 
     /// Whether an object of so many bytes could be handed out of a page that is shared if it were not: or

@@ -9,15 +9,18 @@ mod adopt;
 mod lent;
 mod moving;
 mod object;
+mod reserve;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rackpool_model::{
     FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
 use rackpool_shm::OutOfBounds;
+use rackpool_shm::marks::{Holder, Marks};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +62,7 @@ pub(crate) enum SlabError {
 /// Why an object is not taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFreed {
-    /// The address is no object in use.
+    /// The address is no object in use, or somebody else took the object back already.
     NotAllocated,
     /// Its page stands still while it moves: take it back when the swap has ended.
     Moving,
@@ -78,11 +81,19 @@ struct FrameState {
 #[derive(Debug)]
 pub(crate) struct Slab {
     metadata: Arc<RackMetadata>,
+    /// Which objects of up to a page programs have. Clients change them, too.
+    marks: Marks,
     page_size: PageSize,
     table: PageTable,
     frames: Vec<FrameState>,
     /// Free pages by id, so that runs are found.
     free_pages: BTreeMap<PageId, FrameId>,
+    /// Free pages whose frames may have no memory: they are given to nobody.
+    unreserved: BTreeMap<PageId, FrameId>,
+    /// Frames of free pages that the reserver is busy with.
+    ordered: BTreeMap<FrameId, PageId>,
+    /// When a frame became free, where frames are given back.
+    free_since: BTreeMap<FrameId, Instant>,
     /// Frames of free pages that copies of other racks' pages lie in, or are on their way into.
     lent: BTreeMap<FrameId, PageId>,
     /// Frames of each class with free objects, the most recent last.
@@ -137,7 +148,7 @@ impl Slab {
 
     /// Frames that hold no page.
     pub(crate) fn free_frames(&self) -> u32 {
-        u32::try_from(self.free_pages.len() + self.lent.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.unlent_frames() + self.lent.len()).unwrap_or(u32::MAX)
     }
 
     /// Bytes in objects in use.
@@ -154,10 +165,20 @@ impl Slab {
         }
     }
 
-    /// The candidate is in use from now on.
-    pub(crate) fn commit(&mut self, candidate: Candidate) -> Result<(), SlabError> {
+    /// The candidate is in use from now on, with `holder` until it hands it to a program; `None`:
+    /// with a program.
+    pub(crate) fn commit(
+        &mut self,
+        candidate: Candidate,
+        holder: Option<Holder>,
+    ) -> Result<(), SlabError> {
         match candidate.kind {
             CandidateKind::Object { frame, class, index } => {
+                if let Some(mark) = self.marks.of(frame, class, index)
+                    && self.lives()
+                {
+                    mark.set(holder);
+                }
                 self.commit_object(frame, class, index)
             }
             CandidateKind::Run { first, pages } => self.commit_run(first, pages),
@@ -195,8 +216,34 @@ impl Slab {
         }
     }
 
-    /// Takes an object back.
-    pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<Result<(), NotFreed>, SlabError> {
+    /// Whether [`Self::free`] would take the object back.
+    pub(crate) fn may_free(&self, addr: GlobalAddr, holder: Holder) -> bool {
+        let mark = |(frame, class, index)| self.marks.of(frame, class, index);
+        self.is_allocated(addr)
+            && self
+                .object_at(addr)
+                .and_then(mark)
+                .is_none_or(|mark| mark.is_with_program() || mark.is_held_by(holder))
+    }
+
+    /// The frame, class and number of an object of up to a page.
+    fn object_at(&self, addr: GlobalAddr) -> Option<(FrameId, SizeClass, u32)> {
+        let (frame, _, usage) = self.lookup(addr.page(self.page_size)?)?;
+        match PageUse::from_raw(usage, self.page_size) {
+            PageUse::Slab(class) => {
+                let index = addr.offset(self.page_size) >> class.bits();
+                Some((frame, class, u32::try_from(index).ok()?))
+            }
+            PageUse::Run { .. } | PageUse::Unused => None,
+        }
+    }
+
+    /// Takes an object back that a program has, or `holder` took from one.
+    pub(crate) fn free(
+        &mut self,
+        addr: GlobalAddr,
+        holder: Holder,
+    ) -> Result<Result<(), NotFreed>, SlabError> {
         if !self.is_allocated(addr) {
             return Ok(Err(NotFreed::NotAllocated));
         }
@@ -204,6 +251,13 @@ impl Slab {
         let Some((frame, word, usage)) = found else { return Ok(Err(NotFreed::NotAllocated)) };
         if !word.is_writable() {
             return Ok(Err(NotFreed::Moving));
+        }
+        if let Some((frame, class, index)) = self.object_at(addr)
+            && let Some(mark) = self.marks.of(frame, class, index)
+            && self.lives()
+            && !mark.take_or_holds(holder)
+        {
+            return Ok(Err(NotFreed::NotAllocated));
         }
         match PageUse::from_raw(usage, self.page_size) {
             PageUse::Slab(class) => {

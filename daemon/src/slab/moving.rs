@@ -22,10 +22,14 @@ pub(crate) struct Contents {
     pub(crate) bitmap: Vec<u8>,
 }
 
-/// What is sent is not the contents of a page that holds objects.
+/// Why a page's header and bitmap are not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a page came with a header or a bitmap that no page of objects has")]
-pub(crate) struct BadContents;
+pub(crate) enum BadContents {
+    #[error("a page came with a header or a bitmap that no page of objects has")]
+    Wrong,
+    #[error("a page does not come: there is no memory for the marks of its objects")]
+    NoMemory,
+}
 
 /// The frames of committed swaps from which a page has gone, while they wait for their last reader;
 /// `None` when a record is damaged, so that this can't be told.
@@ -91,6 +95,9 @@ impl Slab {
         match was.state() {
             Some(PageState::Free) => {
                 self.free_pages.remove(&was.page());
+                // Chosen by a daemon that had reserved it.
+                self.unreserved.remove(&was.page());
+                self.free_since.remove(&frame);
             }
             Some(PageState::Live) => self.unlist(frame)?,
             Some(PageState::Arriving) => {
@@ -251,15 +258,24 @@ impl Slab {
         contents: &Contents,
     ) -> Result<Result<(), BadContents>, SlabError> {
         let usage = PageUse::from_raw(contents.usage, self.page_size);
-        let PageUse::Slab(class) = usage else { return Ok(Err(BadContents)) };
+        let PageUse::Slab(class) = usage else { return Ok(Err(BadContents::Wrong)) };
         let words = self.metadata.bitmap(frame, class)?;
+        if self.marks.reserve(frame, class).is_err_and(|error| !error.is_unsupported()) {
+            return Ok(Err(BadContents::NoMemory));
+        }
         let arrives = self.state(frame)? == Some(PageState::Arriving);
         if !arrives || usage.to_raw() != contents.usage || contents.bitmap.len() != words.len() * 8
         {
-            return Ok(Err(BadContents));
+            return Ok(Err(BadContents::Wrong));
         }
-        for (word, bytes) in words.iter().zip(contents.bitmap.as_chunks::<8>().0) {
-            self.set(word, u64::from_le_bytes(*bytes));
+        let chunks = contents.bitmap.as_chunks::<8>().0;
+        for (first, (word, bytes)) in (0..).step_by(64).zip(words.iter().zip(chunks)) {
+            let bits = u64::from_le_bytes(*bytes);
+            if bits != 0 {
+                // Their marks stay behind: who holds an object of another rack has no mark there.
+                self.marks.hand_out_64(frame, first)?;
+            }
+            self.set(word, bits);
         }
         self.set_use(frame, usage)?;
         Ok(Ok(()))

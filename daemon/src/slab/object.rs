@@ -49,8 +49,13 @@ impl Slab {
 
     /// Makes a free page a page of this class. The word comes last: until then the page is free.
     fn open_page(&mut self, class: SizeClass) -> Result<bool, SlabError> {
-        let Some((page, frame)) = self.free_pages.pop_first() else { return Ok(false) };
-        let _ = page;
+        let Some((page, frame)) = self.free_pages.first_key_value() else { return Ok(false) };
+        let (page, frame) = (*page, *frame);
+        if self.marks.reserve(frame, class).is_err_and(|error| !error.is_unsupported()) {
+            return Ok(false);
+        }
+        self.free_pages.remove(&page);
+        self.free_since.remove(&frame);
         self.set_use(frame, PageUse::Slab(class))?;
         for word in self.metadata.bitmap(frame, class)? {
             self.set(word, 0);

@@ -41,6 +41,7 @@ impl Slab {
     pub(super) fn commit_run(&mut self, first: PageId, pages: u32) -> Result<(), SlabError> {
         for index in (0..pages).rev() {
             let Some(frame) = self.free_pages.remove(&PageId(first.0 + index)) else { continue };
+            self.free_since.remove(&frame);
             self.set_use(frame, PageUse::Run { index, pages })?;
             self.step(frame, PageEvent::Allocated)?;
         }

@@ -6,6 +6,7 @@ use rackpool_shm::{Mapping, file};
 
 use super::*;
 
+mod reserve;
 mod swaps;
 
 const FRAMES: u32 = 16;
@@ -17,6 +18,7 @@ fn page_size() -> PageSize {
 struct Fixture {
     _folder: tempfile::TempDir,
     metadata: Arc<RackMetadata>,
+    marks: Marks,
     slab: Slab,
 }
 
@@ -35,8 +37,13 @@ impl Fixture {
             let word = PageWord::free(PageId(first + index));
             metadata.word(FrameId(index)).unwrap().store(word.raw(), Ordering::Relaxed);
         }
-        let slab = Slab::adopt(Arc::clone(&metadata), page_size(), PageId(first)).unwrap();
-        Self { _folder: folder, metadata, slab }
+        let bytes = Marks::bytes(page_size(), FRAMES);
+        let file = file::create(&folder.path().join("marks"), bytes).unwrap();
+        let memory = Arc::new(Mapping::new(&file, bytes).unwrap());
+        let marks = Marks::new(memory, page_size(), FRAMES).unwrap();
+        let adopted = Slab::adopt(Arc::clone(&metadata), marks.clone(), page_size(), PageId(first));
+        let slab = adopted.unwrap();
+        Self { _folder: folder, metadata, marks, slab }
     }
 
     fn restart(&mut self) {
@@ -44,17 +51,18 @@ impl Fixture {
     }
 
     fn restart_from(&mut self, first: u32) {
-        self.slab = Slab::adopt(Arc::clone(&self.metadata), page_size(), PageId(first)).unwrap();
+        let (metadata, marks) = (Arc::clone(&self.metadata), self.marks.clone());
+        self.slab = Slab::adopt(metadata, marks, page_size(), PageId(first)).unwrap();
     }
 
     fn alloc(&mut self, bytes: u64) -> Option<GlobalAddr> {
         let candidate = self.slab.peek(bytes).unwrap()?;
-        self.slab.commit(candidate).unwrap();
+        self.slab.commit(candidate, None).unwrap();
         Some(candidate.addr)
     }
 
     fn free(&mut self, addr: GlobalAddr) -> Result<(), NotFreed> {
-        self.slab.free(addr).unwrap()
+        self.slab.free(addr, Holder::DAEMON).unwrap()
     }
 
     fn drain(&mut self) {
@@ -188,7 +196,7 @@ fn a_daemon_killed_between_any_two_stores_loses_nothing() {
                     // Noted before it counts as in use.
                     let candidate = fixture.slab.peek(bytes).unwrap();
                     on_its_way = candidate.map(|candidate| candidate.addr);
-                    candidate.into_iter().for_each(|c| fixture.slab.commit(c).unwrap());
+                    candidate.into_iter().for_each(|c| fixture.slab.commit(c, None).unwrap());
                 }
                 Doing::Free(index) if index < held.len() => {
                     on_its_way = Some(held.swap_remove(index));

@@ -103,4 +103,4 @@ rdma link delete rxe0
 refuses 'modprobe rdma_rxe' bash -c daemon
 rdma link add rxe0 type rxe netdev eth0
 eventually 60 grep ACTIVE /sys/class/infiniband/rxe0/ports/1/state
-rm -r /dev/shm/refused
+rm -rf /dev/shm/refused

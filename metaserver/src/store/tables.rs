@@ -15,12 +15,16 @@ use redb::{
 use super::StoreError;
 
 /// The version of the tables below.
-const FORMAT: u64 = 2;
-/// The version before pages moved: the same without [`MOVED`].
+const FORMAT: u64 = 3;
+/// The version before the store had a history: the same without [`STARTS`].
+const WITHOUT_HISTORY: u64 = 2;
+/// The version before pages moved: without [`MOVED`], too.
 const UNMOVED: u64 = 1;
 
 /// Single values under [`KEY_FORMAT`], [`KEY_BOOT`] and [`KEY_PAGE_BYTES`].
 const HEADER: TableDefinition<&str, u64> = TableDefinition::new("rackpool");
+/// Start -> the random id of the server, its last commit.
+const STARTS: TableDefinition<u32, (u64, u64)> = TableDefinition::new("starts");
 /// First page id -> how many ids, rack, memory.
 const RUNS: TableDefinition<u32, (u32, u16, u128)> = TableDefinition::new("runs");
 /// Rack -> memory, incarnation, control path, fabric address, whether it left.
@@ -65,6 +69,7 @@ pub(super) fn format(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     transaction.open_table(RACKS)?;
     transaction.open_table(ROOTS)?;
     transaction.open_table(MOVED)?;
+    transaction.open_table(STARTS)?;
     transaction.open_table(HEADER)?.insert(KEY_FORMAT, FORMAT)?;
     Ok(())
 }
@@ -73,6 +78,7 @@ pub(super) fn format(transaction: &WriteTransaction) -> Result<(), redb::Error> 
 #[cfg(test)]
 pub(super) fn make_unmoved(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     transaction.delete_table(MOVED)?;
+    transaction.delete_table(STARTS)?;
     transaction.open_table(HEADER)?.insert(KEY_FORMAT, UNMOVED)?;
     Ok(())
 }
@@ -80,14 +86,22 @@ pub(super) fn make_unmoved(transaction: &WriteTransaction) -> Result<(), redb::E
 /// Puts the changes into the tables.
 pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), redb::Error> {
     let mut header = transaction.open_table(HEADER)?;
+    let mut starts = transaction.open_table(STARTS)?;
     let mut runs = transaction.open_table(RUNS)?;
     let mut racks = transaction.open_table(RACKS)?;
     let mut roots = transaction.open_table(ROOTS)?;
     let mut places = transaction.open_table(MOVED)?;
     for change in changes {
         match change {
-            Change::Started { boot } => {
+            Change::Started { boot, server } => {
                 header.insert(KEY_BOOT, u64::from(*boot))?;
+                starts.insert(boot, (*server, 1))?;
+            }
+            Change::Advanced { commit } => {
+                let last = starts.last()?.map(|(boot, start)| (boot.value(), start.value().0));
+                if let Some((boot, server)) = last {
+                    starts.insert(boot, (server, *commit))?;
+                }
             }
             Change::PoolFormatted { page_size } => {
                 header.insert(KEY_PAGE_BYTES, page_size.bytes())?;
@@ -125,7 +139,7 @@ pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
     let transaction = database.begin_read()?;
     let (format, header) = read_header(&transaction)?;
     let records = read_tables(&transaction, format, header)?;
-    if format == UNMOVED {
+    if format != FORMAT {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
         self::format(&transaction)?;
@@ -137,8 +151,22 @@ pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
 fn read_tables(
     transaction: &ReadTransaction,
     format: u64,
-    mut records: Vec<Change>,
+    mut header: Vec<Change>,
 ) -> Result<Vec<Change>, ReadError> {
+    let mut records = Vec::new();
+    if format == FORMAT {
+        for entry in transaction.open_table(STARTS)?.iter()? {
+            let (boot, start) = entry?;
+            let (server, commit) = start.value();
+            records.push(Change::Started { boot: boot.value(), server });
+            records.push(Change::Advanced { commit });
+        }
+    }
+    // Of the last start more is known there, unless a release without that table made it.
+    if !records.is_empty() {
+        header.retain(|change| !matches!(change, Change::Started { .. }));
+    }
+    records.extend(header);
     for entry in transaction.open_table(RUNS)?.iter()? {
         let (first, rest) = entry?;
         let (count, rack, memory) = rest.value();
@@ -182,14 +210,14 @@ fn read_header(transaction: &ReadTransaction) -> Result<(u64, Vec<Change>), Read
     let value =
         |key| -> Result<Option<u64>, ReadError> { Ok(header.get(key)?.map(|value| value.value())) };
     let format = match value(KEY_FORMAT)? {
-        Some(known @ (FORMAT | UNMOVED)) => known,
+        Some(known @ (FORMAT | WITHOUT_HISTORY | UNMOVED)) => known,
         Some(other) => return Err(ReadError::Version(other)),
         None => return Err(ReadError::Foreign),
     };
     let mut records = Vec::new();
     if let Some(boot) = value(KEY_BOOT)? {
         let boot = u32::try_from(boot).map_err(|error| ReadError::Damaged(error.to_string()))?;
-        records.push(Change::Started { boot });
+        records.push(Change::Started { boot, server: 0 });
     }
     if let Some(bytes) = value(KEY_PAGE_BYTES)? {
         let page_size = PageSize::from_bytes(bytes);

@@ -1,6 +1,7 @@
 //! A metadata server in a process of its own, and a plain client of it.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use nix::unistd::Pid;
 use rackpool_access::Credentials;
 use rackpool_model::{FabricKey, GlobalAddr, Incarnation, MemoryId, PageRange, RackId};
 use rackpool_wire::metadata::{
-    MetadataReply, MetadataRequest, PoolStatus, RackAnnouncement, Tagged,
+    MetadataReply, MetadataRequest, PUSHED, PoolStatus, RackAnnouncement, Tagged,
 };
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
@@ -92,7 +93,7 @@ impl Server {
     fn talk(stream: TcpStream) -> Connection {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Connection { stream, frames: FrameReader::new(), last_tag: 0 }
+        Connection { stream, frames: FrameReader::new(), last_tag: 0, members: VecDeque::new() }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -107,6 +108,10 @@ impl Server {
         wait_for(text, || self.log().contains(text).then_some(()));
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
     /// SIGKILL: nothing is finished.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
@@ -114,7 +119,7 @@ impl Server {
     }
 
     pub(crate) fn stop(mut self, signal: Signal) -> ExitStatus {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        self.signal(signal);
         wait_for("end of the server", || self.child.try_wait().unwrap())
     }
 }
@@ -131,15 +136,33 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     frames: FrameReader,
     last_tag: u64,
+    members: VecDeque<MetadataReply>,
 }
 
 impl Connection {
     /// Asks and waits for the answer.
     pub(crate) fn ask(&mut self, request: MetadataRequest) -> MetadataReply {
         let tag = self.send(request).unwrap();
-        let answer = self.receive().unwrap();
-        assert_eq!(answer.tag, tag);
-        answer.message
+        loop {
+            let answer = self.receive().unwrap();
+            if let Tagged { tag: PUSHED, message: members @ MetadataReply::Members { .. } } = answer
+            {
+                self.members.push_back(members);
+                continue;
+            }
+            assert_eq!(answer.tag, tag);
+            return answer.message;
+        }
+    }
+
+    /// The oldest list of members that came unasked and was not looked at; waits for one.
+    pub(crate) fn pushed(&mut self) -> MetadataReply {
+        if let Some(members) = self.members.pop_front() {
+            return members;
+        }
+        let told = self.receive().unwrap();
+        assert_eq!(told.tag, PUSHED);
+        told.message
     }
 
     pub(crate) fn send(&mut self, message: MetadataRequest) -> std::io::Result<u64> {
@@ -245,6 +268,7 @@ pub(crate) fn announcement(rack: u16, memory: u128, incarnation: u64) -> RackAnn
         incarnation: Incarnation(incarnation),
         frames: 100,
         page_bytes: 2 << 20,
+        seen: None,
         control_path: format!("/run/rack-{rack}"),
         fabric_address: "tcp:127.0.0.1:1".into(),
     }

@@ -7,6 +7,7 @@ mod drafts;
 mod serve;
 pub mod step;
 pub mod store;
+pub mod traffic;
 mod work;
 
 use std::io::Write;
@@ -65,6 +66,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "serve" => serve::serve(&pool),
         "drafts" => drafts::drafts(&pool),
         "mix" => drafts::mix(&pool, &mut arguments),
+        "traffic" => traffic::traffic(&pool, &mut arguments),
         "write" => store::write(&pool, &mut arguments),
         "copy" => store::copy(&pool, &mut arguments),
         "add" => store::add(&pool, &mut arguments),

@@ -9,17 +9,23 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rackpool_output::UsageError;
 
 use super::wait_for;
 
 /// How long a process may take to stop cleanly.
 const STOP: Duration = Duration::from_secs(20);
 
+/// How long a log may get.
+const MAX_LOG: u64 = 16 << 20;
+
 /// A process of the pool.
 #[derive(Debug)]
 pub struct Child {
     program: &'static str,
     log: PathBuf,
+    /// How long the log was when the process started.
+    log_start: u64,
     process: std::process::Child,
 }
 
@@ -34,6 +40,19 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| {
             format!("{program} is not beside {}: build all with `cargo build`", own.display())
         })
+}
+
+/// Moves what a long log says to `NAME.old`, in place of what was there; whether it was long. A line
+/// that is written meanwhile may be lost.
+fn keep_bounded(log: &Path) -> anyhow::Result<bool> {
+    if std::fs::metadata(log).map_or(0, |found| found.len()) <= MAX_LOG {
+        return Ok(false);
+    }
+    let old = log.with_extension("log.old");
+    std::fs::copy(log, &old)
+        .and_then(|_| File::options().write(true).open(log)?.set_len(0))
+        .with_context(|| format!("can't move {} to {}", log.display(), old.display()))?;
+    Ok(true)
 }
 
 impl Child {
@@ -53,11 +72,10 @@ impl Child {
         arguments: &[(&str, String)],
         log: &Path,
     ) -> anyhow::Result<Self> {
-        let output = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .with_context(|| format!("can't write {}", log.display()))?;
+        keep_bounded(log)?;
+        let open = || File::options().create(true).append(true).open(log);
+        let output = open().with_context(|| format!("can't write {}", log.display()))?;
+        let log_start = output.metadata().map_or(0, |found| found.len());
         let mut command = Command::new(find(program)?);
         command.args(object);
         for (name, value) in arguments {
@@ -72,7 +90,7 @@ impl Child {
             .process_group(0)
             .spawn()
             .with_context(|| format!("can't start {program}"))?;
-        Ok(Self { program, log: log.to_path_buf(), process })
+        Ok(Self { program, log: log.to_path_buf(), log_start, process })
     }
 
     /// The program's name.
@@ -93,16 +111,31 @@ impl Child {
         &self.log
     }
 
+    /// Keeps the log from growing without end, while its process appends to it.
+    pub(super) fn keep_log_bounded(&mut self) -> anyhow::Result<()> {
+        if keep_bounded(&self.log)? {
+            self.log_start = 0;
+        }
+        Ok(())
+    }
+
+    /// The last lines that this process has written, and not an earlier one.
     fn log_tail(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let start = usize::try_from(self.log_start).unwrap_or(0);
+        let text = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default());
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
+    /// How it has ended, if it has.
+    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().ok()?
+    }
+
     /// That it has ended, in words with the end of its log.
-    pub(super) fn ended(&mut self) -> Option<String> {
-        let status = self.process.try_wait().ok()??;
-        Some(format!("{} ended ({status}):\n{}", self.program, self.log_tail()))
+    pub(super) fn last_words(&self, status: ExitStatus) -> String {
+        format!("{} ended ({status}):\n{}", self.program, self.log_tail())
     }
 
     /// Waits until it is ready; fails when it ends before.
@@ -113,11 +146,15 @@ impl Child {
     ) -> anyhow::Result<()> {
         let mut ended = None;
         let in_time = wait_for(timeout, || {
-            ended = self.ended();
+            ended = self.exit_status();
             ended.is_some() || ready()
         });
         match ended {
-            Some(ended) => bail!(ended),
+            // It was called wrongly because this program was.
+            Some(status) if status.code() == Some(UsageError::STATUS) => {
+                bail!(UsageError::new(self.last_words(status)))
+            }
+            Some(status) => bail!(self.last_words(status)),
             None if in_time => Ok(()),
             None => bail!("{} is not ready in time:\n{}", self.program, self.log_tail()),
         }

@@ -4,6 +4,7 @@
 //! started it, however that ends.
 
 mod child;
+mod supervisor;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rackpool_client::RackId;
 use rackpool_model::FabricKind;
+use rackpool_output::UsageError;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::memory::{MemoryKind, outside};
 
 pub use child::Child;
 pub(crate) use child::find;
+pub use supervisor::Supervisor;
 
 /// How long a process may take to be ready.
 const START: Duration = Duration::from_secs(120);
@@ -28,6 +31,8 @@ pub struct ClusterOptions {
     pub dir: PathBuf,
     /// File of the metadata server's store.
     pub store: PathBuf,
+    /// Folder of the processes' logs.
+    pub logs: PathBuf,
     /// How many racks.
     pub racks: u16,
     /// Memory of each rack in bytes.
@@ -65,6 +70,7 @@ impl ClusterOptions {
         let name = format!("rackpool-{}-{unique:x}", std::process::id());
         Ok(Self {
             dir: Path::new(memory).join(&name),
+            logs: Path::new(memory).join(&name),
             store: std::env::temp_dir().join(name).join("metadata.redb"),
             racks: 2,
             memory: 1 << 30,
@@ -86,9 +92,9 @@ impl ClusterOptions {
     fn check_cpus(&self) -> anyhow::Result<()> {
         let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
         if cpus != 0 && cpus != racks {
-            bail!(
+            bail!(UsageError::new(format!(
                 "--cpus takes one processor for each of {racks} racks, in their order, and names {cpus}"
-            );
+            )));
         }
         Ok(())
     }
@@ -155,10 +161,12 @@ impl Cluster {
     /// Starts all processes and waits until each is ready.
     pub fn start(options: ClusterOptions) -> anyhow::Result<Self> {
         if options.racks == 0 || options.racks > 256 {
-            bail!("--racks {}: a pool has 1 to 256 racks", options.racks);
+            let racks = options.racks;
+            bail!(UsageError::new(format!("--racks {racks}: a pool has 1 to 256 racks")));
         }
         options.check_cpus()?;
-        for folder in [options.dir.as_path(), options.store.parent().unwrap_or(Path::new("."))] {
+        let store = options.store.parent().unwrap_or(Path::new("."));
+        for folder in [&options.dir, store, &options.logs] {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("can't create {}", folder.display()))?;
         }
@@ -254,7 +262,7 @@ impl Cluster {
         ];
         let cpu = options.cpus.get(usize::from(rack.0)).map(|cpu| ("--cpu", cpu.to_string()));
         let arguments = [&arguments[..], cpu.as_slice(), &options.daemon_arguments].concat();
-        let log = options.dir.join(format!("rack-{}.log", rack.0));
+        let log = options.logs.join(format!("rack-{}.log", rack.0));
         Child::start("rackpool-daemon", &arguments, &log)
     }
 
@@ -264,9 +272,26 @@ impl Cluster {
             .wait_until(START, || std::os::unix::net::UnixStream::connect(&socket).is_ok())
     }
 
-    /// The first process that has ended by itself, in words.
-    pub fn ended(&mut self) -> Option<String> {
-        std::iter::once(&mut self.metadata).chain(&mut self.daemons).find_map(Child::ended)
+    /// A process with its role: the metadata server is 0, the daemon of rack N is N + 1.
+    fn process(&mut self, index: usize) -> anyhow::Result<(String, &mut Child)> {
+        match index.checked_sub(1) {
+            None => Ok(("the metadata server".into(), &mut self.metadata)),
+            Some(rack) => {
+                let daemon = self.daemons.get_mut(rack);
+                let daemon = daemon.with_context(|| format!("there is no rack {rack}"))?;
+                Ok((format!("the daemon of rack {rack}"), daemon))
+            }
+        }
+    }
+
+    /// Starts a process that has ended again, and does not wait until it serves.
+    fn start_again(&mut self, index: usize) -> anyhow::Result<()> {
+        let started = match index.checked_sub(1) {
+            None => spawn_metadata(&self.options, &self.metadata_address)?,
+            Some(rack) => self.start_daemon(RackId(u16::try_from(rack)?))?,
+        };
+        *self.process(index)?.1 = started;
+        Ok(())
     }
 
     /// Every process with its id, its role and its log.
@@ -317,6 +342,13 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
 }
 
 fn start_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Child> {
+    let mut child = spawn_metadata(options, listen)?;
+    let file = options.address_file();
+    child.wait_until(START, || file.exists())?;
+    Ok(child)
+}
+
+fn spawn_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Child> {
     let file = options.address_file();
     // What an earlier server wrote says nothing about this one.
     let _ = std::fs::remove_file(&file);
@@ -326,10 +358,8 @@ fn start_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Chil
         ("--lease-ms", options.lease_ms.to_string()),
         ("--address-file", file.display().to_string()),
     ];
-    let log = options.dir.join("metadata.log");
-    let mut child = Child::start("rackpool-metaserver", &arguments, &log)?;
-    child.wait_until(START, || file.exists())?;
-    Ok(child)
+    let log = options.logs.join("metadata.log");
+    Child::start("rackpool-metaserver", &arguments, &log)
 }
 
 /// The address of the metadata server of the pool in `dir`.

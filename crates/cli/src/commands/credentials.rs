@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rackpool_access::{Authority, Party};
 use rackpool_model::RackId;
+use rackpool_output::print;
 
 /// What is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,6 +47,14 @@ struct Validity {
     days: u32,
 }
 
+/// What to do with them.
+const NEXT: &str = "
+copy each folder to its host, readable by its user alone, and name it there:
+  rackpool-metaserver --credentials metadata ...
+  rackpool-daemon --rack 0 --credentials rack-0 ...
+  rackpool status --credentials operator ...
+";
+
 /// Makes them and says what to do with them.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let (authority, parties, days, renew) = match &options.what {
@@ -58,13 +67,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             (Authority::open(folder)?, parties.clone(), validity.days, *renew)
         }
     };
+    // All is made before anything is printed: the reader may stop reading.
+    let mut made = String::new();
     for party in parties {
         let folder = authority.issue(party, days, renew)?;
-        println!("{party:<12} {}", folder.display());
+        made += &format!("{party:<12} {}\n", folder.display());
     }
-    println!("\ncopy each folder to its host, readable by its user alone, and name it there:");
-    println!("  rackpool-metaserver --credentials metadata ...");
-    println!("  rackpool-daemon --rack 0 --credentials rack-0 ...");
-    println!("  rackpool status --credentials operator ...");
+    print(format_args!("{made}{NEXT}"))?;
     Ok(())
 }

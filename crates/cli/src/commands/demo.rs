@@ -12,6 +12,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::bail;
 use rackpool_client::RackId;
 use rackpool_model::ByteSize;
+use rackpool_output::{UsageError, outln};
 
 use super::signals::Interrupts;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -50,8 +51,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (began, started) = (Instant::now(), report::utc(SystemTime::now()));
     let mut cluster_options = ClusterOptions::ephemeral()?;
     cluster_options.racks = options.racks;
-    let (points, scans) = plans(options)?;
-    println!("starting a metadata server and {} rack daemons on this machine ...", options.racks);
+    let (points, scans) = plans(options).map_err(UsageError::new)?;
+    outln!("starting a metadata server and {} rack daemons on this machine ...", options.racks)?;
     let cluster = Cluster::start(cluster_options)?;
     let leftovers = Leftovers::default();
     leftovers.add(cluster.options());
@@ -62,12 +63,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let dir = &cluster.options().dir;
     let place = Place { dir, racks: &racks, threads, table: "demo", ordered: true };
     let stores = PoolStores::at(&place)?;
-    println!("running YCSB with clients in every rack; every value read is checked ...\n");
+    outln!("running YCSB with clients in every rack; every value read is checked ...\n")?;
     let progress = Progress::new(options.quiet);
     let mut session = crate::ycsb::run(&points, &stores, progress)?;
     session.workloads.extend(crate::ycsb::run(&scans, &stores, progress)?.workloads);
     drop(stores);
-    println!("{}", render(&session, Style::of_stdout()));
+    outln!("{}", render(&session, Style::of_stdout()))?;
     let mut problems = session.problems();
     let companions = companions(options, &cluster, &leftovers)?;
     problems.extend(companions.service.iter().flat_map(WorkloadResult::problems));
@@ -92,10 +93,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ],
     };
     let paths = report::write(&options.report, &run)?;
-    println!("report  {}", paths.html.display());
-    println!("plots   {} files beside it", paths.plots.len());
-    println!("data    {}", paths.json.display());
-    println!("time    {:.0} s", began.elapsed().as_secs_f64());
+    outln!("report  {}", paths.html.display())?;
+    outln!("plots   {} files beside it", paths.plots.len())?;
+    outln!("data    {}", paths.json.display())?;
+    outln!("time    {:.0} s", began.elapsed().as_secs_f64())?;
     if !problems.is_empty() {
         bail!("the run found wrong data:\n{}", problems.join("\n"));
     }
@@ -130,7 +131,7 @@ fn companions(
     cluster: &Cluster,
     leftovers: &Leftovers,
 ) -> anyhow::Result<Companions> {
-    println!("the same through Redis' protocol, and a file system, in every rack ...\n");
+    outln!("the same through Redis' protocol, and a file system, in every rack ...\n")?;
     let size = ablation::Size {
         records: (options.records / 10).max(1),
         operations: (options.ops / 10).max(1),
@@ -138,20 +139,20 @@ fn companions(
         quiet: options.quiet,
     };
     let session = service::run(&size, cluster)?;
-    println!("{}", render(&session, Style::of_stdout()));
+    outln!("{}", render(&session, Style::of_stdout()))?;
     let mut shown =
         Companions { service: session.phases().cloned().collect(), ..Companions::default() };
     match mount::hindrance() {
         Some(why) => {
-            println!("  left out  {why}\n");
+            outln!("  left out  {why}\n")?;
             shown.left_out.push(why);
         }
         None => {
             shown.mount = mount::run(cluster, leftovers)?;
             for step in &shown.mount {
-                println!("  {:<18} {:<46} {:>15}", step.amount(), step.what, step.rate());
+                outln!("  {:<18} {:<46} {:>15}", step.amount(), step.what, step.rate())?;
             }
-            println!();
+            outln!()?;
         }
     }
     Ok(shown)
@@ -165,7 +166,7 @@ fn swaps(
     if options.swap_ops == 0 || options.racks < 2 {
         return Ok((None, None));
     }
-    println!("the same with pages that stay and with pages that move ...\n");
+    outln!("the same with pages that stay and with pages that move ...\n")?;
     let size = ablation::Size {
         records: options.records,
         operations: options.swap_ops,
@@ -176,9 +177,9 @@ fn swaps(
     for run in &ablation.runs {
         let how = if run.swap { "hot pages move" } else { "pages stay" };
         let rate = grouped(rounded(run.result.throughput));
-        println!("  {:<14} {how:<15} {rate:>10} operations/s", run.result.distribution);
+        outln!("  {:<14} {how:<15} {rate:>10} operations/s", run.result.distribution)?;
     }
-    println!();
+    outln!()?;
     Ok((Some(ablation), heat))
 }
 
@@ -202,7 +203,7 @@ impl Leftovers {
                 // First, as what is removed through a mount is its files.
                 left.mounts.iter().for_each(|point| mount::detach(point));
                 left.pools.iter().for_each(ClusterOptions::remove_files);
-                eprintln!("\ninterrupted");
+                rackpool_output::note("\ninterrupted");
                 std::process::exit(130);
             }
         });
@@ -246,6 +247,11 @@ fn notes() -> Vec<String> {
         "Each worker thread is a client in one rack. A record lies in the rack whose client wrote \
          it last; the other rack reaches it through the fabric, so about half of all accesses are \
          remote."
+            .into(),
+        "Equal racks may differ several times, most of all in the load, which changes the table's \
+         index with every record: the index's few pages live in one rack at a time, whose clients reach \
+         them without a message while the others cross the fabric. Hot pages move between workloads, and \
+         so does the advantage."
             .into(),
         "Every value read is checked against its key; a wrong or missing one fails the run.".into(),
     ]

@@ -5,10 +5,14 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
+use rackpool_output::{UsageError, chain, outln, print};
 use rackpool_wire::history::{PageHistory, PageNews, PageNote};
 use rackpool_wire::metadata::{PageStory, PoolStatus};
 use rackpool_wire::swap::{OfferRefusal, WantRefusal};
 
+use crate::report::utc_millis;
+
+use super::json;
 use super::racks::{Reach, WhichPool, own_addresses, page_history, reach};
 
 /// Which page.
@@ -19,6 +23,9 @@ pub struct Options {
     pub what: What,
     #[command(flatten)]
     which: WhichPool,
+    /// Print JSON, as docs/design/seeing.md describes it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A page, or an address in it.
@@ -53,7 +60,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         What::Page(page) => page,
         What::Address(addr) => {
             let size = PageSize::from_bytes(pool.page_bytes).context("the pool has no racks")?;
-            addr.page(size).with_context(|| format!("{addr} is no address"))?
+            addr.page(size).ok_or_else(|| UsageError::new(format!("{addr} is no address")))?
         }
     };
     let Some(story) = server.explain(page)? else { bail!("the pool has no {page}") };
@@ -61,18 +68,24 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut silent = Vec::new();
     let own = own_addresses();
     for member in &pool.members {
-        match reach(member, &own) {
+        match reach(&pool, member, &own) {
             Reach::Here => match page_history(&member.control_path, page) {
                 Ok(history) => racks.push((member.rack, history)),
-                Err(error) => silent.push((member.rack, format!("{error:#}"))),
+                Err(error) => silent.push((member.rack, chain(error.as_ref()))),
             },
             Reach::Elsewhere => silent.push((member.rack, "on another host: ask there".into())),
             Reach::Down => silent.push((member.rack, "its lease has run out".into())),
+            Reach::Left => silent.push((member.rack, "it has left".into())),
         }
     }
-    print!("{}", tell(&pool, &story, &racks));
+    if options.json {
+        let shape = json::explain(&pool, &story, &racks, &silent);
+        outln!("{shape:#}")?;
+        return Ok(());
+    }
+    print(format_args!("{}", tell(&pool, &story, &racks)))?;
     for (rack, why) in silent {
-        println!("  {rack:<8} not asked: {why}");
+        outln!("  {rack:<8} not asked: {why}")?;
     }
     Ok(())
 }
@@ -80,7 +93,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -> String {
     let mut text = format!("{} of {} B\n", story.page, pool.page_bytes);
     let _ = writeln!(text, "  born in   {}", story.born);
+    let is_free = is_allocated(story, racks) == Some(false);
     let lives = match (story.home, story.moved) {
+        (Some(home), _) if is_free => {
+            format!("nowhere: nothing is allocated in it; its frame in {home} is free")
+        }
         (Some(home), None) => format!("{home}, it never moved"),
         (Some(home), Some(last)) => {
             format!("{home}, where swap {:x} brought it (epoch {})", last.swap.0, last.epoch.raw())
@@ -104,17 +121,49 @@ fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -
     for (rack, history) in racks {
         let _ = writeln!(text, "  {:<8} {}", rack.to_string(), heat(history));
     }
-    let mut notes: Vec<(RackId, &PageNote)> =
-        racks.iter().flat_map(|(rack, of)| of.notes.iter().map(|note| (*rack, note))).collect();
-    notes.sort_by_key(|(_, note)| note.unix_ms);
-    text.push_str("\nhistory, as far as the daemons remember\n");
+    let notes = history(racks);
+    text.push_str("\nhistory, as far as the daemons remember (UTC)\n");
     if notes.is_empty() {
         text.push_str("  nobody has wanted it from afar, and it has not moved\n");
     }
     for (rack, note) in notes {
-        let _ = writeln!(text, "  {}  {:<8} {}", time(note.unix_ms), rack.to_string(), line(note));
+        let (time, rack) = (utc_millis(note.unix_ms), rack.to_string());
+        let _ = writeln!(text, "  {time}  {rack:<8} {}", line(&note));
     }
     text
+}
+
+/// What the racks remember of the page, in order of time. What happens again between two moves of the
+/// page is told once, with how many times it happened.
+pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)> {
+    let notes = racks.iter().flat_map(|(rack, of)| of.notes.iter().map(|note| (*rack, *note)));
+    let mut notes: Vec<(RackId, PageNote)> = notes.collect();
+    notes.sort_by_key(|(_, note)| note.unix_ms);
+    let mut told: Vec<(RackId, PageNote)> = Vec::new();
+    let mut since_move = 0;
+    for (rack, note) in notes {
+        let moves = matches!(note.news, PageNews::Arrived | PageNews::Departed);
+        let is_again = |(other, before): &&mut (RackId, PageNote)| {
+            *other == rack && note.news.is_again(&before.news)
+        };
+        if !moves && let Some((_, before)) = told[since_move..].iter_mut().find(is_again) {
+            before.times = before.times.saturating_add(note.times);
+            before.last_unix_ms = before.last_unix_ms.max(note.last_unix_ms);
+            continue;
+        }
+        told.push((rack, note));
+        if moves {
+            since_move = told.len();
+        }
+    }
+    told
+}
+
+/// Whether the page holds objects, as far as its home says: `None` when it was not asked.
+pub(super) fn is_allocated(story: &PageStory, racks: &[(RackId, PageHistory)]) -> Option<bool> {
+    let home = story.home?;
+    let (_, history) = racks.iter().find(|(rack, _)| *rack == home)?;
+    Some(history.heat.at_home || story.locked.is_some())
 }
 
 fn heat(history: &PageHistory) -> String {
@@ -141,19 +190,11 @@ fn heat(history: &PageHistory) -> String {
     text
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn degrees(milli: u64) -> String {
-    format!("{:.1}", milli as f64 / 1000.0)
+    format!("{:.1}", json::degrees(milli))
 }
 
-/// The time of a day: `22:03:04.120`, in UTC.
-fn time(unix_ms: u64) -> String {
-    let (seconds, millis) = (unix_ms / 1000 % 86_400, unix_ms % 1000);
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    format!("{hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
-}
-
-fn line(note: &PageNote) -> String {
+pub(super) fn line(note: &PageNote) -> String {
     let here = degrees(note.milli);
     let mut text = match note.news {
         PageNews::Wanted { offered } => {
@@ -185,7 +226,7 @@ fn line(note: &PageNote) -> String {
         PageNews::CopyGone => "keeps no copy of it any more".into(),
     };
     if note.times > 1 {
-        let _ = write!(text, " ({} times, last {})", note.times, time(note.last_unix_ms));
+        let _ = write!(text, " ({} times, last {})", note.times, utc_millis(note.last_unix_ms));
     }
     text
 }
@@ -211,6 +252,8 @@ const fn offer_refused(reason: OfferRefusal) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_wire::history::PageHeat;
+
     use super::*;
 
     #[test]
@@ -223,13 +266,37 @@ mod tests {
     }
 
     #[test]
+    fn what_happens_again_between_two_moves_is_told_once() {
+        let note =
+            |unix_ms, news| PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli: 0, news };
+        let asks = PageNews::Wanted { offered: PageId(7) };
+        let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+        let notes = [asks, refused, asks, refused, asks, PageNews::Arrived, asks];
+        let notes = (1..).zip(notes).map(|(at, news)| note(at, news)).collect();
+        let heat = PageHeat {
+            page: PageId(1),
+            milli: 0,
+            reads: 0,
+            writes: 0,
+            hot: false,
+            read_hot: false,
+            at_home: true,
+        };
+        let history = PageHistory { heat, hot_milli: 1, rests: false, notes };
+        let told = super::history(&[(RackId(1), history)]);
+        let told: Vec<_> =
+            told.iter().map(|(_, note)| (note.news, note.times, note.last_unix_ms)).collect();
+        assert_eq!(told, [(asks, 3, 5), (refused, 2, 4), (PageNews::Arrived, 1, 6), (asks, 1, 7)]);
+    }
+
+    #[test]
     fn both_sides_of_a_refusal_are_told_with_their_hotness() {
         let news = PageNews::Kept { asker: RackId(1), milli: 5_200, reason: OfferRefusal::Hotter };
         let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, news };
         assert_eq!(
             line(&note),
             "keeps it from rack 1: at least as hot at home; hotness 9.7 here, 5.2 there \
-             (3 times, last 00:01:01.005)"
+             (3 times, last 1970-01-01 00:01:01.005)"
         );
     }
 }

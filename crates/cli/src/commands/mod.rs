@@ -4,6 +4,7 @@ pub mod credentials;
 pub mod demo;
 pub mod explain;
 pub mod hot_pages;
+mod json;
 pub mod racks;
 pub mod server;
 mod signals;

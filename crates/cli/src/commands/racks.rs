@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use nix::ifaddrs::getifaddrs;
 use rackpool_model::PageId;
+use rackpool_output::chain;
 use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
 use rackpool_wire::history::{PageHeat, PageHistory};
-use rackpool_wire::metadata::{Member, Tagged};
+use rackpool_wire::metadata::{Member, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
 
 use super::PoolFolder;
@@ -54,17 +55,80 @@ pub(super) enum Reach {
     Elsewhere,
     /// Its lease has run out.
     Down,
+    /// Its daemon has given the lease back: it ended on purpose.
+    Left,
 }
 
 /// How the rack can be asked from the host with these addresses.
-pub(super) fn reach(member: &Member, own: &[IpAddr]) -> Reach {
+pub(super) fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> Reach {
     let is_here =
         is_on_this_host(&member.fabric_address, own) && Path::new(&member.control_path).exists();
     match (member.alive, is_here) {
+        (false, _) if pool.left.contains(&member.rack) => Reach::Left,
         (false, _) => Reach::Down,
         (true, true) => Reach::Here,
         (true, false) => Reach::Elsewhere,
     }
+}
+
+/// The states of a rack, as people are told them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RackState {
+    /// It has a lease.
+    Up,
+    /// It has a lease, and its daemon does not answer.
+    Silent,
+    /// Its lease has run out.
+    Down,
+    /// Its daemon has ended on purpose.
+    Left,
+}
+
+impl RackState {
+    /// In a word.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Silent => "silent",
+            Self::Down => "down",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// A look at one rack.
+#[derive(Clone, Debug)]
+pub(super) struct RackLook {
+    pub(super) member: Member,
+    pub(super) state: RackState,
+    /// What its daemon says, or why it was not asked or says nothing.
+    pub(super) status: Result<RackStatus, String>,
+    /// Its hottest pages.
+    pub(super) pages: Vec<PageHeat>,
+}
+
+/// Looks at all racks of the pool, and at no more than `pages` of the hottest pages of each.
+pub(super) fn look_at_racks(pool: &PoolStatus, pages: u16) -> Vec<RackLook> {
+    let own = own_addresses();
+    let look = |member: &Member| {
+        let (state, status) = match reach(pool, member, &own) {
+            Reach::Here => match rack_status(&member.control_path) {
+                Ok(status) => (RackState::Up, Ok(status)),
+                Err(error) => (RackState::Silent, Err(chain(error.as_ref()))),
+            },
+            Reach::Elsewhere => {
+                (RackState::Up, Err(format!("on another host, {}", member.fabric_address)))
+            }
+            Reach::Down => (RackState::Down, Err("its lease has run out".into())),
+            Reach::Left => (RackState::Left, Err("its daemon has ended on purpose".into())),
+        };
+        let pages = match (&status, pages) {
+            (Ok(_), 1..) => top_pages(&member.control_path, pages).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        RackLook { member: member.clone(), state, status, pages }
+    };
+    pool.members.iter().map(look).collect()
 }
 
 /// The addresses of this host.

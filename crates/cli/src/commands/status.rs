@@ -1,9 +1,11 @@
 //! `rackpool status`: a pool's racks and their figures.
 
 use rackpool_model::ByteSize;
+use rackpool_output::{OutputError, outln};
 use rackpool_wire::control::RackStatus;
 
-use super::racks::{Reach, WhichPool, own_addresses, reach};
+use super::json;
+use super::racks::{RackLook, RackState, WhichPool, look_at_racks};
 
 pub use super::racks::rack_status;
 
@@ -13,84 +15,95 @@ pub struct Options {
     /// The pool.
     #[command(flatten)]
     pub which: WhichPool,
+    /// Print JSON, as docs/design/seeing.md describes it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Shows the pool.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let (pool, address) = (server.status()?, server.address());
-    println!("metadata server  {address}, store of {}", ByteSize(pool.store_bytes));
-    println!("pages of         {}", ByteSize(pool.page_bytes));
-    println!("lease            {} ms", pool.lease_ms);
+    let racks = look_at_racks(&pool, 0);
+    if options.json {
+        outln!("{:#}", json::status(address, &pool, &racks))?;
+        return Ok(());
+    }
+    outln!("metadata server  {address}, store of {}", ByteSize(pool.store_bytes))?;
+    outln!("pages of         {}", ByteSize(pool.page_bytes))?;
+    outln!("lease            {} ms", pool.lease_ms)?;
     if pool.lost_pages > 0 {
-        println!("lost pages       {}", pool.lost_pages);
+        outln!("lost pages       {}", pool.lost_pages)?;
     }
     for (name, addr) in &pool.roots {
-        println!("root             {name} = {addr}");
+        outln!("root             {name} = {addr}")?;
     }
-    println!();
-    println!(
+    outln!()?;
+    outln!(
         "{:<6} {:<6} {:>8} {:>8} {:>8} {:>10} {:>8} {:>12} {:>12}",
-        "rack", "state", "pid", "frames", "free", "in use", "clients", "requests", "remote ops"
-    );
-    let own = own_addresses();
-    let mut fabrics = Vec::new();
-    for member in &pool.members {
-        let is_here = reach(member, &own) == Reach::Here;
-        let figures = is_here.then(|| rack_status(&member.control_path));
-        match figures {
-            Some(Ok(rack)) => {
-                println!(
-                    "{:<6} {:<6} {:>8} {:>8} {:>8} {:>10} {:>8} {:>12} {:>12}",
-                    member.rack.0,
-                    "up",
-                    rack.pid,
-                    rack.frames,
-                    rack.free_frames,
-                    ByteSize(rack.allocated_bytes),
-                    rack.clients,
-                    rack.requests,
-                    rack.remote_operations
-                );
-                fabrics.push((member.rack.0, rack));
-            }
-            Some(Err(error)) => println!("{:<6} {:<6} {error:#}", member.rack.0, "silent"),
-            None if member.alive => println!(
-                "{:<6} {:<6} {:>8} {:>8} {:>8} on another host, {}",
-                member.rack.0,
-                "up",
-                "-",
-                member.pages.count,
-                member.free_frames,
-                member.fabric_address
-            ),
-            None => println!("{:<6} {:<6} its lease has run out", member.rack.0, "down"),
-        }
+        "rack",
+        "state",
+        "pid",
+        "frames",
+        "free",
+        "in use",
+        "clients",
+        "requests",
+        "remote ops"
+    )?;
+    for rack in &racks {
+        outln!("{}", row(rack))?;
     }
-    println!();
-    for (rack, status) in fabrics {
-        print_details(rack, &status);
+    outln!()?;
+    for rack in &racks {
+        if let Ok(status) = &rack.status {
+            print_details(rack.member.rack.0, status)?;
+        }
     }
     Ok(())
 }
 
+/// A rack's row of the table.
+fn row(rack: &RackLook) -> String {
+    let (number, state) = (rack.member.rack.0, rack.state.name());
+    match &rack.status {
+        Ok(status) => format!(
+            "{number:<6} {state:<6} {:>8} {:>8} {:>8} {:>10} {:>8} {:>12} {:>12}",
+            status.pid,
+            status.frames,
+            status.free_frames,
+            ByteSize(status.allocated_bytes).to_string(),
+            status.clients,
+            status.requests,
+            status.remote_operations
+        ),
+        Err(why) if rack.state == RackState::Up => {
+            let (frames, free) = (rack.member.pages.count, rack.member.free_frames);
+            format!("{number:<6} {state:<6} {:>8} {frames:>8} {free:>8} {why}", "-")
+        }
+        Err(why) => format!("{number:<6} {state:<6} {why}"),
+    }
+}
+
 /// What is no column of the table.
-fn print_details(rack: u16, status: &RackStatus) {
-    println!(
+fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
+    outln!(
         "rack {rack}: {}; {} B of metadata a frame; slept {} times",
-        status.fabric, status.metadata_bytes_per_frame, status.sleeps
-    );
-    println!("rack {rack}: {}", requests(status));
-    println!("rack {rack}: {}", swaps(status));
-    println!("rack {rack}: {}", sharing(status));
+        status.fabric,
+        status.metadata_bytes_per_frame,
+        status.sleeps
+    )?;
+    outln!("rack {rack}: {}", requests(status))?;
+    outln!("rack {rack}: {}", swaps(status))?;
+    outln!("rack {rack}: {}", sharing(status))?;
     if let Some(device) = device(status) {
-        println!("rack {rack}: {device}");
+        outln!("rack {rack}: {device}")?;
     }
     for (other, thresholds) in &status.thresholds {
-        println!("rack {rack}: to rack {}: {thresholds}", other.0);
+        outln!("rack {rack}: to rack {}: {thresholds}", other.0)?;
     }
-    println!("rack {rack}: memory of kind {}", status.memory);
-    println!("rack {rack}: {}", status.placement);
+    outln!("rack {rack}: memory of kind {}", status.memory)?;
+    outln!("rack {rack}: {}", status.placement)
 }
 
 /// How many there were for each.

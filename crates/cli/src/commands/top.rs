@@ -1,18 +1,24 @@
 //! `rackpool top`: what a pool does, live.
 
+mod columns;
 mod frame;
+mod json;
+mod keys;
 mod rates;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use rackpool_wire::control::RackStatus;
-use rackpool_wire::history::PageHeat;
-use rackpool_wire::metadata::{Member, PoolStatus};
+use rackpool_output::{chain, outln, print};
+use rackpool_wire::metadata::PoolStatus;
 
-use super::racks::{Reach, WhichPool, own_addresses, rack_status, reach, top_pages};
+use super::racks::{RackLook, WhichPool, look_at_racks};
 use super::signals::Interrupts;
 use crate::MetadataServer;
+use crate::ycsb::Style;
+use columns::Sort;
+use frame::View;
+use keys::{Key, Keys};
 
 /// What is shown, and how often.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,6 +34,9 @@ pub struct Options {
     /// Print once and end; that is what happens when the output is no terminal.
     #[arg(long)]
     pub once: bool,
+    /// Print a line of JSON for each look, as docs/design/seeing.md describes it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -35,15 +44,6 @@ fn interval(text: &str) -> Result<f64, String> {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("seconds from 0.1 to 3600".into()),
     }
-}
-
-/// A look at one rack.
-#[derive(Clone, Debug)]
-pub(super) struct RackLook {
-    pub(super) member: Member,
-    /// What its daemon says, or why it says nothing.
-    pub(super) status: Result<RackStatus, String>,
-    pub(super) pages: Vec<PageHeat>,
 }
 
 /// A look at the pool.
@@ -60,58 +60,108 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let first = look(&server, options.pages)?;
     let interval = Duration::from_secs_f64(options.interval);
+    if options.json {
+        return print_json(options, &server, first, interval);
+    }
     if options.once || !std::io::stdout().is_terminal() {
         // Rates need two looks.
         std::thread::sleep(interval);
         let second = look(&server, options.pages)?;
-        print!("{}", frame::text(&first, &second, options.pages, None));
+        let view = View {
+            size: None,
+            pages: options.pages,
+            sort: Sort::default(),
+            takes_keys: false,
+            style: Style::of_stdout(),
+        };
+        print(format_args!("{}", frame::text(&first, &second, &view)))?;
         return Ok(());
     }
+    watch(options, &server, first, interval)
+}
+
+/// A line of JSON for each interval, until the reader has gone or this is interrupted.
+fn print_json(
+    options: &Options,
+    server: &MetadataServer,
+    mut before: Look,
+    interval: Duration,
+) -> anyhow::Result<()> {
+    loop {
+        std::thread::sleep(interval);
+        let now = look(server, options.pages)?;
+        outln!("{}", json::look(&before, &now, options.pages))?;
+        if options.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+/// Draws on the terminal until `q` is pressed or this is interrupted.
+fn watch(
+    options: &Options,
+    server: &MetadataServer,
+    first: Look,
+    interval: Duration,
+) -> anyhow::Result<()> {
     let interrupts = Interrupts::catch()?;
+    let keys = Keys::open();
     let mut screen = Screen::open()?;
-    let mut before = first;
-    let mut due = before.at + interval;
+    let mut looks = (first.clone(), first);
+    let mut due = looks.1.at + interval;
+    let mut sort = Sort::default();
+    let mut failure = None;
+    let mut size = (0, 0);
     let ended = interrupts.wait(|| {
-        if Instant::now() < due {
+        let pressed = keys.as_ref().map_or_else(Vec::new, Keys::pressed);
+        if pressed.contains(&Key::Quit) {
+            return Some(Ok(()));
+        }
+        pressed.iter().for_each(|key| change(&mut sort, *key));
+        let is_due = Instant::now() >= due;
+        if is_due {
+            due = Instant::now() + interval;
+            failure = None;
+            match look(server, options.pages) {
+                Ok(now) => looks = (std::mem::replace(&mut looks.1, now.clone()), now),
+                Err(error) => failure = Some(chain(error.as_ref())),
+            }
+        }
+        let is_resized = std::mem::replace(&mut size, screen.size()) != size;
+        if !is_due && pressed.is_empty() && !is_resized {
             return None;
         }
-        due = Instant::now() + interval;
-        let text = match look(&server, options.pages) {
-            Ok(now) => {
-                let text = frame::text(&before, &now, options.pages, Some(screen.size()));
-                before = now;
-                text
+        let text = match &failure {
+            Some(reason) => format!("{reason}\n(trying again, Ctrl-C ends)\n"),
+            None => {
+                let (pages, style) = (options.pages, Style::of_stdout());
+                let (size, takes_keys) = (Some(size), keys.is_some());
+                frame::text(&looks.0, &looks.1, &View { size, pages, sort, takes_keys, style })
             }
-            Err(error) => format!("{error:#}\n(trying again, Ctrl-C ends)\n"),
         };
-        screen.show(&text).err()
+        screen.show(&text).err().map(Err)
     })?;
     drop(screen);
-    match ended {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
+    drop(keys);
+    ended.unwrap_or(Ok(()))?;
+    Ok(())
+}
+
+/// What a key does to the order of the racks.
+const fn change(sort: &mut Sort, key: Key) {
+    match key {
+        Key::Left => sort.column = sort.column.saturating_sub(1),
+        Key::Right if sort.column + 1 < frame::RACKS.len() => sort.column += 1,
+        Key::Up => sort.is_descending = false,
+        Key::Down => sort.is_descending = true,
+        Key::Right | Key::Quit => {}
     }
 }
 
 fn look(server: &MetadataServer, pages: u16) -> anyhow::Result<Look> {
     let pool = server.status()?;
-    let own = own_addresses();
-    let racks = pool.members.iter().map(|member| {
-        let (status, pages) = match reach(member, &own) {
-            Reach::Here => match rack_status(&member.control_path) {
-                Ok(status) => {
-                    (Ok(status), top_pages(&member.control_path, pages).unwrap_or_default())
-                }
-                Err(error) => (Err(format!("silent: {error:#}")), Vec::new()),
-            },
-            Reach::Elsewhere => {
-                (Err(format!("on another host, {}", member.fabric_address)), Vec::new())
-            }
-            Reach::Down => (Err("down: its lease has run out".into()), Vec::new()),
-        };
-        RackLook { member: member.clone(), status, pages }
-    });
-    let racks = racks.collect();
+    let racks = look_at_racks(&pool, pages);
     Ok(Look { at: Instant::now(), address: server.address().to_owned(), pool, racks })
 }
 
@@ -125,10 +175,12 @@ impl Screen {
         Ok(Self(term))
     }
 
-    /// Columns and lines.
+    /// Columns and lines. A terminal that does not know its size counts as an old one.
     fn size(&self) -> (usize, usize) {
-        let (lines, columns) = self.0.size();
-        (columns.into(), lines.into())
+        match self.0.size() {
+            (0, _) | (_, 0) => (80, 24),
+            (lines, columns) => (columns.into(), lines.into()),
+        }
     }
 
     /// Draws over what is there, line by line, so that nothing flickers.

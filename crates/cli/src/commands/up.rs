@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use rackpool_model::{ByteSize, FabricKind};
+use rackpool_output::{UsageError, banner};
 use rackpool_shm::memory::MemoryKind;
 
 use super::DEFAULT_DIR;
 use super::hot_pages::HotPages;
 use super::signals::Interrupts;
-use crate::cluster::{Cluster, ClusterOptions};
+use crate::cluster::{Cluster, ClusterOptions, Supervisor};
 
 /// How `rackpool up` starts a pool.
 #[derive(Clone, Debug, clap::Args)]
@@ -91,7 +92,7 @@ fn default_store() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     match state.or(home) {
         Some(folder) => Ok(folder.join("rackpool").join("metadata.redb")),
-        None => bail!("no HOME to keep the metadata in: name a --store"),
+        None => bail!(UsageError::new("no HOME to keep the metadata in: name a --store")),
     }
 }
 
@@ -102,6 +103,8 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
         cluster.store = options.store.clone().map_or_else(default_store, Ok)?;
         cluster.ephemeral = false;
     }
+    // Beside the store and not in the pool's memory, which may be full.
+    cluster.logs = cluster.store.with_extension("logs");
     cluster.racks = options.racks;
     cluster.memory = options.memory.0;
     cluster.page_size = options.page_size.0;
@@ -110,16 +113,16 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.numa_node.clone_from(&options.numa_node);
     cluster.cpus.clone_from(&options.cpus);
     if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, options.racks) {
-        bail!(
+        bail!(UsageError::new(format!(
             "--memory-kind dax: one device is the memory of one rack: --racks 1, or start a rackpool-daemon for each rack with a device of its own ({} is one)",
             device.display()
-        );
+        )));
     }
     cluster.fabric = options.fabric;
     cluster.latency_us = options.latency_us;
     cluster.bandwidth_gbps = options.bandwidth_gbps;
     cluster.lease_ms = options.lease_ms;
-    cluster.daemon_arguments = options.hot_pages.arguments()?;
+    cluster.daemon_arguments = options.hot_pages.arguments().map_err(UsageError::new)?;
     cluster.daemon_arguments.extend(options.nice.map(|nice| ("--nice", nice.to_string())));
     let bound = options.wake_latency_us.map(|bound| ("--wake-latency-us", bound.to_string()));
     cluster.daemon_arguments.extend(bound);
@@ -127,48 +130,48 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     Ok(cluster)
 }
 
-/// Starts the pool, says what it started, and stops it when asked to.
+/// Starts the pool, says what it started, starts again what dies, and stops it when asked to.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(cluster_options(options)?)?;
     // Not before: the processes would start with these signals blocked. Ended while it starts, it
     // takes them along, because their standard input ends.
     let interrupts = Interrupts::catch()?;
     describe(&cluster);
-    let ended = interrupts.wait(|| cluster.ended())?;
-    println!("\nstopping ...");
+    let mut supervisor = Supervisor::new(&cluster);
+    let given_up_on = interrupts.wait(|| supervisor.look(&mut cluster, banner).err())?;
+    banner(format_args!("\nstopping ..."));
     let (dir, ephemeral) = (cluster.options().dir.clone(), cluster.options().ephemeral);
-    let store = cluster.options().store.clone();
+    let (store, logs) = (cluster.options().store.clone(), cluster.options().logs.clone());
     let outlives = cluster.options().memory_kind.outlives_daemon();
-    let mut given_up = vec![dir, store];
+    let mut given_up = vec![dir, store, logs];
     given_up.extend(cluster.options().files_outside());
     cluster.stop()?;
     if ephemeral {
-        println!("stopped; its memory is gone, as asked");
+        banner(format_args!("stopped; its memory is gone, as asked"));
     } else {
         if outlives {
-            println!("stopped; the next `rackpool up` goes on with its memory");
+            banner(format_args!("stopped; the next `rackpool up` goes on with its memory"));
         } else {
-            println!("stopped; its memory was of kind memfd and is gone, its metadata stays");
+            banner(format_args!(
+                "stopped; its memory was of kind memfd and is gone, its metadata stays"
+            ));
         }
         let files: Vec<String> = given_up.iter().map(|path| path.display().to_string()).collect();
-        println!("to give it up: rm -r {}", files.join(" "));
+        banner(format_args!("to give it up: rm -r {}", files.join(" ")));
     }
-    match ended {
-        Some(reason) => bail!(reason),
-        None => Ok(()),
-    }
+    given_up_on.map_or(Ok(()), Err)
 }
 
 fn describe(cluster: &Cluster) {
     let options = cluster.options();
-    println!(
+    banner(format_args!(
         "rackpool is up: {} racks of {}, pages of {}, memory of kind {}, {}\n",
         options.racks,
         ByteSize(options.memory),
         ByteSize(options.page_size),
         options.memory_kind,
         cluster.fabric()
-    );
+    ));
     for (index, process) in cluster.processes().enumerate() {
         let (role, place) = match index.checked_sub(1) {
             None => ("metadata server".to_owned(), cluster.metadata_address().to_owned()),
@@ -177,12 +180,12 @@ fn describe(cluster: &Cluster) {
                 (format!("rack {rack}"), folder.display().to_string())
             }
         };
-        println!("  {role:<16} pid {:<8} {place}", process.id());
-        println!("  {:<16} log {}", "", process.log().display());
+        banner(format_args!("  {role:<16} pid {:<8} {place}", process.id()));
+        banner(format_args!("  {:<16} log {}", "", process.log().display()));
     }
     let dir = options.dir.display();
-    println!("\ntry, in another terminal:");
-    println!("  rackpool status --dir {dir}");
-    println!("  rackpool ycsb --dir {dir} --workload a,b,c");
-    println!("stop with Ctrl-C");
+    banner(format_args!("\ntry, in another terminal:"));
+    banner(format_args!("  rackpool status --dir {dir}"));
+    banner(format_args!("  rackpool ycsb --dir {dir} --workload a,b,c"));
+    banner(format_args!("stop with Ctrl-C"));
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackpool_client::RackId;
+use rackpool_output::{UsageError, outln};
 
 use super::PoolFolder;
 use crate::cluster::{metadata_address, racks_in};
@@ -40,10 +41,12 @@ pub struct Options {
 /// Runs the workloads; fails when a value was wrong or missing.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     // Said before anything is opened: a wrong option should not wait for a pool.
-    let plan = options.ycsb.plan()?;
+    let plan = options.ycsb.plan().map_err(UsageError::new)?;
     if let Target::Resp(server) = &options.target {
         if options.record.is_some() || !options.racks.is_empty() {
-            anyhow::bail!("--racks and --record go with --target direct only: leave them out");
+            anyhow::bail!(UsageError::new(
+                "--racks and --record go with --target direct only: leave them out"
+            ));
         }
         crate::ycsb::command(&options.ycsb, &RespStores::new(vec![server.clone()], &plan))?;
         return Ok(());
@@ -70,9 +73,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = MetadataServer::at(metadata_address(dir)?);
     let recorder = Arc::new(Recorder::start(file, server)?);
     let stores = PoolStores::recorded(&place, &recorder)?;
-    crate::ycsb::command(&options.ycsb, &stores)?;
+    let outcome = crate::ycsb::command(&options.ycsb, &stores);
+    // The trace is whole whatever becomes of what is printed.
     let count = recorder.finish()?;
-    println!("trace  {} accesses in {}", grouped(count), file.display());
-    println!("try    rackpool heat replay {}", file.display());
+    outcome?;
+    outln!("trace  {} accesses in {}", grouped(count), file.display())?;
+    outln!("try    rackpool heat replay {}", file.display())?;
     Ok(())
 }

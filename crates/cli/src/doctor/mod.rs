@@ -19,9 +19,9 @@ pub mod measure;
 mod text;
 pub mod verdict;
 
-use std::io::Write;
 use std::path::PathBuf;
 
+use rackpool_output::chain;
 use rackpool_shm::machine::Machine;
 
 use crate::cluster::racks_in;
@@ -80,11 +80,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let verdict = Verdict::of(&facts, &papers, figures.as_ref());
     let report = Report { facts, figures, racks: racks(options), verdict };
     let shown = if options.json { json::of(&report)? } else { text::of(&report) };
-    // A reader that has seen enough closes the pipe.
-    match std::io::stdout().write_all(shown.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    rackpool_output::print(format_args!("{shown}"))?;
+    Ok(())
 }
 
 fn racks(options: &Options) -> Vec<Rack> {
@@ -95,7 +92,7 @@ fn racks(options: &Options) -> Vec<Rack> {
         let status = rack_status(&socket.display().to_string());
         status
             .map(|status| [status.memory, status.placement, status.fabric])
-            .map_err(|error| format!("{error:#}"))
+            .map_err(|error| chain(error.as_ref()))
     };
     racks.into_iter().map(|rack| Rack { rack: rack.0, says: ask(rack.0) }).collect()
 }

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use rackpool_output::{UsageError, outln, print};
 use rackpool_trace::{Outcome, Policy, Trace, replay};
 use serde::Serialize;
 
@@ -37,11 +38,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if trace.accesses.is_empty() {
         bail!("{} has no accesses: record a run that does something", options.file.display());
     }
-    let tried = try_all(&trace, options)?;
+    let tried = try_all(&trace, options).map_err(UsageError::new)?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&Report::of(&trace, options, &tried))?);
+        outln!("{}", serde_json::to_string_pretty(&Report::of(&trace, options, &tried))?)?;
     } else {
-        print!("{}", table::render(&trace, options, &tried, Style::of_stdout()));
+        print(format_args!("{}", table::render(&trace, options, &tried, Style::of_stdout())))?;
     }
     Ok(())
 }

@@ -10,6 +10,15 @@ pub fn utc(moment: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
+/// A moment with milliseconds, in UTC: `2026-11-27 22:03:04.120`.
+#[must_use]
+pub fn utc_millis(unix_ms: u64) -> String {
+    let (year, month, day) = date(unix_ms / 86_400_000);
+    let (seconds, millis) = (unix_ms / 1000 % 86_400, unix_ms % 1000);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{millis:03}")
+}
+
 /// Year, month and day of the day that many days after 1 January 1970.
 fn date(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {

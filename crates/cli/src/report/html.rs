@@ -8,7 +8,14 @@ use crate::ycsb::{LatencySummary, WorkloadResult, grouped, latency, rounded};
 const STYLE: &str = include_str!("style.css");
 
 /// What holds for every run, whatever the caller notes.
-const NOTES: [&str; 3] = [
+const NOTES: [&str; 5] = [
+    "Rates are operations divided by the whole time of a workload, from its first start to its last \
+     end, for a rack as well: so the racks' rates add up to the workload's. Of a \
+     workload's operations each worker takes the next one when it is free; of the records to load each \
+     has the same number, and a rack that is done sooner waits for the others. Lines over time end when \
+     the first worker is done.",
+    "Each value that is read is verified. A scan reads some 50 of them, and an insert or update reads \
+     none: so there may be more verified values than operations, or fewer.",
     "Latencies are those a worker thread sees, from its call to the answer: on a machine with \
      fewer cores than busy threads (workers, daemons, servers) they include waiting for a core, \
      which shows in the tail first.",
@@ -83,8 +90,8 @@ fn table(results: &[WorkloadResult]) -> String {
     let heads = HEADINGS.map(|heading| format!("<th scope=\"col\">{heading}</th>")).concat();
     let mut text = format!("<div class=\"card wide\">\n<table>\n<thead><tr>{heads}</tr></thead>\n");
     for result in results {
-        let what = format!("{}, {}", result.title, result.distribution);
-        let name = format!("{}<small>{}</small>", escaped(&result.name), escaped(&what));
+        let what = escaped(&result.description());
+        let name = format!("{}<small>{what}</small>", escaped(&result.name));
         text.push_str("<tbody>\n");
         row(&mut text, &name, Some(result.throughput), &result.overall);
         if result.by_operation.len() > 1 {

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::ycsb::WorkloadResult;
 use figure::Figure;
 
-pub use clock::utc;
+pub use clock::{utc, utc_millis};
 pub use companions::{Companions, MountStep};
 pub use machine::facts as machine_facts;
 pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};

@@ -17,13 +17,15 @@ pub(super) const AXIS: RGBColor = RGBColor(0xA9, 0xB3, 0xBE);
 pub(super) const GRID: RGBColor = RGBColor(0xE4, 0xE8, 0xEC);
 
 /// One colour for each result, told apart by people who see fewer colours, too.
-const SERIES: [RGBColor; 6] = [
+const SERIES: [RGBColor; 8] = [
     RGBColor(0x2B, 0x5D, 0x8A),
     RGBColor(0x3E, 0x9C, 0x9A),
     RGBColor(0x97, 0xB8, 0x5C),
     RGBColor(0xE0, 0xA4, 0x3A),
     RGBColor(0xC2, 0x58, 0x3F),
     RGBColor(0x85, 0x67, 0x9B),
+    RGBColor(0xD9, 0x8B, 0xB0),
+    RGBColor(0x7A, 0x5C, 0x45),
 ];
 
 /// Light to dark: p50, p95, p99, p99.9.
@@ -52,6 +54,15 @@ pub(super) fn series(index: usize) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_and_all_six_workloads_have_colours_of_their_own() {
+        let mut seen: Vec<RGBColor> = Vec::new();
+        for index in 0..7 {
+            assert!(!seen.contains(&series(index)), "{index}");
+            seen.push(series(index));
+        }
+    }
 
     #[test]
     fn the_dark_mode_replaces_every_colour() {

@@ -28,6 +28,9 @@ pub enum CommandError {
         /// The reason.
         cause: std::io::Error,
     },
+    /// The table can't be printed.
+    #[error("{0}")]
+    Output(#[from] rackpool_output::OutputError),
     /// The run finished, but records were missing or wrong.
     #[error("records were missing or wrong, see below the table")]
     Unclean {
@@ -44,16 +47,16 @@ pub enum CommandError {
 pub fn command(options: &Options, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
     let plan = options.plan()?;
     for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
+        rackpool_output::note(format_args!("warning: {warning}"));
     }
     let session = run(&plan, factory, Progress::new(options.quiet))?;
-    print!("{}", render(&session, Style::of_stdout()));
     if let Some(file) = &options.json {
         let write = serde_json::to_string_pretty(&session)
             .map_err(std::io::Error::from)
             .and_then(|json| std::fs::write(file, json + "\n"));
         write.map_err(|cause| CommandError::Write { file: file.clone(), cause })?;
     }
+    rackpool_output::print(format_args!("{}", render(&session, Style::of_stdout())))?;
     let problems = session.problems();
     if problems.is_empty() { Ok(session) } else { Err(CommandError::Unclean { problems }) }
 }

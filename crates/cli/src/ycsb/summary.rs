@@ -46,8 +46,11 @@ pub struct WorkloadResult {
     pub operations: u64,
     /// Time from the first worker's start to the last one's end, in seconds.
     pub seconds: f64,
-    /// Operations per second.
+    /// Operations per second, over all of that time.
     pub throughput: f64,
+    /// Time from the first worker's start to the first one's end, in seconds: all have worked until then.
+    #[serde(default)]
+    pub all_worked_seconds: Option<f64>,
     /// Latency of all operations together.
     pub overall: LatencySummary,
     /// Latency by kind of operation. A read-modify-write counts also as the read and the update in
@@ -68,6 +71,15 @@ pub struct WorkloadResult {
 }
 
 impl WorkloadResult {
+    /// What it did, in words: its title, and how records were chosen unless the title says that.
+    pub fn description(&self) -> String {
+        if self.title.ends_with(&self.distribution) {
+            self.title.clone()
+        } else {
+            format!("{}, {}", self.title, self.distribution)
+        }
+    }
+
     /// What was not as it should be, one line for each kind.
     pub fn problems(&self) -> Vec<String> {
         let example = self.examples.first().map(String::as_str).unwrap_or_default();
@@ -104,7 +116,7 @@ pub struct RackResult {
     pub threads: usize,
     /// Their operations.
     pub operations: u64,
-    /// Their operations per second, from the phase's start to the end of the rack's last thread.
+    /// Their operations per second, over the phase's whole time: those of all racks add up to its rate.
     pub throughput: f64,
     /// Latency of their operations.
     pub overall: LatencySummary,

@@ -28,6 +28,11 @@ impl Style {
         self.paint(BOLD, text)
     }
 
+    /// For what is to be noticed.
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint(RED, text)
+    }
+
     fn paint(self, escape: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
@@ -101,7 +106,7 @@ fn rows(result: &WorkloadResult) -> Vec<Row> {
         [only] => only.operation.clone(),
         _ => "all".to_owned(),
     };
-    let name = format!("{:<4}  {}, {}", result.name, result.title, result.distribution);
+    let name = format!("{:<4}  {}", result.name, result.description());
     rows.push(row(name, whole, Some(result.throughput), &result.overall));
     if kinds.len() > 1 {
         for kind in kinds {

@@ -232,7 +232,7 @@ impl Medium for TestMedium {
     }
 }
 
-pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+pub const ROOT: Caller = Caller::new(0, 0);
 
 /// Makes a file.
 pub fn file(volume: &Volume<TestMedium>, parent: Ino, name: &[u8]) -> Ino {

@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
     pub(super) fn header(&mut self) -> Result<Header, Errno> {
         self.skip(4)?;
         let (opcode, unique, node) = (self.u32()?, self.u64()?, self.u64()?);
-        let caller = Caller { uid: self.u32()?, gid: self.u32()? };
+        let caller = Caller::new(self.u32()?, self.u32()?);
         self.skip(8)?;
         Ok(Header { opcode, unique, ino: Ino(node), caller })
     }
@@ -94,7 +94,7 @@ mod tests {
         let mut fields = Fields::new(&bytes);
         let header = fields.header().unwrap();
         assert_eq!((header.opcode, header.unique, header.ino), (12, 6, Ino(9)));
-        assert_eq!(header.caller, Caller { uid: 1000, gid: 0 });
+        assert_eq!(header.caller, Caller::new(1000, 0));
         assert_eq!(fields.name().unwrap(), "from");
         assert_eq!(fields.name().unwrap(), "to");
         assert!(fields.name().is_err() && fields.u32().is_err() && fields.bytes(1).is_err());

@@ -12,6 +12,8 @@ use super::{Answer, Shell};
 const MAX_XATTR_NAME: usize = 255;
 /// The kinds of extended attributes that are kept.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// Access control lists, which the kernel checks and the volume keeps in agreement with the mode.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 /// What only root is shown.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -21,11 +23,13 @@ impl Shell {
         found.map_err(|error| self.failed_inode("reading attributes", &error))
     }
 
-    pub(super) fn set_attr(&self, ino: Ino, change: &SetAttr, caller: Caller) -> Answer<Attr> {
-        if change.size.is_some() && caller.uid != 0 {
+    pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, caller: Caller) -> Answer<Attr> {
+        if change.size.is_some() && change.drops_privileges {
+            // Before the contents change.
             self.take_set_id(ino)?;
+            change.drops_privileges = false;
         }
-        let changed = self.volume.set_attr(ino, change, caller);
+        let changed = self.volume.set_attr(ino, &change, caller);
         changed.map_err(|error| self.failed_inode("changing attributes", &error))
     }
 
@@ -39,14 +43,24 @@ impl Shell {
         found.map_err(|error| self.failed_inode("reading an extended attribute", &error))
     }
 
-    pub(super) fn set_xattr(&self, ino: Ino, name: &OsStr, value: &[u8], flags: i32) -> Answer<()> {
+    pub(super) fn set_xattr(
+        &self,
+        ino: Ino,
+        (name, value): (&OsStr, &[u8]),
+        flags: i32,
+        is_outside_group: bool,
+    ) -> Answer<()> {
         let mode = match flags {
             0 => XattrMode::Set,
             nix::libc::XATTR_CREATE => XattrMode::Create,
             nix::libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        let set = self.volume.set_xattr(ino, checked(name)?, value, mode);
+        let name = checked(name)?;
+        let set = match is_outside_group {
+            true => self.volume.set_acl_outside_group(ino, name, value, mode),
+            false => self.volume.set_xattr(ino, name, value, mode),
+        };
         set.map_err(|error| self.failed_inode("setting an extended attribute", &error))
     }
 
@@ -79,6 +93,9 @@ impl Shell {
 /// The name of an extended attribute of a kind that is kept.
 fn checked(name: &OsStr) -> Answer<&[u8]> {
     let name = name.as_bytes();
+    if ACLS.contains(&name) {
+        return Ok(name);
+    }
     let Some(prefix) = PREFIXES.iter().find(|prefix| name.starts_with(prefix)) else {
         return Err(Errno::EOPNOTSUPP);
     };
@@ -98,7 +115,8 @@ mod tests {
         let code = |name: &str| checked(OsStr::new(name)).err().map(Errno::code);
         assert_eq!(code("user.a"), None);
         assert_eq!(code("user."), Some(nix::libc::EINVAL));
-        assert_eq!(code("system.posix_acl_access"), Some(nix::libc::EOPNOTSUPP));
+        assert_eq!(code("system.posix_acl_access"), None);
+        assert_eq!(code("system.posix_acl_other"), Some(nix::libc::EOPNOTSUPP));
         assert_eq!(code("user"), Some(nix::libc::EOPNOTSUPP));
         assert_eq!(code(&format!("user.{}", "a".repeat(251))), Some(nix::libc::ERANGE));
     }

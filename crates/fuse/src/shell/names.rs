@@ -90,11 +90,16 @@ impl Shell {
         (parent, name): (Ino, &OsStr),
         (new_parent, new_name): (Ino, &OsStr),
         flags: RenameFlags,
+        owner: Caller,
     ) -> Answer<()> {
+        const WHITEOUT_NOREPLACE: RenameFlags =
+            RenameFlags::RENAME_WHITEOUT.union(RenameFlags::RENAME_NOREPLACE);
         let mode = match flags {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            RenameFlags::RENAME_WHITEOUT => RenameMode::Whiteout { owner, replaces: true },
+            flags if flags == WHITEOUT_NOREPLACE => RenameMode::Whiteout { owner, replaces: false },
             _ => return Err(Errno::EINVAL),
         };
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());

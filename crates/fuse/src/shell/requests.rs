@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, FopenFlags, RenameFlags, WriteFlags};
-use rackpool_fs::{Attr, Ino, NewNode};
+use rackpool_fs::{Attr, Caller, Ino, NewNode};
 
 use super::{Answer, Shell};
 use crate::device::{Directory, Fields, Header, Reply, opcode};
@@ -12,6 +12,9 @@ use crate::reply::set_attr;
 
 /// Folders are known by their inodes.
 const FOLDER: (u64, FopenFlags) = (0, FopenFlags::empty());
+
+/// What `SETXATTR` says of an ACL whose sender is not in the file's group.
+const ACL_KILL_SGID: u32 = 1;
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -128,7 +131,12 @@ impl Request<'_> {
     /// valid u32 | zero u32 | handle u64 | and what is to be set
     fn set_attr(&mut self) -> Answer<Attr> {
         let change = set_attr(&mut self.fields)?;
-        self.shell.set_attr(self.header.ino, &change, self.header.caller)
+        self.shell.set_attr(self.header.ino, change, self.header.caller)
+    }
+
+    /// Who creates something: the umask stands next in the request.
+    fn masked_caller(&mut self) -> Answer<Caller> {
+        Ok(self.header.caller.with_umask(self.fields.u32()?))
     }
 
     fn symlink(&mut self) -> Answer<Attr> {
@@ -140,16 +148,17 @@ impl Request<'_> {
     /// mode u32 | device u32 | umask u32 | zero u32 | name
     fn mknod(&mut self) -> Answer<Attr> {
         let (mode, device) = (self.fields.u32()?, self.fields.u32()?);
-        self.fields.skip(8)?;
+        let caller = self.masked_caller()?;
+        self.fields.skip(4)?;
         let name = self.fields.name()?;
-        self.shell.make_node(self.header.ino, name, (mode, device), self.header.caller)
+        self.shell.make_node(self.header.ino, name, (mode, device), caller)
     }
 
     /// mode u32 | umask u32 | name
     fn mkdir(&mut self) -> Answer<Attr> {
         let mode = self.fields.u32()?;
-        self.fields.skip(4)?;
-        let (name, caller) = (self.fields.name()?, self.header.caller);
+        let caller = self.masked_caller()?;
+        let name = self.fields.name()?;
         self.shell.make(self.header.ino, name, NewNode::Directory, mode, caller)
     }
 
@@ -170,7 +179,8 @@ impl Request<'_> {
             self.fields.skip(4)?;
         }
         let (name, new_name) = (self.fields.name()?, self.fields.name()?);
-        self.shell.rename((self.header.ino, name), (parent, new_name), flags)
+        let owner = self.header.caller;
+        self.shell.rename((self.header.ino, name), (parent, new_name), flags, owner)
     }
 
     /// inode u64 | name
@@ -182,24 +192,28 @@ impl Request<'_> {
     /// flags u32 | mode u32 | umask u32 | flags u32 | name
     fn create(&mut self) -> Answer<(Attr, (u64, FopenFlags))> {
         let (flags, mode) = (self.fields.i32()?, self.fields.u32()?);
-        self.fields.skip(8)?;
+        let caller = self.masked_caller()?;
+        self.fields.skip(4)?;
         let (parent, name) = (self.header.ino, self.fields.name()?);
-        let attr = self.shell.create(parent, name, (mode, flags), self.header.caller)?;
+        let attr = self.shell.create(parent, name, (mode, flags), caller)?;
         Ok((attr, self.shell.treatment(&attr, flags)))
     }
 
     /// As to create, with a name that nobody will see.
     fn tmpfile(&mut self) -> Answer<(Attr, (u64, FopenFlags))> {
         let (flags, mode) = (self.fields.i32()?, self.fields.u32()?);
-        let attr = self.shell.create_unnamed(self.header.ino, mode, self.header.caller)?;
+        let caller = self.masked_caller()?;
+        let attr = self.shell.create_unnamed(self.header.ino, mode, caller)?;
         Ok((attr, self.shell.treatment(&attr, flags)))
     }
 
-    /// size u32 | flags u32 | name | value
+    /// size u32 | flags u32 | more flags u32 | zero u32 | name | value
     fn setxattr(&mut self) -> Answer<()> {
-        let (size, flags) = (self.fields.u32()?, self.fields.i32()?);
+        let (size, flags, more) = (self.fields.u32()?, self.fields.i32()?, self.fields.u32()?);
+        self.fields.skip(4)?;
         let (name, value) = (self.fields.name()?, self.fields.bytes(size)?);
-        self.shell.set_xattr(self.header.ino, name, value, flags)
+        let is_outside_group = more & ACL_KILL_SGID != 0;
+        self.shell.set_xattr(self.header.ino, (name, value), flags, is_outside_group)
     }
 
     /// size u32 | zero u32 | name

@@ -1,6 +1,6 @@
-use super::Context;
 use super::options::{integer, lower};
 use super::subcommands::{help, unknown_subcommand};
+use super::{Context, MANY};
 use crate::failure::{Failure, SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
@@ -155,7 +155,10 @@ pub(super) fn client(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
             };
             reply.simple("OK");
         }
-        ("list", _) => reply.verbatim(&list(context.shared, args)?),
+        ("list", _) => {
+            context.give_way_if(clients.count() > MANY)?;
+            reply.verbatim(&list(context.shared, args)?);
+        }
         ("kill", 3..) => kill(context, args, reply)?,
         ("unblock", 3 | 4) => unblock(args, reply)?,
         ("info", 2) => {

@@ -19,6 +19,7 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("io-threads", shared.threads().to_string()),
         ("maxclients", shared.max_clients.to_string()),
         ("maxmemory", "0".into()),
+        ("maxmemory-clients", shared.client_memory.limit().to_string()),
         ("maxmemory-policy", "noeviction".into()),
         ("port", shared.listen.map_or(0, |listen| listen.port()).to_string()),
         ("proto-max-bulk-len", shared.longest_entry.to_string()),

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use super::Context;
 use super::options::{integer, is};
 use super::table::wrong_number;
@@ -25,6 +27,12 @@ pub(super) fn echo(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -
 pub(super) fn select(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     match parse_integer(args.at(1)) {
         Some(0) => reply.simple("OK"),
+        Some(1..16) => {
+            return Err(said(
+                "ERR DB index is out of range: rackpool-kv has database 0 only; serve another \
+                 --table for other keys",
+            ));
+        }
         Some(_) => return Err(said("ERR DB index is out of range")),
         None => return Err(said("ERR value is not an integer or out of range")),
     }
@@ -55,17 +63,26 @@ pub(super) fn reset(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_
 }
 
 fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> Done {
-    let wrong = said("WRONGPASS invalid username-password pair or user is disabled.");
-    if user != b"default" {
-        return Err(wrong);
+    let Context { session, shared, .. } = context;
+    let is_default = user == b"default";
+    let is_right = is_default && shared.password.as_ref().is_none_or(|right| right.is(password));
+    if shared.password.is_some() {
+        let now = Instant::now();
+        let delay = if is_right {
+            session.auth_failures = 0;
+            shared.auth_throttle.accepted(now)
+        } else {
+            session.auth_failures = session.auth_failures.saturating_add(1);
+            shared.stats(context.thread).auth_failures.add(1);
+            shared.auth_throttle.refused(session.auth_failures, now)
+        };
+        session.answers_at = (!delay.is_zero()).then(|| now + delay);
     }
-    match &context.shared.password {
-        Some(right) if !right.is(password) => Err(wrong),
-        _ => {
-            context.session.is_known = true;
-            Ok(())
-        }
+    if !is_right {
+        return Err(said("WRONGPASS invalid username-password pair or user is disabled."));
     }
+    session.is_known = true;
+    Ok(())
 }
 
 pub(super) fn auth(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {

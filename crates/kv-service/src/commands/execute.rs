@@ -2,10 +2,10 @@ use rackpool_kv::now_ms;
 
 use rackpool_sync::atomic::Ordering;
 
-use super::Context;
 use super::options::is;
 use super::subcommands::subcommand;
 use super::table::{Command, find, wrong_number};
+use super::{Context, MANY};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
 use crate::session::Replies;
@@ -13,16 +13,32 @@ use crate::session::Replies;
 /// A transaction takes at most so many bytes.
 const MAX_TRANSACTION: usize = 256 << 20;
 
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// It is answered.
+    Answered,
+    /// Nothing was done, nor anything answered: it takes long, and other connections wait.
+    TakesLong,
+}
+
 /// Does a request and writes its answer.
-pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) {
+pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let begin = reply.len();
     if is(args.at(0), "post") || is(args.at(0), "host:") {
         // A web page has let a browser send this: nothing behind it is a command.
         context.session.ends = true;
-        return;
+        return Outcome::Answered;
     }
-    if let Err(failure) = dispatch(context, args, reply) {
-        fail(context, &failure, begin, reply);
+    context.limit_walks();
+    match dispatch(context, args, reply) {
+        Err(Failure::Long) => {
+            reply.truncate(begin);
+            return Outcome::TakesLong;
+        }
+        Err(failure) => fail(context, &failure, begin, reply),
+        Ok(()) => {}
     }
     if reply.is_too_long() {
         reply.truncate(begin);
@@ -34,7 +50,8 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
         Replies::Off | Replies::Skip => true,
         Replies::SkipNext => {
             context.session.replies = Replies::Skip;
-            return reply.truncate(begin);
+            reply.truncate(begin);
+            return Outcome::Answered;
         }
     };
     if silent {
@@ -43,6 +60,7 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
             context.session.replies = Replies::On;
         }
     }
+    Outcome::Answered
 }
 
 /// Writes an error in the place of what was answered since there were `begin` bytes.
@@ -79,8 +97,13 @@ fn dispatch(
         reply.simple("QUEUED");
         return Ok(());
     }
-    context.shared.stats(context.thread).commands.add(1);
-    (command.run)(context, args, reply)
+    context.give_way_if(args.len() > MANY)?;
+    let done = (command.run)(context, args, reply);
+    // Another thread counts what it does in this one's place.
+    if !matches!(done, Err(Failure::Long)) {
+        context.shared.stats(context.thread).commands.add(1);
+    }
+    done
 }
 
 /// What follows for a transaction if a command can't be done as it was written.

@@ -90,7 +90,8 @@ fn set_all(context: &mut Context<'_>, args: Args<'_>) -> Result<usize, Failure> 
         }
         Ok(count)
     };
-    context.store.edit(args.at(1), &mut Edit { family: HASH, small, large, fill })
+    let several = args.len() > 4;
+    context.edit(args.at(1), Edit { family: HASH, several, small, large, fill })
 }
 
 pub(super) fn hset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
@@ -141,7 +142,7 @@ fn update<R>(
         })?;
         given.unwrap_or(Err(DAMAGED))
     };
-    context.store.edit(key, &mut Edit { family: HASH, small, large, fill })
+    context.edit(key, Edit { family: HASH, several: false, small, large, fill })
 }
 
 pub(super) fn hsetnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
@@ -242,7 +243,8 @@ pub(super) fn hdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         }
         Ok(count)
     };
-    let count = context.store.edit(args.at(1), &mut Edit { family: HASH, small, large, fill })?;
+    let several = args.len() > 3;
+    let count = context.edit(args.at(1), Edit { family: HASH, several, small, large, fill })?;
     reply.count(count);
     Ok(())
 }

@@ -62,7 +62,9 @@ fn write_section(
                 ("total_error_replies", total.errors.to_string()),
                 ("expired_keys", total.expired.to_string()),
                 ("evicted_keys", "0".into()),
+                ("evicted_clients", total.evicted.to_string()),
                 ("rejected_connections", total.rejected.to_string()),
+                ("acl_access_denied_auth", total.auth_failures.to_string()),
             ];
             ("Stats", lines)
         }
@@ -97,6 +99,7 @@ fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
     {
         return Ok(keyspace);
     }
+    context.give_way_if(true)?;
     let begin = Instant::now();
     let keyspace = context.store.keyspace()?;
     let counted = Some((keyspace, Instant::now(), begin.elapsed()));
@@ -137,7 +140,8 @@ fn server(context: &Context<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the rack's daemon says: the memory is the pool's, not this program's.
+/// What the rack's daemon says: the memory is the pool's, not this program's, but for what connections
+/// hold.
 fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Ok(status) = context.shared.pool.rack_status() {
@@ -145,6 +149,8 @@ fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
         lines.push(("used_memory", status.allocated_bytes.to_string()));
         lines.push(("total_system_memory", total.to_string()));
     }
+    lines.push(("mem_clients_normal", context.shared.client_memory.held().to_string()));
+    lines.push(("maxmemory_clients", context.shared.client_memory.limit().to_string()));
     lines.push(("maxmemory", "0".into()));
     lines.push(("maxmemory_policy", "noeviction".into()));
     lines

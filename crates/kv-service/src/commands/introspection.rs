@@ -1,7 +1,7 @@
 use super::Context;
-use super::options::lower;
-use super::subcommands::{help, unknown_subcommand};
-use super::table::{COMMANDS, Command, find};
+use super::options::{is, lower};
+use super::subcommands::{Subcommand, find_subcommand, help, subcommands_of, unknown_subcommand};
+use super::table::{COMMANDS, Command, Keys, find};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
@@ -24,9 +24,10 @@ pub(super) fn command(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>
         ("info", _) => {
             reply.array(args.len() - 2);
             for name in args.from(2) {
-                match find(name) {
-                    Some(command) => describe(command, reply),
-                    None => reply.null(),
+                match (find(name), find_subcommand(name)) {
+                    (Some(command), _) => describe(command, reply),
+                    (None, Some((command, one))) => describe_subcommand(command, one, reply),
+                    (None, None) => reply.null(),
                 }
             }
         }
@@ -39,63 +40,131 @@ pub(super) fn command(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>
             reply.map(wanted.len());
             wanted.iter().for_each(|command| document(command, reply));
         }
-        ("list", 2) => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| reply.text(command.name));
-        }
-        ("list", 3..) => {
-            let (by, what) = (lower(args.at(2)), lower(args.at(3)));
-            if args.len() != 5 || by != "filterby" {
-                return Err(SYNTAX);
-            }
-            let category = format!("@{}", lower(args.at(4)));
-            let fits = |command: &&Command| match what.as_str() {
-                "pattern" => Ok(glob::matches(args.at(4), command.name.as_bytes())),
-                "aclcat" => Ok(command.categories().contains(&category.as_str())),
-                // There are none.
-                "module" => Ok(false),
-                _ => Err(SYNTAX),
-            };
-            let mut names = Vec::new();
-            for command in COMMANDS {
-                if fits(&command)? {
-                    names.push(command.name);
-                }
-            }
-            reply.array(names.len());
-            names.iter().for_each(|name| reply.text(name));
-        }
-        ("getkeys", 4..) => {
-            let command = find(args.at(2)).ok_or(said("ERR Invalid command specified"))?;
-            if !command.takes(args.len() - 2) {
-                return Err(said("ERR Invalid number of arguments specified for command"));
-            }
-            let places = command.keys.places(args.len() - 2);
-            if places.is_empty() {
-                return Err(said("ERR The command has no key arguments"));
-            }
-            reply.array(places.len());
-            places.iter().for_each(|at| reply.bulk(args.at(at + 2)));
-        }
+        ("list", 2) => list(names().map(|(_, name)| name), reply),
+        ("list", 3..) => list(filtered(args)?.into_iter(), reply),
+        ("getkeys", 4..) => keys_of(args, false, reply)?,
+        ("getkeysandflags", 4..) => keys_of(args, true, reply)?,
         _ => return Err(unknown_subcommand("command", args)),
     }
     Ok(())
 }
 
-fn describe(command: &Command, reply: &mut Reply<'_>) {
+fn list(names: impl Iterator<Item = &'static str>, reply: &mut Reply<'_>) {
+    let names: Vec<&str> = names.collect();
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.text(name));
+}
+
+/// The names that the filter of a `COMMAND LIST` lets through.
+fn filtered(args: Args<'_>) -> Result<Vec<&'static str>, Failure> {
+    let (by, what) = (lower(args.at(2)), lower(args.at(3)));
+    if args.len() != 5 || by != "filterby" {
+        return Err(SYNTAX);
+    }
+    let category = format!("@{}", lower(args.at(4)));
+    let mut fitting = Vec::new();
+    for (command, name) in names() {
+        let fits = match what.as_str() {
+            "pattern" => glob::matches(args.at(4), name.as_bytes()),
+            "aclcat" => command.categories().contains(&category.as_str()),
+            // There are none.
+            "module" => false,
+            _ => return Err(SYNTAX),
+        };
+        if fits {
+            fitting.push(name);
+        }
+    }
+    Ok(fitting)
+}
+
+/// Answers which arguments of a command are keys, and what it does with them.
+fn keys_of(args: Args<'_>, with_flags: bool, reply: &mut Reply<'_>) -> Done {
+    let command = find(args.at(2)).ok_or(said("ERR Invalid command specified"))?;
+    if !command.takes(args.len() - 2) {
+        return Err(said("ERR Invalid number of arguments specified for command"));
+    }
+    let places = command.keys.places(args.len() - 2);
+    if places.is_empty() {
+        return Err(said("ERR The command has no key arguments"));
+    }
+    reply.array(places.len());
+    let flags = key_flags(command, args);
+    for at in places {
+        if with_flags {
+            reply.array(2);
+        }
+        reply.bulk(args.at(at + 2));
+        if with_flags {
+            reply.set(flags.len());
+            flags.iter().for_each(|flag| reply.simple(flag));
+        }
+    }
+    Ok(())
+}
+
+/// The names of all commands and subcommands, each with its command.
+fn names() -> impl Iterator<Item = (&'static Command, &'static str)> {
+    COMMANDS.iter().flat_map(|command| {
+        let others = subcommands_of(command).map(|one| one.full_name());
+        std::iter::once(command.name).chain(others).map(move |name| (command, name))
+    })
+}
+
+/// What a command does with its keys, in the words of Redis: whether it only reads, writes, overwrites
+/// or removes them, and what it does with their values. `args` are those of `COMMAND GETKEYSANDFLAGS`.
+fn key_flags(command: &Command, args: Args<'_>) -> &'static [&'static str] {
+    match command.name {
+        "exists" | "touch" | "type" | "object" | "watch" | "strlen" | "hlen" | "hexists"
+        | "hstrlen" | "zcard" => &["RO"],
+        "set" if args.from(5).any(|word| is(word, "get")) => &["RW", "access", "update"],
+        "set" | "mset" | "setex" | "psetex" => &["OW", "update"],
+        "setnx" => &["OW", "insert"],
+        "del" | "unlink" => &["RM", "delete"],
+        "getdel" => &["RW", "access", "delete"],
+        "getset" | "getex" | "incr" | "decr" | "incrby" | "decrby" | "incrbyfloat" | "hincrby"
+        | "hincrbyfloat" | "zincrby" => &["RW", "access", "update"],
+        "append" | "hsetnx" => &["RW", "insert"],
+        "hdel" | "zrem" | "zremrangebyscore" => &["RW", "delete"],
+        _ if command.flags().contains(&"readonly") => &["RO", "access"],
+        _ => &["RW", "update"],
+    }
+}
+
+/// Writes name, arity, flags, keys and categories of a command; three lists are to follow.
+fn describe_as(
+    (name, arity): (&str, i64),
+    flags: &[&str],
+    keys: Keys,
+    categories: &[&str],
+    reply: &mut Reply<'_>,
+) {
     reply.array(10);
-    reply.text(command.name);
-    reply.integer(command.arity);
-    let flags = command.flags();
+    reply.text(name);
+    reply.integer(arity);
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.simple(flag));
-    reply.integer(command.keys.first);
-    reply.integer(command.keys.last);
-    reply.integer(command.keys.step);
-    let categories = command.categories();
+    reply.integer(keys.first);
+    reply.integer(keys.last);
+    reply.integer(keys.step);
     reply.set(categories.len());
     categories.iter().for_each(|category| reply.simple(category));
+}
+
+fn describe(command: &Command, reply: &mut Reply<'_>) {
+    let name = (command.name, command.arity);
+    describe_as(name, &command.flags(), command.keys, &command.categories(), reply);
     // Tips, key specifications, subcommands.
+    reply.array(0);
+    reply.array(0);
+    reply.array(subcommands_of(command).count());
+    subcommands_of(command).for_each(|one| describe_subcommand(command, one, reply));
+}
+
+fn describe_subcommand(command: &Command, one: &Subcommand, reply: &mut Reply<'_>) {
+    let (flags, keys) =
+        if one.uses_data() { (command.flags(), command.keys) } else { (Vec::new(), Keys::NONE) };
+    describe_as((one.full_name(), one.arity()), &flags, keys, &command.categories(), reply);
     reply.array(0);
     reply.array(0);
     reply.array(0);

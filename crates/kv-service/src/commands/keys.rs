@@ -11,19 +11,24 @@ use crate::values;
 type Done = Result<(), Failure>;
 
 pub(super) fn del(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    let mut count = 0;
-    for key in args.from(1) {
-        count += usize::from(context.store.delete(key)?);
-    }
+    // One key needs no transaction.
+    let count = if args.len() == 2 {
+        usize::from(context.store.delete(args.at(1))?)
+    } else {
+        context.transact(|context| {
+            args.from(1)
+                .try_fold(0, |count, key| Ok(count + usize::from(context.store.delete(key)?)))
+        })?
+    };
     reply.count(count);
     Ok(())
 }
 
 pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    let mut count = 0;
-    for key in args.from(1) {
-        count += usize::from(context.store.form(key)?.is_some());
-    }
+    let count = context.transact(|context| {
+        args.from(1)
+            .try_fold(0, |count, key| Ok(count + usize::from(context.store.form(key)?.is_some())))
+    })?;
     reply.count(count);
     Ok(())
 }
@@ -51,10 +56,15 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
             }
             None => reply.null(),
         },
-        ("refcount", 3) => match context.store.form(args.at(2))? {
-            Some(_) => reply.integer(1),
-            None => reply.null(),
-        },
+        ("refcount", 3) if context.store.form(args.at(2))?.is_none() => reply.null(),
+        ("refcount", 3) => {
+            let entry = context.store.keys.read(args.at(2))?;
+            let value = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            let number = value.and_then(|entry| parse_integer(entry.value));
+            // Redis keeps these once for all keys.
+            let is_shared = number.is_some_and(|number| (0..10_000).contains(&number));
+            reply.integer(if is_shared { i64::from(i32::MAX) } else { 1 });
+        }
         ("freq", 3) => {
             let text = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
                         Please note that when switching between policies at runtime LRU and LFU data \
@@ -67,6 +77,7 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
 }
 
 pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    context.give_way_if(true)?;
     let keys = context.store.keyspace()?.keys;
     reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
     Ok(())
@@ -78,7 +89,11 @@ pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
         2 if is(args.at(1), "sync") || is(args.at(1), "async") => {}
         _ => return Err(SYNTAX),
     }
-    context.alone(|context| context.store.clear())?;
+    if context.store.is_in_transaction() {
+        context.store.clear()?;
+    } else {
+        context.alone(|context| context.store.clear())?;
+    }
     reply.simple("OK");
     Ok(())
 }

@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use rackpool_kv::Kind;
 use rackpool_kv::ordered::MapId;
 
-use super::Context;
 use super::options::{integer, is, lower};
+use super::{Context, MANY};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
@@ -64,8 +64,10 @@ fn cursor(argument: &[u8]) -> Result<u64, Failure> {
 pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let mut cursor = cursor(args.at(1))?;
     let wanted = Wanted::parse(args, 2)?;
+    context.give_way_if(wanted.count > MANY)?;
     let (mut keys, mut seen) = (Vec::new(), 0);
-    for _ in 0..MAX_STEPS {
+    for step in 0..MAX_STEPS {
+        context.give_way_if(step > MANY)?;
         let more = wanted.count.saturating_sub(seen).max(1);
         cursor = context.store.keys.scan(cursor, more, |key, entry| {
             seen += 1;
@@ -104,6 +106,7 @@ fn present(
 }
 
 pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    context.give_way_if(true)?;
     let pattern = args.at(1);
     let mut keys = BTreeMap::new();
     let mut cursor = 0;

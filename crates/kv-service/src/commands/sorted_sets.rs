@@ -157,8 +157,9 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         }
         Ok(count)
     };
-    let edit = &mut Edit { family: SORTED_SET, small, large, fill };
-    let count: usize = context.store.edit(args.at(1), edit)?;
+    let several = pairs.len() > 1;
+    let edit = Edit { family: SORTED_SET, several, small, large, fill };
+    let count: usize = context.edit(args.at(1), edit)?;
     reply.count(count);
     Ok(())
 }
@@ -180,8 +181,9 @@ fn increment(
     };
     let large =
         |maps: &mut Maps, id: MapId| Ok(SortedSet::new(maps.map(id)).increment(member, by, rule)?);
-    let edit = &mut Edit { family: SORTED_SET, small, large, fill };
-    match context.store.edit(key, edit)? {
+    let several = false;
+    let edit = Edit { family: SORTED_SET, several, small, large, fill };
+    match context.edit(key, edit)? {
         Outcome::Added(score) | Outcome::Changed(score) | Outcome::Same(score) => {
             reply.double(score.get());
         }
@@ -210,8 +212,9 @@ pub(super) fn zrem(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         }
         Ok(count)
     };
-    let edit = &mut Edit { family: SORTED_SET, small, large, fill };
-    let count = context.store.edit(args.at(1), edit)?;
+    let several = args.len() > 3;
+    let edit = Edit { family: SORTED_SET, several, small, large, fill };
+    let count = context.edit(args.at(1), edit)?;
     reply.count(count);
     Ok(())
 }
@@ -279,8 +282,9 @@ pub(super) fn zremrangebyscore(
     };
     let large =
         |maps: &mut Maps, id: MapId| Ok(SortedSet::new(maps.map(id)).remove_by_score(&range)?);
-    let edit = &mut Edit { family: SORTED_SET, small, large, fill };
-    let count = context.store.edit(args.at(1), edit)?;
+    let several = true;
+    let edit = Edit { family: SORTED_SET, several, small, large, fill };
+    let count = context.edit(args.at(1), edit)?;
     reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
 }

@@ -218,23 +218,27 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
 }
 
 pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    reply.array(args.len() - 1);
-    for key in args.from(1) {
-        let entry = context.store.keys.read(key)?;
-        let value = entry.filter(|entry| entry.form.kind == Kind::STRING).map(|entry| entry.value);
-        reply.bulk_or_null(value);
-        if reply.is_too_long() {
-            break;
+    let before = reply.len();
+    context.transact(|context| {
+        reply.truncate(before);
+        reply.array(args.len() - 1);
+        for key in args.from(1) {
+            let entry = context.store.keys.read(key)?;
+            let entry = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            reply.bulk_or_null(entry.map(|entry| entry.value));
+            if reply.is_too_long() {
+                break;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     if args.len().is_multiple_of(2) {
         return Err(super::table::wrong_number("mset"));
     }
-    context.alone(|context| {
+    context.transact(|context| {
         (1..args.len())
             .step_by(2)
             .try_for_each(|at| context.store.put(args.at(at), Form::PLAIN, args.at(at + 1)))

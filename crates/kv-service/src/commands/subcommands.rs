@@ -1,4 +1,4 @@
-use super::table::{COMMANDS, wrong_number};
+use super::table::{COMMANDS, Command, wrong_number};
 use crate::failure::{Failure, told};
 use crate::resp::{Args, Reply};
 
@@ -11,6 +11,8 @@ pub struct Subcommand {
     name: &'static str,
     /// Both, with a line between them.
     full_name: &'static str,
+    /// How many arguments it takes, both names counted; negative: at least so many.
+    arity: i64,
     /// What may follow it.
     arguments: &'static str,
     /// What it does, in a line.
@@ -19,10 +21,11 @@ pub struct Subcommand {
 
 /// A subcommand with both names.
 macro_rules! sub {
-    ($command:literal, $name:literal, $arguments:literal, $summary:literal) => {
+    ($command:literal, $name:literal, $arity:literal, $arguments:literal, $summary:literal) => {
         Subcommand {
             command: $command,
             name: $name,
+            arity: $arity,
             full_name: concat!($command, "|", $name),
             arguments: $arguments,
             summary: $summary,
@@ -33,36 +36,37 @@ macro_rules! sub {
 /// All of them.
 #[rustfmt::skip]
 static SUBCOMMANDS: &[Subcommand] = &[
-    sub!("client", "getname", "", "Gives the name of this connection."),
-    sub!("client", "getredir", "", "Gives -1: nothing is tracked."),
-    sub!("client", "help", "", "Gives these lines."),
-    sub!("client", "id", "", "Gives the number of this connection."),
-    sub!("client", "info", "", "Tells of this connection, as LIST does."),
-    sub!("client", "kill", "<ip:port> | <ID id | ADDR ip:port | LADDR ip:port | TYPE type | USER name | SKIPME yes|no> ...", "Ends the connections that all of this is true of."),
-    sub!("client", "list", "[TYPE type | ID id ...]", "Tells of connections, each in a line."),
-    sub!("client", "no-evict", "ON|OFF", "Changes nothing: no connection is ended to save memory."),
-    sub!("client", "no-touch", "ON|OFF", "Changes nothing: nobody notes when keys are used."),
-    sub!("client", "reply", "ON|OFF|SKIP", "Says whether this connection wants answers; SKIP: not the next one."),
-    sub!("client", "setinfo", "LIB-NAME|LIB-VER value", "Says which library this connection uses."),
-    sub!("client", "setname", "name", "Gives this connection a name."),
-    sub!("client", "trackinginfo", "", "Tells that nothing is tracked."),
-    sub!("client", "unblock", "id [TIMEOUT|ERROR]", "Gives 0: no connection ever waits."),
-    sub!("client", "unpause", "", "Changes nothing: no connection is ever paused."),
-    sub!("command", "count", "", "Counts the commands."),
-    sub!("command", "docs", "[command ...]", "Tells what commands do and since when there are they."),
-    sub!("command", "getkeys", "command [argument ...]", "Tells which arguments of a command are keys."),
-    sub!("command", "help", "", "Gives these lines."),
-    sub!("command", "info", "[command ...]", "Tells which arguments commands take; without one of all."),
-    sub!("command", "list", "[FILTERBY MODULE name | ACLCAT category | PATTERN pattern]", "Gives the names of the commands."),
-    sub!("config", "get", "pattern [pattern ...]", "Gives the parameters that fit a pattern, with their values."),
-    sub!("config", "help", "", "Gives these lines."),
-    sub!("config", "resetstat", "", "Lets the figures of INFO begin at 0 again."),
-    sub!("config", "rewrite", "", "Fails: there is no file of parameters."),
-    sub!("config", "set", "parameter value ...", "Fails: the options of rackpool-kv say what holds."),
-    sub!("object", "encoding", "key", "Tells how the value of a key is kept."),
-    sub!("object", "freq", "key", "Fails: nobody counts how often keys are used."),
-    sub!("object", "help", "", "Gives these lines."),
-    sub!("object", "refcount", "key", "Gives 1 for a key that is there: no two share a value."),
+    sub!("client", "getname", 2, "", "Gives the name of this connection."),
+    sub!("client", "getredir", 2, "", "Gives -1: nothing is tracked."),
+    sub!("client", "help", 2, "", "Gives these lines."),
+    sub!("client", "id", 2, "", "Gives the number of this connection."),
+    sub!("client", "info", 2, "", "Tells of this connection, as LIST does."),
+    sub!("client", "kill", -3, "<ip:port> | <ID id | ADDR ip:port | LADDR ip:port | TYPE type | USER name | SKIPME yes|no> ...", "Ends the connections that all of this is true of."),
+    sub!("client", "list", -2, "[TYPE type | ID id ...]", "Tells of connections, each in a line."),
+    sub!("client", "no-evict", 3, "ON|OFF", "Changes nothing: no connection is ended to save memory."),
+    sub!("client", "no-touch", 3, "ON|OFF", "Changes nothing: nobody notes when keys are used."),
+    sub!("client", "reply", 3, "ON|OFF|SKIP", "Says whether this connection wants answers; SKIP: not the next one."),
+    sub!("client", "setinfo", 4, "LIB-NAME|LIB-VER value", "Says which library this connection uses."),
+    sub!("client", "setname", 3, "name", "Gives this connection a name."),
+    sub!("client", "trackinginfo", 2, "", "Tells that nothing is tracked."),
+    sub!("client", "unblock", -3, "id [TIMEOUT|ERROR]", "Gives 0: no connection ever waits."),
+    sub!("client", "unpause", 2, "", "Changes nothing: no connection is ever paused."),
+    sub!("command", "count", 2, "", "Counts the commands."),
+    sub!("command", "docs", -2, "[command ...]", "Tells what commands do and since when there are they."),
+    sub!("command", "getkeys", -4, "command [argument ...]", "Tells which arguments of a command are keys."),
+    sub!("command", "getkeysandflags", -4, "command [argument ...]", "Tells which arguments of a command are keys, and what it does with them."),
+    sub!("command", "help", 2, "", "Gives these lines."),
+    sub!("command", "info", -2, "[command ...]", "Tells which arguments commands take; without one of all."),
+    sub!("command", "list", -2, "[FILTERBY MODULE name | ACLCAT category | PATTERN pattern]", "Gives the names of the commands."),
+    sub!("config", "get", -3, "pattern [pattern ...]", "Gives the parameters that fit a pattern, with their values."),
+    sub!("config", "help", 2, "", "Gives these lines."),
+    sub!("config", "resetstat", 2, "", "Lets the figures of INFO begin at 0 again."),
+    sub!("config", "rewrite", 2, "", "Fails: there is no file of parameters."),
+    sub!("config", "set", -4, "parameter value ...", "Fails: the options of rackpool-kv say what holds."),
+    sub!("object", "encoding", 3, "key", "Tells how the value of a key is kept."),
+    sub!("object", "freq", 3, "key", "Fails: nobody counts how often keys are used."),
+    sub!("object", "help", 2, "", "Gives these lines."),
+    sub!("object", "refcount", 3, "key", "Gives 1 for a key that is there, and for a small integer what Redis gives: no two share a value."),
 ];
 
 /// The subcommand of a request to `command`.
@@ -72,6 +76,34 @@ pub(super) fn subcommand(command: &str, args: Args<'_>) -> Option<&'static Subco
         one.command == command && name.eq_ignore_ascii_case(one.name.as_bytes())
     };
     SUBCOMMANDS.iter().find(is)
+}
+
+/// All subcommands of a command.
+pub(super) fn subcommands_of(command: &Command) -> impl Iterator<Item = &'static Subcommand> {
+    SUBCOMMANDS.iter().filter(|one| one.command == command.name)
+}
+
+/// The subcommand with this full name, in whatever case.
+pub(super) fn find_subcommand(name: &[u8]) -> Option<(&'static Command, &'static Subcommand)> {
+    let one = SUBCOMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.full_name.as_bytes()))?;
+    Some((COMMANDS.iter().find(|command| command.name == one.command)?, one))
+}
+
+impl Subcommand {
+    /// Both names, with a line between them.
+    pub(super) const fn full_name(&self) -> &'static str {
+        self.full_name
+    }
+
+    /// As [`Command`] has it.
+    pub(super) const fn arity(&self) -> i64 {
+        self.arity
+    }
+
+    /// Whether it is about the data, as its command is.
+    pub(super) fn uses_data(&self) -> bool {
+        self.name != "help"
+    }
 }
 
 /// The name of the command or subcommand that stands at this address; as Redis has it where there

@@ -1,6 +1,6 @@
-use super::Context;
 use super::execute::fail;
 use super::table::find;
+use super::{Context, MANY};
 use crate::failure::{Failure, said};
 use crate::resp::{Args, Reply};
 use crate::session::Transaction;
@@ -35,15 +35,14 @@ pub(super) fn watch(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
         return Err(said("ERR WATCH inside MULTI is not allowed"));
     }
     for key in args.from(1) {
-        let bytes: usize = context.session.watched.iter().map(|(key, _)| key.len()).sum();
-        if bytes > MAX_WATCHED {
+        if context.session.watched_bytes > MAX_WATCHED {
             return Err(said("ERR the watched keys are too many: UNWATCH some"));
         }
         if context.session.watched.iter().all(|(watched, _)| watched != key) {
             // First of all: nothing that comes from now on may be missed.
             context.shared.watches.begin(key);
             match context.store.seen(key) {
-                Ok(seen) => context.session.watched.push((key.to_vec(), seen)),
+                Ok(seen) => context.session.watch(key, seen),
                 Err(failure) => {
                     context.shared.watches.end(key);
                     return Err(failure);
@@ -68,8 +67,13 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
     let done = if transaction.is_broken {
         Err(said("EXECABORT Transaction discarded because of previous errors."))
     } else {
-        run(context, &transaction, reply)
+        let is_long = context.give_way_if(transaction.len() > MANY);
+        is_long.and_then(|()| run(context, &transaction, reply))
     };
+    if matches!(done, Err(Failure::Long)) {
+        context.session.transaction = Some(transaction);
+        return done;
+    }
     // Who asks meanwhile, it itself too, hears of the transaction.
     context.session.activity.transaction(None);
     context.session.forget_watched(&context.shared.watches);
@@ -77,7 +81,9 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
 }
 
 fn run(context: &mut Context<'_>, transaction: &Transaction, reply: &mut Reply<'_>) -> Done {
-    context.alone(|context| {
+    let before = reply.len();
+    context.transact(|context| {
+        reply.truncate(before);
         for (key, seen) in &context.session.watched {
             if context.store.seen(key)? != *seen {
                 reply.null_array();
@@ -92,6 +98,9 @@ fn run(context: &mut Context<'_>, transaction: &Transaction, reply: &mut Reply<'
                 None => Err(said("ERR unknown command")),
             };
             if let Err(failure) = result {
+                if failure.is_conflict() || failure.is_long() {
+                    return Err(failure);
+                }
                 fail(context, &failure, begin, reply);
             }
             if reply.is_too_long() {

@@ -7,4 +7,4 @@ mod request;
 
 pub use ahead::first_key;
 pub use reply::Reply;
-pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser};
+pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser, STRANGERS_REQUEST};

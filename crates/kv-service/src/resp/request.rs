@@ -10,9 +10,13 @@ const MAX_ARGS: i64 = 1024 * 1024;
 const MAX_BULK: i64 = 512 << 20;
 /// A line that has no end after so many bytes is an error.
 const MAX_LINE: usize = 64 << 10;
-/// The same of who has not said its password.
-const STRANGERS_ARGS: i64 = 10;
-const STRANGERS_BULK: i64 = 16384;
+/// The most arguments of a request before the password.
+const STRANGERS_ARGS: usize = 10;
+/// The most bytes of a request before the password.
+pub const STRANGERS_REQUEST: usize = 4096;
+const STRANGERS_BULK: i64 = 4096;
+/// Room for more arguments is not kept from one request to the next.
+const KEPT_ARGS: usize = 1024;
 
 /// Why bytes are no request. The connection ends: nobody knows where the next one would begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,13 +82,26 @@ impl RequestParser {
     /// Goes on with the request that `bytes` begins with.
     ///
     /// # Errors
-    /// When it can't be one.
+    /// When it can't be one, or a stranger's is too long.
     pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+        if !limits.is_stranger {
+            return self.parse_some(bytes, limits);
+        }
+        let some = bytes.get(..STRANGERS_REQUEST).unwrap_or(bytes);
+        match self.parse_some(some, limits)? {
+            Parsed::More if some.len() == STRANGERS_REQUEST => {
+                Err(error("unauthenticated request length"))
+            }
+            parsed => Ok(parsed),
+        }
+    }
+
+    fn parse_some(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
         if self.missing == 0 {
             match bytes.first() {
                 None => return Ok(Parsed::More),
                 Some(b'*') => {}
-                Some(_) => return self.parse_line(bytes),
+                Some(_) => return self.parse_line(bytes, limits),
             }
             let Some((count, next)) = number(bytes, 1, "mbulk count")? else {
                 return Ok(Parsed::More);
@@ -92,13 +109,14 @@ impl RequestParser {
             let count = count
                 .filter(|count| *count <= MAX_ARGS)
                 .ok_or_else(|| error("invalid multibulk length"))?;
+            let count = usize::try_from(count).unwrap_or_default();
             if limits.is_stranger && count > STRANGERS_ARGS {
                 return Err(error("unauthenticated multibulk length"));
             }
-            if count <= 0 {
+            if count == 0 {
                 return Ok(Parsed::Whole { end: next });
             }
-            self.missing = usize::try_from(count).unwrap_or_default();
+            self.missing = count;
             self.at = next;
         }
         while self.missing > 0 {
@@ -168,7 +186,7 @@ impl RequestParser {
     }
 
     /// A request as a person types it.
-    fn parse_line(&mut self, bytes: &[u8]) -> Result<Parsed, ProtocolError> {
+    fn parse_line(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
         let Some(end) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
             if bytes.len() >= MAX_LINE {
                 return Err(error("too big inline request"));
@@ -180,6 +198,9 @@ impl RequestParser {
         let unquoted = self.unquoted.insert(Vec::new());
         if !inline::split(line, unquoted, &mut self.args) {
             return Err(error("unbalanced quotes in request"));
+        }
+        if limits.is_stranger && self.args.len() > STRANGERS_ARGS {
+            return Err(error("unauthenticated multibulk length"));
         }
         Ok(Parsed::Whole { end: end + 1 })
     }
@@ -203,9 +224,19 @@ impl RequestParser {
         self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(bytes.len()))
     }
 
+    /// What it holds beside the bytes that it is given, in bytes.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.args.capacity() * size_of::<Range<usize>>()
+            + self.unquoted.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// Begins the next request.
     pub fn reset(&mut self) {
         self.args.clear();
+        if self.args.capacity() > KEPT_ARGS {
+            self.args = Vec::new();
+        }
         self.missing = 0;
         self.at = 0;
         self.bulk = None;
@@ -357,8 +388,28 @@ mod tests {
             parse(b"*11\r\n").to_string(),
             "Protocol error: unauthenticated multibulk length"
         );
-        let bulk = parse(b"*1\r\n$16385\r\n").to_string();
+        let bulk = parse(b"*1\r\n$4097\r\n").to_string();
         assert_eq!(bulk, "Protocol error: unauthenticated bulk length");
+        let line = parse(b"a b c d e f g h i j k\n").to_string();
+        assert_eq!(line, "Protocol error: unauthenticated multibulk length");
+        let stranger = Limits { kept_bytes: 1 << 20, ..stranger };
+        let long = |request: &[u8], is_refused: bool| {
+            let mut parser = RequestParser::default();
+            let refused = parser.parse(request, stranger).map_err(|error| error.to_string());
+            let due = "Protocol error: unauthenticated request length".to_owned();
+            assert_eq!(refused.err(), is_refused.then_some(due));
+        };
+        // However short its arguments are, and as a line too.
+        let words = |len: usize| {
+            let words = [b"*2\r\n$3000\r\n", &[b'a'; 3000][..], b"\r\n"].concat();
+            [words, format!("${len}\r\n{}\r\n", "b".repeat(len)).into_bytes()].concat()
+        };
+        long(&words(4096 - 3022), false);
+        long(&words(4097 - 3022), true);
+        long(&[[b'a'; 4095].as_slice(), b"\n"].concat(), false);
+        long(&[[b'a'; 4096].as_slice(), b"\n"].concat(), true);
+        long(&[b'a'; 4096], true);
+        long(&[b'a'; 4095], false);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use rackpool_kv::Ahead;
 
 use super::input::{Filled, Input};
 use super::stream::Stream;
-use crate::commands::{Context, execute};
+use crate::client_memory::ClientMemory;
+use crate::commands::{Context, Outcome, execute};
 use crate::gate::Gate;
-use crate::resp::{Limits, Parsed, Reply, RequestParser, first_key};
-use crate::session::Session;
+use crate::resp::{Limits, Parsed, Reply, RequestParser, STRANGERS_REQUEST, first_key};
+use crate::session::{Session, Transaction};
 use crate::shared::Shared;
 use crate::store::Store;
 
@@ -17,6 +18,10 @@ const BACKLOG: usize = 1 << 20;
 /// While more bytes of requests than this wait to be done, nothing is read. Many clients write all
 /// that they want before they read the first answer.
 const UNDONE: usize = 256 << 20;
+/// The same before the password: few bytes are kept for who may not ask for anything.
+const STRANGERS_BACKLOG: usize = 2 << 10;
+/// Answers that wait are kept in a buffer of their own size if they are not longer.
+const SMALL: usize = 16 << 10;
 /// A connection reads so many times before others get their turn.
 const ROUNDS: usize = 4;
 /// The keys of so many requests are looked at before the first of them is done.
@@ -58,6 +63,22 @@ pub(super) struct Connection {
     has_ended: bool,
     /// Whether its socket tells when it takes bytes again.
     pub(super) awaits_room: bool,
+    /// A command of it that takes long.
+    long: LongCommand,
+    /// What it holds, as all that connections hold together counts it.
+    held: usize,
+}
+
+/// Where a connection's command is that takes long. Until it is done the connection's session is with
+/// it, a stand-in has its place, and none of the requests behind it is done.
+#[derive(Debug)]
+enum LongCommand {
+    /// There is none.
+    None,
+    /// It is to be handed to another thread.
+    Due(Box<(Session, Transaction)>),
+    /// Another thread does it.
+    Away,
 }
 
 /// What is to happen to a connection next.
@@ -67,6 +88,8 @@ pub(super) enum Next {
     Wait,
     /// Serve it again when the others had their turn.
     Again,
+    /// Serve it again then.
+    At(Instant),
     /// Drop it.
     Close,
 }
@@ -86,7 +109,38 @@ impl Connection {
             ends: false,
             has_ended: false,
             awaits_room: false,
+            long: LongCommand::None,
+            held: 0,
         }
+    }
+
+    /// A command that another thread has to do, with the session.
+    pub(super) fn take_long(&mut self) -> Option<(Session, Transaction)> {
+        match std::mem::replace(&mut self.long, LongCommand::None) {
+            LongCommand::Due(long) => {
+                self.long = LongCommand::Away;
+                Some(*long)
+            }
+            other => {
+                self.long = other;
+                None
+            }
+        }
+    }
+
+    /// The long command is done.
+    pub(super) fn come_back(&mut self, session: Session, answer: Vec<u8>) {
+        self.session = session;
+        self.long = LongCommand::None;
+        if self.output.is_empty() {
+            self.output = answer;
+        } else {
+            self.output.extend_from_slice(&answer);
+        }
+    }
+
+    const fn has_long(&self) -> bool {
+        !matches!(self.long, LongCommand::None)
     }
 
     /// Its socket says that there is something to read, or the end.
@@ -97,20 +151,41 @@ impl Connection {
 
     /// Whether it has something to say that its socket does not take now.
     pub(super) const fn needs_room(&self) -> bool {
-        self.waiting() > 0
+        self.waiting() > 0 && self.session.answers_at.is_none()
+    }
+
+    /// How many bytes of requests may wait that were read.
+    const fn most_input(&self) -> usize {
+        if self.session.is_known { usize::MAX } else { STRANGERS_REQUEST }
+    }
+
+    /// The bytes of waiting answers from which on the connection does no further command.
+    const fn backlog(&self) -> usize {
+        backlog(&self.session)
+    }
+
+    /// Notes what it holds until it is served again.
+    pub(super) fn hold(&mut self, bytes: usize, memory: &ClientMemory) {
+        memory.change(self.held, bytes);
+        self.held = bytes;
+        self.session.activity.hold(bytes);
     }
 
     /// Reads what has come and looks at the keys in it, before it is [served](Self::serve) in its turn.
     pub(super) fn look_ahead(&mut self, desk: &mut Desk) {
         // Whatever else there is to do, a failure too, is done in its turn.
-        if self.readable && self.input.bytes().is_empty() && self.waiting() == 0 {
-            match self.input.fill(&mut self.stream, &mut desk.inputs) {
+        let is_quiet = self.input.bytes().is_empty() && self.waiting() == 0;
+        if self.readable && is_quiet && self.session.answers_at.is_none() {
+            let most = self.most_input();
+            match self.input.fill(&mut self.stream, &mut desk.inputs, most) {
                 Ok(Filled::All) => {}
                 Ok(Filled::Rest) => self.readable = self.ends,
                 Ok(Filled::Nothing) => self.readable = false,
                 Ok(Filled::End) | Err(_) => return,
             }
-            self.looked = look(self.input.bytes(), &desk.store, &mut desk.ahead);
+            if self.session.is_known {
+                self.looked = look(self.input.bytes(), &desk.store, &mut desk.ahead);
+            }
         }
     }
 
@@ -121,37 +196,67 @@ impl Connection {
         }
         let next = self.try_serve(desk, shared, gate).unwrap_or(Next::Close);
         self.input.release(&mut desk.inputs);
-        if self.output.is_empty() && self.output.capacity() <= BACKLOG {
-            desk.output = std::mem::take(&mut self.output);
-        } else if self.output.is_empty() {
-            self.output = Vec::new();
-        }
-        let output = [self.waiting(), self.output.capacity(), std::mem::take(&mut self.most)];
+        self.release_output(&mut desk.output);
+        let buffer = self.output.capacity();
+        let output = [self.waiting(), buffer, std::mem::take(&mut self.most)];
         self.session.activity.end(self.input.space(), output);
+        let held = self.input.held() + buffer + self.parser.held() + self.session.held();
+        self.hold(held, &shared.client_memory);
         next
     }
 
+    /// Gives the buffer back if little waits in it.
+    fn release_output(&mut self, spare: &mut Vec<u8>) {
+        if self.waiting() > SMALL {
+            return;
+        }
+        let rest = self.output[self.sent..].to_vec();
+        let mut buffer = std::mem::replace(&mut self.output, rest);
+        self.sent = 0;
+        if buffer.capacity() <= BACKLOG && buffer.capacity() > spare.capacity() {
+            buffer.clear();
+            *spare = buffer;
+        }
+    }
+
     fn try_serve(&mut self, desk: &mut Desk, shared: &Shared, gate: &Gate) -> io::Result<Next> {
+        match self.session.answers_at {
+            // A timer runs.
+            Some(at) if desk.now < at => return Ok(Next::Wait),
+            _ => self.session.answers_at = None,
+        }
         self.send()?;
+        if self.has_long() {
+            return Ok(Next::Wait);
+        }
         for _ in 0..ROUNDS {
-            while self.waiting() < BACKLOG && !self.session.ends {
+            while self.waiting() < self.backlog() && !self.session.ends {
                 let stopped = self.work(desk, shared, gate);
+                if let Some(at) = self.session.answers_at {
+                    return Ok(Next::At(at));
+                }
                 self.send()?;
+                if self.has_long() {
+                    return Ok(Next::Wait);
+                }
                 if !stopped {
                     break;
                 }
             }
-            let is_behind = self.waiting() >= BACKLOG;
+            let is_behind = self.waiting() >= self.backlog();
             // What it has asked for before its end is answered.
             self.session.ends |= self.has_ended && !is_behind;
             if self.session.ends {
                 return Ok(if self.waiting() == 0 { Next::Close } else { Next::Wait });
             }
-            let has_room = !is_behind || self.input.bytes().len() < UNDONE;
-            if !self.readable || !has_room || self.has_ended {
+            let reads_ahead = self.session.is_known
+                && self.input.bytes().len() < UNDONE
+                && !shared.client_memory.is_exceeded();
+            if !self.readable || (is_behind && !reads_ahead) || self.has_ended {
                 return Ok(Next::Wait);
             }
-            match self.input.fill(&mut self.stream, &mut desk.inputs)? {
+            let most = self.most_input();
+            match self.input.fill(&mut self.stream, &mut desk.inputs, most)? {
                 Filled::All => {}
                 // The socket says once that there is an end, with the last bytes before it.
                 Filled::Rest => self.readable = self.ends,
@@ -182,14 +287,19 @@ impl Connection {
             shared,
             turn: gate.turn(desk.thread),
             thread: desk.thread,
+            others_wait: true,
         };
+        let mut long = None;
         let mut used = 0;
         let mut more = true;
-        while output.len() - *sent < BACKLOG && !context.session.ends {
+        while output.len() - *sent < backlog(context.session)
+            && !context.session.ends
+            && context.session.answers_at.is_none()
+        {
             let limits =
                 Limits { kept_bytes: shared.longest_entry, is_stranger: !context.session.is_known };
             let bytes = input.bytes().get(used..).unwrap_or_default();
-            if used >= *looked {
+            if used >= *looked && context.session.is_known {
                 *looked = used + look(bytes, context.store, &mut desk.ahead).max(1);
                 context.store.keys.prefetch(&mut desk.ahead);
             }
@@ -206,22 +316,33 @@ impl Connection {
                         reply.error(&too_long(bytes, shared.longest_entry));
                     } else {
                         let args = parser.args(bytes);
-                        if !args.is_empty() {
-                            execute(&mut context, args, &mut reply);
+                        if !args.is_empty()
+                            && execute(&mut context, args, &mut reply) == Outcome::TakesLong
+                        {
+                            long = Some(Transaction::of(args));
                         }
                     }
                     parser.reset();
                     used += end;
+                    if long.is_some() {
+                        break;
+                    }
                 }
                 Err(error) => {
                     reply.error(&format!("ERR {error}"));
                     context.session.ends = true;
+                    *parser = RequestParser::default();
                 }
             }
         }
         drop(context);
         *looked = looked.saturating_sub(used);
         self.input.consume(used);
+        if let Some(request) = long {
+            let stand_in = self.session.stand_in();
+            let session = std::mem::replace(&mut self.session, stand_in);
+            self.long = LongCommand::Due(Box::new((session, request)));
+        }
         more
     }
 
@@ -248,6 +369,11 @@ impl Connection {
         self.sent = 0;
         Ok(())
     }
+}
+
+/// The bytes of waiting answers from which on a connection does no further command.
+const fn backlog(session: &Session) -> usize {
+    if session.is_known { BACKLOG } else { STRANGERS_BACKLOG }
 }
 
 /// Begins to load what the requests in `bytes` ask for; how many bytes it has looked at.

@@ -40,6 +40,11 @@ impl Input {
         (self.end - self.begin, self.bytes.len() - self.end)
     }
 
+    /// The size of its buffer, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The first `len` bytes are used.
     pub(super) fn consume(&mut self, len: usize) {
         self.begin = (self.begin + len).min(self.end);
@@ -57,15 +62,20 @@ impl Input {
         }
     }
 
-    /// Reads once. `spares` are buffers that are not in use.
+    /// Reads once, until at most `most` bytes wait. `spares` are buffers that are not in use.
     pub(super) fn fill(
         &mut self,
         stream: &mut impl Read,
         spares: &mut Vec<Vec<u8>>,
+        most: usize,
     ) -> io::Result<Filled> {
         self.make_room(spares)?;
-        let room = self.bytes.len() - self.end;
-        match stream.read(&mut self.bytes[self.end..]) {
+        let waiting = self.end - self.begin;
+        let room = (self.bytes.len() - self.end).min(most.saturating_sub(waiting));
+        if room == 0 {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        match stream.read(&mut self.bytes[self.end..self.end + room]) {
             Ok(0) => Ok(Filled::End),
             Ok(read) => {
                 self.end += read;
@@ -127,7 +137,8 @@ mod tests {
         let mut stream = &data[..];
         let mut seen = Vec::new();
         loop {
-            let ended = matches!(input.fill(&mut stream, &mut spares).unwrap(), Filled::End);
+            let filled = input.fill(&mut stream, &mut spares, usize::MAX).unwrap();
+            let ended = matches!(filled, Filled::End);
             // Some bytes are always left.
             let used = input.bytes().len().saturating_sub(100);
             seen.extend_from_slice(&input.bytes()[..used]);
@@ -145,7 +156,9 @@ mod tests {
     #[test]
     fn a_part_is_cut_out() {
         let (mut input, mut spares) = (Input::default(), Vec::new());
-        input.fill(&mut &b"0123456789"[..], &mut spares).unwrap();
+        let mut stream = &b"0123456789abc"[..];
+        input.fill(&mut stream, &mut spares, 10).unwrap();
+        assert_eq!(stream, b"abc");
         input.consume(1);
         input.cut(2, 3);
         assert_eq!(input.bytes(), b"126789");

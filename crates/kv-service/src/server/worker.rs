@@ -1,21 +1,24 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 use rackpool_kv::Ahead;
+use rackpool_model::ByteSize;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
 
 use super::connection::{AHEAD, Connection, Desk, Next};
 use super::listeners::Listeners;
+use super::long::{Done, Long, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::gate::Gate;
 use crate::session::Session;
 use crate::shared::{Client, Shared};
 use crate::store::Store;
-use crate::sweep::Sweep;
 
 const WAKER: Token = Token(usize::MAX);
 const TCP: Token = Token(usize::MAX - 1);
@@ -42,9 +45,13 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
+    /// When to serve connections whose answers wait: the moment, index and number of each.
+    timers: BinaryHeap<Reverse<(Instant, usize, u64)>>,
     mailboxes: Arc<[Mailbox]>,
-    /// The first thread lets clients in and sweeps.
-    door: Option<(Listeners, Sweep)>,
+    /// The way to the threads for long commands.
+    to_long: ToLong,
+    /// The first thread lets clients in.
+    door: Option<Listeners>,
     /// How often connections had been marked to end when this thread last looked.
     kills: u64,
     /// Clients may wait at the door though it said so before.
@@ -65,11 +72,10 @@ impl Worker {
         (thread, store): (usize, Store),
         shared: Arc<Shared>,
         gate: Arc<Gate>,
-        mailboxes: Arc<[Mailbox]>,
-        listeners: Option<Listeners>,
+        (mailboxes, to_long): (Arc<[Mailbox]>, ToLong),
+        mut door: Option<Listeners>,
     ) -> io::Result<Self> {
-        let mut door = listeners.map(|listeners| (listeners, Sweep::default()));
-        if let Some((listeners, _)) = &mut door {
+        if let Some(listeners) = &mut door {
             listeners.register(poll.registry(), [TCP, UNIX])?;
         }
         Ok(Self {
@@ -86,8 +92,10 @@ impl Worker {
             gate,
             connections: Slab::new(),
             ready: Vec::new(),
+            timers: BinaryHeap::new(),
             kills: 0,
             mailboxes,
+            to_long,
             door_is_open: door.is_some(),
             door,
         })
@@ -101,7 +109,8 @@ impl Worker {
         while !self.shared.has_to_end() {
             let now = Instant::now();
             let wait = if self.ready.is_empty() && looks == 0 {
-                next_tick.saturating_duration_since(now)
+                let next = self.timers.peek().map_or(next_tick, |Reverse((at, ..))| *at);
+                next.min(next_tick).saturating_duration_since(now)
             } else {
                 Duration::ZERO
             };
@@ -130,7 +139,12 @@ impl Worker {
             for stream in self.own_mailbox().take() {
                 self.adopt(stream);
             }
+            for done in self.own_mailbox().take_done() {
+                self.come_back(done);
+            }
+            self.ring_timers();
             self.serve_all();
+            self.end_killed();
             if Instant::now() >= next_tick {
                 self.tick();
                 next_tick = Instant::now() + TICK;
@@ -169,16 +183,75 @@ impl Worker {
 
     fn serve(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        match connection.serve(&mut self.desk, &self.shared, &self.gate) {
+        let next = connection.serve(&mut self.desk, &self.shared, &self.gate);
+        if let Some((session, request)) = connection.take_long() {
+            let thread = self.desk.thread;
+            if let Err(long) = self.to_long.post(Long { thread, index, session, request }) {
+                // The service ends.
+                connection.come_back(long.session, Vec::new());
+                return self.close(index);
+            }
+        }
+        match next {
             Next::Wait => self.await_room(index),
             Next::Again => self.ready.push(index),
+            Next::At(at) => self.timers.push(Reverse((at, index, connection.session.id))),
             Next::Close => self.close(index),
+        }
+        if self.shared.client_memory.is_exceeded() {
+            self.evict();
+        }
+    }
+
+    /// Ends connections that hold much, in all threads, as all together hold too much.
+    fn evict(&self) {
+        let memory = &self.shared.client_memory;
+        let evicted = self.shared.clients.evict(memory.held(), memory.limit());
+        if evicted == 0 {
+            return;
+        }
+        self.shared.stats(self.desk.thread).evicted.add(evicted);
+        tracing::warn!(
+            "connections held more than {} together: {evicted} of them ended, those that held most",
+            ByteSize(memory.limit() as u64)
+        );
+        for mailbox in self.mailboxes.iter() {
+            if let Err(error) = mailbox.wake() {
+                tracing::warn!("a thread can't be woken: {error}");
+            }
+        }
+    }
+
+    /// Lets connections be served whose time has come.
+    fn ring_timers(&mut self) {
+        while let Some(Reverse((at, index, id))) = self.timers.peek().copied() {
+            if Instant::now() < at {
+                return;
+            }
+            self.timers.pop();
+            // It may be another connection by now.
+            if self.connections.get(index).is_some_and(|found| found.session.id == id) {
+                self.ready.push(index);
+            }
+        }
+    }
+
+    /// A long command is done. If its connection has ended meanwhile, nobody wants the answer.
+    fn come_back(&mut self, Done { index, mut session, output }: Done) {
+        let connection = self.connections.get_mut(index);
+        match connection.filter(|connection| connection.session.id == session.id) {
+            Some(connection) => {
+                connection.come_back(session, output);
+                self.ready.push(index);
+            }
+            None => session.forget_watched(&self.shared.watches),
         }
     }
 
     fn close(&mut self, index: usize) {
         let mut connection = self.connections.remove(index);
         connection.session.forget_watched(&self.shared.watches);
+        connection.hold(0, &self.shared.client_memory);
         self.shared.clients.remove(connection.session.id);
         self.own_mailbox().ended();
     }
@@ -206,7 +279,7 @@ impl Worker {
     /// Lets in who waits, each to the thread that has the fewest.
     fn let_in(&mut self) {
         while self.door_is_open {
-            let Some((listeners, _)) = &self.door else { return };
+            let Some(listeners) = &self.door else { return };
             match listeners.accept() {
                 Ok(stream) => self.place(stream),
                 Err(error) => {
@@ -272,16 +345,6 @@ impl Worker {
     }
 
     fn tick(&mut self) {
-        self.end_killed();
-        if let Some((_, sweep)) = &mut self.door {
-            self.door_is_open = true;
-            let turn = self.gate.turn(self.desk.thread);
-            match sweep.step(&mut self.desk.store) {
-                Ok(expired) => self.shared.stats(self.desk.thread).expired.add(expired),
-                Err(failure) if failure.is_forgotten() => self.shared.end(&failure.to_string()),
-                Err(failure) => tracing::debug!("no keys were swept: {failure}"),
-            }
-            drop(turn);
-        }
+        self.door_is_open = self.door.is_some();
     }
 }

@@ -1,9 +1,6 @@
-use std::collections::{HashMap, HashSet};
-
 use crate::entry::Change;
-use crate::error::KvError;
 use crate::memory::Memory;
-use crate::ordered::id::{Half, NodeId, node_key, parse_key};
+use crate::ordered::id::{Half, NodeId, node_key};
 use crate::ordered::node::Node;
 use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
 
@@ -72,55 +69,5 @@ impl<M: Memory> OrderedMaps<M> {
                 return Ok(entries);
             }
         }
-    }
-
-    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: `is_owned`
-    /// is given the owner and the map's id. Returns how many nodes that were. Reads the whole table.
-    ///
-    /// It may be done at any time, if every owner's record names a map's id before the map is made
-    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root.
-    pub fn sweep<E: From<OrderedError<M::Error>>>(
-        &mut self,
-        mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,
-    ) -> Result<u64, E> {
-        let mut seen = HashSet::new();
-        let table = OrderedError::Table;
-        self.handle
-            .walk(|key, _| seen.extend(parse_key(key).map(|(map, _)| map)))
-            .map_err(table)?;
-        let mut doomed = HashMap::new();
-        let mut deleted = 0;
-        for map in seen {
-            let owned = match self.read(map, NodeId::ROOT) {
-                Ok(Some(root)) => is_owned(root.owner(), map)?,
-                Ok(None) => false,
-                Err(
-                    OrderedError::Damaged { .. } | OrderedError::Table(KvError::Corrupt { .. }),
-                ) => {
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            if !owned {
-                let root = node_key(map, NodeId::ROOT);
-                deleted += u64::from(self.handle.delete(&root).map_err(table)?);
-                self.forget_map(map);
-                doomed.insert(map, Vec::new());
-            }
-        }
-        if !doomed.is_empty() {
-            let note = |key: &[u8], _: &[u8]| {
-                if let Some((map, _)) = parse_key(key)
-                    && let Some(nodes) = doomed.get_mut(&map)
-                {
-                    nodes.push(key.to_vec());
-                }
-            };
-            self.handle.walk(note).map_err(table)?;
-        }
-        for key in doomed.into_values().flatten() {
-            deleted += u64::from(self.handle.delete(&key).map_err(table)?);
-        }
-        Ok(deleted)
     }
 }

@@ -26,6 +26,13 @@ pub enum OrderedError<E: std::error::Error + 'static> {
         /// What is wrong.
         what: &'static str,
     },
+    /// A walk has gone along as many leaves as it may
+    /// ([`limit_leaves`](crate::ordered::OrderedMaps::limit_leaves)). It changed nothing.
+    #[error("the ordered map {map} has more leaves than this walk may read: walk without a limit")]
+    LeafLimit {
+        /// The map's id.
+        map: MapId,
+    },
     /// Key and value together may have a quarter of a page, a key 65535 bytes.
     #[error(
         "a key of {key_bytes} B and a value of {value_bytes} B: an ordered map takes keys of up \

@@ -33,6 +33,8 @@ use crate::ordered::{MapId, OrderedError, OrderedMap};
 pub struct OrderedMaps<M> {
     pub(super) handle: Handle<M>,
     inner: HashMap<(MapId, NodeId), Arc<Node>>,
+    /// How many leaves walks may still read; `None`: as many as there are.
+    leaves: Option<u32>,
 }
 
 /// Copies of inner nodes that are kept: with 2 KiB each 8 MiB, which lead to a quarter of a million
@@ -43,12 +45,12 @@ impl<M: Memory> OrderedMaps<M> {
     /// Access through a handle of the node table.
     #[must_use]
     pub fn new(handle: Handle<M>) -> Self {
-        Self { handle, inner: HashMap::new() }
+        Self { handle, inner: HashMap::new(), leaves: None }
     }
 
     /// Makes the empty map `id`, which belongs to `owner`, unless it is there. Says whether it did.
     ///
-    /// `owner` is what [`sweep`](Self::sweep) asks with; its record should name `id` before.
+    /// `owner` is what a [`MapSweep`](super::MapSweep) asks with; its record should name `id` before.
     pub fn create(&mut self, id: MapId, owner: &[u8]) -> Result<bool, OrderedError<M::Error>> {
         let frame =
             Frame { level: 0, version: 0, birth: 0, splits: 0, low: &[], right: None, owner };
@@ -61,13 +63,39 @@ impl<M: Memory> OrderedMaps<M> {
         OrderedMap { maps: self, id }
     }
 
+    /// From now on all walks along leaves (ranges, counts, fingerprints) read `leaves` leaves together
+    /// and then fail with [`OrderedError::LeafLimit`]; `None`: they have no limit. A leaf has about 40
+    /// entries. So the caller has the thread back in time, whatever a map has become.
+    pub const fn limit_leaves(&mut self, leaves: Option<u32>) {
+        self.leaves = leaves;
+    }
+
+    /// A walk along `map` reads one more leaf.
+    pub(super) fn count_leaf(&mut self, map: MapId) -> Result<(), OrderedError<M::Error>> {
+        if let Some(leaves) = &mut self.leaves {
+            *leaves = leaves.checked_sub(1).ok_or(OrderedError::LeafLimit { map })?;
+        }
+        Ok(())
+    }
+
     /// The handle of the node table.
     #[must_use]
     pub fn handle(&self) -> &Handle<M> {
         &self.handle
     }
 
-    /// Reads a node from the table; an inner one is kept.
+    /// The same, to begin and end transactions with.
+    pub fn handle_mut(&mut self) -> &mut Handle<M> {
+        &mut self.handle
+    }
+
+    /// Whether the transaction that the handle of the node table is in has read anything of this map.
+    #[must_use]
+    pub fn has_read(&self, map: MapId) -> bool {
+        self.handle.knows_any(&map.to_bytes())
+    }
+
+    /// Reads a node from the table; an inner one is kept, unless it is one of a transaction's view.
     pub(super) fn read(
         &mut self,
         map: MapId,
@@ -76,6 +104,7 @@ impl<M: Memory> OrderedMaps<M> {
         let found = self.read_unkept(map, node)?.map(Arc::new);
         if let Some(found) = &found
             && found.level() > 0
+            && !self.handle.has_begun()
         {
             if self.inner.len() >= MAX_COPIES {
                 self.inner.clear();

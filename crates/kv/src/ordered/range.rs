@@ -137,6 +137,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         };
         let mut leaf = self.find(Target::At(first), 0)?.node;
         loop {
+            self.maps.count_leaf(self.id)?;
             if visit(&leaf, range.within(&leaf)).is_break() {
                 return Ok(());
             }
@@ -164,6 +165,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         };
         let mut leaf = self.find(target, 0)?.node;
         loop {
+            self.maps.count_leaf(self.id)?;
             if visit(&leaf, range.within(&leaf)).is_break() || range.begins_at(leaf.low()) {
                 return Ok(());
             }

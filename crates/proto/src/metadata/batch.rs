@@ -1,7 +1,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use rackpool_model::RackId;
+use rackpool_model::{RackId, StorePosition};
 use rackpool_wire::metadata::MetadataReply;
 
 use super::{Action, BatchId, Change, ConnectionToken, News};
@@ -38,6 +38,14 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The answer to a registration names the commit on which it rests.
+    pub(super) fn at(mut self, durable: StorePosition) -> Self {
+        if let MetadataReply::Registered { position, .. } = &mut self.reply {
+            *position = durable;
+        }
+        self
+    }
+
     pub(super) fn into_action(self) -> Action {
         let Self { to, tag, reply } = self;
         Action::Reply { to, tag, reply }

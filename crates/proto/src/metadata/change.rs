@@ -13,6 +13,13 @@ pub enum Change {
     Started {
         /// Counts from 1.
         boot: u32,
+        /// Drawn at random; 0 when a release without positions wrote it.
+        server: u64,
+    },
+    /// The server that started last has made its `commit`th commit: this one. Its start is the first.
+    Advanced {
+        /// Counts from 1 in each life of the server.
+        commit: u64,
     },
     /// The first rack has decided the pool's page size.
     PoolFormatted {

@@ -41,6 +41,9 @@ pub enum Event {
     },
     /// The time named by the machine's deadline has come.
     DeadlinePassed,
+    /// The shell did not run for a while, and requests that arrived meanwhile were not handed in:
+    /// its process was stopped, or its host overloaded.
+    StoodStill,
 }
 
 /// What the shell has to do.
@@ -100,4 +103,15 @@ pub enum News {
         /// The rack.
         rack: RackId,
     },
+}
+
+/// Whether a rack is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RackState {
+    /// It has a lease.
+    Up,
+    /// Its lease has run out.
+    Down,
+    /// Its daemon has given the lease back: it ended on purpose.
+    Left,
 }

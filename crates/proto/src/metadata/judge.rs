@@ -6,7 +6,7 @@ use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, PageSize, RackId};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 
 use super::batch::{Batch, LeaseChange};
-use super::{Change, ConnectionToken, MAX_ADDRESS_BYTES, News, Records, Roots};
+use super::{Change, ConnectionToken, News, Records};
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
@@ -27,6 +27,9 @@ pub(super) struct Judge<'a, B> {
 
 impl<B: Bugs> Judge<'_, B> {
     pub(super) fn decide(&mut self, request: MetadataRequest) -> MetadataReply {
+        if let Err(reason) = request.check() {
+            return MetadataReply::Refused(Refusal::OutOfBounds(reason));
+        }
         let verdict = match request {
             MetadataRequest::Register(announced) => self.register(&announced),
             MetadataRequest::Leave { rack, incarnation } => self.leave(rack, incarnation),
@@ -46,6 +49,9 @@ impl<B: Bugs> Judge<'_, B> {
 
     fn register(&mut self, announced: &RackAnnouncement) -> Result<MetadataReply, Refusal> {
         let rack = announced.rack;
+        if let Some(seen) = announced.seen {
+            self.records.lineage.check(seen)?;
+        }
         let page_size = self.check_limits(announced)?;
         let known = self.records.racks.get(&rack);
         if let Some(known) = known {
@@ -56,6 +62,7 @@ impl<B: Bugs> Judge<'_, B> {
         } else if self.records.racks.len() >= usize::from(MAX_RACKS) {
             return Err(Refusal::Invalid(format!("a pool has at most {MAX_RACKS} racks")));
         }
+        self.check_fabric(announced)?;
         let record = RackRecord::of(announced);
         let changed = known != Some(&record);
         let served = self.records.directory.served_by(rack).copied();
@@ -79,7 +86,9 @@ impl<B: Bugs> Judge<'_, B> {
         self.set_lease(rack, LeaseChange { granted: true, changed });
         self.batch.registered.insert(rack, self.from);
         let lease_ms = u64::try_from(self.membership.lease().as_millis()).unwrap_or(u64::MAX);
-        Ok(MetadataReply::Registered { pages: run.pages, lease_ms, fabric_key: None })
+        // Before this batch; the answer gets the position after it.
+        let position = self.records.lineage.position();
+        Ok(MetadataReply::Registered { pages: run.pages, lease_ms, position, fabric_key: None })
     }
 
     fn check_limits(&self, announced: &RackAnnouncement) -> Result<PageSize, Refusal> {
@@ -93,15 +102,21 @@ impl<B: Bugs> Judge<'_, B> {
         if announced.frames == 0 {
             return Err(Refusal::Invalid("a rack without frames has nothing to share".into()));
         }
-        for address in [&announced.control_path, &announced.fabric_address] {
-            if address.len() > MAX_ADDRESS_BYTES {
-                return Err(Refusal::Invalid(format!(
-                    "an address of {} B: they have at most {MAX_ADDRESS_BYTES} B",
-                    address.len()
-                )));
+        Ok(page_size)
+    }
+
+    /// A rack whose lease runs and that uses another fabric could not be reached.
+    fn check_fabric(&self, announced: &RackAnnouncement) -> Result<(), Refusal> {
+        let own = fabric_of(&announced.fabric_address);
+        let others = self.records.racks.iter().filter(|(rack, _)| **rack != announced.rack);
+        for (rack, record) in others {
+            let theirs = fabric_of(&record.fabric_address);
+            if theirs != own && !record.left && self.lease_left(*rack).is_some() {
+                let (theirs, own) = (theirs.to_string(), own.to_string());
+                return Err(Refusal::OtherFabric { rack: *rack, theirs, own });
             }
         }
-        Ok(page_size)
+        Ok(())
     }
 
     /// The memory's run, and whether it is handed out just now.
@@ -143,7 +158,6 @@ impl<B: Bugs> Judge<'_, B> {
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
     ) -> Result<MetadataReply, Refusal> {
-        Roots::check_name(&name)?;
         let addr = self.records.roots.get(&name);
         if addr != expected {
             return Ok(MetadataReply::Root { addr, changed: false });
@@ -178,4 +192,9 @@ impl<B: Bugs> Judge<'_, B> {
         debug_assert!(applied.is_ok(), "a change that was checked before: {applied:?}");
         self.batch.changes.push(change);
     }
+}
+
+/// The kind of fabric that an address belongs to: what stands before the first colon.
+fn fabric_of(address: &str) -> &str {
+    address.split_once(':').map_or("", |(kind, _)| kind)
 }

@@ -6,13 +6,16 @@ use alloc::vec::Vec;
 use core::mem;
 use core::time::Duration;
 
+use rackpool_model::{RackId, StorePosition};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 
 use super::batch::{Answer, Batch};
 use super::judge::Judge;
 use super::swaps::Swaps;
 use super::view::View;
-use super::{Action, BatchId, Change, ConnectionToken, Event, News, RecordError, Records};
+use super::{
+    Action, BatchId, Change, ConnectionToken, Event, News, RackState, RecordError, Records,
+};
 use crate::Time;
 use crate::membership::{Heartbeat, Membership, RackRecord};
 use crate::planted::{Bug, Bugs, Sound};
@@ -30,11 +33,15 @@ pub struct Machine<B = Sound> {
     now: Time,
     rules: SwapRules,
     bugs: B,
+    /// The random id of this life.
+    server: u64,
     /// What is durable: all that anybody is shown.
     settled: Records,
     /// That and the batch under way.
     ahead: Records,
     membership: Membership,
+    /// The version of the membership that racks have been told of without asking.
+    told: u64,
     startup: Startup,
     /// Those of this boot; none before its number is durable.
     swaps: Option<Swaps<B>>,
@@ -69,9 +76,10 @@ impl Machine {
     pub fn restore(
         now: Time,
         lease: Duration,
+        server: u64,
         records: impl IntoIterator<Item = Change>,
     ) -> Result<Self, RecordError> {
-        Self::restore_with(now, lease, SwapRules::DEFAULT, records, Sound)
+        Self::restore_with(now, lease, SwapRules::DEFAULT, server, records, Sound)
     }
 }
 
@@ -88,6 +96,7 @@ impl<B: Bugs> Machine<B> {
         now: Time,
         lease: Duration,
         rules: SwapRules,
+        server: u64,
         records: impl IntoIterator<Item = Change>,
         bugs: B,
     ) -> Result<Self, RecordError> {
@@ -101,8 +110,10 @@ impl<B: Bugs> Machine<B> {
             now,
             rules,
             bugs,
+            server: server.max(1),
             ahead: settled.clone(),
             settled,
+            told: membership.version(),
             membership,
             startup: Startup::Due,
             swaps: None,
@@ -132,6 +143,9 @@ impl<B: Bugs> Machine<B> {
     /// Takes in what has happened. Time that runs backwards is taken for standing still.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
+        if matches!(event, Event::StoodStill) {
+            self.membership.stood_still(self.now);
+        }
         // Before the boot is durable nobody could have renewed a lease.
         if self.startup == Startup::Done {
             for rack in self.membership.expire(self.now) {
@@ -147,10 +161,26 @@ impl<B: Bugs> Machine<B> {
             }
             Event::Committed { batch } => self.committed(batch),
             Event::CommitFailed { batch, reason } => self.commit_failed(batch, &reason),
-            Event::DeadlinePassed => {}
+            Event::DeadlinePassed | Event::StoodStill => {}
         }
         if self.swap_deadline().is_some_and(|deadline| deadline <= self.now) {
             self.feed_swaps(ServerEvent::DeadlinePassed);
+        }
+        self.tell_members();
+    }
+
+    /// Tells all racks of the members as soon as something about these has changed: a rack whose
+    /// daemon was started again is used at once, and not after the next heartbeat of each other.
+    fn tell_members(&mut self) {
+        let version = self.membership.version();
+        if self.startup != Startup::Done || self.told == version {
+            return;
+        }
+        self.told = version;
+        for to in self.membership.tell_all(self.now) {
+            let members = self.view().members();
+            let reply = MetadataReply::Members { version, members };
+            self.actions.push_back(Action::Push { to, reply });
         }
     }
 
@@ -163,11 +193,23 @@ impl<B: Bugs> Machine<B> {
         self.actions.pop_front()
     }
 
+    /// How long a rack's lease lasts without a heartbeat.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        self.membership.lease()
+    }
+
     /// When [`Event::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let lease_end = self.membership.deadline().filter(|_| self.startup == Startup::Done);
         lease_end.into_iter().chain(self.swap_deadline()).min()
+    }
+
+    /// Every rack ever seen, and whether it is there.
+    #[must_use]
+    pub fn rack_states(&self) -> Vec<(RackId, RackState)> {
+        self.view().rack_states().collect()
     }
 
     fn requested(&mut self, asked: Asked) {
@@ -231,11 +273,24 @@ impl<B: Bugs> Machine<B> {
         let version = self.membership.version();
         if self.bugs.has(Bug::AnswerWithoutRenewing) && beat.seen_version == version {
             record.check(beat.rack, beat.incarnation)?;
-            return Ok(MetadataReply::Renewed { version, members: Vec::new() });
+            return Ok(MetadataReply::Renewed {
+                position: self.position(),
+                version,
+                members: Vec::new(),
+            });
         }
         let tell = self.membership.heartbeat(self.now, record, beat)?;
         let members = if tell { self.view().members() } else { Vec::new() };
-        Ok(MetadataReply::Renewed { version: self.membership.version(), members })
+        let (position, version) = (self.position(), self.membership.version());
+        Ok(MetadataReply::Renewed { position, version, members })
+    }
+
+    /// Where the store is. No rack must hear of a commit before it is durable: a server that follows
+    /// this one after a crash would refuse the rack.
+    fn position(&self) -> StorePosition {
+        let early = self.bugs.has(Bug::TellOfCommitsBeforeDurable);
+        let records = if early { &self.ahead } else { &self.settled };
+        records.lineage.position()
     }
 
     fn view(&self) -> View<'_> {
@@ -250,8 +305,10 @@ impl<B: Bugs> Machine<B> {
             Startup::Due => {
                 self.startup = Startup::Underway;
                 let boot = Self::boot_after(&self.settled, self.bugs);
-                self.ahead.boot = boot;
-                batch.changes.push(Change::Started { boot });
+                let started = Change::Started { boot, server: self.server };
+                // Both are plain values: that can't fail.
+                let _ = self.ahead.apply(&started);
+                batch.changes.push(started);
             }
             Startup::Done if !self.waiting.is_empty() || self.has_commits() => {
                 self.decide_waiting(&mut batch);
@@ -264,6 +321,11 @@ impl<B: Bugs> Machine<B> {
             return;
         }
         self.last_batch = batch.id;
+        if self.startup == Startup::Done {
+            let advanced = Change::Advanced { commit: batch.id.0 };
+            let _ = self.ahead.apply(&advanced);
+            batch.changes.push(advanced);
+        }
         if self.bugs.has(Bug::ReplyBeforeDurable) {
             let answers = mem::take(&mut batch.answers).into_iter();
             self.actions.extend(answers.map(Answer::into_action));
@@ -299,6 +361,8 @@ impl<B: Bugs> Machine<B> {
             if !self.bugs.has(Bug::ForgetRestartLease) {
                 self.grant_all();
             }
+            // Each rack asks for the members when it reaches this start.
+            self.told = self.membership.version();
             let boot = self.settled.boot;
             self.swaps = Some(Swaps::new(self.now, self.rules, boot, self.bugs));
             for asked in mem::take(&mut self.waiting) {
@@ -321,7 +385,9 @@ impl<B: Bugs> Machine<B> {
             }
         }
         self.actions.extend(batch.news.into_iter().map(Action::Report));
-        self.actions.extend(batch.answers.into_iter().map(Answer::into_action));
+        let position = self.position();
+        let answers = batch.answers.into_iter().map(|answer| answer.at(position));
+        self.actions.extend(answers.map(Answer::into_action));
         if let Some(swaps) = &mut self.swaps {
             for (&rack, &connection) in &batch.registered {
                 swaps.connect(rack, connection);

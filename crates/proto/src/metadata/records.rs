@@ -2,13 +2,12 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use rackpool_model::{PageSize, RackId};
+use rackpool_wire::bounds::check_name;
 
+use super::lineage::Lineage;
 use super::{Change, Roots};
 use crate::directory::{Directory, DirectoryError};
 use crate::membership::RackRecord;
-
-/// The longest address of a rack in bytes.
-pub const MAX_ADDRESS_BYTES: usize = 255;
 
 /// A change that does not fit the records it shall be applied to. In what the store holds this means
 /// that it was altered by somebody else.
@@ -30,6 +29,7 @@ pub enum RecordError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     pub(super) boot: u32,
+    pub(super) lineage: Lineage,
     pub(super) page_size: Option<PageSize>,
     pub(super) directory: Directory,
     pub(super) racks: BTreeMap<RackId, RackRecord>,
@@ -40,7 +40,11 @@ impl Records {
     /// Makes a change, or none when it does not fit.
     pub fn apply(&mut self, change: &Change) -> Result<(), RecordError> {
         match change {
-            Change::Started { boot } => self.boot = *boot,
+            Change::Started { boot, server } => {
+                self.boot = *boot;
+                self.lineage.start(*boot, *server);
+            }
+            Change::Advanced { commit } => self.lineage.advance(*commit),
             Change::PoolFormatted { page_size } => self.page_size = Some(*page_size),
             Change::RunHandedOut(run) => self.directory.add(*run)?,
             Change::RackRegistered { rack, record } => {
@@ -53,7 +57,7 @@ impl Records {
             }
             Change::PageMoved(moved) => self.directory.place(*moved)?,
             Change::RootPut { name, addr } => {
-                Roots::check_name(name).map_err(|_| RecordError::Name(name.clone()))?;
+                check_name(name).map_err(|_| RecordError::Name(name.clone()))?;
                 self.roots.set(name, Some(*addr));
             }
             Change::RootRemoved { name } => self.roots.set(name, None),

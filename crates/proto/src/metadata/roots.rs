@@ -5,9 +5,6 @@ use alloc::string::String;
 use rackpool_model::GlobalAddr;
 use rackpool_wire::metadata::Refusal;
 
-/// The longest name in bytes.
-pub const MAX_NAME_BYTES: usize = 255;
-
 /// What all names may take, in bytes: each its length plus 16. With this limit and the one on racks
 /// the pool's whole state fits one message.
 pub const MAX_ROOTS_BYTES: usize = 768 << 10;
@@ -46,17 +43,6 @@ impl Roots {
                 }
             }
         }
-    }
-
-    /// Whether these bytes can be a name.
-    pub fn check_name(name: &str) -> Result<(), Refusal> {
-        if (1..=MAX_NAME_BYTES).contains(&name.len()) {
-            return Ok(());
-        }
-        Err(Refusal::Invalid(format!(
-            "a name of {} B: names have 1 to {MAX_NAME_BYTES} B",
-            name.len()
-        )))
     }
 
     /// Whether one more name fits.

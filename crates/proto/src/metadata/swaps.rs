@@ -1,6 +1,6 @@
 use alloc::collections::BTreeMap;
 
-use rackpool_model::RackId;
+use rackpool_model::{RackId, StorePosition};
 use rackpool_wire::metadata::{MetadataReply, Refusal};
 
 use super::{Action, ConnectionToken};
@@ -59,11 +59,11 @@ impl<B: Bugs> Swaps<B> {
         self.server.next_batch(ahead)
     }
 
-    /// The next message to a rack that can be reached.
-    pub(super) fn poll(&mut self) -> Option<Action> {
+    /// The next message to a rack that can be reached. `position` is the last durable commit.
+    pub(super) fn poll(&mut self, position: StorePosition) -> Option<Action> {
         while let Some((rack, message)) = self.server.poll() {
             if let Some(&to) = self.connections.get(&rack) {
-                return Some(Action::Push { to, reply: MetadataReply::Swap(message) });
+                return Some(Action::Push { to, reply: MetadataReply::Swap { message, position } });
             }
         }
         None

@@ -1,10 +1,11 @@
 use alloc::vec::Vec;
 
-use rackpool_model::{PageId, PageSize};
-use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageStory, PoolStatus};
+use rackpool_model::{PageId, PageSize, RackId};
+use rackpool_wire::bounds::check_name;
+use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageStory, PoolStatus, Refusal};
 
 use super::swaps::Swaps;
-use super::{Records, Roots};
+use super::{RackState, Records};
 use crate::directory::Lookup;
 use crate::membership::Membership;
 use crate::planted::Bugs;
@@ -40,9 +41,9 @@ impl View<'_> {
     }
 
     pub(super) fn root(&self, name: &str) -> MetadataReply {
-        match Roots::check_name(name) {
+        match check_name(name) {
             Ok(()) => MetadataReply::Root { addr: self.records.roots.get(name), changed: false },
-            Err(refusal) => MetadataReply::Refused(refusal),
+            Err(reason) => MetadataReply::Refused(Refusal::OutOfBounds(reason)),
         }
     }
 
@@ -65,6 +66,24 @@ impl View<'_> {
         member.collect()
     }
 
+    /// Racks whose daemons have given their lease back.
+    fn left(&self) -> impl Iterator<Item = RackId> {
+        let racks = self.records.racks.iter();
+        racks.filter(|(_, record)| record.left).map(|(&rack, _)| rack)
+    }
+
+    /// All racks ever seen.
+    pub(super) fn rack_states(&self) -> impl Iterator<Item = (RackId, RackState)> {
+        self.records.racks.iter().map(|(&rack, record)| {
+            let state = match (self.membership.is_alive(rack), record.left) {
+                (true, _) => RackState::Up,
+                (false, true) => RackState::Left,
+                (false, false) => RackState::Down,
+            };
+            (rack, state)
+        })
+    }
+
     /// `store_bytes` is left to the shell.
     pub(super) fn status(&self) -> PoolStatus {
         let lease_ms = self.membership.lease().as_millis();
@@ -73,6 +92,7 @@ impl View<'_> {
             lease_ms: u64::try_from(lease_ms).unwrap_or(u64::MAX),
             version: self.membership.version(),
             members: self.members(),
+            left: self.left().collect(),
             roots: self.records.roots.iter().map(|(name, addr)| (name.into(), addr)).collect(),
             lost_pages: self.records.directory.lost_pages(),
             store_bytes: 0,

@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new() -> Self {
         Self {
-            machine: Machine::restore(Time::ZERO, LEASE, []).unwrap(),
+            machine: Machine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
             now: Time::ZERO,
             stored: Vec::new(),
             in_flight: None,
@@ -110,7 +110,8 @@ impl Pool {
             self.store(changes);
         }
         self.asked.clear();
-        self.machine = Machine::restore(self.now, LEASE, self.stored.clone()).unwrap();
+        let server = self.stored.len() as u64 + 1;
+        self.machine = Machine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
         self.model.restarted();
     }
 

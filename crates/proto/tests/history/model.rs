@@ -19,6 +19,8 @@ pub(crate) struct Model {
     /// What the answers so far add up to: a batch is durable before it is answered.
     said_roots: BTreeMap<String, GlobalAddr>,
     pub(super) boots: u32,
+    /// Commits of this life.
+    commits: u64,
     page_bytes: u64,
     last_version: u64,
     /// The last status, to see that its content only changes together with its version.
@@ -29,7 +31,12 @@ impl Model {
     /// A change has become durable.
     pub(super) fn stored(&mut self, change: &Change) {
         match change {
-            Change::Started { boot } => {
+            Change::Advanced { commit } => {
+                assert!(*commit > self.commits, "each commit has a number of its own");
+                self.commits = *commit;
+            }
+            Change::Started { boot, .. } => {
+                self.commits = 0;
                 assert!(*boot > self.boots);
                 self.boots = *boot;
             }
@@ -164,7 +171,7 @@ impl Model {
         self.last_status = Some(status.clone());
     }
 
-    fn saw_version(&mut self, version: u64) {
+    pub(super) fn saw_version(&mut self, version: u64) {
         assert!(version >= self.last_version, "the version has decreased");
         assert_eq!(version >> 32, u64::from(self.boots), "a version of a boot that is not durable");
         self.last_version = version;

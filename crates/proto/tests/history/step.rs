@@ -117,6 +117,7 @@ fn any_announcement() -> impl Strategy<Value = RackAnnouncement> {
             incarnation: Incarnation(incarnation),
             frames: u32::from(memory + mistake / 2),
             page_bytes,
+            seen: None,
             control_path: String::new(),
             fabric_address: format!("tcp:{address}"),
         },

@@ -83,8 +83,9 @@ impl Model {
                 incarnation: Incarnation(*incarnation),
                 frames: run.pages.count,
                 page_bytes: 2 << 20,
+                seen: None,
                 control_path: String::new(),
-                fabric_address: String::new(),
+                fabric_address: "tcp:0".into(),
             };
             (*rack, MetadataRequest::Register(announcement))
         });
@@ -176,7 +177,8 @@ impl Model {
     pub(super) fn pushed(&mut self, to: ConnectionToken, reply: &MetadataReply) {
         let message = match reply {
             MetadataReply::Refused(_) => return,
-            MetadataReply::Swap(message) => *message,
+            MetadataReply::Members { version, .. } => return self.saw_version(*version),
+            MetadataReply::Swap { message, .. } => *message,
             other => panic!("{other:?} was said unasked"),
         };
         assert!(!self.swaps.failed, "{message:?} although the store has failed");

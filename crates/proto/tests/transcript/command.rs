@@ -90,6 +90,7 @@ impl Words<'_> {
             incarnation: self.incarnation(),
             frames: u32::try_from(self.number("frames", 100)).unwrap(),
             page_bytes: self.number("page_bytes", 2 << 20),
+            seen: None,
             control_path: self.text("control", "/run/rack"),
             fabric_address: self.text("fabric", "tcp:7"),
         }

@@ -29,7 +29,7 @@ impl World {
     /// A new pool whose machine has started, with a store that commits at once.
     pub(crate) fn new() -> Self {
         let mut world = Self {
-            machine: Machine::restore(Time::ZERO, LEASE, []).unwrap(),
+            machine: Machine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
             now: Time::ZERO,
             last_tag: 0,
             stored: Vec::new(),
@@ -80,7 +80,9 @@ impl World {
             Command::Restart => {
                 self.settle();
                 self.in_flight = None;
-                self.machine = Machine::restore(self.now, LEASE, self.stored.clone()).unwrap();
+                let server = self.stored.len() as u64 + 1;
+                self.machine =
+                    Machine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
             }
             Command::Deadline => {
                 let deadline = self.machine.deadline();

@@ -12,7 +12,10 @@ pub(super) fn action(out: &mut String, action: &Action) {
         Action::Persist { batch, changes } => {
             writeln!(out, "persist {}", batch.0).unwrap();
             for change in changes {
-                writeln!(out, "  {}", change_line(change)).unwrap();
+                // It is in every batch.
+                if !matches!(change, Change::Advanced { .. }) {
+                    writeln!(out, "  {}", change_line(change)).unwrap();
+                }
             }
         }
         Action::Reply { to, tag, reply } => {
@@ -32,7 +35,10 @@ pub(super) fn action(out: &mut String, action: &Action) {
             }
         }
         Action::Push { to, reply } => {
-            writeln!(out, "push on {}: {}", to.0, reply_line(reply)).unwrap()
+            writeln!(out, "push on {}: {}", to.0, reply_line(reply)).unwrap();
+            if let MetadataReply::Members { members, .. } = reply {
+                show_members(out, members);
+            }
         }
         Action::Report(news) => writeln!(out, "report: {}", news_line(news)).unwrap(),
     }
@@ -40,7 +46,8 @@ pub(super) fn action(out: &mut String, action: &Action) {
 
 fn change_line(change: &Change) -> String {
     match change {
-        Change::Started { boot } => format!("started for the {boot}. time"),
+        Change::Started { boot, .. } => format!("started for the {boot}. time"),
+        Change::Advanced { commit } => format!("commit {commit}"),
         Change::PoolFormatted { page_size } => format!("pool formatted with pages of {page_size}"),
         Change::RunHandedOut(run) => {
             format!("pages {} handed out to memory {}", pages(run.pages), run.memory.0)
@@ -67,7 +74,7 @@ fn reply_line(reply: &MetadataReply) -> String {
         MetadataReply::Registered { pages: run, lease_ms, .. } => {
             format!("registered, pages {}, lease {lease_ms} ms", pages(*run))
         }
-        MetadataReply::Renewed { version: v, members } => {
+        MetadataReply::Renewed { version: v, members, .. } => {
             format!("renewed, version {}, {} members", version(*v), members.len())
         }
         MetadataReply::Left => "left".into(),
@@ -85,8 +92,11 @@ fn reply_line(reply: &MetadataReply) -> String {
             status.lost_pages
         ),
         MetadataReply::Refused(refusal) => format!("refused: {refusal}"),
-        MetadataReply::Swap(message) => swap_line(message),
+        MetadataReply::Swap { message, .. } => swap_line(message),
         MetadataReply::Explained(story) => story_line(story),
+        MetadataReply::Members { version: v, members } => {
+            format!("members, version {}, {} of them", version(*v), members.len())
+        }
     }
 }
 

@@ -7,6 +7,10 @@ use crate::objects::Place;
 
 const POOL: NonZeroU64 = NonZeroU64::MIN;
 
+fn permit() -> Permit {
+    Permit::new(POOL).unwrap()
+}
+
 /// A client file for one thread.
 fn client_file() -> ClientFile {
     let bytes = ClientFile::bytes(1);
@@ -19,7 +23,7 @@ fn client_file() -> ClientFile {
 enum Step {
     Take,
     TakeDraft,
-    /// By the magazines themselves, or the way that asks nobody.
+    /// By the magazines themselves, or those in front.
     Keep(u64, bool),
     TakeInFront,
     /// The daemon has put so many objects into the inbox, from this one on.
@@ -58,15 +62,10 @@ impl Stack {
         self.cells.pop().filter(|object| *object != 0)
     }
 
-    fn keep(&mut self, object: u64) -> Kept {
-        if self.cells.contains(&object) {
-            return Kept::Twice;
-        }
-        if self.cells.len() == self.capacity {
-            return Kept::Full;
-        }
-        self.cells.push(object);
-        Kept::Noted
+    fn keep(&mut self, object: u64) -> bool {
+        let has_room = self.cells.len() < self.capacity;
+        self.cells.extend(has_room.then_some(object));
+        has_room
     }
 
     /// What the file says of it to whoever looks at it anew.
@@ -74,16 +73,6 @@ impl Stack {
         let used = self.cells.iter().rposition(|object| *object != 0).map_or(0, |last| last + 1);
         self.cells.truncate(used);
     }
-}
-
-fn keep(
-    class: usize,
-    magazines: &Magazines,
-    stack: &mut Stack,
-    object: u64,
-) -> Result<(), TestCaseError> {
-    prop_assert_eq!(magazines.keep(class, object), stack.keep(object));
-    Ok(())
 }
 
 fn one_step(
@@ -102,16 +91,20 @@ fn one_step(
             prop_assert_eq!(record.noted().map(Place::object), expected);
             record.clear();
         }
-        Step::Keep(object, false) => keep(class, magazines, stack, object)?,
-        Step::Keep(object, true) => {
-            // It may refuse for no reason, but then nothing has happened.
-            if super::keep(POOL, class, object) {
-                prop_assert_eq!(stack.keep(object), Kept::Noted);
-            } else {
-                keep(class, magazines, stack, object)?;
-            }
+        Step::Keep(object, false) => {
+            prop_assert_eq!(magazines.keep(class, object), stack.keep(object));
         }
-        Step::TakeInFront => prop_assert_eq!(super::take(POOL, class), stack.take()),
+        Step::Keep(object, true) => {
+            prop_assert_eq!(super::keep(&permit(), class, object), stack.keep(object));
+        }
+        Step::TakeInFront => {
+            let unprepared = super::take(&permit(), class, |_| false);
+            prop_assert_eq!(unprepared, None);
+            if stack.cells.last().is_some_and(|last| *last == 0) {
+                let _struck_out = stack.take();
+            }
+            prop_assert_eq!(super::take(&permit(), class, |_| true), stack.take());
+        }
         Step::Fill(first, count) => {
             while magazines.count(class) > 0 {
                 prop_assert_eq!(magazines.take(class, None), stack.take());

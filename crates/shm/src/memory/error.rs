@@ -33,6 +33,16 @@ pub enum MemoryError {
         /// The rack's folder.
         folder: PathBuf,
     },
+    /// The folder is not on a file system that is memory.
+    #[error(
+        "{folder} lies on {file_system}, which is no memory: choose a --dir on a tmpfs such as /dev/shm, or --memory-kind memfd"
+    )]
+    NotMemory {
+        /// The rack's folder.
+        folder: PathBuf,
+        /// The file system that it lies on.
+        file_system: String,
+    },
     /// Memory of another kind was begun.
     #[error(
         "{link} leads to memory of another kind: remove {target} if it is a file, and that link"

@@ -26,8 +26,20 @@ impl Untouched {
     }
 }
 
+/// Refuses a folder whose files the kernel writes to a disk.
+fn require_memory(place: &Place<'_>) -> Result<(), MemoryError> {
+    let folder = place.directory.path();
+    match place.machine.mount_of(folder) {
+        Some(mount) if !matches!(mount.kind.as_str(), "tmpfs" | "ramfs") => {
+            Err(MemoryError::NotMemory { folder: folder.into(), file_system: mount.kind })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the file, or takes over one that a killed daemon has just made.
 pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
+    require_memory(place)?;
     let path = place.directory.frames();
     let (found, is_new) = match file::open(&path)? {
         Some(found) => (found, false),
@@ -66,18 +78,8 @@ fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, Me
     }
     file::check_len(&found, path, place.bytes)?;
     let mapping = Mapping::new(&found, place.bytes).map_err(system("map", path.display()))?;
-    let mut warnings = Vec::new();
-    let folder = place.directory.path();
-    match place.machine.mount_of(folder) {
-        Some(mount) if !matches!(mount.kind.as_str(), "tmpfs" | "ramfs") => warnings.push(format!(
-            "{} lies on {}, which is no memory: the kernel may write it to a disk; choose a --dir on a tmpfs, or --memory-kind memfd",
-            folder.display(),
-            mount.kind
-        )),
-        _ => {}
-    }
     mapping.advise_huge();
-    Ok(Untouched { mapping, file: found, lock, warnings })
+    Ok(Untouched { mapping, file: found, lock, warnings: Vec::new() })
 }
 
 /// Looks whether the huge pages came that were asked for: the pages in words.

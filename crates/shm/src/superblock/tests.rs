@@ -52,6 +52,65 @@ fn what_changes_lies_where_clients_look_for_it() {
     });
 }
 
+const fn seen_at(boot: u32, commit: u64) -> StorePosition {
+    StorePosition { store: 7, boot, server: 40, commit }
+}
+
+#[test]
+fn the_last_commit_that_was_seen_is_read() {
+    with_block(|_, block| {
+        let seen = || block.seen(Path::new("x")).unwrap();
+        assert_eq!(seen(), None);
+        for (boot, commit) in [(1, 1), (1, 2), (1, 9), (2, 1), (2, u64::MAX), (3, 1)] {
+            block.set_seen(seen_at(boot, commit));
+            assert_eq!(seen(), Some(seen_at(boot, commit)));
+            // What is older changes nothing.
+            block.set_seen(seen_at(1, 1));
+            assert_eq!(seen(), Some(seen_at(boot, commit)));
+        }
+        block.format(&geometry());
+        assert_eq!(seen(), Some(seen_at(3, 1)));
+    });
+}
+
+#[test]
+fn a_crash_while_a_commit_is_noted_leaves_the_one_before() {
+    // How many of the five words were stored, and the positions before.
+    for (stored, before) in (0..5).flat_map(|stored| (0..4).map(move |before| (stored, before))) {
+        with_block(|_, block| {
+            (1..=before).for_each(|commit| block.set_seen(seen_at(1, commit)));
+            let words = |block: &Superblock| {
+                block
+                    .seen
+                    .each_ref()
+                    .map(|slot| slot.words.each_ref().map(|w| w.load(Ordering::Relaxed)))
+            };
+            let old = words(block);
+            block.set_seen(seen_at(2, 1));
+            let new = words(block);
+            let slot = usize::from(old[0] == new[0]);
+            let cells = block.seen[slot].words.iter().zip(old[slot]);
+            cells.skip(stored).for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
+            let found = block.seen(Path::new("x")).unwrap();
+            assert_eq!(found, (before > 0).then(|| seen_at(1, before)), "{stored} words stored");
+            block.set_seen(seen_at(2, 1));
+            assert_eq!(block.seen(Path::new("x")), Ok(Some(seen_at(2, 1))));
+        });
+    }
+}
+
+#[test]
+fn two_damaged_notes_are_found() {
+    with_block(|memory, block| {
+        block.set_seen(seen_at(1, 1));
+        block.set_seen(seen_at(1, 2));
+        for offset in [256, 320] {
+            flip(memory, offset * 8);
+        }
+        assert_eq!(block.seen(Path::new("x")), Err(SuperblockError::Corrupt("x".into())));
+    });
+}
+
 /// What a daemon reads before it takes a file over.
 fn read_all(block: &Superblock) -> Result<(Option<PageId>, Incarnation), SuperblockError> {
     let path = Path::new("x");
@@ -161,7 +220,9 @@ fn an_unfinished_format_is_refused_and_can_be_begun_anew() {
 #[test]
 fn the_layout_is_the_documented_one() {
     use std::mem::offset_of;
-    assert_eq!(size_of::<Superblock>(), 256);
+    assert_eq!(size_of::<Superblock>(), 384);
+    assert_eq!(offset_of!(Superblock, seen), 256);
+    assert_eq!(size_of::<SeenSlot>(), 64);
     assert_eq!(offset_of!(Superblock, checksum), 56);
     assert_eq!(offset_of!(Superblock, first_page), 64);
     assert_eq!(offset_of!(Superblock, incarnation), 72);

@@ -1,12 +1,11 @@
 //! Atomic changes of 8 bytes in a known page.
 
-use std::num::NonZeroU64;
-
 use rackpool_model::GlobalAddr;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Core, LocalWindow, front};
 use crate::access::Intent;
+use crate::permit::Permit;
 
 /// What is done to 8 bytes in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +45,8 @@ impl Atomic {
 /// nothing was done.
 #[inline]
 #[must_use]
-pub fn change(pool: NonZeroU64, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
-    front(pool)?.change(addr, atomic)
+pub fn change(permit: &Permit, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+    front(permit)?.change(addr, atomic)
 }
 
 impl Core {

@@ -1,13 +1,15 @@
-//! What the daemon has handed out: the bits of small objects, looked at before one is taken back.
+//! Small objects: their bits say what the daemon has handed out, their marks what programs have.
 
-use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
-use rackpool_model::{FrameId, GlobalAddr, SizeClass};
+use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, LocalWindow, front};
+use super::{Core, Local, LocalWindow, front};
+use crate::access::{AccessGuard, Intent};
+use crate::marks::{Holder, Mark};
 use crate::metadata::{MetadataLayout, PageUse};
+use crate::permit::Permit;
 use crate::{OutOfBounds, ReadOnlyMapping};
 
 /// The bitmaps of all frames, in the rack's metadata.
@@ -40,26 +42,76 @@ impl Bitmaps {
     }
 }
 
-/// The class of the small object that starts at `addr`, if this thread's last used window is one
-/// of the pool numbered `pool`, and the page is known to it and still the one it knows, and the
-/// object is in use. Otherwise the answer takes longer to find.
+/// What came of taking an object back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It was the program's and is noted.
+    Noted,
+    /// It is noted, but no program had it: it was freed twice, and the note is to be struck out. Its class.
+    Twice(SizeClass),
+    /// Nothing is known or done, and the answer takes longer to find.
+    Unknown,
+}
+
+/// Takes back the small object that starts at `addr`, for `holder`, if this thread's last used window is
+/// one of the pool numbered `pool`, the page is known to it and still the one it knows, the object is
+/// in use, and `note` notes it, which is told its class.
 #[inline]
 #[must_use]
-pub fn in_use(pool: NonZeroU64, addr: GlobalAddr) -> Option<SizeClass> {
-    front(pool)?.in_use(addr)
+pub fn take_back(
+    permit: &Permit,
+    addr: GlobalAddr,
+    holder: Holder,
+    note: impl FnOnce(SizeClass) -> bool,
+) -> Taken {
+    front(permit).map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
+}
+
+/// Marks the small object that starts at `addr` as the program's; whether that is done, as
+/// [`take_back`] knows it quickly.
+#[inline]
+#[must_use]
+pub fn hand_out(permit: &Permit, addr: GlobalAddr) -> bool {
+    front(permit).is_some_and(|core| core.hand_out(addr))
 }
 
 impl Core {
+    /// The mark of an object of a page that this thread is in.
+    ///
+    /// # Safety
+    /// The frame is one of the rack's, and has room for more objects than `object`.
     #[inline]
-    fn in_use(&self, addr: GlobalAddr) -> Option<SizeClass> {
-        let (local, offset) = self.find(addr, 1)?;
-        let class = local.class?;
+    unsafe fn mark(&self, frame: FrameId, object: usize) -> &Mark {
+        let start = (frame.0 as usize) << self.marks.frame_bits();
+        // SAFETY: the invariant of `marks`, and the caller's promise.
+        let mark = unsafe { self.marks.base().add(start + object) };
+        // SAFETY: as above; a mark is `Shared`.
+        unsafe { mark.as_ref() }
+    }
+
+    /// Announces that this thread is about to change a mark of a page of which it has the bits. No
+    /// other page comes into the frame meanwhile.
+    #[inline]
+    fn enter_for_mark(&self, local: &Local) -> Option<AccessGuard<'_>> {
         // SAFETY: the invariant of `Local::frame`.
         let word = unsafe { self.word(local.frame) };
+        self.slot().enter(local.frame, Intent::Read, word, local.expected, self.barrier).ok()
+    }
+
+    #[inline]
+    fn take_back(
+        &self,
+        addr: GlobalAddr,
+        holder: Holder,
+        note: impl FnOnce(SizeClass) -> bool,
+    ) -> Taken {
+        let Some((local, offset)) = self.find(addr, 1) else { return Taken::Unknown };
+        let Some(class) = local.class else { return Taken::Unknown };
         let object = offset >> class.bits();
-        if word.load() != local.expected || object << class.bits() != offset {
-            return None;
+        if object << class.bits() != offset {
+            return Taken::Unknown;
         }
+        let Some(_guard) = self.enter_for_mark(local) else { return Taken::Unknown };
         let start = (local.frame.0 as usize) << self.bitmaps.frame_shift;
         // SAFETY: the invariants of `Bitmaps::words` and `Local::frame`.
         let bits = unsafe { self.bitmaps.words.byte_add(start) };
@@ -68,16 +120,59 @@ impl Core {
         let bits = unsafe { bits.add(object / 64) };
         // SAFETY: as above, aligned as a frame has whole words; an atomic is `Shared`.
         let bits = unsafe { bits.as_ref() }.load(Ordering::Acquire);
-        (bits >> (object % 64) & 1 == 1).then_some(class)
+        if bits >> (object % 64) & 1 == 0 || !note(class) {
+            return Taken::Unknown;
+        }
+        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        let mark = unsafe { self.mark(local.frame, object) };
+        if mark.take(holder) { Taken::Noted } else { Taken::Twice(class) }
+    }
+
+    #[inline]
+    fn hand_out(&self, addr: GlobalAddr) -> bool {
+        let Some((local, offset)) = self.find(addr, 1) else { return false };
+        let Some(class) = local.class else { return false };
+        let Some(_guard) = self.enter_for_mark(local) else { return false };
+        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        unsafe { self.mark(local.frame, offset >> class.bits()) }.hand_out();
+        true
     }
 }
 
 impl LocalWindow {
-    /// The class of the small object that starts at `addr`, if that is quickly found: see
-    /// [`in_use`].
+    /// Takes a small object back, if that is quickly found out: see [`take_back`].
     #[inline]
     #[must_use]
-    pub fn in_use(&self, addr: GlobalAddr) -> Option<SizeClass> {
-        self.core().in_use(addr)
+    pub fn take_back(
+        &self,
+        addr: GlobalAddr,
+        holder: Holder,
+        note: impl FnOnce(SizeClass) -> bool,
+    ) -> Taken {
+        self.core().take_back(addr, holder, note)
+    }
+
+    /// Marks a small object as the program's, if that is quickly done: see [`hand_out`].
+    #[inline]
+    #[must_use]
+    pub fn hand_out(&self, addr: GlobalAddr) -> bool {
+        self.core().hand_out(addr)
+    }
+
+    /// Does something with the mark of an object of any class, if the page word of the frame is
+    /// `expected` and there is such an object.
+    pub fn with_mark<R>(
+        &self,
+        frame: FrameId,
+        expected: PageWord,
+        class: SizeClass,
+        index: u32,
+        work: impl FnOnce(&Mark) -> R,
+    ) -> Option<R> {
+        let core = self.core();
+        let mark = core.marks.of(frame, class, index)?;
+        let word = self.word(frame)?;
+        let _guard = core.slot().enter(frame, Intent::Read, word, expected, core.barrier).ok()?;
+        Some(work(mark))
     }
 }

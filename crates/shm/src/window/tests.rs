@@ -4,6 +4,7 @@ use rackpool_model::{PageEvent, PageSize};
 
 use super::*;
 use crate::delay::waits;
+use crate::marks::Holder;
 use crate::superblock::Superblock;
 
 const FRAMES: u32 = 4;
@@ -13,6 +14,10 @@ const PAGE: PageId = PageId(1);
 const COPIED: PageId = PageId(77);
 const FRAME: FrameId = FrameId(1);
 const POOL: NonZeroU64 = NonZeroU64::MIN;
+
+fn permit() -> Permit {
+    Permit::new(POOL).unwrap()
+}
 
 fn file(bytes: u64) -> std::fs::File {
     let file = tempfile::tempfile().unwrap();
@@ -49,9 +54,19 @@ fn rack(extra_ns: Option<u32>, barrier: Barrier) -> Rack {
     let offsets = ThreadOffsets { access: 0, samples: 4096 };
     let read_only = Arc::new(ReadOnlyMapping::new(&noted, layout.bytes()).unwrap());
     let latency = ExtraLatency::noted_in(&read_only).unwrap();
-    let mut window =
-        LocalWindow::new(Arc::clone(&frames), read_only, &layout, owner, offsets, barrier, latency)
-            .unwrap();
+    let marks_bytes = Marks::bytes(PAGE_SIZE, FRAMES);
+    let marks = Arc::new(Mapping::new(file(marks_bytes), marks_bytes).unwrap());
+    let marks = Marks::new(marks, PAGE_SIZE, FRAMES).unwrap();
+    let mut window = LocalWindow::new(
+        Arc::clone(&frames),
+        read_only,
+        &layout,
+        marks,
+        (owner, offsets),
+        barrier,
+        latency,
+    )
+    .unwrap();
     let class = SizeClass::for_bytes(64, PAGE_SIZE).unwrap();
     window.admit(PAGE, FRAME, word, PageUse::Slab(class));
     window.bring_to_front(POOL);
@@ -89,14 +104,14 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
         (
             "front read",
             Box::new(move || {
-                let again = || read_detour(POOL, at, &mut [0; 64]);
-                in_front(read(POOL, at, &mut [0; 64]), &again);
+                let again = || read_detour(&permit(), at, &mut [0; 64]);
+                in_front(read(&permit(), at, &mut [0; 64]), &again);
             }),
         ),
         (
             "front write",
             Box::new(move || {
-                in_front(write(POOL, at, &[1; 64]), &|| write_detour(POOL, at, &[1; 64]));
+                in_front(write(&permit(), at, &[1; 64]), &|| write_detour(&permit(), at, &[1; 64]));
             }),
         ),
         (
@@ -124,7 +139,8 @@ fn others(rack: &mut Rack) {
     let window = &rack.window;
     window.prefetch(at, Intent::Read);
     assert!(window.look(FRAME).is_some() && window.word(FRAME).is_some());
-    let _ = in_use(POOL, at);
+    let _ = take_back(&permit(), at, Holder::DAEMON, |_| true);
+    let _ = hand_out(&permit(), at);
     assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
     assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "kept out");

@@ -1,6 +1,9 @@
 //! Worlds with one bug, and what they show.
 
+pub(crate) mod table;
+
 use rackpool_sim::{Bug, Bugs, Failure, run, run_with};
+use table::PLANTED;
 
 /// A world with one bug.
 #[derive(Clone, Copy, Debug)]
@@ -12,8 +15,10 @@ impl Bugs for Planted {
     }
 }
 
-/// Finds the bug in one of so many seeds, which all hold without it.
-pub(crate) fn find(bug: Bug, from: u64, within: u64) -> Box<Failure> {
+/// Finds the bug in one of the seeds that the table names for it, which all hold without it.
+pub(crate) fn find(bug: Bug) -> Box<Failure> {
+    let row = PLANTED.iter().find(|(listed, _, _)| *listed == bug);
+    let (_, from, within) = *row.unwrap_or_else(|| panic!("{bug:?} is not in the table"));
     let failure = (from..from + within)
         .find_map(|seed| run_with(seed, Planted(bug)).err())
         .unwrap_or_else(|| panic!("{bug:?} is not found by {within} seeds from {from} on"));

@@ -15,8 +15,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ring", &["shm", "sync"]),
     ("fabric", &["model"]),
     ("access", &["model"]),
-    ("config", &[]),
-    ("metrics", &["sync"]),
+    ("output", &["sync"]),
+    ("config", &["output"]),
+    ("metrics", &["output", "sync"]),
     ("trace", &["proto", "wire", "model"]),
     ("fabric-verbs", &["fabric", "model"]),
     ("rrpc", &["fabric", "wire", "model"]),
@@ -24,13 +25,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("daemon", SHELL),
     ("metaserver", SHELL),
     ("kv", &["client"]),
-    ("kv-service", &["client", "kv", "access", "config", "metrics", "sync"]),
+    ("kv-service", &["client", "kv", "access", "config", "metrics", "model", "output", "sync"]),
     ("fs", &["client", "kv"]),
-    ("fuse", &["fs", "client", "config", "metrics", "sync"]),
+    ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
     ("object", &["client"]),
     // It starts the daemon and the metadata server as processes and prints what they answer; the
     // doctor measures memory of the kinds that `shm` makes.
-    ("cli", &["client", "kv", "access", "config", "shm", "sync", "trace", "wire", "model"]),
+    (
+        "cli",
+        &["client", "kv", "access", "config", "output", "shm", "sync", "trace", "wire", "model"],
+    ),
     ("sim", &["proto", "model", "wire"]),
 ];
 
@@ -46,6 +50,7 @@ const SHELL: &[&str] = &[
     "access",
     "config",
     "metrics",
+    "output",
     "model",
     "wire",
 ];

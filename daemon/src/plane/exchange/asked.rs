@@ -10,7 +10,7 @@ use rackpool_sync::atomic::Ordering;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
-use super::{Active, Job};
+use super::{Active, Job, Tried};
 use crate::plane::DataPlane;
 use crate::plane::clients::{object_cells, strike};
 use crate::plane::peers::Purpose;
@@ -140,17 +140,20 @@ impl DataPlane {
         let active = self.exchanges.lines.get_mut(&rack).and_then(|line| line.active.take());
         let Some(Active { job, .. }) = active else { return Ok(()) };
         match (job, reply) {
-            (Job::Allocate { caller, bytes, count, mut tried }, PeerReply::Allocated(addrs))
-                if self.are_objects_elsewhere(addrs, count) =>
-            {
-                if addrs.is_empty() {
-                    self.finish_exchange(rack)?;
-                    tried.push(rack);
-                    return match caller {
-                        Some(caller) => self.refill_elsewhere(caller, bytes, count, tried),
-                        None => Ok(()),
-                    };
+            (
+                Job::Allocate { caller, bytes, count, mut tried },
+                PeerReply::Full { free_frames },
+            ) => {
+                self.finish_exchange(rack)?;
+                tried.push(Tried { rack, free_frames: Some(*free_frames) });
+                match caller {
+                    Some(caller) => self.refill_elsewhere(caller, bytes, count, tried),
+                    None => Ok(()),
                 }
+            }
+            (Job::Allocate { caller, count, .. }, PeerReply::Allocated(addrs))
+                if !addrs.is_empty() && self.are_objects_elsewhere(addrs, count) =>
+            {
                 let log = self.asked_log(rack)?;
                 set_addrs(log, addrs);
                 log.state.store(RECEIVED, Ordering::Release);
@@ -254,7 +257,8 @@ impl DataPlane {
             }
             match line.active.as_mut().map(|active| &mut active.job) {
                 Some(Job::Allocate { caller, bytes, count, tried }) => {
-                    let tried = tried.iter().copied().chain([*rack]).collect::<Vec<_>>();
+                    let silent = Tried { rack: *rack, free_frames: None };
+                    let tried = tried.iter().copied().chain([silent]).collect::<Vec<_>>();
                     answers.extend(caller.take().map(|caller| (caller, *bytes, *count, tried)));
                 }
                 Some(Job::Free { release, .. }) => releases.extend(release.take()),
@@ -263,7 +267,7 @@ impl DataPlane {
             for job in std::mem::take(&mut line.waiting) {
                 match job {
                     Job::Allocate { caller, bytes, count, mut tried } => {
-                        tried.push(*rack);
+                        tried.push(Tried { rack: *rack, free_frames: None });
                         answers.extend(caller.map(|caller| (caller, bytes, count, tried)));
                     }
                     Job::Free { client, release: Some(release), .. } => {

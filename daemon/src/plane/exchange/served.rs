@@ -1,6 +1,7 @@
 //! The serving side.
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, MemoryId, PageId, RackId};
+use rackpool_shm::marks::Holder;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::peer::PeerReply;
@@ -86,7 +87,7 @@ impl DataPlane {
             Order::Stale => {
                 return Ok(Some(PeerReply::Invalid("an exchange of the past".into())));
             }
-            Order::Repeated => return Ok(Some(PeerReply::Allocated(addrs_of(log)))),
+            Order::Repeated => return Ok(Some(self.handed_out(log))),
             Order::Next => {}
         }
         if self.slab.peek(bytes)?.is_none() {
@@ -94,8 +95,9 @@ impl DataPlane {
         }
         if self.slab.peek(bytes)?.is_none() {
             self.slab.close_empty_pages()?;
+            let reserves = self.reserve_for(bytes);
             let unshares = self.unshare_for(bytes);
-            if (unshares || self.slab.is_leaving() || self.is_copying()) && !at_last {
+            if (reserves || unshares || self.slab.is_leaving() || self.is_copying()) && !at_last {
                 return Ok(None);
             }
         }
@@ -106,10 +108,18 @@ impl DataPlane {
             // into effect.
             cell.store(candidate.addr.raw(), Ordering::Relaxed);
             log.count.store(taken, Ordering::Release);
-            self.slab.commit(candidate)?;
+            self.slab.commit(candidate, None)?;
         }
         log.state.store(DONE, Ordering::Release);
-        Ok(Some(PeerReply::Allocated(addrs_of(log))))
+        Ok(Some(self.handed_out(log)))
+    }
+
+    /// What an exchange has handed out, as its record says.
+    fn handed_out(&self, log: &PeerLog) -> PeerReply {
+        match addrs_of(log) {
+            addrs if addrs.is_empty() => PeerReply::Full { free_frames: self.slab.free_frames() },
+            addrs => PeerReply::Allocated(addrs),
+        }
     }
 
     /// Takes objects back for another rack; those of pages that are not here are named in the
@@ -135,19 +145,22 @@ impl DataPlane {
         }
         let page_size = self.rack.geometry.page_size;
         let mut noted = Vec::with_capacity(addrs.len());
+        let mut refused = 0;
         for addr in addrs {
             match addr.page(page_size) {
                 Some(page) if self.is_moving(page) => return Ok(Err(page)),
                 // It is nowhere else.
                 Some(page) if self.swap_has_lost(page) => noted.push(*addr),
                 Some(page) if self.slab.lookup(page).is_none() => noted.push(mark(*addr)),
+                // Not in the record: a successor, which finishes what stands there, would free it
+                // when a program has it again.
+                _ if !self.slab.may_free(*addr, Holder::DAEMON) => refused += 1,
                 _ => noted.push(*addr),
             }
         }
         write(log, memory, sequence, FREE, &noted);
-        let mut refused = 0;
         for addr in noted.into_iter().filter(|addr| !is_marked(*addr)) {
-            refused += u16::from(self.slab.free(addr)?.is_err());
+            refused += u16::from(self.slab.free(addr, Holder::DAEMON)?.is_err());
         }
         log.state.store(DONE, Ordering::Release);
         Ok(Ok(PeerReply::Freed { refused, moved: marked_of(log) }))
@@ -181,7 +194,7 @@ impl DataPlane {
                 log.count.store(used.len() as u64, Ordering::Release);
             } else {
                 for addr in addrs.into_iter().filter(|addr| !is_marked(*addr)) {
-                    if self.slab.free(addr)?.is_err() {
+                    if self.slab.free(addr, Holder::DAEMON)?.is_err() {
                         tracing::debug!("{addr} was freed before the crash");
                     }
                 }

@@ -1,6 +1,7 @@
 //! POSIX, rule by rule, as Linux reads it.
 #![expect(clippy::unwrap_used, reason = "a rule that can't go on does not hold")]
 
+mod acls;
 mod contents;
 mod extended;
 mod folders;
@@ -27,7 +28,7 @@ use rules;
 
 /// All rules.
 pub fn all() -> impl Iterator<Item = Rule> {
-    let tables: [&[Rule]; 13] = [
+    let tables: [&[Rule]; 14] = [
         opening::RULES,
         names::RULES,
         folders::RULES,
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = Rule> {
         space::RULES,
         listing::RULES,
         extended::RULES,
+        acls::RULES,
         locks::RULES,
     ];
     tables.into_iter().flatten().copied()

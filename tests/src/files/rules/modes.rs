@@ -25,6 +25,7 @@ pub(super) const RULES: &[Rule] = rules![
     chown_is_for_root,
     chown_to_the_own_group_is_for_owners,
     chown_takes_set_id_bits_away,
+    chown_to_nobody_takes_set_id_bits_away_too,
     writes_of_users_take_set_id_bits_away,
     truncation_by_users_takes_set_id_bits_away,
     links_have_owners_of_their_own,
@@ -123,6 +124,31 @@ fn chown_takes_set_id_bits_away(place: &Place) {
     let folder = place.subfolder("b");
     set_mode(&folder, 0o2755);
     chown(&folder, Some(NOBODY), None).unwrap();
+    assert_eq!(mode(&folder), 0o2755);
+}
+
+fn chown_to_nobody_takes_set_id_bits_away_too(place: &Place) {
+    let a = place.file("a", "contents");
+    for owner in [0, NOBODY] {
+        chown(&a, Some(owner), Some(owner)).unwrap();
+        set_mode(&a, 0o6755);
+        as_user(owner, owner, || chown(&a, None, None).unwrap());
+        assert_eq!(mode(&a), 0o755, "by path");
+        set_mode(&a, 0o6755);
+        let file = std::fs::File::open(&a).unwrap();
+        as_user(owner, owner, || rustix::fs::fchown(&file, None, None).unwrap());
+        assert_eq!(mode(&a), 0o755, "by descriptor");
+    }
+    // Nothing else that sets neither does so, and no write or cut of somebody with privileges.
+    set_mode(&a, 0o6755);
+    let file = open(&a, rustix::fs::OFlags::RDWR, 0).unwrap();
+    rustix::io::pwrite(&file, b"x", 0).unwrap();
+    rustix::fs::ftruncate(&file, 3).unwrap();
+    rustix::fs::fsync(&file).unwrap();
+    assert_eq!(mode(&a), 0o6755);
+    let folder = place.subfolder("b");
+    set_mode(&folder, 0o2755);
+    chown(&folder, None, None).unwrap();
     assert_eq!(mode(&folder), 0o2755);
 }
 

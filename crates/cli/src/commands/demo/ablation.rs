@@ -63,8 +63,8 @@ fn once(
     let dir = cluster.options().dir.clone();
     let progress = Progress::new(size.quiet);
     work(size, distribution, &PoolStores::open(&dir, &[OWNER], 1, "swap")?, true, progress)?;
-    let watch = Watch::start(&dir, &[OWNER, USER]);
     let stores = PoolStores::open(&dir, &[USER], size.threads, "swap")?;
+    let watch = Watch::start(&dir, &[OWNER, USER]);
     let result = work(size, distribution, &stores, false, progress);
     let map = watch.end(format!("YCSB B, {distribution}, used by {USER}; hotter is darker"));
     let result = result?;

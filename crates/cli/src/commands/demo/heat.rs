@@ -15,7 +15,7 @@ use crate::commands::racks::top_pages;
 use crate::report::{HeatCell, HeatMap, HeatRow};
 
 /// Between two looks.
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(20);
 /// Looks that are kept: every other one is dropped when there are more.
 const LOOKS: usize = 256;
 /// Pages that are asked for, and that are shown.
@@ -43,7 +43,9 @@ impl Watch {
             .collect();
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let (start, mut looks) = (Instant::now(), Vec::new());
+            let start = Instant::now();
+            // Before anything is used.
+            let mut looks = vec![look(start, &sockets)];
             let mut interval = INTERVAL;
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 looks.push(look(start, &sockets));

@@ -1,5 +1,6 @@
 //! What happened between two looks.
 
+use std::fmt;
 use std::time::Duration;
 
 use rackpool_wire::control::RackStatus;
@@ -42,11 +43,52 @@ pub(super) fn since(before: &Buckets, now: &Buckets) -> Vec<(Option<u64>, u64)> 
     now.iter().enumerate().map(|(at, (bound, count))| (*bound, count - old(at))).collect()
 }
 
-/// The bound that this share of all does not exceed, in words: `<= 20 us`.
-pub(super) fn quantile(buckets: &Buckets, share: f64) -> String {
+/// What a share of all does not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// Nothing was counted.
+    None,
+    /// This many microseconds.
+    Micros(u64),
+    /// More than the largest bound.
+    VeryLong,
+}
+
+impl Bound {
+    /// To sort by.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(super) const fn key(self) -> f64 {
+        match self {
+            Self::None => -1.0,
+            Self::Micros(us) => us as f64,
+            Self::VeryLong => f64::INFINITY,
+        }
+    }
+
+    /// The bound, if there is one.
+    pub(super) const fn micros(self) -> Option<u64> {
+        match self {
+            Self::Micros(us) => Some(us),
+            Self::None | Self::VeryLong => None,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::None => f.write_str("-"),
+            Self::Micros(us) => write!(f, "<{}", micros(us)),
+            Self::VeryLong => f.write_str("very long"),
+        }
+    }
+}
+
+/// The bound that this share of all does not exceed.
+pub(super) fn quantile(buckets: &Buckets, share: f64) -> Bound {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     if total == 0 {
-        return "-".into();
+        return Bound::None;
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let wanted = total as f64 * share;
@@ -56,10 +98,10 @@ pub(super) fn quantile(buckets: &Buckets, share: f64) -> String {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let reached = sum > 0 && sum as f64 >= wanted;
         if reached {
-            return bound.map_or_else(|| "very long".into(), |us| format!("<{}", micros(us)));
+            return bound.map_or(Bound::VeryLong, Bound::Micros);
         }
     }
-    "-".into()
+    Bound::None
 }
 
 fn micros(us: u64) -> String {
@@ -90,9 +132,9 @@ mod tests {
         let now = [(Some(10), 5), (Some(2000), 9), (None, 1)];
         let counted = since(&before, &now);
         assert_eq!(counted, [(Some(10), 0), (Some(2000), 9), (None, 1)]);
-        assert_eq!(quantile(&counted, 0.5), "<2ms");
-        assert_eq!(quantile(&counted, 0.99), "very long");
-        assert_eq!(quantile(&[], 0.5), "-");
+        assert_eq!(quantile(&counted, 0.5).to_string(), "<2ms");
+        assert_eq!(quantile(&counted, 0.99).to_string(), "very long");
+        assert_eq!(quantile(&[], 0.5).to_string(), "-");
         assert_eq!(since(&now, &before)[0], (Some(10), 5), "another daemon: all of it");
     }
 }

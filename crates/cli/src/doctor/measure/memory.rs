@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use rackpool_model::ByteSize;
+use rackpool_output::chain;
 use rackpool_shm::Mapping;
 use rackpool_shm::machine::{HugePage, Node};
 use rackpool_shm::memory::{backing, scratch};
@@ -87,7 +88,7 @@ fn one(facts: &Facts, page: Option<HugePage>, way: Way<'_>, deadline: Instant) -
                 pin(cpu)?;
             }
             let memory = scratch(bytes, page, node).map_err(|error| error.to_string())?;
-            measure(&memory, page, node).map_err(|error| format!("{error:#}"))
+            measure(&memory, page, node).map_err(|error| chain(error.as_ref()))
         };
         std::thread::scope(|scope| scope.spawn(measuring).join())
             .unwrap_or_else(|_| Err("the measuring thread failed".into()))

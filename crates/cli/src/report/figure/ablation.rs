@@ -86,8 +86,9 @@ pub(super) fn draw<DB: DrawingBackend>(
         let [_, moving] = pair;
         let pages = if moving.moved == 1 { "page" } else { "pages" };
         let (count, copied) = (grouped(moving.moved), ByteSize(moving.copied_bytes));
-        let kept = grouped(moving.copies);
-        let moved = format!("{count} {pages} moved, {copied} copied; {kept} copies made");
+        let (kept, made) =
+            (grouped(moving.copies), if moving.copies == 1 { "copy" } else { "copies" });
+        let moved = format!("{count} {pages} moved, {copied} copied; {kept} {made} made");
         canvas.text(&moved, (x, frame.bottom + 42.0), Align::Centre, LABEL)?;
     }
     canvas.text(&ablation.setting, (MARGIN, frame.bottom + 72.0), Align::Left, LABEL)

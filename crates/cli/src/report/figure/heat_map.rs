@@ -8,6 +8,7 @@ use crate::report::HeatMap;
 use crate::report::canvas::{Align, Canvas, Error};
 use crate::report::frame::{LABEL, MARGIN, heading, legend};
 use crate::report::palette::{self, HEAT};
+use crate::ycsb::grouped;
 
 const TOP: f64 = 92.0;
 const ROW: f64 = 20.0;
@@ -35,17 +36,28 @@ pub(super) fn caption(map: &HeatMap) -> String {
     )
 }
 
-/// Steps of hotness: below 4 is cold, by default; each further step is eight times as hot.
-fn colour(milli: u64) -> RGBColor {
-    let step = match milli {
-        0..4_000 => 0,
-        4_000..32_000 => 1,
-        32_000..256_000 => 2,
-        256_000..2_048_000 => 3,
-        2_048_000..16_384_000 => 4,
-        _ => 5,
-    };
-    HEAT[step]
+/// Below this a page is cold, by default; in thousandths.
+const COLD: u64 = 4_000;
+
+/// The lower bounds of the colours but the first, in thousandths: as many steps, each as many times as
+/// hot as the one before, as lead from cold to what was hottest.
+fn bounds(map: &HeatMap) -> [u64; HEAT.len() - 1] {
+    let cells = map.pages.iter().flat_map(|row| &row.cells);
+    let hottest = cells.map(|cell| cell.milli).max().unwrap_or(COLD).max(2 * COLD);
+    let ratio = hottest as f64 / COLD as f64;
+    let mut bounds = [COLD; HEAT.len() - 1];
+    for (step, bound) in bounds.iter_mut().enumerate() {
+        let share = step as f64 / (HEAT.len() - 1) as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a colour")]
+        {
+            *bound = (COLD as f64 * ratio.powf(share)).round() as u64;
+        }
+    }
+    bounds
+}
+
+fn colour(milli: u64, bounds: &[u64]) -> RGBColor {
+    HEAT[bounds.iter().filter(|bound| milli >= **bound).count()]
 }
 
 pub(super) fn draw<DB: DrawingBackend>(
@@ -54,8 +66,10 @@ pub(super) fn draw<DB: DrawingBackend>(
 ) -> Result<(), Error<DB>> {
     heading(canvas, "Heat of pages over time", &map.setting)?;
     let right = f64::from(WIDTH) - MARGIN;
-    let steps = ["below 4", "4", "32", "256", "2,048", "16,384"].map(str::to_owned);
-    legend(canvas, &steps.into_iter().zip(HEAT).collect::<Vec<_>>(), (right, 30.0))?;
+    let bounds = bounds(map);
+    let from = bounds.iter().map(|bound| format!("from {}", grouped(bound / 1000)));
+    let steps = std::iter::once("cold".to_owned()).chain(from);
+    legend(canvas, &steps.zip(HEAT).collect::<Vec<_>>(), (right, 30.0))?;
     let mut homes: Vec<u16> =
         map.pages.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.home).collect();
     homes.sort_unstable();
@@ -74,11 +88,12 @@ pub(super) fn draw<DB: DrawingBackend>(
         while from < row.cells.len() {
             let cell = row.cells[from];
             let same = |other: &&crate::report::HeatCell| {
-                colour(other.milli) == colour(cell.milli) && other.home == cell.home
+                colour(other.milli, &bounds) == colour(cell.milli, &bounds)
+                    && other.home == cell.home
             };
             let to = from + row.cells[from..].iter().take_while(same).count();
             let (x0, x1) = (LEFT + from as f64 * width, LEFT + to as f64 * width);
-            canvas.rectangle([(x0, top), (x1, top + CELL)], colour(cell.milli))?;
+            canvas.rectangle([(x0, top), (x1, top + CELL)], colour(cell.milli, &bounds))?;
             if let Some(home) = cell.home {
                 let stripe = [(x0, top + CELL), (x1, top + CELL + STRIPE)];
                 canvas.rectangle(stripe, home_colour(home))?;
@@ -95,4 +110,24 @@ pub(super) fn draw<DB: DrawingBackend>(
 /// Neither red nor orange: these are hot.
 fn home_colour(rack: u16) -> RGBColor {
     palette::series([0, 2, 1, 5][usize::from(rack) % 4])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{HeatCell, HeatRow};
+
+    #[test]
+    fn every_colour_is_used_between_cold_and_the_hottest() {
+        for hottest in [10_000, 40_000, 9_000_000] {
+            let cells = vec![HeatCell { milli: hottest, home: None }];
+            let pages = vec![HeatRow { page: 1, cells }];
+            let map = HeatMap { setting: String::new(), seconds: vec![0.0], pages };
+            let bounds = bounds(&map);
+            assert!(bounds.windows(2).all(|two| two[0] < two[1]), "{bounds:?}");
+            assert_eq!(colour(COLD - 1, &bounds), HEAT[0]);
+            assert_eq!(colour(COLD, &bounds), HEAT[1]);
+            assert_eq!(colour(hottest, &bounds), HEAT[HEAT.len() - 1]);
+        }
+    }
 }

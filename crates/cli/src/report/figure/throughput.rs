@@ -44,8 +44,10 @@ pub(super) fn draw<DB: DrawingBackend>(
         for (text, below, font) in lines {
             canvas.text(text, (x, frame.bottom + below), Align::Centre, font)?;
         }
-        let distribution = &result.distribution;
-        canvas.text(distribution, (x, frame.bottom + 60.0), Align::Centre, LABEL)?;
+        if !result.title.ends_with(&result.distribution) {
+            let distribution = &result.distribution;
+            canvas.text(distribution, (x, frame.bottom + 60.0), Align::Centre, LABEL)?;
+        }
     }
     Ok(())
 }

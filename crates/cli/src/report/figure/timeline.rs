@@ -18,10 +18,13 @@ pub(super) fn draw<DB: DrawingBackend>(
     results: &[WorkloadResult],
     canvas: &mut Canvas<'_, DB>,
 ) -> Result<(), Error<DB>> {
-    let samples = || results.iter().flat_map(|result| &result.timeline);
+    let samples = || results.iter().flat_map(shown);
     let most = samples().map(|sample| sample.throughput).fold(0.0, f64::max);
     let (unit, unit_name) = rate_unit(most);
-    let subtitle = format!("{unit_name}, over each tenth of a second; {}", setting(results));
+    let subtitle = format!(
+        "{unit_name}, over each tenth of a second, while all threads work; {}",
+        setting(results)
+    );
     heading(canvas, "Throughput over time", &subtitle)?;
     let right = f64::from(WIDTH) - MARGIN;
     legend(canvas, &entries(results), (right, 30.0))?;
@@ -37,7 +40,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     frame.levels(canvas, plain)?;
     frame.name_x(canvas, "seconds since the workload's start")?;
     for (i, result) in results.iter().enumerate() {
-        let middles = middles(&result.timeline);
+        let middles = middles(shown(result));
         let points: Vec<_> =
             middles.into_iter().map(|(at, rate)| frame.at(at, rate / unit)).collect();
         match points.as_slice() {
@@ -49,6 +52,15 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
+/// The samples in which all threads worked; one at least. When one has ended, the others have its core,
+/// and what they do together is no rate of the workload.
+fn shown(result: &WorkloadResult) -> &[Sample] {
+    let end = result.all_worked_seconds.unwrap_or(f64::INFINITY);
+    let whole = result.timeline.iter().take_while(|sample| sample.seconds <= end).count();
+    let shown = whole.max(1).min(result.timeline.len());
+    &result.timeline[..shown]
+}
+
 /// The middle of each sample's time (seconds), with its rate.
 fn middles(samples: &[Sample]) -> Vec<(f64, f64)> {
     let starts = std::iter::once(0.0).chain(samples.iter().map(|sample| sample.seconds));
@@ -56,4 +68,25 @@ fn middles(samples: &[Sample]) -> Vec<(f64, f64)> {
         .zip(samples)
         .map(|(start, sample)| ((start + sample.seconds) / 2.0, sample.throughput))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::result;
+
+    #[test]
+    fn a_line_ends_when_the_first_worker_does() {
+        let sample = |seconds| Sample { seconds, operations: 1, throughput: 1.0 };
+        let timeline: Vec<Sample> = [0.1, 0.2, 0.3, 0.4].map(sample).into();
+        let ended = |all_worked_seconds| WorkloadResult {
+            timeline: timeline.clone(),
+            all_worked_seconds,
+            ..result()
+        };
+        let count = |all_worked| shown(&ended(all_worked)).len();
+        assert_eq!([None, Some(0.35), Some(0.01)].map(count), [4, 3, 1]);
+        let none = WorkloadResult { timeline: Vec::new(), ..result() };
+        assert_eq!(shown(&none).len(), 0);
+    }
 }

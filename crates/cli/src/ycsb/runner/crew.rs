@@ -16,6 +16,8 @@ pub(super) struct Shared {
     /// The worker that failed first: the others need not go on, and what they fail at may be its
     /// consequence.
     failed: OnceLock<usize>,
+    /// Operations of a workload that workers have begun.
+    taken: SharedCounter,
     /// Operations each worker has done.
     pub(super) done: Vec<SharedCounter>,
     chooser: Option<KeyChooser>,
@@ -26,6 +28,7 @@ impl Shared {
         Self {
             gate: RwLock::default(),
             failed: OnceLock::new(),
+            taken: SharedCounter::default(),
             done: (0..threads).map(|_| SharedCounter::default()).collect(),
             chooser,
         }
@@ -135,21 +138,26 @@ impl Phase<'_> {
     ) -> Result<(), Failure> {
         let mut chooser = shared.chooser.clone();
         let threads = self.plan.threads as u64;
-        // Every thread takes each threads-th: shares that differ by one at most.
-        let share = (thread as u64..self.operations()).step_by(self.plan.threads);
+        // Of a workload whichever thread is free takes the next operation, so that all end together. Of
+        // the records every thread takes each threads-th: as many lie in each rack.
+        let next = |done| match self.job {
+            Job::Run(_) => shared.taken.take(),
+            Job::Load => thread as u64 + done * threads,
+        };
         let begin = Instant::now();
-        for (done, number) in (1..).zip(share) {
-            if shared.failed.get().is_some() {
-                break;
+        let mut done = 0;
+        loop {
+            let number = next(done);
+            if number >= self.operations() || shared.failed.get().is_some() {
+                return Ok(());
             }
             match (&self.job, &mut chooser) {
                 (Job::Run(workload), Some(chooser)) => worker.operate(&workload.mix, chooser)?,
                 _ => worker.load(number)?,
             }
+            done += 1;
             shared.done[thread].publish(done);
             self.keep_pace(begin, done);
         }
-        debug_assert!(shared.done[thread].get() <= self.operations().div_ceil(threads));
-        Ok(())
     }
 }

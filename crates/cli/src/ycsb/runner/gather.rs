@@ -19,10 +19,12 @@ impl Phase<'_> {
         for report in &reports {
             by_rack.entry(self.factory.rack_of(report.thread)).or_default().push(report);
         }
-        let by_rack: Vec<_> =
-            by_rack.into_iter().map(|(rack, reports)| rack_result(rack, &reports)).collect();
         let every: Vec<_> = reports.iter().collect();
         let (recorder, seconds) = (merged(&every), seconds(&every));
+        let by_rack = by_rack.into_iter();
+        let by_rack: Vec<_> =
+            by_rack.map(|(rack, reports)| rack_result(rack, &reports, seconds)).collect();
+        let all_worked_seconds = Some(all_worked(&every));
         let (name, title, distribution) = self.names();
         let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum();
         WorkloadResult {
@@ -36,6 +38,7 @@ impl Phase<'_> {
             operations: recorder.operations(),
             seconds,
             throughput: recorder.operations() as f64 / seconds,
+            all_worked_seconds,
             overall: recorder.overall(),
             by_operation: recorder.by_kind(),
             by_rack,
@@ -57,13 +60,14 @@ impl Phase<'_> {
     }
 }
 
-fn rack_result(rack: u16, reports: &[&Report]) -> RackResult {
+/// What a rack's threads did; `seconds`: how long the phase took.
+fn rack_result(rack: u16, reports: &[&Report], seconds: f64) -> RackResult {
     let recorder = merged(reports);
     RackResult {
         rack,
         threads: reports.len(),
         operations: recorder.operations(),
-        throughput: recorder.operations() as f64 / seconds(reports),
+        throughput: recorder.operations() as f64 / seconds,
         overall: recorder.overall(),
     }
 }
@@ -82,4 +86,12 @@ fn seconds(reports: &[&Report]) -> f64 {
     let ended = reports.iter().map(|report| report.ended).max();
     let span = started.zip(ended).map(|(started, ended)| ended.duration_since(started));
     span.unwrap_or_default().as_secs_f64().max(1e-9)
+}
+
+/// From the first start to the first end: until then all have worked.
+fn all_worked(reports: &[&Report]) -> f64 {
+    let started = reports.iter().map(|report| report.started).min();
+    let ended = reports.iter().map(|report| report.ended).min();
+    let span = started.zip(ended).map(|(started, ended)| ended.duration_since(started));
+    span.unwrap_or_default().as_secs_f64()
 }

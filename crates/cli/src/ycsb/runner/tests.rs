@@ -43,6 +43,9 @@ fn every_workload_does_its_operations_and_finds_every_record() {
         assert_eq!(result.timeline.iter().map(|sample| sample.operations).sum::<u64>(), OPERATIONS);
         let rate = result.operations as f64 / result.seconds;
         assert!((result.throughput / rate - 1.0).abs() < 1e-9);
+        let racks: f64 = result.by_rack.iter().map(|rack| rack.throughput).sum();
+        assert!((result.throughput / racks - 1.0).abs() < 1e-9, "racks add up to the whole");
+        assert!(result.all_worked_seconds.unwrap() <= result.seconds);
     }
 }
 

@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
@@ -18,8 +18,23 @@ pub(super) struct Outgoing {
     address: SocketAddr,
     /// In the order of their numbers.
     pub(super) lanes: Vec<Lane>,
-    pub(super) give_up_at: Instant,
+    give_up_at: Instant,
+    /// Until when both connections must be there, whatever is said over them.
+    connect_by: Instant,
 }
+
+impl Outgoing {
+    /// When it has failed unless something has happened before.
+    pub(super) fn deadline(&self) -> Instant {
+        let are_there = self.lanes.iter().all(|lane| lane.greeted);
+        if are_there { self.give_up_at } else { self.connect_by }
+    }
+}
+
+/// How long the kernels may take to connect. They send a lost request for a connection again after
+/// a second; a new attempt is quicker where a wire was cut.
+const CONNECT_MS: u64 = 250;
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(CONNECT_MS);
 
 /// One of its connections.
 pub(super) struct Lane {
@@ -50,7 +65,9 @@ impl Connector {
             let greeting = Greeting::new(socket);
             lanes.push(Lane { greeting, initiator, greeted: false, welcomed: None });
         }
-        Ok(Outgoing { endpoint, address, lanes, give_up_at: Instant::now() + HANDSHAKE_TIMEOUT })
+        let now = Instant::now();
+        let (give_up_at, connect_by) = (now + HANDSHAKE_TIMEOUT, now + CONNECT_TIMEOUT);
+        Ok(Outgoing { endpoint, address, lanes, give_up_at, connect_by })
     }
 
     pub(super) fn go_on_connecting(&mut self, flags: &[PollFlags], mut one: Outgoing) {
@@ -66,11 +83,13 @@ impl Connector {
         }
         if one.lanes.iter().all(|lane| lane.welcomed.is_some()) {
             self.connected(one);
-        } else if Instant::now() < one.give_up_at {
+        } else if Instant::now() < one.deadline() {
             self.outgoing.push(one);
         } else {
             let address = one.address.to_string();
-            let error = FabricError::Silent { address, timeout_ms: HANDSHAKE_MS };
+            let are_there = one.lanes.iter().all(|lane| lane.greeted);
+            let timeout_ms = if are_there { HANDSHAKE_MS } else { CONNECT_MS };
+            let error = FabricError::Silent { address, timeout_ms };
             self.inbox.tell(News::Failed { endpoint, error });
         }
     }

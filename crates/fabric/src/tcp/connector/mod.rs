@@ -157,7 +157,7 @@ impl Connector {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let outgoing = self.outgoing.iter().map(|one| one.give_up_at);
+        let outgoing = self.outgoing.iter().map(Outgoing::deadline);
         let strangers = self.strangers.iter().map(|one| one.give_up_at);
         let halves = self.halves.iter().map(|half| half.give_up_at);
         outgoing.chain(strangers).chain(halves).chain(self.accept_again_at).min()

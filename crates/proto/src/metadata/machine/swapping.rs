@@ -48,9 +48,10 @@ impl<B: Bugs> Machine<B> {
     }
 
     pub(super) fn feed_swaps(&mut self, event: ServerEvent) {
+        let position = self.position();
         if let Some(swaps) = &mut self.swaps {
             swaps.handle(self.now, &self.settled.directory, event);
-            self.actions.extend(iter::from_fn(|| swaps.poll()));
+            self.actions.extend(iter::from_fn(|| swaps.poll(position)));
         }
     }
 
@@ -60,6 +61,7 @@ impl<B: Bugs> Machine<B> {
 
     /// The pages of swaps move with this batch.
     pub(super) fn commit_swaps(&mut self, batch: &mut Batch) {
+        let position = self.position();
         let Some(swaps) = &mut self.swaps else { return };
         if let Some(SwapBatch { id, moved }) = swaps.next_batch(&self.ahead.directory) {
             batch.swaps = Some(id);
@@ -69,6 +71,6 @@ impl<B: Bugs> Machine<B> {
                 batch.changes.push(change);
             }
         }
-        self.actions.extend(iter::from_fn(|| swaps.poll()));
+        self.actions.extend(iter::from_fn(|| swaps.poll(position)));
     }
 }

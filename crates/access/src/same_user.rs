@@ -1,0 +1,221 @@
+//! Whose process is at the other end of a loopback connection.
+//!
+//! Loopback says only that the peer is on this host. The kernel's tables of TCP sockets say whose
+//! it is. They show the own network namespace alone, and nothing else reaches its loopback.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::AccessError;
+
+const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+
+const ESTABLISHED: u8 = 0x01;
+const SYN_RECEIVED: u8 = 0x03;
+const LISTEN: u8 = 0x0a;
+
+/// The kernel may leave out a line of a table that changes while it is read.
+const LOOKS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Returns `Ok` when the peer of an accepted loopback connection is a process of this user or of
+/// root. Reads the kernel's tables: not for an event loop.
+///
+/// # Errors
+/// Names the other user, or says that no process of this host has the connection.
+pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), AccessError> {
+    look(|| {
+        let ends = sockets(|socket| socket.is_end(peer, local))?;
+        judge(ends.first(), peer, &[])
+    })
+}
+
+/// Returns `Ok` when the server of a loopback connection is a process of this user or of root. A
+/// connection that the server has not accepted yet belongs to its listener. Reads the kernel's
+/// tables: not for an event loop.
+///
+/// # Errors
+/// Names the other user, or says that no process of this host has the connection.
+pub fn require_server_of_same_user(
+    local: SocketAddr,
+    server: SocketAddr,
+) -> Result<(), AccessError> {
+    look(|| {
+        let found = sockets(|socket| socket.is_end(server, local) || socket.listens_at(server))?;
+        let (listeners, ends): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|socket| socket.state == LISTEN);
+        // A connection that waits to be accepted closes with its listener, so that a listener that
+        // is in the same tables is the one that it waits at.
+        let listeners: Vec<_> = listeners.iter().map(|socket| socket.user).collect();
+        judge(ends.first(), server, &listeners)
+    })
+}
+
+fn look(mut once: impl FnMut() -> Result<(), AccessError>) -> Result<(), AccessError> {
+    for _ in 1..LOOKS {
+        match once() {
+            Err(AccessError::NobodysConnection { .. }) => std::thread::sleep(PAUSE),
+            found => return found,
+        }
+    }
+    once()
+}
+
+/// A line of the kernel's tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Socket {
+    local: SocketAddr,
+    remote: SocketAddr,
+    state: u8,
+    user: u32,
+    /// 0: no process has it, and `user` says nothing.
+    inode: u64,
+}
+
+impl Socket {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
+        let state = u8::from_str_radix(fields.next()?, 16).ok()?;
+        // Queues, timer and retransmissions lie before the user, a timeout before the inode.
+        let user = fields.nth(3)?.parse().ok()?;
+        let inode = fields.nth(1)?.parse().ok()?;
+        Some(Self { local, remote, state, user, inode })
+    }
+
+    /// Whether this is the end at `own` of a connection with `other`.
+    fn is_end(&self, own: SocketAddr, other: SocketAddr) -> bool {
+        matches!(self.state, ESTABLISHED | SYN_RECEIVED)
+            && self.local == canonical(own)
+            && self.remote == canonical(other)
+    }
+
+    fn listens_at(&self, server: SocketAddr) -> bool {
+        let (own, server) = (self.local, canonical(server));
+        self.state == LISTEN
+            && own.port() == server.port()
+            && (own.ip().is_unspecified() || own.ip() == server.ip())
+    }
+}
+
+/// An address as the kernel prints it: words of the network's order as numbers of the host's.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let word = |at: usize| {
+        let word = u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok()?;
+        Some(u32::from_be(word))
+    };
+    let ip = match ip.len() {
+        8 => IpAddr::from(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            let bits = words.iter().fold(0, |bits, word| bits << 32 | u128::from(*word));
+            IpAddr::from(Ipv6Addr::from(bits))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), u16::from_str_radix(port, 16).ok()?))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The sockets of this network namespace that are `wanted`.
+fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, AccessError> {
+    let mut found = Vec::new();
+    for table in TABLES {
+        let unreadable = |source| AccessError::UnknownPeers { table, source };
+        let file = match File::open(table) {
+            Ok(file) => BufReader::new(file),
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && table != TABLES[0] => continue,
+            Err(error) => return Err(unreadable(error)),
+        };
+        for line in file.lines().skip(1) {
+            found.extend(Socket::parse(&line.map_err(unreadable)?).filter(&wanted));
+        }
+    }
+    Ok(found)
+}
+
+fn judge(end: Option<&Socket>, peer: SocketAddr, listeners: &[u32]) -> Result<(), AccessError> {
+    let own = rustix::process::geteuid().as_raw();
+    let users = match end {
+        Some(end) if end.inode != 0 => std::slice::from_ref(&end.user),
+        Some(_) => listeners,
+        None => &[],
+    };
+    if users.is_empty() {
+        return Err(AccessError::NobodysConnection { peer });
+    }
+    match users.iter().find(|user| **user != 0 && **user != own) {
+        None => Ok(()),
+        Some(user) => Err(AccessError::OtherUser { peer, user: *user, own }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        let line = "   3: 0100007F:1F90 0200007F:A1B2 01 00000000:00000000 00:00000000 00000000 \
+                    65534        0 4711 1 0000000000000000 20 4 30 10 -1";
+        let socket = Socket::parse(line).unwrap();
+        assert_eq!(socket.local, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(socket.remote, "127.0.0.2:41394".parse().unwrap());
+        assert_eq!((socket.state, socket.user, socket.inode), (ESTABLISHED, 65534, 4711));
+        let six = address("00000000000000000000000001000000:0050");
+        assert_eq!(six, Some("[::1]:80".parse().unwrap()));
+        let mapped = address("0000000000000000FFFF00000100007F:0050");
+        assert_eq!(mapped, Some("127.0.0.1:80".parse().unwrap()));
+        for bad in ["", "x", "0: 1 2", "0: 0100007F:1F90", "0: é100007F:1F90 0:0 01 0 0 0 0 0 0"] {
+            assert_eq!(Socket::parse(bad), None);
+        }
+    }
+
+    #[test]
+    fn both_ends_of_an_own_connection_are_known() {
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(at) else { continue };
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (here, there) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+            require_server_of_same_user(here, there).unwrap();
+            let (accepted, peer) = listener.accept().unwrap();
+            require_server_of_same_user(here, there).unwrap();
+            require_same_user(accepted.local_addr().unwrap(), peer).unwrap();
+            drop(client);
+            let gone = require_same_user(accepted.local_addr().unwrap(), peer);
+            assert!(matches!(gone, Err(AccessError::NobodysConnection { .. })), "{gone:?}");
+        }
+    }
+
+    #[test]
+    fn another_user_and_a_socket_of_no_process_are_refused() {
+        let own = rustix::process::geteuid().as_raw();
+        let stranger = own + 1;
+        let peer = "127.0.0.1:5".parse().unwrap();
+        let end = |user, inode| {
+            Some(Socket { local: peer, remote: peer, state: ESTABLISHED, user, inode })
+        };
+        judge(end(own, 1).as_ref(), peer, &[stranger]).unwrap();
+        judge(end(0, 1).as_ref(), peer, &[]).unwrap();
+        judge(end(0, 0).as_ref(), peer, &[own]).unwrap();
+        let text = judge(end(stranger, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
+        assert!(text.contains("rackpool credentials init"), "{text}");
+        for (end, listeners) in [
+            (end(0, 0), &[own, stranger][..]),
+            (end(0, 0), &[]),
+            (end(stranger, 0), &[]),
+            (None, &[own]),
+        ] {
+            judge(end.as_ref(), peer, listeners).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! How long answers to `AUTH` wait, so that guessing takes long.
+//!
+//! A refusal waits twice as long with each failure of its connection, and with each doubling of the
+//! failures of all connections lately: all clients are on this host, so a guesser has as many
+//! connections as it wants. While somebody fails, right passwords wait for the shortest of these
+//! times, or a guesser could tell a wrong one by the missing answer and go on over another connection.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the first refusal waits for.
+const FIRST: Duration = Duration::from_millis(100);
+/// How often that is doubled, at most.
+const MAX_DOUBLINGS: u32 = 6;
+/// One failure is forgotten in this time.
+const FORGET: Duration = Duration::from_secs(1);
+/// More failures are not counted.
+const MAX_RECENT: u32 = 1 << MAX_DOUBLINGS;
+
+/// The failures of all connections.
+#[derive(Debug)]
+pub struct AuthThrottle {
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    failures: u32,
+    /// From when on the next one is being forgotten.
+    since: Instant,
+}
+
+impl Recent {
+    /// Forgets what is long ago.
+    fn forget(&mut self, now: Instant) {
+        let gone = now.saturating_duration_since(self.since).as_secs() / FORGET.as_secs();
+        let gone = u32::try_from(gone).unwrap_or(u32::MAX);
+        self.failures = self.failures.saturating_sub(gone);
+        self.since = if self.failures == 0 { now } else { self.since + FORGET * gone };
+    }
+}
+
+impl AuthThrottle {
+    /// Nobody has failed yet.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self { recent: Mutex::new(Recent { failures: 0, since: now }) }
+    }
+
+    /// How long the refusal of a connection waits that has failed so often, this time counted.
+    pub(crate) fn refused(&self, own_failures: u32, now: Instant) -> Duration {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.forget(now);
+        recent.failures = (recent.failures + 1).min(MAX_RECENT);
+        let doublings = own_failures.saturating_sub(1).max(recent.failures.ilog2());
+        FIRST * (1 << doublings.min(MAX_DOUBLINGS))
+    }
+
+    /// How long the answer to a right password waits.
+    pub(crate) fn accepted(&self, now: Instant) -> Duration {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.forget(now);
+        if recent.failures == 0 { Duration::ZERO } else { FIRST }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_of_a_connection_waits_twice_as_long() {
+        let begin = Instant::now();
+        let throttle = AuthThrottle::new(begin);
+        assert_eq!(throttle.accepted(begin), Duration::ZERO);
+        for (failures, ms) in [(1, 100), (2, 200), (3, 400), (7, 6400), (1000, 6400)] {
+            // So much later that those of all are forgotten.
+            let now = begin + Duration::from_secs(u64::from(failures) * 100);
+            assert_eq!(throttle.refused(failures, now), Duration::from_millis(ms), "{failures}");
+        }
+    }
+
+    #[test]
+    fn failures_of_many_connections_count_together_and_are_forgotten() {
+        let begin = Instant::now();
+        let throttle = AuthThrottle::new(begin);
+        let waits: Vec<u128> = (0..100).map(|_| throttle.refused(1, begin).as_millis()).collect();
+        assert_eq!(waits[..8], [100, 200, 200, 400, 400, 400, 400, 800]);
+        assert_eq!(waits[63..], [6400; 37]);
+        assert_eq!(throttle.accepted(begin), FIRST);
+        let later = begin + Duration::from_millis(63_900);
+        assert_eq!(throttle.accepted(later), FIRST);
+        assert_eq!(throttle.accepted(later + Duration::from_millis(200)), Duration::ZERO);
+        assert_eq!(throttle.refused(1, later + Duration::from_secs(9)), FIRST);
+    }
+}

@@ -1,0 +1,117 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::mailbox::Mailbox;
+use crate::commands::{Context, Outcome, execute};
+use crate::gate::Gate;
+use crate::resp::Reply;
+use crate::session::{Session, Transaction};
+use crate::shared::Shared;
+use crate::store::Store;
+
+/// Threads for long commands: a command that takes minutes leaves the second thread to the others.
+pub const LONG_THREADS: usize = 2;
+
+/// A command that takes long, on its way to a thread that has no connections.
+#[derive(Debug)]
+pub(super) struct Long {
+    /// The thread that serves its connection.
+    pub(super) thread: usize,
+    /// Where that has it.
+    pub(super) index: usize,
+    /// The connection's state: no command of it is done meanwhile.
+    pub(super) session: Session,
+    /// The request, alone.
+    pub(super) request: Transaction,
+}
+
+/// What a long command has left.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) index: usize,
+    pub(super) session: Session,
+    /// The answer.
+    pub(super) output: Vec<u8>,
+}
+
+/// The way to the threads that do long commands. They end when nobody has it any more.
+#[derive(Clone, Debug)]
+pub struct ToLong(Sender<Long>);
+
+impl ToLong {
+    /// Hands a command over; gives it back if the threads have ended.
+    pub(super) fn post(&self, long: Long) -> Result<(), Box<Long>> {
+        self.0.send(long).map_err(|unsent| Box::new(unsent.0))
+    }
+}
+
+/// A thread that does long commands, one after the other.
+#[derive(Debug)]
+pub struct LongThread {
+    waiting: Arc<Mutex<Receiver<Long>>>,
+    store: Store,
+    /// A gate of this thread alone: a FLUSH, which waits for the threads of connections, does not
+    /// wait for it.
+    gate: Gate,
+    /// Its place among the figures.
+    thread: usize,
+    shared: Arc<Shared>,
+    mailboxes: Arc<[Mailbox]>,
+}
+
+impl LongThread {
+    /// The threads, which use these stores, and the way to them.
+    pub fn prepare(
+        stores: [Store; LONG_THREADS],
+        shared: &Arc<Shared>,
+        mailboxes: &Arc<[Mailbox]>,
+    ) -> (ToLong, Vec<Self>) {
+        let (sender, waiting) = channel();
+        let waiting = Arc::new(Mutex::new(waiting));
+        let threads = stores.into_iter().zip(shared.threads()..).map(|(store, thread)| Self {
+            waiting: Arc::clone(&waiting),
+            store,
+            gate: Gate::new(1),
+            thread,
+            shared: Arc::clone(shared),
+            mailboxes: Arc::clone(mailboxes),
+        });
+        (ToLong(sender), threads.collect())
+    }
+
+    /// Does commands until no thread serves connections any more.
+    pub fn run(mut self) {
+        while let Some(long) = self.next() {
+            self.serve(long);
+        }
+    }
+
+    fn next(&self) -> Option<Long> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    }
+
+    fn serve(&mut self, Long { thread, index, mut session, request }: Long) {
+        let mut output = Vec::new();
+        if let Some(args) = request.commands().next() {
+            let mut reply = Reply::new(&mut output, session.resp3);
+            let mut context = Context {
+                store: &mut self.store,
+                session: &mut session,
+                shared: &self.shared,
+                turn: self.gate.turn(0),
+                thread: self.thread,
+                others_wait: false,
+            };
+            if execute(&mut context, args, &mut reply) == Outcome::TakesLong {
+                reply.error("ERR the command was not done: report this as a defect");
+            }
+        }
+        let posted = self
+            .mailboxes
+            .get(thread)
+            .map(|mailbox| mailbox.post_done(Done { index, session, output }));
+        if let Some(Err(error)) = posted {
+            tracing::warn!("a thread can't be woken: {error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The changes of a transaction, entry by entry.
+
+use super::lock::{Lock, Side, TransactionId};
+use super::view::Cell;
+use crate::entry::{Change, Form, Kind, Version};
+use crate::error::KvError;
+use crate::find::{Intent, Located};
+use crate::handle::Handle;
+use crate::memory::Memory;
+
+/// What a transaction changes.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// The number of its table.
+    pub(super) table: usize,
+    pub(super) key: Vec<u8>,
+    /// What the entry must be; `None`: there must be none.
+    pub(super) version: Option<Version>,
+    pub(super) new: Option<(Form, Vec<u8>)>,
+}
+
+const LOCKED: Form = Form { kind: Kind::LOCK, expires_ms: 0 };
+
+impl<M: Memory> Handle<M> {
+    /// Makes a change if the entry still has its version; says whether it did.
+    pub(super) fn write_if_current(&mut self, write: &Write) -> Result<bool, KvError<M::Error>> {
+        let Write { key, version, new, .. } = write;
+        let hash = Self::hash(key)?;
+        loop {
+            let done = match self.locate(hash, key, Intent::Write)? {
+                Located::Live(slot) => {
+                    if self.version_at(&slot) != *version {
+                        return Ok(false);
+                    }
+                    match new {
+                        Some((form, value)) => {
+                            self.replace_entry(&slot, key, (*form, value), None)?
+                        }
+                        None => self.unlink(&slot)?,
+                    }
+                }
+                Located::Absent(_) if version.is_some() => return Ok(false),
+                Located::Absent(miss) => match new {
+                    Some((form, value)) => self.fill(&miss, key, *form, value)?,
+                    None => true,
+                },
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Puts the lock of a transaction in the place of an entry if that still has its version; says
+    /// whether it did.
+    pub(super) fn lock(
+        &mut self,
+        id: TransactionId,
+        write: &Write,
+    ) -> Result<bool, KvError<M::Error>> {
+        let Write { key, version, new, .. } = write;
+        let hash = Self::hash(key)?;
+        let lot = rand::random();
+        let new = new.as_ref().map(|(form, value)| Side { form: *form, lot, value: &value[..] });
+        let mut bytes = Vec::new();
+        loop {
+            let located = self.locate(hash, key, Intent::Write)?;
+            let (now, old) = match &located {
+                Located::Live(slot) => {
+                    let value = &self.scratch[slot.value.clone()];
+                    let old = Side { form: slot.form, lot: slot.lot, value };
+                    (self.version_at(slot), (!slot.form.is_over()).then_some(old))
+                }
+                Located::Absent(_) => (None, None),
+            };
+            if now != *version {
+                return Ok(false);
+            }
+            encode_lock(&mut bytes, id, old.as_ref(), new.as_ref())?;
+            let done = match located {
+                Located::Live(slot) => self.replace_entry(&slot, key, (LOCKED, &bytes), None)?,
+                Located::Absent(miss) => self.fill(&miss, key, LOCKED, &bytes)?,
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Puts the lock of an insistent transaction in the place of an entry, whatever that is; gives what
+    /// it was, which it stays unless the transaction changes it.
+    pub(super) fn lock_as_it_is(
+        &mut self,
+        id: TransactionId,
+        key: &[u8],
+    ) -> Result<Cell, KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        let mut bytes = Vec::new();
+        loop {
+            let (done, cell) = match self.locate(hash, key, Intent::Write)? {
+                Located::Live(slot) => {
+                    let version = self.version_at(&slot);
+                    let value = self.scratch[slot.value.clone()].to_vec();
+                    let old = Side { form: slot.form, lot: slot.lot, value: &value[..] };
+                    let old = version.is_some().then_some(old);
+                    encode_lock(&mut bytes, id, old.as_ref(), old.as_ref())?;
+                    let done = self.replace_entry(&slot, key, (LOCKED, &bytes), None)?;
+                    let now = version.is_some().then_some((slot.form, value));
+                    (done, Cell { version, now, is_written: false })
+                }
+                Located::Absent(miss) => {
+                    encode_lock(&mut bytes, id, None, None)?;
+                    (self.fill(&miss, key, LOCKED, &bytes)?, Cell::default())
+                }
+            };
+            if done {
+                return Ok(cell);
+            }
+        }
+    }
+
+    /// Gives the lock of an insistent transaction another new side; says whether it is still there.
+    pub(super) fn change_lock(
+        &mut self,
+        id: TransactionId,
+        write: &Write,
+    ) -> Result<bool, KvError<M::Error>> {
+        let Write { key, new, .. } = write;
+        let hash = Self::hash(key)?;
+        let lot = rand::random();
+        let new = new.as_ref().map(|(form, value)| Side { form: *form, lot, value: &value[..] });
+        let mut bytes = Vec::new();
+        loop {
+            let Located::Live(slot) = self.locate_raw(hash, key, Intent::Write)? else {
+                return Ok(false);
+            };
+            let found = &self.scratch[slot.value.clone()];
+            let lock = Lock::decode(found).filter(|lock| lock.id == id);
+            let Some(lock) = lock.filter(|_| slot.form.kind == Kind::LOCK) else {
+                return Ok(false);
+            };
+            let old = lock.side(false);
+            let old =
+                old.map(|old| Side { form: old.form, lot: old.lot, value: &found[old.value] });
+            encode_lock(&mut bytes, id, old.as_ref(), new.as_ref())?;
+            if self.replace_entry(&slot, key, (LOCKED, &bytes), None)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Replaces each lock of this transaction under the key by the entry that it stands for. The owner
+    /// of the transaction and every other client write the same entry.
+    pub(super) fn resolve_lock(
+        &mut self,
+        key: &[u8],
+        id: TransactionId,
+        committed: bool,
+    ) -> Result<(), KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        loop {
+            let Located::Live(slot) = self.locate_raw(hash, key, Intent::Write)? else {
+                return Ok(());
+            };
+            if slot.form.kind != Kind::LOCK {
+                return Ok(());
+            }
+            let bytes = self.scratch[slot.value.clone()].to_vec();
+            let Some(lock) = Lock::decode(&bytes).filter(|lock| lock.id == id) else {
+                return Ok(());
+            };
+            let done = match lock.side(committed) {
+                Some(Side { form, lot, value }) => {
+                    self.replace_entry(&slot, key, (form, &bytes[value]), Some(lot))
+                }
+                None => self.unlink(&slot),
+            };
+            match done {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(KvError::OutcomeUnknown) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Changes an entry of the table's own, whatever its kind: as [`Handle::modify`], but nobody's time
+    /// is over, and `decide` sees values only.
+    pub(super) fn change_reserved(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<&[u8]>, &mut Vec<u8>) -> Change,
+    ) -> Result<bool, KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        let mut made = Vec::new();
+        loop {
+            made.clear();
+            let done = match self.locate_raw(hash, key, Intent::Write)? {
+                Located::Live(slot) => {
+                    match decide(Some(&self.scratch[slot.value.clone()]), &mut made) {
+                        Change::Keep => return Ok(false),
+                        Change::Delete => self.unlink(&slot)?,
+                        Change::Put(form) => self.replace_entry(&slot, key, (form, &made), None)?,
+                    }
+                }
+                Located::Absent(miss) => match decide(None, &mut made) {
+                    Change::Keep | Change::Delete => return Ok(false),
+                    Change::Put(form) => self.fill(&miss, key, form, &made)?,
+                },
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Writes a lock into `bytes`, replacing what they hold.
+fn encode_lock<E>(
+    bytes: &mut Vec<u8>,
+    id: TransactionId,
+    old: Option<&Side<&[u8]>>,
+    new: Option<&Side<&[u8]>>,
+) -> Result<(), KvError<E>> {
+    let max = u64::from(u32::MAX);
+    Lock::encode(bytes, id, old, new).ok_or(KvError::TooLarge { bytes: max, max })
+}

@@ -1,0 +1,184 @@
+//! The value of an entry of kind [`Kind::LOCK`](crate::Kind): what a transaction has in its hands.
+//!
+//! ```text
+//! lock    0 sides u8 | 1 zero | 2 slot u16 | 4 zero | 8 owner u64 | 16 number u64
+//!        24 for each side: 0 kind u8 | 1 zero | 4 lot u32 | 8 expiry u64 | 16 length u32 | 20 zero | 24 value
+//! sides   1: there is an old entry, 2: there is a new one, 4: the new one is the old one
+//! ```
+
+use std::ops::Range;
+
+use crate::entry::{Form, Kind};
+
+/// The number of a table, and a key in it.
+pub(super) type TableKey = (usize, Vec<u8>);
+
+/// Which transaction it is: a committer and a count that only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TransactionId {
+    pub(super) owner: u64,
+    pub(super) slot: u16,
+    pub(super) number: u64,
+}
+
+/// An entry that a lock stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Side<V> {
+    pub(crate) form: Form,
+    /// The lot of its object, which tells versions apart.
+    pub(crate) lot: u32,
+    /// Its value, or where that is.
+    pub(crate) value: V,
+}
+
+/// What the bytes of a lock say; values are places in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) id: TransactionId,
+    old: Option<Side<Range<usize>>>,
+    new: Option<Side<Range<usize>>>,
+}
+
+const HEADER: usize = 24;
+const SIDE_HEADER: usize = 24;
+const HAS_OLD: u8 = 1;
+const HAS_NEW: u8 = 2;
+const IS_SAME: u8 = 4;
+
+impl Lock {
+    /// Writes a lock into `bytes`, replacing what they hold. `None` for a value of no allowed length.
+    pub(super) fn encode(
+        bytes: &mut Vec<u8>,
+        id: TransactionId,
+        old: Option<&Side<&[u8]>>,
+        new: Option<&Side<&[u8]>>,
+    ) -> Option<()> {
+        let flag = |there: bool, flag| if there { flag } else { 0 };
+        let is_same = old == new;
+        let new = new.filter(|_| !is_same);
+        let sides = flag(old.is_some(), HAS_OLD) | flag(new.is_some(), HAS_NEW);
+        bytes.clear();
+        bytes.extend_from_slice(&[sides | flag(is_same, IS_SAME), 0]);
+        bytes.extend_from_slice(&id.slot.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&id.owner.to_le_bytes());
+        bytes.extend_from_slice(&id.number.to_le_bytes());
+        for side in [old, new].into_iter().flatten() {
+            bytes.extend_from_slice(&[side.form.kind.0, 0, 0, 0]);
+            bytes.extend_from_slice(&side.lot.to_le_bytes());
+            bytes.extend_from_slice(&side.form.expires_ms.to_le_bytes());
+            bytes.extend_from_slice(&u32::try_from(side.value.len()).ok()?.to_le_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            bytes.extend_from_slice(side.value);
+        }
+        Some(())
+    }
+
+    /// What the bytes of a lock say; `None` if no transaction wrote them.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let [sides, _, s0, s1, _, _, _, _, words @ ..] = *bytes.first_chunk::<HEADER>()?;
+        let [o0, o1, o2, o3, o4, o5, o6, o7, number @ ..] = words;
+        let mut at = HEADER;
+        let mut side = |flag: u8| -> Option<Option<Side<Range<usize>>>> {
+            if sides & flag == 0 {
+                return Some(None);
+            }
+            let header = bytes.get(at..)?.first_chunk::<SIDE_HEADER>()?;
+            let [kind, _, _, _, l0, l1, l2, l3, rest @ ..] = *header;
+            let [e0, e1, e2, e3, e4, e5, e6, e7, n0, n1, n2, n3, ..] = rest;
+            let kind = Kind(kind);
+            let begin = at + SIDE_HEADER;
+            let end = begin.checked_add(u32::from_le_bytes([n0, n1, n2, n3]) as usize)?;
+            if end > bytes.len() || kind.is_reserved() {
+                return None;
+            }
+            at = end;
+            let expires_ms = u64::from_le_bytes([e0, e1, e2, e3, e4, e5, e6, e7]);
+            let lot = u32::from_le_bytes([l0, l1, l2, l3]);
+            Some(Some(Side { form: Form { kind, expires_ms }, lot, value: begin..end }))
+        };
+        let (old, new) = (side(HAS_OLD)?, side(HAS_NEW)?);
+        let new = if sides & IS_SAME == 0 { new } else { old.clone() };
+        let owner = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
+        let slot = u16::from_le_bytes([s0, s1]);
+        let id = TransactionId { owner, slot, number: u64::from_le_bytes(number) };
+        Some(Self { id, old, new })
+    }
+
+    /// What the lock stands for: the new entry if its transaction committed, else the old one.
+    pub(crate) fn side(self, committed: bool) -> Option<Side<Range<usize>>> {
+        if committed { self.new } else { self.old }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: TransactionId = TransactionId { owner: 1 << 60, slot: 300, number: 7 };
+
+    #[test]
+    fn comes_back_as_it_went() {
+        let form = Form { kind: Kind(9), expires_ms: 1 << 50 };
+        let old = Side { form, lot: 77, value: &b"old"[..] };
+        let new = Side { form: Form::PLAIN, lot: 78, value: &b""[..] };
+        for (old, new) in [
+            (None, None),
+            (Some(&old), None),
+            (None, Some(&new)),
+            (Some(&old), Some(&new)),
+            (Some(&new), Some(&old)),
+            (Some(&old), Some(&old)),
+        ] {
+            let mut bytes = Vec::new();
+            Lock::encode(&mut bytes, ID, old, new).unwrap();
+            let lock = Lock::decode(&bytes).unwrap();
+            assert_eq!(lock.id, ID);
+            for (committed, side) in [(false, old), (true, new)] {
+                let found = lock.clone().side(committed);
+                let found = found.map(|side| Side {
+                    form: side.form,
+                    lot: side.lot,
+                    value: &bytes[side.value],
+                });
+                assert_eq!(found.as_ref(), side);
+            }
+            assert_eq!(Lock::decode(&bytes[..bytes.len().min(23)]), None);
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        assert_eq!(Lock::decode(b""), None);
+        // A side that is not there, one longer than all there is, and one of a kind of the table's own.
+        assert_eq!(Lock::decode(&[1; 24]), None);
+        assert_eq!(Lock::decode(&[1; 60]), None);
+        let mut bytes = Vec::new();
+        let form = Form { kind: Kind::LOCK, expires_ms: 0 };
+        Lock::encode(&mut bytes, ID, Some(&Side { form, lot: 0, value: b"v" }), None).unwrap();
+        assert_eq!(Lock::decode(&bytes), None);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_bytes_are_a_lock_or_refused(
+            sides in 0..8_u8,
+            rest in proptest::collection::vec(proptest::num::u8::ANY, 0..120),
+        ) {
+            let bytes = [&[sides][..], &rest].concat();
+            if let Some(lock) = Lock::decode(&bytes) {
+                for committed in [false, true] {
+                    let side = lock.clone().side(committed);
+                    proptest::prop_assert!(side.is_none_or(|side| side.value.end <= bytes.len()));
+                }
+            }
+            let record = super::super::record::Record { bytes };
+            let _ = (record.head(), record.keys());
+        }
+    }
+}

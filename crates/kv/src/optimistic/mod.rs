@@ -1,0 +1,15 @@
+//! Optimistic transactions over any entries of tables: `docs/design/optimistic.md`.
+
+mod commit;
+mod install;
+mod lock;
+mod outcome;
+mod record;
+mod recover;
+mod view;
+
+pub use commit::Committer;
+pub(crate) use lock::{Lock, TransactionId};
+pub(crate) use outcome::Outcome;
+pub use recover::Recovery;
+pub(crate) use view::View;

@@ -1,0 +1,161 @@
+//! What transactions of others have left behind.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::commit::Committer;
+use super::lock::{Lock, TableKey, TransactionId};
+use super::record::{Record, State};
+use crate::entry::{Change, Entry, Kind};
+use crate::error::KvError;
+use crate::handle::Handle;
+use crate::memory::Memory;
+use crate::round::Round;
+
+/// A record that has not changed for this time counts as left: a transaction takes less, unless its
+/// program was stopped, and then it begins again.
+const UNCHANGED: Duration = Duration::from_secs(1);
+/// Records that are watched at a time.
+const MAX_WATCHED: usize = 1024;
+
+/// Clears away what transactions have left whose programs are gone, a part of the table at a time: from
+/// anywhere on, round after round.
+#[derive(Debug)]
+pub struct Recovery {
+    round: Round,
+    /// Transactions whose record may be left, and since when it was seen.
+    watched: VecDeque<(TransactionId, Instant)>,
+    unchanged: Duration,
+}
+
+impl Recovery {
+    /// Begins at a random place of the table that has the records of this handle's transactions.
+    #[must_use]
+    pub fn anywhere<M: Memory>(handle: &mut Handle<M>) -> Self {
+        Self {
+            round: Round::anywhere(handle.records()),
+            watched: VecDeque::new(),
+            unchanged: UNCHANGED,
+        }
+    }
+
+    /// How long a record says the same before it counts as left; 1 s unless set.
+    #[must_use]
+    pub fn with_patience(self, unchanged: Duration) -> Self {
+        Self { unchanged, ..self }
+    }
+
+    /// Looks at about `wanted` entries more, and clears away the records that have not changed for long
+    /// enough since they were seen, with the locks of their transactions. The handles stand as in
+    /// [`Committer::commit`], none with a view. Returns how many records went, and whether a round is
+    /// complete.
+    ///
+    /// # Errors
+    /// The table's or the memory's own error: the next step goes on behind what this one failed at.
+    pub fn step<M: Memory>(
+        &mut self,
+        handles: &mut [&mut Handle<M>],
+        wanted: usize,
+    ) -> Result<(u64, bool), KvError<M::Error>> {
+        let Some(first) = handles.first_mut() else { return Ok((0, true)) };
+        let (records, cursor) = (first.records(), self.round.cursor());
+        let watched = &mut self.watched;
+        let note = |key: &[u8], entry: Entry<'_>| {
+            let record = Record { bytes: entry.value.to_vec() };
+            let id = record.head().and_then(|(_, number)| Record::id_of(key, number));
+            let is_new = |id: &TransactionId| watched.iter().all(|(other, _)| other != id);
+            if let Some(id) = id.filter(is_new).filter(|_| watched.len() < MAX_WATCHED) {
+                watched.push_back((id, Instant::now()));
+            }
+        };
+        let next = match records.scan_kind(cursor, wanted, Some(Kind::RECORD), note) {
+            Ok(next) => next,
+            Err(error) => {
+                self.round.go_on(records.scan_past(cursor).unwrap_or(0));
+                return Err(error);
+            }
+        };
+        let is_round = self.round.go_on(next);
+        let mut cleared = 0;
+        while let Some((id, _)) =
+            self.watched.front().copied().filter(|(_, since)| since.elapsed() >= self.unchanged)
+        {
+            self.watched.pop_front();
+            cleared += u64::from(clear_away(handles, id)?);
+        }
+        Ok((cleared, is_round))
+    }
+}
+
+impl Committer {
+    /// Clears away what transactions have left whose programs are gone: locks, and the records that tell
+    /// what became of them. It may be done at any time: a transaction that is under way is aborted, and
+    /// begins again. The handles stand as in [`commit`](Self::commit), none with a view. Returns how
+    /// many records went.
+    ///
+    /// # Errors
+    /// The table's or the memory's own error: then something is left.
+    pub fn recover<M: Memory>(handles: &mut [&mut Handle<M>]) -> Result<u64, KvError<M::Error>> {
+        let Some(first) = handles.first_mut() else { return Ok(0) };
+        let mut found = Vec::new();
+        first.records().walk_reserved(Kind::RECORD, |key, value| {
+            let record = Record { bytes: value.to_vec() };
+            let id = record.head().and_then(|(_, number)| Record::id_of(key, number));
+            found.extend(id);
+        })?;
+        let mut cleared = 0;
+        for id in found {
+            cleared += u64::from(clear_away(handles, id)?);
+        }
+        Ok(cleared)
+    }
+}
+
+/// Aborts a transaction if nobody has decided, resolves all of its locks and deletes its record; says
+/// whether it did, and not its committer something else.
+fn clear_away<M: Memory>(
+    handles: &mut [&mut Handle<M>],
+    id: TransactionId,
+) -> Result<bool, KvError<M::Error>> {
+    let Some(first) = handles.first_mut() else { return Ok(false) };
+    let (record, state) = loop {
+        let record = first.record(id)?;
+        let Some(state) = record.state_of(id) else { return Ok(false) };
+        if state.is_final() {
+            break (record, state);
+        }
+        match first.swap_record(id, &record, &record.in_state(State::Aborted)) {
+            Ok(_) | Err(KvError::OutcomeUnknown) => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let keys = match record.keys() {
+        Some(keys) => keys,
+        None => locked_keys(handles, id)?,
+    };
+    for (table, key) in keys {
+        if let Some(handle) = handles.get_mut(table) {
+            handle.resolve_lock(&key, id, state == State::Committed)?;
+        }
+    }
+    let Some(first) = handles.first_mut() else { return Ok(false) };
+    first.records().change_reserved(&Record::key(id), |value, _| {
+        if value == Some(&record.bytes) { Change::Delete } else { Change::Keep }
+    })
+}
+
+/// All keys that a transaction has locked, each with the number of its table.
+fn locked_keys<M: Memory>(
+    handles: &mut [&mut Handle<M>],
+    id: TransactionId,
+) -> Result<Vec<TableKey>, KvError<M::Error>> {
+    let mut keys = Vec::new();
+    for (table, handle) in handles.iter_mut().enumerate() {
+        handle.walk_reserved(Kind::LOCK, |key, value| {
+            if Lock::decode(value).is_some_and(|lock| lock.id == id) {
+                keys.push((table, key.to_vec()));
+            }
+        })?;
+    }
+    Ok(keys)
+}

@@ -1,0 +1,268 @@
+//! The private view of an optimistic transaction: what it has read, and what it will write.
+
+use std::collections::BTreeMap;
+
+use super::lock::TransactionId;
+use crate::condition::Condition;
+use crate::entry::{Change, Entry, Form, Kind, Version};
+use crate::error::KvError;
+use crate::find::{Intent, Located};
+use crate::handle::Handle;
+use crate::memory::Memory;
+use crate::scan::Batch;
+
+/// What a transaction knows of a table.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(super) cells: BTreeMap<Vec<u8>, Cell>,
+    /// How often it was asked.
+    looks: u64,
+    /// What was read is not of one moment.
+    pub(super) is_torn: bool,
+    /// The transaction in whose name everything is locked that is read, if it is insistent.
+    pub(super) insists: Option<TransactionId>,
+}
+
+/// What a transaction knows of a key.
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
+    /// What was read; `None` if there was no entry.
+    pub(crate) version: Option<Version>,
+    /// What the entry is to the transaction.
+    pub(super) now: Option<(Form, Vec<u8>)>,
+    pub(super) is_written: bool,
+}
+
+impl Cell {
+    /// What the entry is to the transaction. It does not expire in the middle of a transaction: the
+    /// commit finds that one that was read has expired since, as it finds any other change.
+    pub(crate) fn entry(&self) -> Option<Entry<'_>> {
+        self.now.as_ref().map(|(form, value)| Entry { form: *form, value })
+    }
+
+    /// An entry that has expired already is a deletion.
+    fn write(&mut self, now: Option<(Form, Vec<u8>)>) {
+        self.now = now.filter(|(form, _)| !form.is_over());
+        self.is_written = true;
+    }
+}
+
+impl View {
+    /// The view of a transaction that locks what it reads.
+    pub(super) fn insistent(id: TransactionId) -> Self {
+        Self { insists: Some(id), ..Self::default() }
+    }
+
+    /// The entries that were written, whether they were in the table before, and what they are now.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&[u8], &Cell)> {
+        let written = self.cells.iter().filter(|(_, cell)| cell.is_written);
+        written.map(|(key, cell)| (&key[..], cell))
+    }
+
+    /// Calls `visit` with entries of the table as they are to the transaction; with the first ones also
+    /// with those that it made.
+    pub(crate) fn overlay(
+        &self,
+        batch: &Batch,
+        is_first: bool,
+        mut visit: impl FnMut(&[u8], Entry<'_>),
+    ) {
+        batch.each(|key, entry| match self.cells.get(key).filter(|cell| cell.is_written) {
+            Some(cell) => cell.entry().into_iter().for_each(|entry| visit(key, entry)),
+            None => visit(key, entry),
+        });
+        if is_first {
+            for (key, cell) in self.written().filter(|(_, cell)| cell.version.is_none()) {
+                cell.entry().into_iter().for_each(|entry| visit(key, entry));
+            }
+        }
+    }
+}
+
+/// The number of reads after which, and at each doubling of which, a view validates its read set: a
+/// loop over entries that never existed together ends with a conflict.
+const FIRST_CHECK: u64 = 1 << 12;
+
+impl<M: Memory> Handle<M> {
+    /// From now on the operations of this handle that name a key, and scans, work on a private view:
+    /// each entry is as it was when it was first read, and changes are kept aside until
+    /// [`Committer::commit`](crate::Committer::commit) makes them, or [`cancel`](Self::cancel)
+    /// forgets them. A scan is none of what `commit` checks.
+    pub fn begin(&mut self) {
+        self.view = Some(Box::default());
+    }
+
+    /// Forgets the view, if there is one.
+    pub fn cancel(&mut self) {
+        self.view = None;
+    }
+
+    /// Forgets the changes of the view, but not what it has read: a commit checks that.
+    pub fn forget_changes(&mut self) {
+        for cell in self.view.iter_mut().flat_map(|view| view.cells.values_mut()) {
+            cell.is_written = false;
+        }
+    }
+
+    /// Whether there is a view.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// The keys that the view changes.
+    pub fn changed_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.view.iter().flat_map(|view| view.written().map(|(key, _)| key))
+    }
+
+    /// Whether the view knows of any key that begins with these bytes.
+    pub(crate) fn knows_any(&self, prefix: &[u8]) -> bool {
+        let next = self.view.as_ref().and_then(|view| view.cells.range(prefix.to_vec()..).next());
+        next.is_some_and(|(key, _)| key.starts_with(prefix))
+    }
+
+    /// What the view has of a key.
+    pub(crate) fn cell(&mut self, key: &[u8]) -> Result<&mut Cell, KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        let known = self.view.as_ref().is_some_and(|view| view.cells.contains_key(key));
+        let insists = self.view.as_ref().and_then(|view| view.insists);
+        let cell = if known {
+            Cell::default()
+        } else if let Some(id) = insists {
+            match self.lock_as_it_is(id, key) {
+                // Its lock may be there: the commit looks, and takes it away.
+                Err(KvError::OutcomeUnknown) => {
+                    let view = self.view.get_or_insert_default();
+                    view.is_torn = true;
+                    Cell::default()
+                }
+                cell => cell?,
+            }
+        } else {
+            match self.locate(hash, key, Intent::Read)? {
+                Located::Live(slot) => {
+                    let version = self.version_at(&slot);
+                    let now = self.entry_at(&slot);
+                    let now = now.map(|entry| (entry.form, entry.value.to_vec()));
+                    Cell { version, now: now.filter(|_| version.is_some()), is_written: false }
+                }
+                Located::Absent(_) => Cell::default(),
+            }
+        };
+        let view = self.view.get_or_insert_default();
+        view.cells.entry(key.to_vec()).or_insert(cell);
+        self.check_view()?;
+        let view = self.view.get_or_insert_default();
+        Ok(view.cells.entry(key.to_vec()).or_default())
+    }
+
+    /// Sees to it, once in a while, that what was read can be of one moment.
+    fn check_view(&mut self) -> Result<(), KvError<M::Error>> {
+        let view = self.view.get_or_insert_default();
+        view.looks += 1;
+        if view.is_torn {
+            return Err(KvError::Conflict);
+        }
+        if view.looks < FIRST_CHECK || !view.looks.is_power_of_two() || view.insists.is_some() {
+            return Ok(());
+        }
+        let mut view = std::mem::take(view);
+        let torn = view.cells.iter().try_fold(false, |torn, (key, cell)| {
+            Ok::<_, KvError<M::Error>>(torn || !self.is_current(key, cell.version)?)
+        });
+        view.is_torn = *torn.as_ref().unwrap_or(&true);
+        let is_torn = view.is_torn;
+        self.view = Some(view);
+        torn?;
+        if is_torn { Err(KvError::Conflict) } else { Ok(()) }
+    }
+
+    /// Whether an entry has this version.
+    pub(super) fn is_current(
+        &mut self,
+        key: &[u8],
+        version: Option<Version>,
+    ) -> Result<bool, KvError<M::Error>> {
+        Ok(match self.locate(Self::hash(key)?, key, Intent::Read)? {
+            Located::Live(slot) => self.version_at(&slot) == version,
+            Located::Absent(_) => version.is_none(),
+        })
+    }
+
+    /// [`Handle::get`] in the view.
+    pub(crate) fn get_cell(
+        &mut self,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, KvError<M::Error>> {
+        let Some(entry) = self.cell(key)?.entry() else { return Ok(false) };
+        if entry.form.kind != Kind::STRING {
+            return Err(KvError::OtherKind { found: entry.form.kind });
+        }
+        value.extend_from_slice(entry.value);
+        Ok(true)
+    }
+
+    /// Stores a value in the view.
+    pub(crate) fn write_cell(
+        &mut self,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+    ) -> Result<(), KvError<M::Error>> {
+        self.want(key, form, value, Condition::BYTES)?;
+        self.cell(key)?.write(Some((form, value.to_vec())));
+        Ok(())
+    }
+
+    /// [`Handle::compare_and_put`] in the view, of a key that must be there.
+    pub(crate) fn exchange_cell(
+        &mut self,
+        key: &[u8],
+        expected: &[u8],
+        new: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
+        let Some(entry) = self.cell(key)?.entry() else { return Ok(false) };
+        if entry.form.kind != Kind::STRING {
+            return Err(KvError::OtherKind { found: entry.form.kind });
+        }
+        if entry.value != expected {
+            return Ok(false);
+        }
+        self.write_cell(key, Form::PLAIN, new).map(|()| true)
+    }
+
+    /// Deletes an entry of the view, and with this value if one is wanted; says whether it was there.
+    pub(crate) fn delete_cell(
+        &mut self,
+        key: &[u8],
+        wanted: Option<&[u8]>,
+    ) -> Result<bool, KvError<M::Error>> {
+        let cell = self.cell(key)?;
+        let Some(entry) = cell.entry() else { return Ok(false) };
+        if wanted.is_some_and(|wanted| entry.value != wanted) {
+            return Ok(false);
+        }
+        cell.write(None);
+        Ok(true)
+    }
+
+    /// [`Handle::modify`] in the view.
+    pub(crate) fn modify_cell(
+        &mut self,
+        key: &[u8],
+        made: &mut Vec<u8>,
+        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+    ) -> Result<bool, KvError<M::Error>> {
+        made.clear();
+        let cell = self.cell(key)?;
+        match decide(cell.entry(), made) {
+            Change::Keep => Ok(false),
+            Change::Delete => self.delete_cell(key, None),
+            Change::Put(form) => {
+                Self::check_kind(form)?;
+                self.write_cell(key, form, made).map(|()| true)
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use std::collections::HashSet;
+
+use crate::error::KvError;
+use crate::memory::Memory;
+use crate::ordered::id::{NodeId, node_key, parse_key};
+use crate::ordered::{MapId, OrderedError, OrderedMaps};
+use crate::round::Round;
+
+/// So many maps are remembered as owned; with 16 B each 1 MiB.
+const MAX_OWNED: usize = 1 << 16;
+
+/// A walk through a node table, a few nodes at a time, that deletes the nodes of maps that nobody owns.
+///
+/// It begins anywhere, and goes round and round: [`Round`].
+#[derive(Debug)]
+pub struct MapSweep {
+    round: Round,
+    /// Maps that this round has found to be owned.
+    owned: HashSet<MapId>,
+    found: Vec<(MapId, Vec<u8>)>,
+}
+
+/// What a step of a [`MapSweep`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Nodes that it looked at.
+    pub seen: u64,
+    /// Nodes that it deleted.
+    pub deleted: u64,
+    /// Whether it came to where the round began.
+    pub is_round: bool,
+}
+
+impl MapSweep {
+    /// Begins at a random place of the node table.
+    #[must_use]
+    pub fn anywhere<M: Memory>(maps: &OrderedMaps<M>) -> Self {
+        Self::of(Round::anywhere(maps.handle()))
+    }
+
+    fn of(round: Round) -> Self {
+        Self { round, owned: HashSet::new(), found: Vec::new() }
+    }
+
+    /// Looks at about `wanted` nodes more, and deletes those whose map has no root, or whose owner does
+    /// not own it: `is_owned` is given the owner and the map's id.
+    ///
+    /// It may be done at any time, if every owner's record names a map's id before the map is made
+    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root. If it fails,
+    /// the next step goes on behind what it failed at.
+    pub fn step<M: Memory, E: From<OrderedError<M::Error>>>(
+        &mut self,
+        maps: &mut OrderedMaps<M>,
+        wanted: usize,
+        mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,
+    ) -> Result<Swept, E> {
+        let table = OrderedError::Table;
+        self.found.clear();
+        let found = &mut self.found;
+        let note = |key: &[u8], _: crate::Entry<'_>| {
+            found.extend(parse_key(key).map(|(map, _)| (map, key.to_vec())));
+        };
+        let next = match maps.handle.scan(self.round.cursor(), wanted, note) {
+            Ok(next) => next,
+            Err(error) => {
+                let past = maps.handle.scan_past(self.round.cursor()).unwrap_or(0);
+                self.round.go_on(past);
+                return Err(table(error).into());
+            }
+        };
+        let is_round = self.round.go_on(next);
+        let mut swept = Swept { seen: self.found.len() as u64, deleted: 0, is_round };
+        let mut doomed = HashSet::new();
+        for (map, key) in &self.found {
+            if self.owned.contains(map) {
+                continue;
+            }
+            if !doomed.contains(map) {
+                if maps.is_kept(*map, &mut is_owned)? {
+                    if self.owned.len() >= MAX_OWNED {
+                        self.owned.clear();
+                    }
+                    self.owned.insert(*map);
+                    continue;
+                }
+                // The root goes first: then nobody adds nodes, and whoever sees the others later knows.
+                let root = node_key(*map, NodeId::ROOT);
+                swept.deleted += u64::from(maps.handle.delete(&root).map_err(table)?);
+                maps.forget_map(*map);
+                doomed.insert(*map);
+            }
+            swept.deleted += u64::from(maps.handle.delete(key).map_err(table)?);
+        }
+        if is_round {
+            self.owned.clear();
+        }
+        Ok(swept)
+    }
+}
+
+impl<M: Memory> OrderedMaps<M> {
+    /// Whether a map has a root whose owner owns it, or one that can't be read.
+    fn is_kept<E: From<OrderedError<M::Error>>>(
+        &mut self,
+        map: MapId,
+        is_owned: &mut impl FnMut(&[u8], MapId) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        match self.read_unkept(map, NodeId::ROOT) {
+            Ok(Some(root)) => is_owned(root.owner(), map),
+            Ok(None) => Ok(false),
+            Err(OrderedError::Damaged { .. } | OrderedError::Table(KvError::Corrupt { .. })) => {
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: all steps of
+    /// a [`MapSweep`] at once. Returns how many nodes that were. Reads the whole table.
+    pub fn sweep<E: From<OrderedError<M::Error>>>(
+        &mut self,
+        mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,
+    ) -> Result<u64, E> {
+        const STRIDE: usize = 256;
+        let mut sweep = MapSweep::of(Round::from(0));
+        let mut deleted = 0;
+        loop {
+            let swept = sweep.step(self, STRIDE, &mut is_owned)?;
+            deleted += swept.deleted;
+            if swept.is_round {
+                return Ok(deleted);
+            }
+        }
+    }
+}

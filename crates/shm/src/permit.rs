@@ -1,0 +1,108 @@
+//! Whether a process may still use a pool that it has opened: one word, which every operation
+//! compares before it acts.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::front::NONE;
+
+/// The least that can be mapped.
+const BYTES: usize = 4096;
+
+/// A word that holds a pool's number as long as this process may use the pool, and 0 afterwards.
+///
+/// It becomes 0 when it is [revoked](Self::revoke), and in every child of this process: its page is
+/// one that the kernel wipes when a process forks. A child shares its parent's rings, slots and
+/// sockets, and must use none of them.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use rackpool_shm::permit::Permit;
+///
+/// let permit = Permit::new(NonZeroU64::MIN)?;
+/// assert_eq!(permit.pool(), 1);
+/// permit.clone().revoke();
+/// assert_eq!(permit.pool(), 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Permit {
+    /// Points into `_page`.
+    word: NonNull<AtomicU64>,
+    _page: Arc<Page>,
+}
+
+// SAFETY: it gives nothing but an atomic, in a page that stays mapped wherever it goes.
+unsafe impl Send for Permit {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Permit {}
+
+impl Permit {
+    /// A permit for the pool with this number.
+    ///
+    /// # Errors
+    /// When the kernel has no memory, or can't wipe it for children (Linux before 4.14).
+    ///
+    /// # Panics
+    /// For `u64::MAX`: pools are counted from 1.
+    pub fn new(pool: NonZeroU64) -> io::Result<Self> {
+        assert_ne!(pool.get(), NONE, "pools are counted from 1");
+        let page = Page::map()?;
+        let permit = Self { word: page.0.cast(), _page: Arc::new(page) };
+        permit.word().store(pool.get(), Ordering::Relaxed);
+        Ok(permit)
+    }
+
+    /// The pool's number, or 0 if the pool must not be used.
+    #[inline]
+    #[must_use]
+    pub fn pool(&self) -> u64 {
+        // SYNC: an operation that has begun may end after a revocation; the next one must not begin.
+        // No other memory depends on the order.
+        self.word().load(Ordering::Relaxed)
+    }
+
+    /// Takes it back.
+    pub fn revoke(&self) {
+        self.word().store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the first bytes of a page that is mapped as long as `self` exists.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+/// A page of private memory that is zero in children.
+#[derive(Debug)]
+struct Page(NonNull<std::ffi::c_void>);
+
+// SAFETY: the mapping belongs to the process; which thread unmaps it does not matter.
+unsafe impl Send for Page {}
+// SAFETY: it is only used through atomics.
+unsafe impl Sync for Page {}
+
+impl Page {
+    fn map() -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, which nothing points to.
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) }?;
+        let page = Self(NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory)?);
+        // SAFETY: it changes what children see of the page that was just mapped.
+        unsafe { madvise(page.0.as_ptr(), BYTES, Advice::LinuxWipeOnFork) }?;
+        Ok(page)
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and pointed to by nobody else now.
+        let _ = unsafe { munmap(self.0.as_ptr(), BYTES) };
+    }
+}

@@ -1,0 +1,99 @@
+//! Frames that get their memory before they are used, and lose it when they have been free for long.
+
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use rackpool_model::FrameId;
+
+use super::DataPlane;
+use crate::reserver::{Order, ReserveRules};
+
+/// How long no stock is ordered after there was no memory for a frame.
+const REFUSED: Duration = Duration::from_secs(1);
+/// Between two looks at how long frames have been free.
+const RELEASE_EVERY: Duration = Duration::from_secs(1);
+/// Frames that are given back in one go.
+const RELEASED_AT_ONCE: usize = 256;
+
+/// The way to the reserver.
+#[derive(Debug)]
+pub(super) struct Reserves {
+    orders: Sender<Order>,
+    rules: ReserveRules,
+    /// No stock is ordered until then.
+    refused_until: Option<Instant>,
+    next_release: Instant,
+}
+
+impl DataPlane {
+    /// From now on frames are reserved before they are used.
+    pub(crate) fn reserve_with(&mut self, orders: Sender<Order>, rules: ReserveRules) {
+        self.slab.reserve_on_demand();
+        let next_release = self.now();
+        self.reserves = Some(Reserves { orders, rules, refused_until: None, next_release });
+        self.keep_stock();
+    }
+
+    fn order(&self, orders: impl Iterator<Item = Order>) {
+        if let Some(reserves) = &self.reserves {
+            for order in orders {
+                // Without a reserver the daemon is about to end.
+                let _ = reserves.orders.send(order);
+            }
+        }
+    }
+
+    /// Orders frames ahead of who needs them.
+    pub(super) fn keep_stock(&mut self) {
+        let Some(reserves) = &mut self.reserves else { return };
+        let stock = reserves.rules.stock;
+        if !self.slab.lacks_stock(stock) {
+            return;
+        }
+        if let Some(until) = reserves.refused_until {
+            if Instant::now() < until {
+                return;
+            }
+            reserves.refused_until = None;
+        }
+        let frames = self.slab.order_stock(stock);
+        self.order(frames.into_iter().map(Order::Reserve));
+    }
+
+    /// Orders frames for an object of `bytes` bytes. Returns whether the object may fit once the
+    /// reserver has carried out its orders.
+    pub(super) fn reserve_for(&mut self, bytes: u64) -> bool {
+        if self.reserves.is_none() {
+            return false;
+        }
+        let frames = self.slab.order_for(bytes);
+        self.order(frames.into_iter().map(Order::Reserve));
+        self.slab.is_reserving()
+    }
+
+    /// The reserver is done with a frame.
+    pub(super) fn reserved(&mut self, frame: FrameId, is_there: bool) {
+        self.slab.reserved(frame, is_there);
+        if let Some(reserves) = self.reserves.as_mut().filter(|_| !is_there) {
+            reserves.refused_until = Some(Instant::now() + REFUSED);
+        }
+    }
+
+    /// Has the memory of frames given back that have been free for as long as the operator says. Not
+    /// while pages move: a free frame may be meant for one.
+    pub(super) fn release_frames(&mut self) {
+        let under_way = self.swaps.are_under_way();
+        let Some(reserves) = &mut self.reserves else { return };
+        let Some(long) = reserves.rules.release_after else { return };
+        let now = Instant::now();
+        if now < reserves.next_release || under_way {
+            return;
+        }
+        reserves.next_release = now + RELEASE_EVERY;
+        let stock = reserves.rules.stock;
+        let mut pages = self.slab.free_for((now, long), stock, RELEASED_AT_ONCE);
+        pages.retain(|page| !self.swap_offers(*page));
+        let frames = self.slab.order_release(&pages);
+        self.order(frames.into_iter().map(Order::Release));
+    }
+}

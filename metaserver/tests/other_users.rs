@@ -1,0 +1,79 @@
+//! Without credentials a pool belongs to one user of its host.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+mod support;
+
+use std::net::{TcpListener, TcpStream};
+
+use nix::unistd::{Uid, setfsuid};
+use rackpool_access::{AccessError, require_server_of_same_user};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
+use support::{Server, announcement};
+
+const STRANGER: u32 = 65534;
+
+fn can_act_as_stranger() -> bool {
+    let root = Uid::effective().is_root();
+    if !root {
+        rackpool_skip::skipped("only root can act as another user");
+    }
+    root
+}
+
+/// Runs something in a thread whose sockets are another user's, as the kernel sees it.
+fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            setfsuid(Uid::from_raw(STRANGER));
+            act()
+        });
+        acting.join().unwrap()
+    })
+}
+
+#[test]
+fn a_process_of_another_user_is_told_so_and_not_served() {
+    if !can_act_as_stranger() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    for request in [MetadataRequest::Status, MetadataRequest::Register(announcement(1, 2, 3))] {
+        let mut stranger = as_stranger(|| server.connect());
+        stranger.send(request).unwrap();
+        match stranger.receive().unwrap().message {
+            MetadataReply::Refused(Refusal::Denied(reason)) => {
+                assert!(reason.contains("belongs to user 65534"), "{reason}");
+                assert!(reason.contains("rackpool credentials init"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut own = server.connect();
+    own.send(MetadataRequest::Status).unwrap();
+    let answer = own.receive().unwrap().message;
+    assert!(matches!(answer, MetadataReply::Status(_)), "{answer:?}");
+}
+
+#[test]
+fn a_server_of_another_user_is_not_spoken_to() {
+    if !can_act_as_stranger() {
+        return;
+    }
+    let listener = as_stranger(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let judged = || {
+        let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        require_server_of_same_user(ends.0, ends.1)
+    };
+    let expect_stranger = |when: &str| {
+        let judged = judged();
+        assert!(
+            matches!(judged, Err(AccessError::OtherUser { user: STRANGER, .. })),
+            "{when}: {judged:?}"
+        );
+    };
+    expect_stranger("before it accepts");
+    let _accepted = as_stranger(|| listener.accept().unwrap());
+    expect_stranger("after it has accepted");
+}
