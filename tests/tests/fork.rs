@@ -68,7 +68,9 @@ fn is_unharmed(pool: &Pool, objects: &[GlobalAddr]) {
     });
 }
 
-fn pool_with_objects() -> (TestPool, Pool, Vec<GlobalAddr>) {
+/// Two racks, a client of each, and objects of both racks. The client of the other rack stays, so that
+/// what it holds for reuse is not given back while a test counts.
+fn pool_with_objects() -> (TestPool, Pool, Pool, Vec<GlobalAddr>) {
     let test = TestPool::small();
     test.wait_until_racks_meet();
     let (pool, far) = (test.open(0), test.open(1));
@@ -78,12 +80,12 @@ fn pool_with_objects() -> (TestPool, Pool, Vec<GlobalAddr>) {
     let spare: Vec<GlobalAddr> = (0..8).map(|_| pool.alloc(64).unwrap()).collect();
     spare.into_iter().for_each(|addr| pool.free(addr).unwrap());
     objects.iter().for_each(|addr| contents::write(&pool, *addr, 300));
-    (test, pool, objects)
+    (test, pool, far, objects)
 }
 
 #[test]
 fn a_child_is_told_whatever_it_does_and_the_parent_is_not_harmed() {
-    let (test, pool, objects) = pool_with_objects();
+    let (test, pool, _far, objects) = pool_with_objects();
     let used = test.allocated();
     in_a_child(|| everything_says_so(&pool, objects[0]));
     is_unharmed(&pool, &objects);
@@ -94,7 +96,7 @@ fn a_child_is_told_whatever_it_does_and_the_parent_is_not_harmed() {
 
 #[test]
 fn a_child_that_drops_or_closes_what_it_inherited_does_not_harm_the_parent() {
-    let (_test, pool, objects) = pool_with_objects();
+    let (_test, pool, _far, objects) = pool_with_objects();
     // What is dropped in the child is the child's copy.
     let mut pool = Some(pool);
     in_a_child(|| {
@@ -106,7 +108,7 @@ fn a_child_that_drops_or_closes_what_it_inherited_does_not_harm_the_parent() {
 
 #[test]
 fn a_child_opens_the_pool_for_itself() {
-    let (test, pool, objects) = pool_with_objects();
+    let (test, pool, _far, objects) = pool_with_objects();
     in_a_child(|| {
         let own = test.open(0);
         check(contents::is_there(&own, objects[1], 300), "what the parent has written")?;
