@@ -75,8 +75,8 @@ impl Account {
         found
     }
 
-    /// An object that a killed client may have in hand, and whether it was a doubtful one's: those
-    /// only if there are no others, and first those that must have gone back.
+    /// An object that a killed client may have in hand, and whether a doubtful client may have it still:
+    /// those only if there are no others, and first those that must have gone back.
     fn candidate(
         &self,
         bytes: u64,
@@ -93,7 +93,7 @@ impl Account {
         others
             .map(|addr| (addr, rank(&addr)))
             .min_by_key(|(_, rank)| *rank)
-            .map(|(a, r)| (a, r > 0))
+            .map(|(a, r)| (a, r > 1))
     }
 
     /// Names objects that a client was about to free, those that are still its own; which.
@@ -116,4 +116,62 @@ impl Account {
 /// Clients with objects that they may have freed.
 pub(super) fn doubtful(killed: &[Killed]) -> Vec<&Killed> {
     killed.iter().filter(|client| client.remains == Remains::Doubtful).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64;
+
+    fn addr(number: u64) -> GlobalAddr {
+        GlobalAddr::from_raw(number * BYTES)
+    }
+
+    /// A client that was freeing `addr(7)`.
+    fn that_frees(noted: &[u64]) -> Killed {
+        let noted = noted.iter().copied().map(addr).collect();
+        Killed { objects: vec![addr(7)], noted, ..killed("drain", Remains::Doubtful) }
+    }
+
+    fn killed(operation: &'static str, remains: Remains) -> Killed {
+        Killed {
+            slot: 0,
+            operation,
+            remains,
+            objects: Vec::new(),
+            place: "somewhere".into(),
+            hand: Hand::Unknown,
+            noted: std::collections::BTreeSet::new(),
+            is_followed: false,
+            findings: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// Whose `addr(7)`, which is in use, is: a refill's that was killed later, or of who frees it.
+    fn whose(freeing: &Killed) -> [Vec<GlobalAddr>; 2] {
+        let mut account = Account::of(BTreeMap::from([(addr(7), BYTES)]));
+        let refill = killed("refill", Remains::InHand);
+        let hands = account.name_hands(BYTES, &[&refill], &[freeing]);
+        let own = account.name_doubtful(freeing);
+        assert_eq!(account.close(), []);
+        [hands, own]
+    }
+
+    /// What a killed client had noted goes back, and may be handed out again before the look.
+    #[test]
+    fn what_has_gone_back_may_be_in_the_hands_of_who_was_killed_later() {
+        assert_eq!(whose(&that_frees(&[7])), [vec![addr(7)], vec![]]);
+        assert_eq!(whose(&that_frees(&[])), [vec![], vec![addr(7)]]);
+    }
+
+    #[test]
+    fn what_has_gone_back_and_is_in_nobodys_hands_is_lost() {
+        let mut account = Account::of(BTreeMap::from([(addr(7), BYTES)]));
+        let freeing = that_frees(&[7]);
+        assert_eq!(account.name_hands(BYTES, &[], &[&freeing]), []);
+        assert_eq!(account.name_doubtful(&freeing), []);
+        assert_eq!(account.close(), [Finding::Leaked { addr: addr(7), bytes: BYTES }]);
+    }
 }

@@ -88,16 +88,25 @@ impl Prepared {
                 return self.kill_with(hand, place, vec![wrong]);
             }
             if self.victim.step() == At::Mark {
-                let hand = self.hand();
-                let brought = self.victim.what_it_brought();
-                let wrong = self.fault_of(&mut grasp, hand, brought);
                 let place = format!("at its end, followed from {place}");
-                let hand = brought.map_or(hand, Hand::Has);
-                let killed = self.kill_with(hand, place, wrong.into_iter().collect());
-                return Killed { is_followed: true, ..killed };
+                return Killed { is_followed: true, ..self.kill_at_end(grasp, place) };
             }
         }
         self.kill(format!("{LONGEST} steps from {place}"))
+    }
+
+    /// Kills a traced client that has carried out its operation. What its `alloc` has returned it
+    /// says itself: the file can't tell if it has asked more than once.
+    #[must_use]
+    pub fn kill_at_end(mut self, mut grasp: Grasp, place: String) -> Killed {
+        let hand = self.hand();
+        if !self.remains.is_in_hand() {
+            return self.kill_with(hand, place, Vec::new());
+        }
+        let brought = self.victim.what_it_brought();
+        let wrong = self.fault_of(&mut grasp, hand, brought);
+        let hand = brought.map_or(hand, Hand::Has);
+        self.kill_with(hand, place, wrong.into_iter().collect())
     }
 
     /// What is wrong with what `alloc` has returned.
@@ -208,7 +217,7 @@ impl Ground {
         let place = format!("{target:?}: at {at:?}");
         match at {
             At::End => return client.kill_with(Hand::Unknown, place, Vec::new()),
-            At::Mark => return client.kill(place),
+            At::Mark => return client.kill_at_end(Grasp::default(), place),
             At::Step => {}
         }
         let at = client.victim.at();
