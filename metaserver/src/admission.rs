@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 /// How long a stranger may take for the handshake and its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
 
-/// Looks at the kernel's tables at one time, whoever asks.
+/// At most two tasks read the kernel's tables of sockets at the same time.
 static LOOKS: Semaphore = Semaphore::const_new(2);
 
 /// The first byte of a TLS connection.

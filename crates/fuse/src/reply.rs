@@ -17,7 +17,7 @@ const MTIME_NOW: u32 = 1 << 8;
 const CTIME: u32 = 1 << 10;
 /// Set-id bits go: of a file whose owner changes, or that somebody without privileges cuts.
 const KILL_SUIDGID: u32 = 1 << 11;
-/// All that attributes are set by. The handle of the file, and who has its locks, mean nothing here.
+/// The fields of SETATTR that are used. The file handle and the lock owner are ignored.
 const ANY: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | CTIME;
 
 /// valid u32 | zero u32 | handle u64 | size u64 | owner u64 | atime, mtime, ctime: seconds i64 |

@@ -139,7 +139,7 @@ pub enum RackAnswer {
         /// Other racks of the pool, which did not answer or are down.
         unreachable: u16,
     },
-    /// No rack has so many bytes.
+    /// The object is larger than the memory of any rack.
     TooLarge {
         /// Bytes of the largest rack.
         most: u64,

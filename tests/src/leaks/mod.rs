@@ -95,7 +95,7 @@ pub struct Campaign {
     pub kill_every: Duration,
     /// What the kills and the loads follow from.
     pub seed: u64,
-    /// Who is killed.
+    /// The kinds of processes to kill.
     pub kinds: Vec<Kind>,
 }
 

@@ -27,7 +27,7 @@ pub(super) fn ask(socket: &Path, seed: u64, counts: &Counts) {
     }
 }
 
-/// One of so many keys with this prefix.
+/// A random one of the keys with this prefix.
 fn key(random: &mut SmallRng, prefix: &str, count: u32) -> String {
     format!("{prefix}{}", random.random_range(0..count))
 }

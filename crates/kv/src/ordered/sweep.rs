@@ -6,7 +6,7 @@ use crate::ordered::id::{NodeId, node_key, parse_key};
 use crate::ordered::{MapId, OrderedError, OrderedMaps};
 use crate::round::Round;
 
-/// So many maps are remembered as owned; with 16 B each 1 MiB.
+/// Most maps that a sweep remembers as owned: 1 MiB at 16 B each.
 const MAX_OWNED: usize = 1 << 16;
 
 /// A walk through a node table, a few nodes at a time, that deletes the nodes of maps that nobody owns.
