@@ -21,7 +21,7 @@ const LONG: u32 = 256 << 10;
 /// held two of them, and the mode that those found to be the best was up to 17 % slower than another.
 const TIME: Duration = Duration::from_millis(250);
 /// Even the first repetition is given up then: requests have to go on with what is known.
-const LONGEST: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 /// A mode that needs more messages or operations than another is chosen only if it wins more than this:
 /// what was measured is not more exact.
 const WORTH_IT: f64 = 1.02;
@@ -31,7 +31,8 @@ const GRID: usize = 39;
 /// Measuring the modes over one endpoint.
 #[derive(Debug)]
 pub(crate) struct Calibration {
-    began: Instant,
+    /// When it is given up whatever has been measured.
+    until: Instant,
     /// The largest answer that is asked for, in bytes.
     most: u32,
     /// When every probe had been sent once.
@@ -52,15 +53,14 @@ pub(crate) struct Probe {
 }
 
 impl Calibration {
-    /// With answers of at most so many bytes.
-    pub(crate) fn new(now: Instant, most: u32) -> Self {
+    /// Until then at most, with answers of at most `most` bytes.
+    pub(crate) fn new(until: Instant, most: u32) -> Self {
         let times = Default::default();
-        Self { began: now, most, once: None, position: 0, probe: None, times }
+        Self { until, most, once: None, position: 0, probe: None, times }
     }
 
-    /// When it is given up whatever has been measured.
     pub(crate) fn until(&self) -> Instant {
-        self.began + LONGEST
+        self.until
     }
 
     /// The next probe, sent now; `None`: enough is known.
@@ -73,7 +73,7 @@ impl Calibration {
                     return None;
                 }
             }
-            if self.position >= each * REPETITIONS || now >= self.until() {
+            if self.position >= each * REPETITIONS || now >= self.until {
                 return None;
             }
             let (repetition, in_row) = (self.position / each, self.position % IN_A_ROW);
@@ -209,7 +209,7 @@ mod tests {
     fn measure(cost: impl Fn(Mode, u32) -> u64) -> (Option<Thresholds>, Duration, usize) {
         let start = Instant::now();
         let (mut now, mut count) = (start, 0);
-        let mut calibration = Calibration::new(now, u32::MAX);
+        let mut calibration = Calibration::new(now + LONGEST, u32::MAX);
         while let Some(probe) = calibration.next(now) {
             // Every third request is held up by something else.
             let disturbed = if count % 3 == 1 { 10_000 } else { 0 };
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn what_there_is_no_room_for_is_not_measured() {
         let now = Instant::now();
-        let mut calibration = Calibration::new(now, 256 << 10);
+        let mut calibration = Calibration::new(now + LONGEST, 256 << 10);
         let mut lens = Vec::new();
         while let Some(probe) = calibration.next(now) {
             lens.push(probe.len);

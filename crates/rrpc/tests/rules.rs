@@ -551,7 +551,7 @@ fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     lock(&world.net).connect(true);
     world.round(0);
     // Nothing on the wire moves meanwhile.
-    for seconds in [1, 4, 1, 7] {
+    for seconds in [1, 4, 2, 7] {
         assert!(world.sides[0].rrpc.deadline().is_some());
         world.pass(Duration::from_secs(seconds));
         assert!(!world.news(0).iter().any(calibrated));
@@ -562,6 +562,22 @@ fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     world.run();
     assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
     assert_eq!(world.sides[0].rrpc.deadline(), None);
+}
+
+/// 100 ms for a request and its answer: all probes, each sent once, take longer than the first try may.
+#[test]
+fn modes_are_measured_over_a_slow_network() {
+    let mut world = World::apart(ARENA, 16);
+    lock(&world.net).connect(true);
+    world.round(0);
+    while world.sides[0].rrpc.deadline().is_some() {
+        world.pass(Duration::from_millis(50));
+        for side in [0, 1] {
+            while lock(&world.net).advance(side) {}
+        }
+    }
+    let calibrated = |news: &News| matches!(news, News::Calibrated { .. });
+    assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
 }
 
 #[test]

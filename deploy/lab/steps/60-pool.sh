@@ -84,7 +84,7 @@ pool() {
     # The operator's credentials are here.
     if [ "$fabric" = verbs ] && on_rack 0; then
         # With the daemon that outlives the dead one: what was measured is forgotten with a connection.
-        eventually 60 calibrated
+        eventually 180 calibrated
         counted=$(status | grep "^rack $LAB_RACK: work requests of the device")
         [[ $counted =~ ([0-9.]+)\ a\ doorbell,\ ([0-9.]+)\ a\ completion ]] || fail "no figures: $counted"
         report "verbs in the pool, ${counted#rack *: }"

@@ -4,14 +4,16 @@ use rackpool_fabric::EndpointId;
 
 use super::Machine;
 use super::peer::{Buffer, Due, Open, Purpose, State};
-use crate::calibration::Calibration;
+use crate::calibration::{Calibration, LONGEST};
 use crate::{Mode, News, Overdue, message};
 
-/// A host that had no time to answer the probes is asked again after this, and after twice as long
-/// each time,
+/// A peer whose probes took too long is measured again after this, and after twice as long each time,
 const AGAIN: Duration = Duration::from_secs(4);
-/// so often: in four minutes, then. A host without a second's time in these has none to gain from better modes.
+/// so often: in four minutes, then.
 const MOST_VAIN: u32 = 6;
+/// Each time it may take twice as long as before, up to 2^3 s: the peer may not have been busy, but the
+/// way to it slow.
+const MOST_DOUBLED: u32 = 3;
 
 /// Measuring the modes.
 impl Machine {
@@ -20,7 +22,8 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         // What is probed must not take the room of what is asked for.
         let most = u32::try_from(self.arena.bytes() / 2).unwrap_or(u32::MAX);
-        peer.calibration = Some(Calibration::new(self.now, most));
+        let longest = LONGEST * 2_u32.pow(peer.vain.min(MOST_DOUBLED));
+        peer.calibration = Some(Calibration::new(self.now + longest, most));
         peer.again = None;
         self.probe(endpoint);
     }
