@@ -134,6 +134,29 @@ fn walks_along_large_collections_leave_others_alone() {
     }
 }
 
+/// Others read and write meanwhile; what was there before the command is gone after it.
+#[test]
+fn a_flush_leaves_others_alone() {
+    let mut world = World::new();
+    wait_until("others are answered during FLUSHALL", PATIENCE, || {
+        world.load_keys();
+        world.walker.request(&["FLUSHALL"]).unwrap();
+        let mut answered = 0;
+        while !world.walker.has_come() {
+            let value = answered.to_string();
+            assert_eq!(world.other.ask(&["SET", "others", &value]), Answer::ok());
+            // It is deleted at one moment of the flush.
+            let found = world.other.ask(&["GET", "others"]);
+            assert!(found == Answer::Null || found == Answer::text(&value), "{found:?}");
+            answered += 1;
+        }
+        assert_eq!(world.walker.answer().unwrap(), Answer::ok());
+        world.other.ask(&["DEL", "others"]);
+        assert_eq!(world.other.ask(&["DBSIZE"]), Answer::Integer(0));
+        answered > ANSWERS
+    });
+}
+
 #[test]
 fn answers_stay_in_order_around_long_commands() {
     let mut world = World::new();

@@ -9,7 +9,6 @@
 //! | [`server`] | connections and threads |
 //! | [`activity`] | what others are told of a connection |
 //! | [`client_memory`], [`auth_throttle`] | what keeps greedy clients and guessers within bounds |
-//! | [`gate`] | how a transaction is alone |
 //! | [`watches`] | which keys transactions depend on |
 //! | [`sweep`] | expiry of keys that nobody asks for |
 //!
@@ -23,7 +22,6 @@ pub mod collections;
 pub mod commands;
 pub mod failure;
 mod figures;
-pub mod gate;
 mod glob;
 mod number;
 mod open;

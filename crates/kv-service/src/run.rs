@@ -18,7 +18,6 @@ use rand::Rng;
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
 use crate::figures::ServiceFigures;
-use crate::gate::Gate;
 use crate::open;
 use crate::options::Options;
 use crate::server::{LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
@@ -144,7 +143,6 @@ type Running = (Arc<[Mailbox]>, Vec<JoinHandle<()>>);
 
 /// Starts all threads.
 fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow::Result<Running> {
-    let gate = Arc::new(Gate::new(shared.threads()));
     let (polls, mailboxes): (Vec<_>, Vec<_>) = (0..shared.threads())
         .map(|_| Worker::prepare())
         .collect::<std::io::Result<Vec<_>>>()
@@ -161,7 +159,6 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
             poll,
             (thread, tables.store()),
             Arc::clone(shared),
-            Arc::clone(&gate),
             (Arc::clone(&mailboxes), to_long.clone()),
             listeners.take(),
         )?;

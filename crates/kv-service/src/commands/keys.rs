@@ -89,11 +89,8 @@ pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
         2 if is(args.at(1), "sync") || is(args.at(1), "async") => {}
         _ => return Err(SYNTAX),
     }
-    if context.store.is_in_transaction() {
-        context.store.clear()?;
-    } else {
-        context.alone(|context| context.store.clear())?;
-    }
+    context.give_way_if(true)?;
+    context.store.clear()?;
     reply.simple("OK");
     Ok(())
 }

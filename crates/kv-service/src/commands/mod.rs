@@ -37,7 +37,6 @@ use rackpool_kv::ordered::{MapId, OrderedMaps};
 
 use crate::collections::{Edit, Small};
 use crate::failure::{Failure, said};
-use crate::gate::Turn;
 use crate::resp::{Args, Reply};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -52,8 +51,6 @@ pub struct Context<'a> {
     pub session: &'a mut Session,
     /// What all threads share.
     pub shared: &'a Shared,
-    /// The thread's right to work.
-    pub turn: Turn<'a>,
     /// Which thread it is.
     pub thread: usize,
     /// Whether other connections wait until the command is done.
@@ -139,15 +136,5 @@ impl Context<'_> {
     /// Limits what the next command walks along in maps.
     fn limit_walks(&mut self) {
         self.store.maps.limit_leaves(self.others_wait.then_some(LEAVES));
-    }
-
-    /// Does something while no other thread does commands.
-    pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        let begun = self.turn.begin_alone();
-        let result = work(self);
-        if begun {
-            self.turn.end_alone();
-        }
-        result
     }
 }

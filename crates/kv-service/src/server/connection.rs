@@ -7,7 +7,6 @@ use super::input::{Filled, Input};
 use super::stream::Stream;
 use crate::client_memory::ClientMemory;
 use crate::commands::{Context, Outcome, execute};
-use crate::gate::Gate;
 use crate::resp::{Limits, Parsed, Reply, RequestParser, STRANGERS_REQUEST, first_key};
 use crate::session::{Session, Transaction};
 use crate::shared::Shared;
@@ -190,11 +189,11 @@ impl Connection {
     }
 
     /// Reads, does what is asked, and answers, as far as that goes without waiting.
-    pub(super) fn serve(&mut self, desk: &mut Desk, shared: &Shared, gate: &Gate) -> Next {
+    pub(super) fn serve(&mut self, desk: &mut Desk, shared: &Shared) -> Next {
         if self.output.capacity() == 0 {
             self.output = std::mem::take(&mut desk.output);
         }
-        let next = self.try_serve(desk, shared, gate).unwrap_or(Next::Close);
+        let next = self.try_serve(desk, shared).unwrap_or(Next::Close);
         self.input.release(&mut desk.inputs);
         self.release_output(&mut desk.output);
         let buffer = self.output.capacity();
@@ -219,7 +218,7 @@ impl Connection {
         }
     }
 
-    fn try_serve(&mut self, desk: &mut Desk, shared: &Shared, gate: &Gate) -> io::Result<Next> {
+    fn try_serve(&mut self, desk: &mut Desk, shared: &Shared) -> io::Result<Next> {
         match self.session.answers_at {
             // A timer runs.
             Some(at) if desk.now < at => return Ok(Next::Wait),
@@ -231,7 +230,7 @@ impl Connection {
         }
         for _ in 0..ROUNDS {
             while self.waiting() < self.backlog() && !self.session.ends {
-                let stopped = self.work(desk, shared, gate);
+                let stopped = self.work(desk, shared);
                 if let Some(at) = self.session.answers_at {
                     return Ok(Next::At(at));
                 }
@@ -274,7 +273,7 @@ impl Connection {
 
     /// Does the requests that have come, as long as answers are not too many; whether there may be
     /// more requests.
-    fn work(&mut self, desk: &mut Desk, shared: &Shared, gate: &Gate) -> bool {
+    fn work(&mut self, desk: &mut Desk, shared: &Shared) -> bool {
         if self.input.bytes().is_empty() {
             return false;
         }
@@ -285,7 +284,6 @@ impl Connection {
             store: &mut desk.store,
             session,
             shared,
-            turn: gate.turn(desk.thread),
             thread: desk.thread,
             others_wait: true,
         };

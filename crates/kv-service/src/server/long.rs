@@ -3,7 +3,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mailbox::Mailbox;
 use crate::commands::{Context, Outcome, execute};
-use crate::gate::Gate;
 use crate::resp::Reply;
 use crate::session::{Session, Transaction};
 use crate::shared::Shared;
@@ -50,9 +49,6 @@ impl ToLong {
 pub struct LongThread {
     waiting: Arc<Mutex<Receiver<Long>>>,
     store: Store,
-    /// A gate of this thread alone: a FLUSH, which waits for the threads of connections, does not
-    /// wait for it.
-    gate: Gate,
     /// Its place among the figures.
     thread: usize,
     shared: Arc<Shared>,
@@ -71,7 +67,6 @@ impl LongThread {
         let threads = stores.into_iter().zip(shared.threads()..).map(|(store, thread)| Self {
             waiting: Arc::clone(&waiting),
             store,
-            gate: Gate::new(1),
             thread,
             shared: Arc::clone(shared),
             mailboxes: Arc::clone(mailboxes),
@@ -98,7 +93,6 @@ impl LongThread {
                 store: &mut self.store,
                 session: &mut session,
                 shared: &self.shared,
-                turn: self.gate.turn(0),
                 thread: self.thread,
                 others_wait: false,
             };

@@ -15,7 +15,6 @@ use super::listeners::Listeners;
 use super::long::{Done, Long, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
-use crate::gate::Gate;
 use crate::session::Session;
 use crate::shared::{Client, Shared};
 use crate::store::Store;
@@ -41,7 +40,6 @@ pub struct Worker {
     poll: Poll,
     desk: Desk,
     shared: Arc<Shared>,
-    gate: Arc<Gate>,
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
@@ -71,7 +69,6 @@ impl Worker {
         poll: Poll,
         (thread, store): (usize, Store),
         shared: Arc<Shared>,
-        gate: Arc<Gate>,
         (mailboxes, to_long): (Arc<[Mailbox]>, ToLong),
         mut door: Option<Listeners>,
     ) -> io::Result<Self> {
@@ -89,7 +86,6 @@ impl Worker {
                 now: Instant::now(),
             },
             shared,
-            gate,
             connections: Slab::new(),
             ready: Vec::new(),
             timers: BinaryHeap::new(),
@@ -183,7 +179,7 @@ impl Worker {
 
     fn serve(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        let next = connection.serve(&mut self.desk, &self.shared, &self.gate);
+        let next = connection.serve(&mut self.desk, &self.shared);
         if let Some((session, request)) = connection.take_long() {
             let thread = self.desk.thread;
             if let Err(long) = self.to_long.post(Long { thread, index, session, request }) {
