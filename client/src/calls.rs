@@ -366,7 +366,7 @@ impl Calls {
     ) -> Result<Ended, DaemonError> {
         loop {
             if cell.will_sleep(posted.call) && posted.life == connection.life() {
-                futex::wait(cell.sleep_word(), CallCell::ASLEEP, DOZE);
+                futex::wait(cell.sleep_word(), CallCell::ASLEEP, DOZE.min(deadline.left()));
             }
             cell.woke();
             if let Some(answer) = cell.answer(posted.call) {

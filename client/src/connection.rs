@@ -110,7 +110,7 @@ impl Connection {
     /// Opens the daemon's socket and maps what it passes.
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let mut control = ControlStream::connect(&options.socket)?;
-        let welcome = control.hello(options.threads, None)?;
+        let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
         Self::over(options, control, welcome)
     }
 
@@ -167,7 +167,7 @@ impl Connection {
             memory: welcome.memory,
             doorbell: RwLock::new(welcome.doorbell),
             control: Mutex::new(Some(control)),
-            slots: ThreadSlots::new(threads),
+            slots: ThreadSlots::new(threads, options.threads),
             link: AtomicU8::new(Link::Up as u8),
             incarnation: AtomicU64::new(incarnation),
             strays: Mutex::default(),
@@ -179,7 +179,7 @@ impl Connection {
     /// Connects to a restarted daemon as the client this was.
     pub(crate) fn reopen(&self) -> Result<Reopened, OpenError> {
         let resume = Resume { client: self.client, memory: self.memory };
-        let threads = self.options.threads;
+        let threads = self.file.threads();
         let mut control = ControlStream::connect(&self.options.socket)?;
         let incarnation = incarnation(&self.metadata)?;
         self.daemon_changed(incarnation);
@@ -332,10 +332,17 @@ impl Connection {
         sleeps
     }
 
-    /// Takes a thread slot.
-    pub(crate) fn take_thread(&self) -> Result<Calls, DaemonError> {
+    /// Takes a thread slot that its thread keeps; `None`: there is none left.
+    pub(crate) fn take_thread(&self) -> Result<Option<Calls>, DaemonError> {
         self.check_link()?;
-        self.slots.take(self).ok_or(DaemonError::TooManyThreads(self.file.threads()))
+        Ok(self.slots.take(self))
+    }
+
+    /// Takes a thread slot for a while.
+    pub(crate) fn borrow_thread(&self) -> Result<Calls, DaemonError> {
+        self.check_link()?;
+        let calls = self.slots.borrow(self, &self.overdue());
+        calls.ok_or(DaemonError::TooManyThreads(self.file.threads()))
     }
 
     /// Gives a thread slot back, with the calls that were made from it.

@@ -13,6 +13,7 @@ use rackpool_wire::{FrameReader, encode};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::OpenError;
+use crate::deadline::Deadline;
 
 /// Descriptors that come with a welcome.
 const DESCRIPTORS: usize = 5;
@@ -27,6 +28,7 @@ pub(crate) struct ControlStream {
     /// The rest of messages that could not be sent whole in time: it goes first.
     unsent: Vec<u8>,
     last_tag: u64,
+    patience: Duration,
 }
 
 /// What the daemon passed at the first exchange.
@@ -75,7 +77,16 @@ impl ControlStream {
     pub(crate) fn over(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, frames: FrameReader::new(), unsent: Vec::new(), last_tag: 0 })
+        let frames = FrameReader::new();
+        Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, patience: timeout })
+    }
+
+    /// How long a request may take from now on.
+    fn wait_until(&self, deadline: &Deadline<'_>) -> io::Result<()> {
+        // None at all would be for ever.
+        let left = deadline.left().max(Duration::from_millis(1));
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_write_timeout(Some(left))
     }
 
     /// Sends a request and returns its tag.
@@ -134,6 +145,8 @@ impl ControlStream {
     /// Asks and waits for the answer. Answers to earlier requests, which came too late, are
     /// passed over.
     pub(crate) fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, OpenError> {
+        let deadline = Deadline::after(self.patience);
+        self.wait_until(&deadline)?;
         let asked = self.send(request)?;
         loop {
             while let Some(Tagged { tag, message }) = self.frames.next()? {
@@ -142,6 +155,7 @@ impl ControlStream {
                 }
             }
             let mut bytes = [0; 4096];
+            self.wait_until(&deadline)?;
             match self.stream.read(&mut bytes)? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 count => self.frames.extend(&bytes[..count]),

@@ -3,6 +3,48 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+thread_local! {
+    /// When operations of this thread end at the latest.
+    static LIMIT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Does `work`, in which no operation of the calling thread waits for longer than `limit` from now, on
+/// whatever pool. It bounds the [timeouts](crate::ClientOptions::request_timeout) of the pool from above;
+/// of one `within` another the one that ends first counts.
+///
+/// An operation that runs out of time ends, some milliseconds later at most, with the error of a daemon that
+/// does not answer ([`DaemonError::Unavailable`](crate::DaemonError::Unavailable)) or of a page that moves
+/// ([`AccessError::PageBusy`](crate::AccessError::PageBusy)). What it wanted to change may or may not be changed,
+/// or may yet be. What waits for nobody is done however late it is.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rackpool_client::{AccessError, GlobalAddr, Pool, within};
+///
+/// /// The object's first bytes, if they can be had in 5 ms.
+/// fn soon(pool: &Pool, addr: GlobalAddr) -> Result<[u8; 64], AccessError> {
+///     let mut bytes = [0; 64];
+///     within(Duration::from_millis(5), || pool.read(addr, &mut bytes))?;
+///     Ok(bytes)
+/// }
+/// ```
+pub fn within<R>(limit: Duration, work: impl FnOnce() -> R) -> R {
+    /// Also where `work` panics.
+    struct Restore(Option<Instant>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LIMIT.set(self.0);
+        }
+    }
+
+    let outer = Restore(LIMIT.get());
+    // A limit beyond all time is none.
+    let ends = [outer.0, Instant::now().checked_add(limit)];
+    LIMIT.set(ends.into_iter().flatten().min());
+    work()
+}
+
 /// An end of patience that asks the clock only when somebody wants to know: what is done before
 /// that, like most operations, does not pay for it. So the time counts from the first look.
 #[derive(Debug)]
@@ -26,10 +68,19 @@ impl<'a> Deadline<'a> {
 
     /// Looks at the clock.
     pub(crate) fn has_passed(&self) -> bool {
+        self.left() == Duration::ZERO
+    }
+
+    /// How long it is until then. Looks at the clock.
+    pub(crate) fn left(&self) -> Duration {
         let now = Instant::now();
-        let end = self.end.get().unwrap_or(now + self.patience);
+        let end = self.end.get().unwrap_or_else(|| {
+            let end = now + self.patience;
+            LIMIT.get().map_or(end, |limit| limit.min(end))
+        });
         self.end.set(Some(end));
-        now > end || self.outer.is_some_and(Self::has_passed)
+        let left = end.saturating_duration_since(now);
+        self.outer.map_or(left, |outer| outer.left().min(left))
     }
 
     /// The same for one that was looked at before; no for one that was not.
@@ -113,6 +164,22 @@ mod tests {
         assert!(!deadline.is_known_to_have_passed() && !deadline.has_passed());
         std::thread::sleep(Duration::from_millis(30));
         assert!(deadline.has_passed() && deadline.is_known_to_have_passed());
+    }
+
+    #[test]
+    fn a_limit_ends_what_begins_within_it_and_nothing_else() {
+        let long = Duration::from_secs(1000);
+        let ended = || Deadline::after(long).has_passed();
+        assert!(within(Duration::ZERO, ended));
+        assert!(within(Duration::ZERO, || within(long, ended)), "the outer one ends first");
+        assert!(within(long, || within(Duration::ZERO, ended)));
+        assert!(!within(long, || {
+            within(Duration::ZERO, || ());
+            ended()
+        }));
+        assert!(!within(Duration::MAX, ended));
+        let panicked = std::panic::catch_unwind(|| within(Duration::ZERO, || panic!("in work")));
+        assert!(panicked.is_err() && !ended());
     }
 
     #[test]

@@ -116,6 +116,11 @@ impl Drafts {
         Self { used: 0, left, seed, drawn: 0 }
     }
 
+    /// Whether the program has drafts.
+    pub(crate) const fn has_any(&self) -> bool {
+        self.used != 0
+    }
+
     fn take(&mut self) -> Option<u8> {
         // What is left is worth less than going on: it is lost if the program is killed.
         let known =

@@ -128,8 +128,10 @@ pub enum DaemonError {
     /// The metadata server does not answer.
     #[error("the metadata server does not answer: start it again")]
     MetadataUnreachable,
-    /// More threads use the pool than it was opened for.
-    #[error("{0} threads use this pool already: open it with more `ClientOptions::threads`")]
+    /// More threads use the pool than it was opened for, and none of them gave its slot back in time.
+    #[error(
+        "{0} threads use this pool and let no other one in: finish their drafts, or open the pool with more `ClientOptions::threads`"
+    )]
     TooManyThreads(u16),
     /// The pool has been closed.
     #[error("the pool is closed: open it again")]

@@ -49,6 +49,7 @@ mod thread;
 mod transfer;
 mod translation;
 
+pub use deadline::within;
 pub use draft::{Draft, Link, Terms};
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,

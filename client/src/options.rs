@@ -41,8 +41,12 @@ impl ClientOptions {
         }
     }
 
-    /// How many threads can use the pool at the same time: 1 to 512, 64 unless set. Each takes
+    /// How many threads have a slot of their own in the pool: 1 to 512, 64 unless set. Each takes
     /// 18 KiB of shared memory, only once it is used; all together share up to 4 MiB.
+    ///
+    /// A thread keeps its slot from its first operation to its end. More threads than that borrow one of
+    /// 4 further slots for each operation (with 509 and more there are fewer), which costs round trips to
+    /// the daemon: give threads that do much a slot of their own.
     #[must_use]
     pub const fn threads(mut self, threads: u16) -> Self {
         self.threads = threads;

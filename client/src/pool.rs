@@ -38,6 +38,9 @@ pub struct Pool {
 thread_local! {
     /// The pools this thread uses. Almost always one.
     static THREADS: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
+    /// What this thread has borrowed of pools of which it has no slot of its own, and can't give back
+    /// yet, for it has drafts.
+    static BORROWED: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pool {
@@ -95,29 +98,54 @@ impl Pool {
         if self.permit.pool() != self.id.get() {
             return Err(self.connection.why_not());
         }
-        THREADS.with_borrow_mut(|threads| match threads.first_mut() {
-            Some(first) if first.id == self.id => Ok(work(first)),
-            _ => {
-                self.bring_to_front(threads)?;
-                Ok(work(&mut threads[0]))
+        THREADS.with_borrow_mut(|threads| {
+            let is_first = threads.first().is_some_and(|first| first.id == self.id);
+            if !is_first && !self.bring_to_front(threads)? {
+                return self.with_borrowed(work);
             }
+            Ok(work(&mut threads[0]))
         })
     }
 
-    /// Finds or makes this thread's state for this pool.
+    /// Finds or makes this thread's state for this pool; `false`: all slots are other threads'.
     #[cold]
-    fn bring_to_front(&self, threads: &mut Vec<Thread>) -> Result<(), DaemonError> {
+    fn bring_to_front(&self, threads: &mut Vec<Thread>) -> Result<bool, DaemonError> {
         let index = match threads.iter().position(|thread| thread.id == self.id) {
             Some(index) => index,
+            // Its drafts belong to the slot that it has borrowed.
+            None if BORROWED.with_borrow(|all| all.iter().any(|one| one.id == self.id)) => {
+                return Ok(false);
+            }
             None => {
                 threads.retain(|t| t.connection.check_link() != Err(DaemonError::Closed));
-                threads.push(Thread::new(Arc::clone(&self.connection))?);
+                let Some(thread) = Thread::new(&self.connection)? else { return Ok(false) };
+                threads.push(thread);
                 threads.len() - 1
             }
         };
         threads.swap(0, index);
         threads[0].bring_to_front();
-        Ok(())
+        Ok(true)
+    }
+
+    /// Borrows a slot for the operation, or for as long as there are drafts in it.
+    #[cold]
+    fn with_borrowed<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
+        BORROWED.with_borrow_mut(|all| {
+            let kept = all.iter().position(|one| one.id == self.id);
+            let mut thread = match kept {
+                Some(index) => all.swap_remove(index),
+                None => {
+                    all.retain(|t| t.connection.check_link() != Err(DaemonError::Closed));
+                    Thread::borrowing(&self.connection)?
+                }
+            };
+            let result = work(&mut thread);
+            if thread.drafts.has_any() {
+                all.push(thread);
+            }
+            Ok(result)
+        })
     }
 
     /// Allocates at least `bytes` bytes and returns where. The contents are whatever was there.

@@ -339,7 +339,7 @@ mod tests {
             }
             _ => None,
         });
-        let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+        let mut thread = bench.thread();
         let last = page - 8;
         for (offset, len, expected) in [
             (0, 2, (0, 8)),

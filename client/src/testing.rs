@@ -23,6 +23,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::ClientOptions;
 use crate::connection::Connection;
 use crate::control::{ControlStream, Welcome};
+use crate::thread::Thread;
 
 pub(crate) const THREADS: u16 = 2;
 const FRAMES: u32 = 4;
@@ -90,6 +91,11 @@ impl Bench {
             _folder: folder,
             _socket: theirs,
         }
+    }
+
+    /// A thread with a slot of its own.
+    pub(crate) fn thread(&self) -> Thread {
+        Thread::new(&self.connection).unwrap().unwrap()
     }
 
     pub(crate) fn slot(&self, thread: u16) -> &ThreadSlot {

@@ -56,8 +56,18 @@ pub(crate) struct Target {
 }
 
 impl Thread {
-    pub(crate) fn new(connection: Arc<Connection>) -> Result<Self, DaemonError> {
+    /// With a slot that is its own; `None`: there is none left.
+    pub(crate) fn new(connection: &Arc<Connection>) -> Result<Option<Self>, DaemonError> {
         let calls = connection.take_thread()?;
+        calls.map(|calls| Self::over(Arc::clone(connection), calls)).transpose()
+    }
+
+    /// With a slot that others wait for.
+    pub(crate) fn borrowing(connection: &Arc<Connection>) -> Result<Self, DaemonError> {
+        Self::over(Arc::clone(connection), connection.borrow_thread()?)
+    }
+
+    fn over(connection: Arc<Connection>, calls: Calls) -> Result<Self, DaemonError> {
         let index = calls.thread();
         let window = Self::window(&connection, index).map_err(|_| DaemonError::Protocol)?;
         let magazines =

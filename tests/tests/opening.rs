@@ -1,10 +1,10 @@
-//! Opening pools, using them from many threads, and names in them.
+//! Opening pools, and names in them.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
-use rackpool_client::{AllocError, ClientOptions, DaemonError, GlobalAddr, OpenError, RackId};
+use rackpool_client::{ClientOptions, GlobalAddr, OpenError, RackId};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -12,33 +12,6 @@ use rackpool_tests::wait::{PATIENCE, wait_until};
 use rackpool_wire::control::ControlRequest;
 use rackpool_wire::encode;
 use rackpool_wire::metadata::Tagged;
-
-#[test]
-fn more_threads_than_slots_are_told_so() {
-    let pool = TestPool::small();
-    let own = rackpool_client::Pool::open(pool.options(0).threads(2)).unwrap();
-    let addr = own.alloc(8).unwrap();
-    let (ready, wait) = (Barrier::new(2), Barrier::new(2));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            own.write(addr, &[1; 8]).unwrap();
-            ready.wait();
-            wait.wait();
-        });
-        ready.wait();
-        let third = scope.spawn(|| own.alloc(8));
-        let too_many = AllocError::Daemon(DaemonError::TooManyThreads(2));
-        assert_eq!(third.join().unwrap(), Err(too_many));
-        wait.wait();
-    });
-    // The slot of a thread that has ended is free again, once the thread has.
-    wait_until("a third thread is served", PATIENCE, || {
-        std::thread::scope(|scope| scope.spawn(|| own.write(addr, &[2; 8])).join().unwrap().is_ok())
-    });
-    own.free(addr).unwrap();
-    own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
-}
 
 #[test]
 fn numbers_of_threads_that_no_client_can_have_are_refused_with_those_it_can() {

@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass};
@@ -56,7 +55,7 @@ fn bench() -> Bench {
 }
 
 fn thread(bench: &Bench) -> Thread {
-    Thread::new(Arc::clone(&bench.connection)).unwrap()
+    bench.thread()
 }
 
 fn draft(thread: &mut Thread) -> Draft {

@@ -88,7 +88,8 @@ fn errors_of_the_own_daemon_say_what_to_do() {
         E::MetadataUnreachable => E::MetadataUnreachable,
             "the metadata server does not answer: start it again";
         E::TooManyThreads(_) => E::TooManyThreads(64),
-            "64 threads use this pool already: open it with more `ClientOptions::threads`";
+            "64 threads use this pool and let no other one in: finish their drafts, or open the pool \
+             with more `ClientOptions::threads`";
         E::Closed => E::Closed,
             "the pool is closed: open it again";
         E::Inherited => E::Inherited,

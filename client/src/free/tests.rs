@@ -54,7 +54,7 @@ fn with_pages() -> (Bench, Thread) {
         }
         _ => Some(RackAnswer::Done(0)),
     });
-    let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let mut thread = bench.thread();
     for page in [1, 2] {
         assert_eq!(thread.is_local(GlobalAddr::from_raw(page * PAGE)), Ok(true));
     }
@@ -240,7 +240,7 @@ fn a_second_free_by_another_thread_is_refused_at_once_and_its_note_goes() {
         assert_eq!(thread.free(addr), Ok(()));
     }
     let elsewhere = std::thread::spawn(move || {
-        let mut other = Thread::new(connection).unwrap();
+        let mut other = Thread::new(&connection).unwrap().unwrap();
         other.bring_to_front();
         let refused = addrs.map(|addr| [other.free(addr), other.free(addr)]);
         let left = other.slot().magazines.as_flattened().iter();

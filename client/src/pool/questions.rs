@@ -1,9 +1,13 @@
 //! What the daemon is asked that is no access: figures, and named addresses, which it asks the
 //! metadata server for.
 
+use std::sync::{MutexGuard, TryLockError};
+
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus};
 
-use crate::connection::{Link, lock};
+use crate::connection::Link;
+use crate::control::ControlStream;
+use crate::deadline::Pauses;
 use crate::thread::Thread;
 use crate::{DaemonError, GlobalAddr, Pool, RootError};
 
@@ -103,7 +107,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::rack_status`], and [`DaemonError::TooManyThreads`].
+    /// As [`Pool::rack_status`].
     pub fn ping(&self) -> Result<(), DaemonError> {
         self.with(Thread::ping)?
     }
@@ -128,9 +132,24 @@ impl Pool {
         }
     }
 
+    /// The daemon's socket, which others may be using.
+    fn control(&self) -> Result<MutexGuard<'_, Option<ControlStream>>, DaemonError> {
+        let (deadline, mut pauses) = (self.connection.overdue(), Pauses::default());
+        loop {
+            match self.connection.control.try_lock() {
+                Ok(control) => return Ok(control),
+                Err(TryLockError::Poisoned(control)) => return Ok(control.into_inner()),
+                Err(TryLockError::WouldBlock) if deadline.has_passed() => {
+                    return Err(DaemonError::Unavailable);
+                }
+                Err(TryLockError::WouldBlock) => pauses.wait(),
+            }
+        }
+    }
+
     fn ask(&self, request: &ControlRequest) -> Result<ControlReply, DaemonError> {
         self.connection.check_link()?;
-        let mut control = lock(&self.connection.control);
+        let mut control = self.control()?;
         let stream = control.as_mut().ok_or(DaemonError::Closed)?;
         stream.ask(request).map_err(|error| {
             if error.is_end_of_stream() {

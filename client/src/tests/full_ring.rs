@@ -46,7 +46,7 @@ fn processor_time() -> Duration {
 fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() {
     for route in [Route::Rack, Route::Remote] {
         let mut bench = Bench::new();
-        let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+        let mut thread = bench.thread();
         let calls = fill_up(&bench, route);
         let (began, used) = (Instant::now(), processor_time());
         assert_eq!(ask(&mut thread, route), Err(UNAVAILABLE));
@@ -79,7 +79,7 @@ fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() 
 #[test]
 fn a_program_is_told_what_to_do_about_a_full_ring_and_goes_on_when_there_is_room() {
     let mut bench = Bench::new();
-    let mut thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let mut thread = bench.thread();
     fill_up(&bench, Route::Rack);
     let refused = thread.alloc(64).unwrap_err();
     assert_eq!(refused, AllocError::Daemon(UNAVAILABLE));
@@ -103,7 +103,7 @@ fn wait_in_the_background(
     daemon.set();
     let connection = Arc::clone(&bench.connection);
     std::thread::spawn(move || {
-        let mut thread = Thread::new(connection).unwrap();
+        let mut thread = Thread::new(&connection).unwrap().unwrap();
         says.send(ask(&mut thread, route)).unwrap();
     });
     let patience = Instant::now() + PATIENCE;

@@ -87,7 +87,7 @@ fn begin(mut other: Served) -> (Bench, Arc<Script>, Thread) {
             _ => other(request),
         }
     });
-    let thread = Thread::new(Arc::clone(&bench.connection)).unwrap();
+    let thread = bench.thread();
     (bench, script, thread)
 }
 

@@ -1,0 +1,160 @@
+//! More threads than a client has slots, and operations that may take only so long.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use rackpool_client::{AllocError, DaemonError, GlobalAddr, Link, Pool, RootError, Terms, within};
+use rackpool_tests::contents;
+use rackpool_tests::pool::TestPool;
+use rackpool_tests::wait::PATIENCE;
+
+/// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
+const SPARE: usize = 4;
+const CROWD: usize = 40;
+/// The least that a client waits for a daemon of itself.
+const CLIENTS_OWN: Duration = Duration::from_secs(10);
+const LENGTHS: [usize; 3] = [64, 5000, 200_000];
+
+/// A pool of which two threads have slots of their own: the calling thread, and one that lives as long.
+fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
+    let own = Pool::open(pool.options(0).threads(2)).unwrap();
+    let (taken, done) = (Barrier::new(2), Barrier::new(2));
+    own.ping().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            own.ping().unwrap();
+            taken.wait();
+            done.wait();
+        });
+        taken.wait();
+        work(&own);
+        done.wait();
+    });
+    own.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
+
+/// Puts a new first element into a list whose elements have the next one's address in their second word.
+fn push(pool: &Pool, head: GlobalAddr) {
+    let mut draft = pool.alloc_draft(64).unwrap();
+    loop {
+        let mut next = [0; 8];
+        pool.read(head, &mut next).unwrap();
+        pool.write(draft.addr(), &[draft.token().to_le_bytes(), next].concat()).unwrap();
+        let (expected, new) = (u64::from_le_bytes(next), draft.addr().raw());
+        let (mask, replaced, terms) = (u64::MAX, None, Terms::Plain);
+        let link = Link { addr: head, expected, new, mask, replaced, terms };
+        if pool.publish(&mut draft, &link).unwrap() == expected {
+            return pool.finish(draft).unwrap();
+        }
+    }
+}
+
+#[test]
+fn threads_beyond_the_slots_borrow_one_for_each_operation() {
+    let pool = TestPool::small();
+    let remote = pool.open(1);
+    let counters = [pool.open(0).alloc(8).unwrap(), remote.alloc(8).unwrap()];
+    let head = remote.alloc(8).unwrap();
+    [counters[0], counters[1], head].iter().for_each(|word| remote.write(*word, &[0; 8]).unwrap());
+    with_all_slots_taken(&pool, |own| {
+        let all_live = Barrier::new(CROWD);
+        std::thread::scope(|scope| {
+            for _ in 0..CROWD {
+                scope.spawn(|| {
+                    for len in LENGTHS {
+                        let addr = own.alloc(len as u64).unwrap();
+                        contents::write(own, addr, len as u64);
+                        contents::check(own, addr, len as u64);
+                        own.free(addr).unwrap();
+                    }
+                    for word in counters {
+                        own.fetch_and_add(word, 1).unwrap();
+                    }
+                    push(own, head);
+                    all_live.wait();
+                });
+            }
+        });
+        for word in counters {
+            assert_eq!(remote.fetch_and_add(word, 0).unwrap(), CROWD as u64);
+        }
+        let mut bytes = [0; 8];
+        remote.read(head, &mut bytes).unwrap();
+        let (mut at, mut elements) = (u64::from_le_bytes(bytes), 0);
+        while at != 0 {
+            let (addr, mut element) = (GlobalAddr::from_raw(at), [0; 16]);
+            remote.read(addr, &mut element).unwrap();
+            assert_eq!(element[..8], [0; 8], "it is published");
+            at = u64::from_le_bytes(element[8..].try_into().unwrap());
+            remote.free(addr).unwrap();
+            elements += 1;
+        }
+        assert_eq!(elements, CROWD);
+        counters.into_iter().chain([head]).for_each(|addr| remote.free(addr).unwrap());
+        remote.close();
+    });
+}
+
+/// A draft stays with the slot in which it was made, however many operations lie between.
+#[test]
+fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
+    let pool = TestPool::small();
+    with_all_slots_taken(&pool, |own| {
+        let (made, refused) = (Barrier::new(SPARE + 1), Barrier::new(SPARE + 1));
+        std::thread::scope(|scope| {
+            for _ in 0..SPARE {
+                scope.spawn(|| {
+                    let drafts = [own.alloc_draft(64).unwrap(), own.alloc_draft(5000).unwrap()];
+                    made.wait();
+                    refused.wait();
+                    let [first, second] = drafts;
+                    own.finish(first).unwrap();
+                    own.ping().unwrap();
+                    own.finish(second).unwrap();
+                });
+            }
+            scope.spawn(|| {
+                made.wait();
+                let too_many = DaemonError::TooManyThreads(2 + SPARE as u16);
+                let ping = || own.ping();
+                assert_eq!(within(Duration::from_millis(50), ping), Err(too_many));
+                refused.wait();
+                // Others finish their drafts meanwhile.
+                own.ping().unwrap();
+            });
+        });
+    });
+}
+
+#[test]
+fn an_operation_ends_when_its_caller_wants_though_the_daemon_has_stopped() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let (own, remote) = (pool.open(0), pool.open(1));
+    let (near, far) = (own.alloc(64).unwrap(), remote.alloc(64).unwrap());
+    [near, far].iter().for_each(|addr| contents::write(&own, *addr, 64));
+    pool.stop_daemon(0);
+    let began = std::time::Instant::now();
+    let unavailable = DaemonError::Unavailable;
+    within(Duration::from_millis(20), || {
+        contents::check(&own, near, 64);
+        assert_eq!(own.read(far, &mut [0; 64]).unwrap_err(), unavailable.clone().into());
+        assert_eq!(own.write(far, &[0; 64]).unwrap_err(), unavailable.clone().into());
+        assert_eq!(own.alloc(300_000), Err(AllocError::Daemon(unavailable.clone())));
+        assert_eq!(own.root("name"), Err(RootError::Daemon(unavailable.clone())));
+        assert_eq!(own.rack_status().unwrap_err(), unavailable);
+        contents::check(&own, near, 64);
+    });
+    assert!(began.elapsed() < CLIENTS_OWN, "it ended when the client's own time was up");
+    pool.resume_daemon(0);
+    // The rest of the program has as much time as ever.
+    own.write(far, &contents::of(far.raw(), 64)).unwrap();
+    contents::check(&own, far, 64);
+    assert_eq!(own.root("name").unwrap(), None);
+    [near, far].iter().for_each(|addr| own.free(*addr).unwrap());
+    own.close();
+    remote.close();
+    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+}
