@@ -62,6 +62,7 @@ impl Thread {
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
         let Wanted { addr, atomic, .. } = batch[index];
+        self.check(addr, 8)?;
         if self.goes_out(addr)? {
             let (connection, request) = (&self.connection, request(addr, atomic));
             let posted = self.calls.stage(connection, request, Route::Remote, None, deadline)?;

@@ -26,6 +26,7 @@ impl Thread {
     /// Carries the operation out once and returns the value before it.
     #[inline]
     pub(crate) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+        self.check(addr, 8)?;
         match self.window.change(addr, atomic) {
             Some(before) => Ok(before),
             None => self.atomic_anywhere(addr, atomic),

@@ -68,14 +68,14 @@ pub enum AccessError {
     NotAllocated(GlobalAddr),
     /// The access goes past the end of what was allocated there.
     #[error(
-        "{len} B at {addr} end past the object's page: access at most the {available} B that lie there"
+        "{len} B at {addr} end past what is allocated there: access at most {available} B from there on"
     )]
     BeyondObject {
         /// Where the access starts.
         addr: GlobalAddr,
         /// Its length in bytes.
         len: u64,
-        /// Bytes from `addr` to the end of the object's last page.
+        /// Bytes from `addr` to the end of the object's last page, in a checked client of the object.
         available: u64,
     },
     /// An access of no bytes.

@@ -134,7 +134,7 @@ impl Thread {
     }
 
     /// The daemon's bitmap tells objects that were never handed out or have been taken back.
-    fn check_allocated(
+    pub(crate) fn check_allocated(
         &self,
         addr: GlobalAddr,
         translation: &Translation,

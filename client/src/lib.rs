@@ -36,6 +36,7 @@ mod draft;
 mod error;
 mod free;
 mod keeper;
+mod object;
 mod options;
 mod outbox;
 mod pool;
@@ -48,14 +49,17 @@ mod tests;
 mod thread;
 mod transfer;
 mod translation;
+mod value;
 
 pub use deadline::within;
 pub use draft::{Draft, Link, Terms};
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
 };
+pub use object::Object;
 pub use options::ClientOptions;
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId};
 pub use rackpool_wire::bounds::OutOfBounds;
 pub use rackpool_wire::control::RackStatus;
+pub use zerocopy;

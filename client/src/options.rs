@@ -23,6 +23,7 @@ pub struct ClientOptions {
     pub(crate) threads: u16,
     pub(crate) request_timeout: Duration,
     pub(crate) reconnect_timeout: Duration,
+    pub(crate) checked: bool,
 }
 
 impl ClientOptions {
@@ -38,6 +39,7 @@ impl ClientOptions {
             threads: 64,
             request_timeout: Duration::from_secs(30),
             reconnect_timeout: Duration::from_secs(10),
+            checked: false,
         }
     }
 
@@ -65,6 +67,25 @@ impl ClientOptions {
     #[must_use]
     pub const fn reconnect_timeout(mut self, timeout: Duration) -> Self {
         self.reconnect_timeout = timeout;
+        self
+    }
+
+    /// Whether each access is checked first, to find what a program does wrong with addresses; not unless
+    /// set. Then
+    ///
+    /// - an access that goes past its object is [`BeyondObject`](crate::AccessError::BeyondObject), and not
+    ///   only one that goes past its page;
+    /// - an access to an object of the own rack that has been freed is
+    ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once, whoever freed it, and not only when
+    ///   its page is free;
+    /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that others who still
+    ///   read them see it.
+    ///
+    /// An address whose object was freed and handed out again is one of the new object: addresses have no
+    /// room for a generation. Each access takes several times as long.
+    #[must_use]
+    pub const fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
         self
     }
 }

@@ -218,7 +218,11 @@ impl Pool {
 
     #[cold]
     fn free_any(&self, addr: GlobalAddr) -> Result<(), FreeError> {
-        self.with(|thread| thread.free(addr)).map_err(AccessError::from)?
+        self.with(|thread| {
+            thread.poison(addr)?;
+            thread.free(addr)
+        })
+        .map_err(AccessError::from)?
     }
 
     /// Fills `into` from `addr` on. It may cross pages within one object.
@@ -253,7 +257,7 @@ impl Pool {
         if window::read_detour(&self.permit, addr, into) {
             return Ok(());
         }
-        self.with(|thread| thread.transfer(addr, Bytes::Read(into)))?
+        self.with(|thread| thread.transfer_checked(addr, Bytes::Read(into)))?
     }
 
     /// Stores `from` at `addr`. It may cross pages within one object.
@@ -287,7 +291,7 @@ impl Pool {
         if window::write_detour(&self.permit, addr, from) {
             return Ok(());
         }
-        self.with(|thread| thread.transfer(addr, Bytes::Write(from)))?
+        self.with(|thread| thread.transfer_checked(addr, Bytes::Write(from)))?
     }
 
     /// Whether `addr` lies in the rack this pool is used from, so that reading it costs a memory

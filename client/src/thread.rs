@@ -103,6 +103,10 @@ impl Thread {
 
     /// Makes this what the calling thread's next accesses look at first.
     pub(crate) fn bring_to_front(&self) {
+        // What is checked goes the long way.
+        if self.is_checked() {
+            return;
+        }
         self.window.bring_to_front(self.id);
         self.magazines.bring_to_front(self.id);
     }

@@ -48,6 +48,18 @@ impl Thread {
         }
     }
 
+    /// A transfer that the program has asked for.
+    pub(crate) fn transfer_checked(
+        &mut self,
+        addr: GlobalAddr,
+        bytes: Bytes<'_>,
+    ) -> Result<(), AccessError> {
+        if bytes.len() > 0 {
+            self.check(addr, bytes.len())?;
+        }
+        self.transfer(addr, bytes)
+    }
+
     /// Any transfer: over pages, to other racks, to pages not known yet.
     pub(crate) fn transfer(
         &mut self,
@@ -161,10 +173,11 @@ impl Thread {
     ) -> Result<(), AccessError> {
         let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
         for (addr, mut bytes) in transfers {
-            if waiting.is_empty() && self.hit(addr, &mut bytes) {
+            let checked = self.check(addr, bytes.len());
+            if checked.is_ok() && waiting.is_empty() && self.hit(addr, &mut bytes) {
                 continue;
             }
-            let home = match self.whole_in_other_rack(addr, &bytes) {
+            let home = match checked.and_then(|()| self.whole_in_other_rack(addr, &bytes)) {
                 Ok(home) => home,
                 Err(error) => {
                     // What stands before the wrong one is done.

@@ -51,7 +51,7 @@ fn errors_of_accesses_say_what_to_do() {
             "0x200040 is not allocated (the object was freed, or the address is wrong): use \
              addresses that `alloc` returned, until they are freed";
         E::BeyondObject { .. } => E::BeyondObject { addr: ADDR, len: 100, available: 64 },
-            "100 B at 0x200040 end past the object's page: access at most the 64 B that lie there";
+            "100 B at 0x200040 end past what is allocated there: access at most 64 B from there on";
         E::Empty => E::Empty,
             "an access of 0 B: give at least one byte";
         E::Misaligned(_) => E::Misaligned(ADDR),

@@ -55,7 +55,7 @@ impl Pool {
                     thread.window.prefetch(later.addr, Intent::Read);
                 }
                 let read = &mut reads[index];
-                if !thread.window.read(read.addr, read.into) {
+                if thread.is_checked() || !thread.window.read(read.addr, read.into) {
                     let left = reads[index..].iter_mut();
                     return thread.transfer_batch(
                         left.map(|read| (read.addr, Bytes::Read(&mut *read.into))),
@@ -113,7 +113,7 @@ impl Pool {
                 if let Some(later) = writes.get(index + AHEAD) {
                     thread.window.prefetch(later.addr, Intent::Write);
                 }
-                if !thread.window.write(write.addr, write.from) {
+                if thread.is_checked() || !thread.window.write(write.addr, write.from) {
                     let left = writes[index..].iter();
                     return thread
                         .transfer_batch(left.map(|write| (write.addr, Bytes::Write(write.from))));

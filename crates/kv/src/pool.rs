@@ -113,7 +113,8 @@ impl Memory for Pool {
     }
 
     fn is_unallocated(&self, error: &PoolError) -> bool {
-        matches!(error, PoolError::Access(AccessError::NotAllocated(_)))
+        use AccessError::{BeyondObject, NotAllocated};
+        matches!(error, PoolError::Access(NotAllocated(_) | BeyondObject { .. }))
     }
 
     fn page_bytes(&self) -> u64 {
