@@ -1,4 +1,4 @@
-//! Requests over verbs, plain and decorated, where there is an RDMA port.
+//! Requests over verbs, plain and with faults, where there is an RDMA port.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 #[path = "../../fabric-verbs/tests/common/mod.rs"]
@@ -6,7 +6,7 @@ mod common;
 mod suite;
 
 use common::{Verbs, is_there};
-use rackpool_fabric::conformance::decorated::{Late, Slow};
+use rackpool_fabric::conformance::decorated::Late;
 
 mod verbs {
     crate::rrpc_tests!(crate::Verbs, if crate::is_there());
@@ -14,8 +14,4 @@ mod verbs {
 
 mod verbs_with_faults {
     crate::rrpc_tests!(crate::Late(crate::Verbs), if crate::is_there());
-}
-
-mod verbs_throttled {
-    crate::rrpc_tests!(crate::Slow(crate::Verbs), if crate::is_there());
 }

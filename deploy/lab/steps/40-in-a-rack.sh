@@ -1,4 +1,4 @@
-# The conformance suite over the fabrics that need no device and over verbs held to a slow network, and
+# The conformance suite over the fabrics that need no device (`cargo test` runs it over their variants) and over verbs held to a slow network, and
 # pools within one guest whose frames lie on a node without processors, in huge pages, and on a CXL
 # expander. Every value that is read is checked.
 
@@ -26,7 +26,7 @@ if on_rack 0; then
     mount -o remount,huge=advise /dev/shm
     pool 'numa:1, pages of 2 MiB' --racks 2 --memory 64M --memory-kind numa:1
 else
-    tests "$LAB_TEST_FABRICS" tcp
+    tests "$LAB_TEST_FABRICS" tcp::
     pool 'numa:1, pages of 4 KiB' --racks 2 --memory 64M --memory-kind numa:1 --fabric tcp
     pool dax:/dev/dax0.0 --racks 1 --memory 64M --memory-kind dax:/dev/dax0.0
 fi
