@@ -11,7 +11,7 @@ use anyhow::Context;
 use rackpool_access::{Credentials, Party};
 use rackpool_fabric::Fabric;
 use rackpool_fabric::Keyring;
-use rackpool_model::{ClientId, PageId};
+use rackpool_model::{ByteSize, ClientId, PageId};
 use rackpool_output::{UsageError, chain};
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
@@ -19,6 +19,8 @@ use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::file::{self, FileError};
 use rackpool_shm::machine::Machine;
+use rackpool_shm::memory::MemoryKind;
+use rackpool_shm::room;
 use rackpool_shm::superblock::{FileKind, SuperblockError};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
 use rustix::event::{EventfdFlags, eventfd};
@@ -63,6 +65,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     } else {
         tracing::debug!("{}: {placement}", options.rack);
     }
+    warn_of_limit(&rack, options, &machine);
     if placement.is_crowded() {
         tracing::warn!(
             "{}: this process may use no processor but that of --cpu, so its threads take turns there: allow it more (cpuset, taskset)",
@@ -76,6 +79,25 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         rack.give_up_unused();
     }
     result
+}
+
+/// Says that the kernel will kill processes for using the pool, which it does without a word to them.
+fn warn_of_limit(rack: &Rack, options: &Options, machine: &Machine) {
+    let Some(limit) = machine.memory_limit() else { return };
+    let own = match options.memory_kind {
+        // Its file has no name.
+        MemoryKind::Memfd => rack.frames.len(),
+        _ => 0,
+    };
+    let takes = own.saturating_add(room::bytes_of(rack.directory.pool()));
+    if limit.bytes < takes {
+        tracing::warn!(
+            "{}: {limit}, and the racks of this pool take {}: the kernel kills processes of the group that use more; {}",
+            options.rack,
+            ByteSize(takes),
+            limit.fix()
+        );
+    }
 }
 
 /// The rack's credentials, if any are named.

@@ -5,6 +5,7 @@
 //! be room for all that is missing in any of them. Two that are made at once both see each other.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -83,16 +84,24 @@ impl fmt::Display for Room {
     }
 }
 
+/// Bytes that the files of all racks of a pool may take.
+#[must_use]
+pub fn bytes_of(pool: &Path) -> u64 {
+    let racks = RackDirectory::all(pool);
+    racks.flat_map(|rack| files(rack.path())).fold(0, |all, file| all.saturating_add(file.len()))
+}
+
 /// Bytes that the files of a rack are long but have not taken yet. A link to memory that lies
 /// elsewhere takes nothing here.
 pub(crate) fn claimed(rack: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(rack) else { return 0 };
-    let claim = |entry: std::fs::DirEntry| {
-        // One that is gone meanwhile claims nothing.
-        let found = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
-        Some(found.len().saturating_sub(found.blocks().saturating_mul(512)))
-    };
-    entries.flatten().filter_map(claim).fold(0, u64::saturating_add)
+    let claim = |file: Metadata| file.len().saturating_sub(file.blocks().saturating_mul(512));
+    files(rack).map(claim).fold(0, u64::saturating_add)
+}
+
+/// The files of a rack. One that is gone meanwhile takes nothing.
+fn files(rack: &Path) -> impl Iterator<Item = Metadata> + use<> {
+    let entries = std::fs::read_dir(rack).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok().filter(Metadata::is_file))
 }
 
 #[cfg(test)]
@@ -117,6 +126,7 @@ mod tests {
         std::fs::File::create(pool.path().join("rack-x/file")).unwrap().set_len(1 << 40).unwrap();
         let found = room();
         assert_eq!(found.claimed, 2 << 40);
+        assert_eq!(bytes_of(pool.path()), (2 << 40) + 2 * 8192);
         assert_eq!(found.missing(), (2 << 40) - found.free);
         assert!(found.total >= found.free);
     }

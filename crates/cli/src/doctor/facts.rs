@@ -6,9 +6,9 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_model::KernelCopy;
 use rackpool_shm::machine::{
-    HugePool, Machine, Mount, Node, RdmaPort, TransparentHuge, parse_list,
+    HugePool, Machine, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
-use rackpool_shm::room::Room;
+use rackpool_shm::room::{self, Room};
 
 use super::cache::{LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
@@ -51,6 +51,10 @@ pub struct Facts {
     pub shm: Option<Mount>,
     /// The room in the pool's folder, or where it would be made; `None` if nothing limits it.
     pub room: Option<Room>,
+    /// The lowest limit of this process's memory cgroups.
+    pub memory_limit: Option<MemoryLimit>,
+    /// Bytes that the files of the pool's racks may take.
+    pub pool_bytes: u64,
     /// Whether the data plane's barrier reaches clients.
     pub membarrier: bool,
     /// Bytes this process may lock, as RDMA needs; `None` for no limit, or why it is not known.
@@ -65,7 +69,7 @@ impl Facts {
     pub fn for_pool(machine: &Machine, pool: &Path) -> Self {
         let there = pool.ancestors().find(|folder| folder.is_dir());
         let room = there.and_then(|folder| Room::of(folder, machine));
-        Self { room, ..Self::gather(machine) }
+        Self { room, pool_bytes: room::bytes_of(pool), ..Self::gather(machine) }
     }
 
     /// Asks the kernel.
@@ -93,6 +97,8 @@ impl Facts {
             huge_mounts: mounts.into_iter().filter(|mount| mount.kind == "hugetlbfs").collect(),
             shm: machine.mount_of(Path::new("/dev/shm")).filter(|mount| mount.kind == "tmpfs"),
             room: None,
+            memory_limit: machine.memory_limit(),
+            pool_bytes: 0,
             membarrier: rackpool_sync::barrier::is_supported(),
             memlock_bytes: memlock(&machine.proc_text("self/limits").unwrap_or_default()),
             fuse: access("/dev/fuse", rw).is_ok(),

@@ -74,6 +74,11 @@ fn facts(facts: &Facts) -> Value {
             "free_bytes": room.free,
             "claimed_bytes": room.claimed,
         })),
+        "memory_limit": facts.memory_limit.as_ref().map(|limit| json!({
+            "file": limit.file,
+            "bytes": limit.bytes,
+        })),
+        "pool_bytes": facts.pool_bytes,
         "transparent_huge": {
             "memfd": facts.transparent.shared,
             "private": facts.transparent.anonymous,

@@ -153,6 +153,9 @@ fn memory(page: &mut Page, facts: &Facts) {
     if let Some(room) = &facts.room {
         page.row("room for racks", room);
     }
+    if let Some(limit) = &facts.memory_limit {
+        page.row("memory cgroup", limit);
+    }
     let setting = |setting: &Option<String>| setting.clone().unwrap_or_else(|| "not there".into());
     let (shared, anonymous) = (&facts.transparent.shared, &facts.transparent.anonymous);
     page.row(

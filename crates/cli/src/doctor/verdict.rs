@@ -188,6 +188,7 @@ fn warnings(facts: &Facts) -> Vec<Warning> {
         );
     }
     warn_of_room(facts, &mut warn);
+    warn_of_limit(facts, &mut warn);
     warn_of_cards(facts, &mut warn);
     warn_of_cxl(facts, &mut warn);
     warnings
@@ -213,6 +214,20 @@ fn warn_of_room(facts: &Facts, warn: &mut impl FnMut(String, String)) {
             ),
             // With its metadata.
             room.fix(RACK_BYTES / 50 * 51 - left),
+        );
+    }
+}
+
+fn warn_of_limit(facts: &Facts, warn: &mut impl FnMut(String, String)) {
+    let Some(limit) = &facts.memory_limit else { return };
+    let takes = match facts.pool_bytes {
+        0 => format!("a rack of kind tmpfs takes {}", ByteSize(RACK_BYTES)),
+        bytes => format!("the racks of the pool take {}", ByteSize(bytes)),
+    };
+    if limit.bytes < facts.pool_bytes.max(RACK_BYTES) {
+        warn(
+            format!("{limit}, and {takes}: the kernel kills processes of the group that use more"),
+            limit.fix(),
         );
     }
 }
@@ -257,7 +272,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_shm::machine::{HugePool, Machine, Node};
+    use rackpool_shm::machine::{HugePool, Machine, MemoryLimit, Node};
     use rackpool_shm::room::Room;
 
     use super::super::devices::{CxlMemory, DaxDevice};
@@ -358,6 +373,21 @@ mod tests {
         assert!(warns(&facts, "may still take 1.5 GiB: the kernel ends"));
         let fix = warnings(&facts).into_iter().find(|warning| warning.what.contains("SIGBUS"));
         assert_eq!(fix.unwrap().fix, "`mount -o remount,size=2560M /dev/shm`");
+    }
+
+    #[test]
+    fn a_memory_cgroup_smaller_than_the_pool_is_named_with_what_raises_it() {
+        let mut facts = bare();
+        assert!(!warns(&facts, "memory cgroup"), "nothing limits it");
+        let limit = |bytes| Some(MemoryLimit { bytes, file: "/sys/fs/cgroup/a/memory.max".into() });
+        facts.memory_limit = limit(512 << 20);
+        assert!(warns(&facts, "the memory cgroup /sys/fs/cgroup/a allows 512 MiB, and a rack"));
+        facts.memory_limit = limit(2 << 30);
+        assert!(!warns(&facts, "memory cgroup"));
+        facts.pool_bytes = 3 << 30;
+        assert!(warns(&facts, "allows 2 GiB, and the racks of the pool take 3 GiB"));
+        let fix = warnings(&facts).into_iter().find(|warning| warning.what.contains("cgroup"));
+        assert!(fix.unwrap().fix.contains("raise /sys/fs/cgroup/a/memory.max"));
     }
 
     #[test]

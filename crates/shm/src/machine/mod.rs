@@ -1,10 +1,11 @@
 //! What this computer has, as the kernel tells it in `/sys` and `/proc`: NUMA nodes, pools of huge
-//! pages, mounted memory file systems, RDMA cards.
+//! pages, mounted memory file systems, limits of memory, RDMA cards.
 //!
 //! Files that are missing or say something unexpected mean "there is none"; nothing here fails.
 
 mod cards;
 mod huge_pages;
+mod memory_limit;
 mod mounts;
 mod nodes;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use cards::RdmaPort;
 pub use huge_pages::{HugePage, HugePool, TransparentHuge};
+pub use memory_limit::MemoryLimit;
 pub use mounts::Mount;
 pub use nodes::Node;
 
