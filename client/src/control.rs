@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, RackId};
+use rackpool_shm::folder::{self, FolderError};
 use rackpool_wire::control::{ControlReply, ControlRequest, Resume};
 use rackpool_wire::metadata::Tagged;
 use rackpool_wire::{FrameReader, encode};
@@ -47,8 +48,14 @@ pub(crate) struct Welcome {
 impl ControlStream {
     /// Connects to the daemon.
     pub(crate) fn connect(socket: &Path) -> Result<Self, OpenError> {
-        let stream = UnixStream::connect(socket)
-            .map_err(|source| OpenError::Connect { socket: socket.to_path_buf(), source })?;
+        let unreachable = |source| OpenError::Connect { socket: socket.to_path_buf(), source };
+        let folder = match folder::require_private(socket.parent().unwrap_or(Path::new("/"))) {
+            Ok(folder) => folder,
+            Err(FolderError::Io { source, .. }) => return Err(unreachable(source)),
+            Err(error) => return Err(error.into()),
+        };
+        let resolved = folder.join(socket.file_name().unwrap_or_default());
+        let stream = UnixStream::connect(resolved).map_err(unreachable)?;
         Ok(Self::over(stream, REPLY_TIMEOUT)?)
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rackpool_model::{GlobalAddr, RackId};
+use rackpool_shm::folder::FolderError;
 use rackpool_shm::superblock::SuperblockError;
 use rackpool_wire::CodecError;
 use rackpool_wire::bounds::OutOfBounds;
@@ -26,6 +27,9 @@ pub enum OpenError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Other users of the host could replace the daemon's socket.
+    #[error("the rack's folder is not safe: {0}")]
+    Folder(#[from] FolderError),
     /// The connection broke or a descriptor could not be used.
     #[error(
         "the connection to the rack daemon failed ({0}): see whether it runs (`rackpool status`) and what its log says, then open the pool again"

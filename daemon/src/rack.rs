@@ -1,7 +1,6 @@
 //! The rack's memory: formatted at first, adopted afterwards.
 
 use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +16,7 @@ use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::MemoryLock;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
-use rackpool_shm::{Mapping, PopulateError, file};
+use rackpool_shm::{Mapping, PopulateError, file, folder};
 use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FallocateFlags;
 
@@ -48,13 +47,13 @@ pub(crate) struct Rack {
 impl Rack {
     /// Adopts the rack's files, or makes them when there are none.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
-        let directory = RackDirectory::new(&options.dir, options.rack);
         let wanted = geometry(options)?;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory.path())
-            .with_context(|| format!("can't create {}", directory.path().display()))?;
+        folder::require_text(&options.dir).map_err(UsageError::new)?;
+        let pool = folder::create(&options.dir)?;
+        folder::require_text(&pool)?;
+        let directory = RackDirectory::new(&pool, options.rack);
+        folder::create(directory.path())?;
+        folder::require_private(directory.path())?;
         let folder = directory.path().to_path_buf();
         Self::open_in(directory, wanted, options).inspect_err(|_| {
             // An empty folder is one that this start has made, or might have.

@@ -1,6 +1,7 @@
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A file that tells others where the server listens, for as long as this value lives.
@@ -20,7 +21,9 @@ impl AddressFile {
     pub(crate) fn write(path: &Path, address: SocketAddr) -> io::Result<Self> {
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".new");
-        fs::write(&unfinished, format!("{address}\n"))?;
+        Self::clear(Path::new(&unfinished))?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&unfinished);
+        file?.write_all(format!("{address}\n").as_bytes())?;
         fs::rename(&unfinished, path)?;
         Ok(Self(path.to_owned()))
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rackpool_model::FabricKey;
 use rackpool_proto::metadata::Change;
+use rackpool_shm::folder::{self, FolderError};
 use redb::{Builder, Database, Durability};
 
 pub use error::StoreError;
@@ -28,9 +29,10 @@ impl Store {
     /// file is locked against other servers until the store is dropped.
     ///
     /// # Errors
-    /// When the file is in use, damaged, of another format version, or no store at all. Its records
+    /// When other users can replace the file, or it is in use, damaged, of another format version, or no store at all. Its records
     /// are left as they are then.
     pub fn open(path: &Path) -> Result<(Self, Vec<Change>), StoreError> {
+        let path = &resolve(path)?;
         if !path.try_exists().map_err(|source| StoreError::io(path, source))? {
             create::create(path)?;
         }
@@ -83,6 +85,18 @@ impl Store {
         tables::write(&transaction, changes)?;
         transaction.commit()?;
         Ok(())
+    }
+}
+
+/// The path of the file without links, in a folder where nobody else can replace it.
+fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
+    let failed = |source| StoreError::io(path, source);
+    let there = path.try_exists().map_err(failed)?;
+    let path = if there { path.canonicalize().map_err(failed)? } else { path.to_path_buf() };
+    match folder::require_trusted(path.parent().unwrap_or(Path::new("/"))) {
+        Ok(folder) => Ok(folder.join(path.file_name().unwrap_or_default())),
+        Err(FolderError::Io { source, .. }) => Err(StoreError::io(&path, source)),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +17,11 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 
 const MEMORY: u64 = 16 << 20;
+
+/// Makes a rack's folder as a daemon does.
+fn rack_folder(path: &Path) {
+    std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
+}
 
 /// Options of a daemon; a test changes some.
 struct Start {
@@ -245,7 +250,7 @@ fn other_options_than_the_memory_was_made_with_are_refused() {
     Start { page_size: PAGE + 1, ..start() }.is_misused("page", "power of two");
     Start { rack: "300".into(), ..start() }.is_misused("rack 300", "0 to 255");
     let renamed = pool.dir().join("rack-7");
-    std::fs::create_dir(&renamed).unwrap();
+    rack_folder(&renamed);
     for path in before.keys() {
         std::fs::copy(path, renamed.join(path.file_name().unwrap())).unwrap();
     }
@@ -313,7 +318,7 @@ fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
     ];
     for state in states {
         std::fs::remove_dir_all(&folder).unwrap();
-        std::fs::create_dir(&folder).unwrap();
+        rack_folder(&folder);
         for (name, len) in [("metadata", state.0), ("frames", state.1)] {
             if let Some(len) = len {
                 std::fs::File::create(folder.join(name)).unwrap().set_len(len).unwrap();

@@ -1,6 +1,7 @@
 //! Opening pools, and names in them.
 
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
@@ -44,7 +45,8 @@ fn who_finds_no_daemon_is_told_where_it_looked() {
     assert_eq!(error.to_string(), said);
     assert!(matches!(error, OpenError::Connect { .. }), "{error:?}");
     // A daemon that was killed leaves its socket behind.
-    std::fs::create_dir(folder.path().join("rack-3")).unwrap();
+    let rack = folder.path().join("rack-3");
+    std::fs::DirBuilder::new().mode(0o700).create(rack).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let error = rackpool_client::Pool::open(ClientOptions::with_socket(&socket)).unwrap_err();
     let refused = |source: &std::io::Error| source.kind() == std::io::ErrorKind::ConnectionRefused;

@@ -25,6 +25,9 @@ fn errors_of_opening_say_what_to_do() {
         E::Connect { .. } => E::Connect { socket: "/pool/rack-0/daemon.sock".into(), source: broken() },
             "no rack daemon at /pool/rack-0/daemon.sock (broken pipe): start one with `rackpool up` \
              or check the folder and the rack";
+        E::Folder(_) => E::Folder(FolderError::Open { folder: "/pool/rack-0".into(), owner: 1, mode: 0o755 }),
+            "the rack's folder is not safe: /pool/rack-0 is open to other users (owner 1, mode 755): \
+             `chmod 700 /pool/rack-0`";
         E::Io(_) => E::Io(broken()),
             "the connection to the rack daemon failed (broken pipe): see whether it runs \
              (`rackpool status`) and what its log says, then open the pool again";

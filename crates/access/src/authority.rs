@@ -49,8 +49,9 @@ impl Authority {
     /// The authority in a folder.
     ///
     /// # Errors
-    /// When there is none, its files are damaged, or its key is not secret.
+    /// When other users can replace files there, there is no authority, its files are damaged, or its key is not secret.
     pub fn open(folder: &Path) -> Result<Self, AccessError> {
+        let folder = &files::require_trusted(folder)?;
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));
         let text = String::from_utf8(files::read_secret(&key_path)?);
         let text = text.map_err(|error| AccessError::damaged(&key_path, &error))?;

@@ -2,6 +2,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rackpool_shm::folder::FolderError;
+
 use crate::Party;
 
 /// Why access is not granted, or can't be prepared.
@@ -66,6 +68,9 @@ pub enum AccessError {
         /// What the system says.
         source: io::Error,
     },
+    /// Other users can replace the credentials.
+    #[error("the credentials are not safe: {0}")]
+    Folder(#[from] FolderError),
     /// A key that is no secret.
     #[error(
         "{path} can be read by others (mode {mode:o}): chmod 600 {path}, and if others have been there, make new credentials"

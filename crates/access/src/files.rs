@@ -1,9 +1,11 @@
 //! Files that hold keys and certificates.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rackpool_shm::folder::{self, FolderError};
 
 use crate::AccessError;
 
@@ -14,8 +16,18 @@ pub(crate) const PUBLIC: u32 = 0o644;
 
 /// Makes a folder for its owner alone.
 pub(crate) fn make_folder(path: &Path) -> Result<(), AccessError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(AccessError::unwritable(path))
+    match folder::create(path) {
+        Err(FolderError::Io { source, .. }) => Err(AccessError::unwritable(path)(source)),
+        made => Ok(made.map(drop)?),
+    }
+}
+
+/// The path of a folder without links; one in which other users can replace files is refused.
+pub(crate) fn require_trusted(path: &Path) -> Result<PathBuf, AccessError> {
+    match folder::require_trusted(path) {
+        Err(FolderError::Io { source, .. }) => Err(AccessError::unreadable(path)(source)),
+        found => Ok(found?),
+    }
 }
 
 /// Writes a file so that it is there whole or not at all, never for more eyes than `mode` says.

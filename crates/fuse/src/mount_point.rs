@@ -142,23 +142,28 @@ struct Topmost {
 }
 
 fn topmost(path: &Path) -> Option<Topmost> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let at = escaped(path);
-    table.lines().rev().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let (id, source) = (place.split(' ').next()?, kind.split(' ').nth(1)?);
-        let is_there = place.split(' ').nth(4)? == at;
-        is_there.then(|| Topmost { id: id.to_owned(), source: source.to_owned() })
+    let is_space = |byte: &u8| *byte == b' ';
+    table.split(|byte| *byte == b'\n').rev().find_map(|line| {
+        let is_there = line.split(is_space).nth(4)? == at;
+        // The line is text but for its paths, which come before the type and the source.
+        let line = is_there.then(|| String::from_utf8_lossy(line))?;
+        let (id, source) = (line.split(' ').next()?, line.split_once(" - ")?.1.split(' ').nth(1)?);
+        Some(Topmost { id: id.to_owned(), source: source.to_owned() })
     })
 }
 
 /// As the kernel writes paths into its tables.
-fn escaped(path: &Path) -> String {
-    let mut text = path.to_string_lossy().replace('\\', "\\134");
-    for (character, octal) in [(' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")] {
-        text = text.replace(character, octal);
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").into_bytes()),
+            _ => escaped.push(*byte),
+        }
     }
-    text
+    escaped
 }
 
 /// Lets the kernel read ahead so far; where that is not allowed it stays as it was.
@@ -199,6 +204,6 @@ mod tests {
     fn mounts_are_found_by_their_path() {
         assert!(mounted(Path::new("/proc")).is_some());
         assert_eq!(mounted(Path::new("/proc/self")), None);
-        assert_eq!(escaped(Path::new("/a b\\c")), "/a\\040b\\134c");
+        assert_eq!(escaped(Path::new("/a b\\c")), b"/a\\040b\\134c");
     }
 }

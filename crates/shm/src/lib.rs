@@ -8,6 +8,7 @@
 //! | `copy` | how bytes are copied, by size |
 //! | [`delay`] | the extra latency of emulated CXL memory |
 //! | [`directory`] | where a rack's files are |
+//! | [`folder`] | whether other users can replace what lies in a folder |
 //! | [`mod@file`] | creating, opening and locking them |
 //! | [`Front`] | what a thread used last |
 //! | [`machine`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
@@ -41,6 +42,8 @@ pub mod delay;
 pub mod directory;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod folder;
 #[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]

@@ -1,6 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rackpool_shm::folder::FolderError;
 use redb::{DatabaseError, StorageError};
 
 /// Why the store can't be used.
@@ -51,6 +52,9 @@ pub enum StoreError {
         /// What the system says.
         source: io::Error,
     },
+    /// Other users can replace the file.
+    #[error("the metadata store is not safe: {0}")]
+    Folder(#[from] FolderError),
     /// A change could not be written, now or earlier.
     #[error("{cause}; free space or mend the disk, then start the metadata server again")]
     Failed {

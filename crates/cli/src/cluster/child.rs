@@ -1,6 +1,8 @@
 //! One child process.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -59,7 +61,7 @@ impl Child {
     /// Starts a program that ends with this one; its messages are added to `log`.
     pub(crate) fn start(
         program: &'static str,
-        arguments: &[(&str, String)],
+        arguments: &[(&str, impl AsRef<OsStr>)],
         log: &Path,
     ) -> anyhow::Result<Self> {
         Self::start_on(program, None, arguments, log)
@@ -69,11 +71,11 @@ impl Child {
     pub(crate) fn start_on(
         program: &'static str,
         object: Option<&Path>,
-        arguments: &[(&str, String)],
+        arguments: &[(&str, impl AsRef<OsStr>)],
         log: &Path,
     ) -> anyhow::Result<Self> {
         keep_bounded(log)?;
-        let open = || File::options().create(true).append(true).open(log);
+        let open = || File::options().create(true).append(true).mode(0o600).open(log);
         let output = open().with_context(|| format!("can't write {}", log.display()))?;
         let log_start = output.metadata().map_or(0, |found| found.len());
         let mut command = Command::new(find(program)?);

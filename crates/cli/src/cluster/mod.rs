@@ -6,7 +6,9 @@
 mod child;
 mod supervisor;
 
+use std::ffi::OsString;
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use rackpool_client::RackId;
 use rackpool_model::FabricKind;
 use rackpool_output::UsageError;
 use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::folder::{self, FolderError};
 use rackpool_shm::memory::{MemoryKind, outside};
 
 pub use child::Child;
@@ -159,17 +162,18 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts all processes and waits until each is ready.
-    pub fn start(options: ClusterOptions) -> anyhow::Result<Self> {
+    pub fn start(mut options: ClusterOptions) -> anyhow::Result<Self> {
         if options.racks == 0 || options.racks > 256 {
             let racks = options.racks;
             bail!(UsageError::new(format!("--racks {racks}: a pool has 1 to 256 racks")));
         }
         options.check_cpus()?;
-        let store = options.store.parent().unwrap_or(Path::new("."));
-        for folder in [&options.dir, store, &options.logs] {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("can't create {}", folder.display()))?;
-        }
+        folder::require_text(&options.dir).map_err(UsageError::new)?;
+        options.dir = folder::create(&options.dir)?;
+        folder::require_text(&options.dir)?;
+        options.logs = folder::create(&options.logs)?;
+        let store = folder::create(options.store.parent().unwrap_or(Path::new(".")))?;
+        options.store = store.join(options.store.file_name().unwrap_or_default());
         let lock = lock(&options.dir)?;
         let metadata = start_metadata(&options, "127.0.0.1:0")?;
         let mut cluster = Self {
@@ -330,7 +334,7 @@ impl Drop for Cluster {
 
 fn lock(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join("lock");
-    let file = File::options().create(true).append(true).open(&path);
+    let file = File::options().create(true).append(true).mode(0o600).open(&path);
     let file = file.with_context(|| format!("can't write {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -352,11 +356,11 @@ fn spawn_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Chil
     let file = options.address_file();
     // What an earlier server wrote says nothing about this one.
     let _ = std::fs::remove_file(&file);
-    let arguments = [
-        ("--listen", listen.to_owned()),
-        ("--store", options.store.display().to_string()),
-        ("--lease-ms", options.lease_ms.to_string()),
-        ("--address-file", file.display().to_string()),
+    let arguments: [(&str, OsString); 4] = [
+        ("--listen", listen.into()),
+        ("--store", options.store.clone().into()),
+        ("--lease-ms", options.lease_ms.to_string().into()),
+        ("--address-file", file.into()),
     ];
     let log = options.logs.join("metadata.log");
     Child::start("rackpool-metaserver", &arguments, &log)
@@ -364,8 +368,12 @@ fn spawn_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Chil
 
 /// The address of the metadata server of the pool in `dir`.
 pub fn metadata_address(dir: &Path) -> anyhow::Result<String> {
-    let file = address_file(dir);
-    let text = std::fs::read_to_string(&file).with_context(|| {
+    let text = match folder::require_trusted(dir) {
+        Ok(dir) => std::fs::read_to_string(address_file(&dir)),
+        Err(FolderError::Io { source, .. }) => Err(source),
+        Err(error) => return Err(error.into()),
+    };
+    let text = text.with_context(|| {
         format!(
             "no pool runs in {}: start one with `rackpool up`, or name its --dir",
             dir.display()

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use nix::ifaddrs::getifaddrs;
 use rackpool_model::PageId;
 use rackpool_output::chain;
+use rackpool_shm::folder;
 use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
 use rackpool_wire::history::{PageHeat, PageHistory};
 use rackpool_wire::metadata::{Member, PoolStatus, Tagged};
@@ -187,6 +188,7 @@ fn ask(control_path: &str, message: ControlRequest) -> anyhow::Result<ControlRep
     let mut stream = UnixStream::connect(control_path).with_context(|| {
         format!("no daemon at {control_path}: start it, unless the rack has moved to another host")
     })?;
+    folder::require_private(Path::new(control_path).parent().unwrap_or(Path::new("/")))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&encode(&Tagged { tag: 1, message })?)?;

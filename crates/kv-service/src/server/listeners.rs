@@ -1,12 +1,16 @@
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::Backlog;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
 
 use super::stream::Stream;
 
@@ -83,7 +87,7 @@ const BACKLOG: i32 = 4096;
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // Again: the first time it was with 128.
-    nix::sys::socket::listen(&listener, Backlog::new(BACKLOG)?)?;
+    listen(&listener, Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }
 
@@ -96,7 +100,18 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
         std::fs::remove_file(path)
             .with_context(|| format!("can't remove the old socket {}", path.display()))?;
     }
-    UnixListener::bind(path).with_context(|| {
+    listen_unix(path).with_context(|| {
         format!("can't listen at {}: choose another --unix, or end who does", path.display())
     })
+}
+
+/// Listens at a new socket that nobody else can connect to.
+fn listen_unix(path: &Path) -> anyhow::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // The file gets the mode of the socket: from the first moment, whatever the umask is.
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    Ok(UnixListener::from_std(StdUnixListener::from(socket)))
 }

@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::{HugePage, Machine};
@@ -38,16 +40,15 @@ impl Machine {
     /// What is mounted, as the calling thread sees it, in the order it was mounted.
     #[must_use]
     pub fn mounts(&self) -> Vec<Mount> {
-        let text = self.proc_text("thread-self/mounts").unwrap_or_default();
-        let mount = |line: &str| {
-            let mut fields = line.split(' ').skip(1);
-            Some(Mount {
-                folder: unescape(fields.next()?),
-                kind: fields.next()?.to_owned(),
-                options: fields.next()?.split(',').map(str::to_owned).collect(),
-            })
+        let table = std::fs::read(self.proc("thread-self/mounts")).unwrap_or_default();
+        let mount = |line: &[u8]| {
+            let mut fields = line.split(|byte| *byte == b' ').skip(1);
+            let folder = unescape(fields.next()?);
+            let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+            let options = String::from_utf8_lossy(fields.next()?);
+            Some(Mount { folder, kind, options: options.split(',').map(str::to_owned).collect() })
         };
-        text.lines().filter_map(mount).collect()
+        table.split(|byte| *byte == b'\n').filter_map(mount).collect()
     }
 
     /// The mount that a folder lies in: the last of those with the longest path.
@@ -59,13 +60,24 @@ impl Machine {
     }
 }
 
-/// The kernel writes blanks in paths as `\040`.
-fn unescape(field: &str) -> PathBuf {
-    let mut text = field.to_owned();
-    for (written, meant) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
-        text = text.replace(written, meant);
+/// The kernel writes blanks and backslashes in paths as `\040`, all other bytes as they are.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::new();
+    let mut rest = field;
+    while let Some((first, others)) = rest.split_first() {
+        let digits = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(meant) if *first == b'\\' => {
+                path.push(meant);
+                rest = &others[3..];
+            }
+            _ => {
+                path.push(*first);
+                rest = others;
+            }
+        }
     }
-    PathBuf::from(text)
+    PathBuf::from(OsString::from_vec(path))
 }
 
 #[cfg(test)]
@@ -92,5 +104,15 @@ mod tests {
         let shm = machine.mount_of(Path::new("/dev/shm/rackpool")).unwrap();
         assert_eq!(shm.option("huge"), Some("advise"), "the later mount hides the earlier one");
         assert!(machine.mount_of(Path::new("/proc")).is_none());
+    }
+
+    #[test]
+    fn a_mount_whose_path_is_no_text_hides_no_other() {
+        let (folder, machine) = fixture(&[("proc/thread-self/mounts", "")]);
+        let table = b"none /mnt/\xff\\134\\01 tmpfs rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n";
+        std::fs::write(folder.path().join("proc/thread-self/mounts"), table).unwrap();
+        let mounts = machine.mounts();
+        assert_eq!(mounts[0].folder.as_os_str().as_encoded_bytes(), b"/mnt/\xff\\\\01");
+        assert_eq!(mounts[1].folder, Path::new("/dev/shm"));
     }
 }

@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("shm", &["sync", "model"]),
     ("ring", &["shm", "sync"]),
     ("fabric", &["model"]),
-    ("access", &["model"]),
+    ("access", &["shm", "model"]),
     ("output", &["sync"]),
     ("config", &["output"]),
     ("metrics", &["output", "sync"]),
