@@ -120,7 +120,8 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
         .map(|path| AddressFile::write(path, address))
         .transpose()
         .map_err(file_error)?;
-    let door = if credentials.is_some() { "credentials asked for" } else { "open to this host" };
+    let door =
+        if credentials.is_some() { "credentials asked for" } else { "open to this user and root" };
     info!("listening on {address}, {door}, store {}", options.store.display());
 
     let (stop, stopped) = watch::channel(false);

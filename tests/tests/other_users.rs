@@ -2,14 +2,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid, setfsuid};
+use rackpool_cli::MetadataServer;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_tests::client::program;
+use rackpool_tests::pool::TestPool;
+use rackpool_tests::service::Service;
 use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_until};
 use tempfile::TempDir;
@@ -130,4 +136,88 @@ fn files_and_sockets_are_for_their_user_alone_whatever_the_umask_is() {
     for name in ["lock", "metadata.addr", "metadata.redb", "metadata.log", "rack-0.log", "frames"] {
         assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
     }
+}
+
+/// Runs something in a thread whose sockets are another user's, as the kernel sees it; `None` where
+/// that can't be.
+fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+    if !Uid::effective().is_root() {
+        skipped("only root can act as another user");
+        return None;
+    }
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            setfsuid(Uid::from_raw(STRANGER));
+            act()
+        });
+        Some(acting.join().unwrap())
+    })
+}
+
+/// What a service at this port says to `PING`, or before.
+fn ping(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // It may have been refused already.
+    let _ = stream.write_all(b"PING\r\n");
+    let mut line = String::new();
+    let _ = BufReader::new(stream).read_line(&mut line);
+    line.trim_end().to_owned()
+}
+
+/// A port that nobody listened at a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_service_without_a_password_serves_its_own_user_alone() {
+    let pool = TestPool::small();
+    let listen = ["--listen", "127.0.0.1:0"];
+    let service = |options: &[&str]| Service::start(&pool, 0, &[&listen, options].concat());
+    let closed = service(&[]);
+    let port = closed.port();
+    assert_eq!(ping(port), "+PONG");
+    let Some(said) = as_stranger(|| ping(port)) else { return };
+    assert!(said.starts_with("-DENIED"), "{said}");
+    assert!(said.contains("--password-file") && said.contains("user 65534"), "{said}");
+    assert_eq!(ping(port), "+PONG", "the others are served on");
+    drop(closed);
+    let open = service(&["--any-user"]);
+    let port = open.port();
+    assert_eq!(as_stranger(|| ping(port)).unwrap(), "+PONG");
+    drop(open);
+    // Nobody is told the port without the password.
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let _with_password = Service::start(&pool, 0, &["--listen", &listen, "--password", "word"]);
+    let said = as_stranger(|| ping(port)).unwrap();
+    assert!(said.starts_with("-NOAUTH"), "{said}");
+}
+
+#[test]
+fn a_daemon_of_another_user_is_not_let_into_the_pool() {
+    let pool = TestPool::small();
+    let folder = open_folder();
+    let daemon = |dir: &Path| {
+        let mut command = Command::new(program("rackpool-daemon"));
+        command.uid(STRANGER).gid(STRANGER).arg("--dir").arg(dir);
+        command.args(["--rack", "7", "--memory", "16M", "--page-size", "64K"]);
+        command.args(["--metadata", pool.cluster.metadata_address(), "--fabric", "tcp"]);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let version = daemon(folder.path()).arg("--version").stdout(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        return skipped("only root can start programs of another user, if that one may read them");
+    }
+    let process = daemon(&folder.path().join("theirs")).spawn().unwrap();
+    let mut process = Running(process);
+    let mut said = String::new();
+    let mut log = BufReader::new(process.0.stderr.take().unwrap());
+    while !said.contains("belongs to user") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "it ended without that: {said}");
+    }
+    assert!(said.contains("rackpool credentials init"), "{said}");
+    let members = MetadataServer::at(pool.cluster.metadata_address()).status().unwrap().members;
+    assert!(members.iter().all(|member| member.rack != RackId(7)), "{members:?}");
 }

@@ -7,6 +7,7 @@
 //! | `authority` | who signs certificates: for the `rackpool credentials` command |
 //! | `address` | which addresses may be used without credentials |
 //! | `same_user` | whose process is at the other end of a loopback connection |
+//! | `socket_query` | one TCP socket, asked from the kernel |
 //! | `explain` | what a broken TLS connection means, and what to do |
 //!
 //! `docs/design/access.md` tells the whole.
@@ -20,6 +21,7 @@ mod explain;
 mod files;
 mod party;
 mod same_user;
+mod socket_query;
 
 pub use address::require_loopback;
 pub use authority::Authority;

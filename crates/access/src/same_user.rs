@@ -8,11 +8,11 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::AccessError;
+use crate::{AccessError, socket_query};
 
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
-const ESTABLISHED: u8 = 0x01;
+pub(crate) const ESTABLISHED: u8 = 0x01;
 const SYN_RECEIVED: u8 = 0x03;
 const LISTEN: u8 = 0x0a;
 
@@ -21,19 +21,19 @@ const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Returns `Ok` when the peer of an accepted loopback connection is a process of this user or of
-/// root. Reads the kernel's tables: not for an event loop.
+/// root. May read the kernel's tables: not for an event loop.
 ///
 /// # Errors
 /// Names the other user, or says that no process of this host has the connection.
 pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), AccessError> {
-    look(|| {
-        let ends = sockets(|socket| socket.is_end(peer, local))?;
-        judge(ends.first(), peer, &[])
+    look(|| match accepted(peer, local) {
+        Some(end) => judge(Some(&end), peer, &[]),
+        None => judge(sockets(|socket| socket.is_end(peer, local))?.first(), peer, &[]),
     })
 }
 
 /// Returns `Ok` when the server of a loopback connection is a process of this user or of root. A
-/// connection that the server has not accepted yet belongs to its listener. Reads the kernel's
+/// connection that the server has not accepted yet belongs to its listener. May read the kernel's
 /// tables: not for an event loop.
 ///
 /// # Errors
@@ -43,6 +43,9 @@ pub fn require_server_of_same_user(
     server: SocketAddr,
 ) -> Result<(), AccessError> {
     look(|| {
+        if let Some(end) = accepted(server, local) {
+            return judge(Some(&end), server, &[]);
+        }
         let found = sockets(|socket| socket.is_end(server, local) || socket.listens_at(server))?;
         let (listeners, ends): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|socket| socket.state == LISTEN);
@@ -51,6 +54,11 @@ pub fn require_server_of_same_user(
         let listeners: Vec<_> = listeners.iter().map(|socket| socket.user).collect();
         judge(ends.first(), server, &listeners)
     })
+}
+
+/// The end of a connection that a process has, if the kernel answers a question about one socket.
+fn accepted(own: SocketAddr, other: SocketAddr) -> Option<Socket> {
+    socket_query::find(own, other).filter(|end| end.is_end(own, other) && end.inode != 0)
 }
 
 fn look(mut once: impl FnMut() -> Result<(), AccessError>) -> Result<(), AccessError> {
@@ -63,15 +71,15 @@ fn look(mut once: impl FnMut() -> Result<(), AccessError>) -> Result<(), AccessE
     once()
 }
 
-/// A line of the kernel's tables.
+/// A TCP socket of this host, as the kernel tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Socket {
-    local: SocketAddr,
-    remote: SocketAddr,
-    state: u8,
-    user: u32,
+pub(crate) struct Socket {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: u8,
+    pub(crate) user: u32,
     /// 0: no process has it, and `user` says nothing.
-    inode: u64,
+    pub(crate) inode: u64,
 }
 
 impl Socket {
@@ -86,7 +94,7 @@ impl Socket {
     }
 
     /// Whether this is the end at `own` of a connection with `other`.
-    fn is_end(&self, own: SocketAddr, other: SocketAddr) -> bool {
+    pub(crate) fn is_end(&self, own: SocketAddr, other: SocketAddr) -> bool {
         matches!(self.state, ESTABLISHED | SYN_RECEIVED)
             && self.local == canonical(own)
             && self.remote == canonical(other)
@@ -119,12 +127,12 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.to_canonical(), u16::from_str_radix(port, 16).ok()?))
 }
 
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// The sockets of this network namespace that are `wanted`.
-fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, AccessError> {
+pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, AccessError> {
     let mut found = Vec::new();
     for table in TABLES {
         let unreadable = |source| AccessError::UnknownPeers { table, source };

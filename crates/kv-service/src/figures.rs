@@ -20,7 +20,7 @@ impl Source for ServiceFigures {
             ("kv_connections_accepted", "Connections that came.", all.connections),
             (
                 "kv_connections_rejected",
-                "Connections refused, as there were too many.",
+                "Connections refused, as there were too many or another user made them.",
                 all.rejected,
             ),
             (

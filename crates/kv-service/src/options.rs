@@ -46,6 +46,10 @@ pub struct Options {
     /// File whose first line is the password that clients have to say.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Serve every user of the host without a password. Otherwise a service without one serves
+    /// only processes of its own user and of root.
+    #[arg(long, conflicts_with_all = ["password", "password_file"])]
+    pub any_user: bool,
     /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,

@@ -20,7 +20,7 @@ use crate::client_memory::ClientMemory;
 use crate::figures::ServiceFigures;
 use crate::open;
 use crate::options::Options;
-use crate::server::{LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
+use crate::server::{Door, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
 use crate::shared::{Clients, Password, Shared, Stats};
 use crate::store::Store;
 use crate::sweep::{sweep_keys, sweep_maps};
@@ -64,6 +64,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         listen: listeners.address(),
         unix: options.unix.clone(),
         password,
+        serves_any_user: options.any_user,
         max_clients: max_clients as usize,
         client_memory: ClientMemory::new(client_memory),
         auth_throttle: AuthThrottle::new(Instant::now()),
@@ -71,7 +72,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
         clients: Clients::default(),
         threads: threads.into(),
-        stats: (0..usize::from(threads) + LONG_THREADS).map(|_| Stats::default()).collect(),
+        stats: (0..=usize::from(threads) + LONG_THREADS).map(|_| Stats::default()).collect(),
         reset: Mutex::default(),
         watches: Arc::default(),
         fatal: Mutex::new(None),
@@ -152,7 +153,6 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let stores = std::array::from_fn(|_| tables.store());
     let (to_long, long_threads) = LongThread::prepare(stores, shared, &mailboxes);
-    let mut listeners = Some(listeners);
     let mut threads = Vec::new();
     for (thread, poll) in polls.into_iter().enumerate() {
         let worker = Worker::new(
@@ -160,8 +160,7 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
             (thread, tables.store()),
             Arc::clone(shared),
             (Arc::clone(&mailboxes), to_long.clone()),
-            listeners.take(),
-        )?;
+        );
         threads.push(spawn(&format!("kv-{thread}"), shared, |shared| {
             if let Err(error) = worker.run() {
                 shared.end(&format!("a thread can't wait for events: {error}"));
@@ -171,6 +170,13 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
     for (number, long) in long_threads.into_iter().enumerate() {
         threads.push(spawn(&format!("kv-long-{number}"), shared, move |_| long.run())?);
     }
+    let place = shared.threads() + LONG_THREADS;
+    let door = Door::new(listeners, Arc::clone(shared), Arc::clone(&mailboxes), place)?;
+    threads.push(spawn("kv-door", shared, |shared| {
+        if let Err(error) = door.run() {
+            shared.end(&format!("the door can't wait for clients: {error}"));
+        }
+    })?);
     let (keys, maps) = (tables.store(), tables.store());
     threads.push(spawn("kv-expiry", shared, |shared| sweep_keys(keys, shared))?);
     threads.push(spawn("kv-maps", shared, |shared| sweep_maps(maps, shared))?);

@@ -29,6 +29,8 @@ pub struct Shared {
     pub unix: Option<PathBuf>,
     /// What clients must say first.
     pub password: Option<Password>,
+    /// Without a password, too, every user of the host is served.
+    pub serves_any_user: bool,
     /// How many connections there may be.
     pub max_clients: usize,
     /// What they hold together.
@@ -45,7 +47,7 @@ pub struct Shared {
     pub clients: Clients,
     /// How many threads serve connections.
     pub threads: usize,
-    /// Figures of each thread: first of those, then of those that do long commands.
+    /// Figures of each thread: first of those, then of those that do long commands, then of the door.
     pub stats: Box<[Stats]>,
     /// What they were when they were last reset.
     pub reset: Mutex<Totals>,
@@ -155,6 +157,12 @@ impl Shared {
     #[must_use]
     pub const fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Whether only processes of this user and of root are served: nothing else tells clients apart.
+    #[must_use]
+    pub const fn is_for_own_user(&self) -> bool {
+        self.password.is_none() && !self.serves_any_user
     }
 
     /// A thread's figures.

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `input`, `connection` | the bytes of a connection, and what is done with them |
 //! | `stream`, `listeners` | sockets of both kinds |
+//! | `door` | the thread that lets clients in |
 //! | `mailbox` | connections on their way to the thread that serves them |
 //! | `long` | the threads that do what would keep others waiting |
 //! | `worker` | the event loop |
 
 mod connection;
+mod door;
 mod input;
 mod listeners;
 mod long;
@@ -16,6 +18,7 @@ mod mailbox;
 mod stream;
 mod worker;
 
+pub use door::Door;
 pub use listeners::Listeners;
 pub use long::{LONG_THREADS, LongThread, ToLong};
 pub use mailbox::Mailbox;

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rackpool_access::AccessError;
 
 /// A connection's socket.
 #[derive(Debug)]
@@ -18,6 +19,24 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+
+    /// Returns `Ok` when a process of this user, or of root, is at the other end, else in words who
+    /// is. Nobody else can connect to the Unix socket.
+    pub(super) fn require_same_user(&self) -> Result<(), String> {
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+        let (local, peer) = ends.map_err(|error| error.to_string())?;
+        match rackpool_access::require_same_user(local, peer) {
+            Ok(()) => Ok(()),
+            Err(AccessError::OtherUser { user, .. }) => {
+                Err(format!("the process at {peer} belongs to user {user}"))
+            }
+            Err(AccessError::NobodysConnection { .. }) => {
+                Err(format!("no process of this host is known at {peer}"))
+            }
+            Err(error) => Err(error.to_string()),
         }
     }
 

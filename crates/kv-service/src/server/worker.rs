@@ -1,6 +1,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
 
 use super::connection::{AHEAD, Connection, Desk, Next};
-use super::listeners::Listeners;
 use super::long::{Done, Long, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
@@ -20,9 +19,7 @@ use crate::shared::{Client, Shared};
 use crate::store::Store;
 
 const WAKER: Token = Token(usize::MAX);
-const TCP: Token = Token(usize::MAX - 1);
-const UNIX: Token = Token(usize::MAX - 2);
-/// How often a thread looks after what nobody asks for.
+/// How often a thread looks whether the service ends.
 const TICK: Duration = Duration::from_millis(100);
 
 /// So many connections are read from before the first of them is served.
@@ -48,12 +45,8 @@ pub struct Worker {
     mailboxes: Arc<[Mailbox]>,
     /// The way to the threads for long commands.
     to_long: ToLong,
-    /// The first thread lets clients in.
-    door: Option<Listeners>,
     /// How often connections had been marked to end when this thread last looked.
     kills: u64,
-    /// Clients may wait at the door though it said so before.
-    door_is_open: bool,
 }
 
 impl Worker {
@@ -70,12 +63,8 @@ impl Worker {
         (thread, store): (usize, Store),
         shared: Arc<Shared>,
         (mailboxes, to_long): (Arc<[Mailbox]>, ToLong),
-        mut door: Option<Listeners>,
-    ) -> io::Result<Self> {
-        if let Some(listeners) = &mut door {
-            listeners.register(poll.registry(), [TCP, UNIX])?;
-        }
-        Ok(Self {
+    ) -> Self {
+        Self {
             poll,
             desk: Desk {
                 store,
@@ -92,21 +81,18 @@ impl Worker {
             kills: 0,
             mailboxes,
             to_long,
-            door_is_open: door.is_some(),
-            door,
-        })
+        }
     }
 
     /// Serves until the service ends.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
-        let mut next_tick = Instant::now() + TICK;
         let mut looks = 0_u32;
         while !self.shared.has_to_end() {
             let now = Instant::now();
             let wait = if self.ready.is_empty() && looks == 0 {
-                let next = self.timers.peek().map_or(next_tick, |Reverse((at, ..))| *at);
-                next.min(next_tick).saturating_duration_since(now)
+                let next = self.timers.peek().map(|Reverse((at, ..))| *at);
+                next.map_or(TICK, |next| TICK.min(next.saturating_duration_since(now)))
             } else {
                 Duration::ZERO
             };
@@ -119,7 +105,6 @@ impl Worker {
             for event in &events {
                 match event.token() {
                     WAKER => {}
-                    TCP | UNIX => self.door_is_open = true,
                     Token(index) => {
                         if let Some(connection) = self.connections.get_mut(index) {
                             let ends = event.is_read_closed() || event.is_error();
@@ -131,7 +116,6 @@ impl Worker {
                     }
                 }
             }
-            self.let_in();
             for stream in self.own_mailbox().take() {
                 self.adopt(stream);
             }
@@ -141,10 +125,6 @@ impl Worker {
             self.ring_timers();
             self.serve_all();
             self.end_killed();
-            if Instant::now() >= next_tick {
-                self.tick();
-                next_tick = Instant::now() + TICK;
-            }
         }
         Ok(())
     }
@@ -272,40 +252,6 @@ impl Worker {
         }
     }
 
-    /// Lets in who waits, each to the thread that has the fewest.
-    fn let_in(&mut self) {
-        while self.door_is_open {
-            let Some(listeners) = &self.door else { return };
-            match listeners.accept() {
-                Ok(stream) => self.place(stream),
-                Err(error) => {
-                    // What else is wrong may be over at the next tick, which looks again.
-                    self.door_is_open = false;
-                    if error.kind() != io::ErrorKind::WouldBlock {
-                        tracing::warn!("a client could not be let in: {error}");
-                    }
-                }
-            }
-        }
-    }
-
-    fn place(&self, mut stream: Stream) {
-        let stats = self.shared.stats(self.desk.thread);
-        if self.mailboxes.iter().map(Mailbox::load).sum::<usize>() >= self.shared.max_clients {
-            stats.rejected.add(1);
-            // It is told why if its socket takes that at once.
-            let _ = stream.write(b"-ERR max number of clients reached\r\n");
-            return;
-        }
-        stats.connections.add(1);
-        let fewest = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load());
-        if let Some(mailbox) = fewest
-            && let Err(error) = mailbox.post(stream)
-        {
-            tracing::warn!("a thread can't be woken: {error}");
-        }
-    }
-
     fn adopt(&mut self, mut stream: Stream) {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let (addresses, descriptor) = (stream.addresses(), stream.descriptor());
@@ -338,9 +284,5 @@ impl Worker {
         };
         let killed: Vec<usize> = self.connections.iter().filter_map(is_killed).collect();
         killed.into_iter().for_each(|index| self.close(index));
-    }
-
-    fn tick(&mut self) {
-        self.door_is_open = self.door.is_some();
     }
 }

@@ -1,0 +1,111 @@
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+
+use super::listeners::Listeners;
+use super::mailbox::Mailbox;
+use super::stream::Stream;
+use crate::shared::Shared;
+
+const TCP: Token = Token(0);
+const UNIX: Token = Token(1);
+/// How often the thread looks whether the service ends, and again after an error.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a line of the log tells of clients that are denied.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The thread that lets clients in, each to the thread that serves the fewest.
+#[derive(Debug)]
+pub struct Door {
+    poll: Poll,
+    listeners: Listeners,
+    shared: Arc<Shared>,
+    mailboxes: Arc<[Mailbox]>,
+    /// Its place among the figures.
+    thread: usize,
+    /// When the log last told of a client that was denied.
+    told: Option<Instant>,
+}
+
+impl Door {
+    /// The door at these sockets.
+    pub fn new(
+        mut listeners: Listeners,
+        shared: Arc<Shared>,
+        mailboxes: Arc<[Mailbox]>,
+        thread: usize,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        listeners.register(poll.registry(), [TCP, UNIX])?;
+        Ok(Self { poll, listeners, shared, mailboxes, thread, told: None })
+    }
+
+    /// Lets clients in until the service ends.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(4);
+        while !self.shared.has_to_end() {
+            if let Err(error) = self.poll.poll(&mut events, Some(TICK))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error);
+            }
+            self.let_in();
+        }
+        Ok(())
+    }
+
+    fn let_in(&mut self) {
+        while !self.shared.has_to_end() {
+            match self.listeners.accept() {
+                Ok(stream) => self.place(stream),
+                Err(error) => {
+                    // What else is wrong may be over at the next look.
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        tracing::warn!("a client could not be let in: {error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, mut stream: Stream) {
+        let refusal = if self.is_full() {
+            Some("-ERR max number of clients reached\r\n".to_owned())
+        } else if self.shared.is_for_own_user() {
+            stream.require_same_user().err().map(|why| self.denial(&why))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.shared.stats(self.thread).rejected.add(1);
+            // It is told why if its socket takes that at once.
+            let _ = stream.write(refusal.as_bytes());
+            return;
+        }
+        self.shared.stats(self.thread).connections.add(1);
+        let fewest = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load());
+        if let Some(mailbox) = fewest
+            && let Err(error) = mailbox.post(stream)
+        {
+            tracing::warn!("a thread can't be woken: {error}");
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.mailboxes.iter().map(Mailbox::load).sum::<usize>() >= self.shared.max_clients
+    }
+
+    /// What a client of another user is told, as Redis' clients know it of its protected mode.
+    fn denial(&mut self, why: &str) -> String {
+        if self.told.is_none_or(|told| told.elapsed() >= QUIET) {
+            tracing::warn!("a client was denied: {why}");
+            self.told = Some(Instant::now());
+        }
+        format!(
+            "-DENIED this rackpool-kv has no password and serves only the user that started it and root: connect as that user, or start it with --password-file, or with --any-user ({why})\r\n"
+        )
+    }
+}
