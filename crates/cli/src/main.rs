@@ -1,7 +1,7 @@
 //! The `rackpool` program.
 
 use clap::{Parser, Subcommand};
-use rackpool_cli::commands::{credentials, demo, explain, server, status, top, up, ycsb};
+use rackpool_cli::commands::{credentials, demo, explain, root, server, status, top, up, ycsb};
 use rackpool_cli::{doctor, heat};
 use rackpool_config::ConfigFile;
 
@@ -29,6 +29,8 @@ enum Command {
     Top(top::Options),
     /// Tell a page's story: where it lives, and why it moved or stayed.
     Explain(explain::Options),
+    /// List the named addresses of a pool, or remove one.
+    Root(root::Options),
     /// Say what this computer has for a pool, where it lies and what it costs.
     Doctor(doctor::Options),
     /// Make credentials for a pool that spans hosts.
@@ -54,6 +56,7 @@ fn run() -> anyhow::Result<()> {
         Command::Status(options) => status::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Root(options) => root::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
-use rackpool_model::{PageId, RackId};
+use rackpool_model::{GlobalAddr, PageId, RackId};
 use rackpool_output::UsageError;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PageStory, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
@@ -82,6 +82,24 @@ impl MetadataServer {
         match self.ask(MetadataRequest::Explain { page })? {
             MetadataReply::Explained(story) => Ok(Some(story)),
             MetadataReply::NoSuchPage => Ok(None),
+            MetadataReply::Refused(refusal) => bail!(refusal),
+            other => bail!("the metadata server answered {other:?}"),
+        }
+    }
+
+    /// Stores an address under a name if `expected` stands there. Returns what stands there now and
+    /// whether this call put it there.
+    ///
+    /// # Errors
+    /// When the metadata server can't be reached, or refuses, as it does with an operator's credentials.
+    pub fn put_root(
+        &self,
+        name: &str,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> anyhow::Result<(Option<GlobalAddr>, bool)> {
+        match self.ask(MetadataRequest::PutRoot { name: name.into(), expected, new })? {
+            MetadataReply::Root { addr, changed } => Ok((addr, changed)),
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?}"),
         }

@@ -43,4 +43,5 @@ pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
 pub use medium::{Capacity, Medium, PoolSeat};
+pub use superblock::begins_volume;
 pub use volume::Volume;

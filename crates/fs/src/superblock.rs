@@ -23,6 +23,12 @@ pub(crate) enum Foreign {
     Version(u32),
 }
 
+/// Whether the superblock of a volume begins with these bytes.
+#[must_use]
+pub fn begins_volume(first: &[u8; 8]) -> bool {
+    *first == Superblock::MAGIC
+}
+
 impl Superblock {
     pub(crate) const BYTES: usize = 4096;
     pub(crate) const FIXED: usize = 40;

@@ -18,6 +18,16 @@ use crate::shelf::ShelfBlock;
 /// `check` is XXH3-64 over the 24 bytes before it. Only the shelf's first block changes.
 pub(crate) struct TableHeader;
 
+/// Whether a table begins with these bytes.
+///
+/// ```
+/// assert!(rackpool_kv::begins_table(b"rackp-kv"));
+/// ```
+#[must_use]
+pub const fn begins_table(first: &[u8; 8]) -> bool {
+    u64::from_le_bytes(*first) == TableHeader::MAGIC
+}
+
 impl TableHeader {
     pub(crate) const BYTES: usize = Self::FIXED + ShelfBlock::BYTES;
     /// Before the shelf.

@@ -59,6 +59,7 @@ pub use ahead::Ahead;
 pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
+pub use header::begins_table;
 pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest};
 pub use optimistic::{Committer, Recovery};
 pub use pool::PoolError;

@@ -1,4 +1,4 @@
-//! What `--json` of `status`, `top` and `explain` prints: docs/design/seeing.md.
+//! What `--json` of the commands prints: docs/design/seeing.md.
 
 use rackpool_model::RackId;
 use rackpool_wire::control::RackStatus;
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::explain::{history, is_allocated, line};
 use super::racks::RackLook;
+use super::roots::{Root, RootPage};
 use crate::report::utc_millis;
 
 /// `rackpool status --json`.
@@ -22,6 +23,25 @@ pub(super) fn status(address: &str, pool: &PoolStatus, racks: &[RackLook]) -> Va
         "roots": roots.collect::<Vec<_>>(),
         "racks": racks.iter().map(rack).collect::<Vec<_>>(),
     })
+}
+
+/// `rackpool root ls --json`.
+pub(super) fn roots(roots: &[Root]) -> Value {
+    let root = |root: &Root| {
+        let home = match root.page {
+            RootPage::Home(rack) => Some(rack.0),
+            RootPage::Lost | RootPage::None => None,
+        };
+        json!({
+            "name": root.name,
+            "address": root.addr.to_string(),
+            "state": root.page.state(),
+            "home": home,
+            "content": root.content.as_ref().ok().map(|content| content.name()),
+            "reason": root.content.as_ref().err(),
+        })
+    };
+    json!({"roots": roots.iter().map(root).collect::<Vec<_>>()})
 }
 
 fn rack(look: &RackLook) -> Value {

@@ -6,6 +6,8 @@ pub mod explain;
 pub mod hot_pages;
 mod json;
 pub mod racks;
+pub mod root;
+mod roots;
 pub mod server;
 mod signals;
 pub mod status;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::ifaddrs::getifaddrs;
-use rackpool_model::PageId;
+use rackpool_model::{GlobalAddr, PageId};
 use rackpool_output::chain;
 use rackpool_shm::folder;
 use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
@@ -173,6 +173,20 @@ pub fn top_pages(control_path: &str, limit: u16) -> anyhow::Result<Vec<PageHeat>
 pub fn page_history(control_path: &str, page: PageId) -> anyhow::Result<PageHistory> {
     match ask(control_path, ControlRequest::PageHistory { page })? {
         ControlReply::PageHistory(history) => Ok(history),
+        other => refused(&other),
+    }
+}
+
+/// Stores an address under a name if `expected` stands there, as a rack. Returns what stands there now
+/// and whether this call put it there.
+pub(super) fn put_root(
+    control_path: &str,
+    name: &str,
+    expected: Option<GlobalAddr>,
+    new: Option<GlobalAddr>,
+) -> anyhow::Result<(Option<GlobalAddr>, bool)> {
+    match ask(control_path, ControlRequest::PutRoot { name: name.into(), expected, new })? {
+        ControlReply::Root { addr, changed } => Ok((addr, changed)),
         other => refused(&other),
     }
 }

@@ -33,7 +33,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // doctor measures memory of the kinds that `shm` makes.
     (
         "cli",
-        &["client", "kv", "access", "config", "output", "shm", "sync", "trace", "wire", "model"],
+        &[
+            "client", "kv", "fs", "access", "config", "output", "shm", "sync", "trace", "wire",
+            "model",
+        ],
     ),
     ("sim", &["proto", "model", "wire"]),
 ];

@@ -1,0 +1,122 @@
+//! `rackpool root`: lists the names of a pool, and removes one.
+
+use anyhow::bail;
+use rackpool_model::GlobalAddr;
+use rackpool_output::{UsageError, outln};
+use rackpool_wire::bounds::check_name;
+use rackpool_wire::metadata::PoolStatus;
+
+use super::json;
+use super::racks::{WhichPool, put_root};
+use super::roots::{Root, local_member, look_at_roots, printable};
+use crate::metadata::MetadataServer;
+
+/// What is done.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Action {
+    /// List the names: address, home of the page, and what lies there.
+    Ls(Ls),
+    /// Remove a name. The memory that it names stays in use.
+    Rm(Rm),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Ls {
+    #[command(flatten)]
+    which: WhichPool,
+    /// Print JSON, as docs/design/seeing.md describes it.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Rm {
+    /// The name.
+    name: String,
+    #[command(flatten)]
+    which: WhichPool,
+}
+
+/// Lists or removes.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    match &options.action {
+        Action::Ls(options) => list(options),
+        Action::Rm(options) => remove(options),
+    }
+}
+
+fn list(options: &Ls) -> anyhow::Result<()> {
+    let server = options.which.server()?;
+    let roots = look_at_roots(&server, &server.status()?)?;
+    if options.json {
+        outln!("{:#}", json::roots(&roots))?;
+        return Ok(());
+    }
+    if roots.is_empty() {
+        outln!("the pool has no roots")?;
+        return Ok(());
+    }
+    let width = roots.iter().map(|root| printable(&root.name).chars().count()).max();
+    let width = width.unwrap_or(0).clamp(4, 40);
+    outln!("{:width$}  {:<14}  {:<8}  CONTENT", "NAME", "ADDRESS", "HOME")?;
+    for Root { name, addr, page, content } in &roots {
+        let content = match content {
+            Ok(content) => content.name().to_owned(),
+            Err(why) => format!("unknown: {why}"),
+        };
+        let addr = addr.to_string();
+        outln!("{:width$}  {addr:<14}  {page:<8}  {content}", printable(name))?;
+    }
+    Ok(())
+}
+
+fn remove(options: &Rm) -> anyhow::Result<()> {
+    let name = &options.name;
+    check_name(name).map_err(UsageError::new)?;
+    let server = options.which.server()?;
+    let pool = server.status()?;
+    let addr = address_of(&pool, name)?;
+    remove_root(&server, &pool, name, addr)?;
+    outln!("removed the root '{}'; what lies at {addr} stays in use", printable(name))?;
+    Ok(())
+}
+
+/// The address under a name.
+pub(super) fn address_of(pool: &PoolStatus, name: &str) -> anyhow::Result<GlobalAddr> {
+    match pool.roots.iter().find(|(known, _)| known == name) {
+        Some((_, addr)) => Ok(*addr),
+        None => bail!(
+            "the pool has no root '{}': `rackpool root ls` lists those that there are",
+            printable(name)
+        ),
+    }
+}
+
+/// Removes a name if it still has this address. Any rack may do so, an operator may not: so a daemon
+/// of this host is asked if there is one.
+pub(super) fn remove_root(
+    server: &MetadataServer,
+    pool: &PoolStatus,
+    name: &str,
+    addr: GlobalAddr,
+) -> anyhow::Result<()> {
+    let (now, is_removed) = match local_member(pool) {
+        Some(member) => put_root(&member.control_path, name, Some(addr), None)?,
+        None => server.put_root(name, Some(addr), None)?,
+    };
+    let name = printable(name);
+    match now {
+        _ if is_removed => Ok(()),
+        Some(now) => bail!(
+            "the root '{name}' was changed from {addr} to {now} meanwhile and is left as it is: look \
+             again (`rackpool root ls`)"
+        ),
+        None => bail!("the root '{name}' was removed by somebody else meanwhile"),
+    }
+}

@@ -1,0 +1,174 @@
+//! The roots of a pool, and what lies where they point. It only reads.
+
+use std::fmt;
+
+use rackpool_client::{ClientOptions, Pool};
+use rackpool_model::{GlobalAddr, PageSize, RackId};
+use rackpool_output::chain;
+use rackpool_wire::metadata::{Member, PoolStatus};
+
+use super::racks::{Reach, own_addresses, reach};
+use crate::metadata::MetadataServer;
+
+/// A root.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    pub(super) name: String,
+    pub(super) addr: GlobalAddr,
+    pub(super) page: RootPage,
+    /// What lies there, or why that is not known.
+    pub(super) content: Result<Content, String>,
+}
+
+/// Where the page is that a root points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RootPage {
+    /// In this rack.
+    Home(RackId),
+    /// Lost with the memory of its rack.
+    Lost,
+    /// The pool has no such page.
+    None,
+}
+
+/// What lies somewhere, as its first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// A table.
+    Table,
+    /// A volume of files.
+    Volume,
+    /// Something of a program's own.
+    Other,
+}
+
+impl Content {
+    /// In a word.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Volume => "volume",
+            Self::Other => "other",
+        }
+    }
+
+    /// What begins with these bytes.
+    fn of(first: &[u8; 8]) -> Self {
+        if rackpool_kv::begins_table(first) {
+            Self::Table
+        } else if rackpool_fs::begins_volume(first) {
+            Self::Volume
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl RootPage {
+    /// In a word: `live`, `lost` or `none`.
+    pub(super) const fn state(self) -> &'static str {
+        match self {
+            Self::Home(_) => "live",
+            Self::Lost => "lost",
+            Self::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for RootPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Padded as the whole.
+            Self::Home(rack) => f.pad(&rack.to_string()),
+            Self::Lost => f.pad("lost"),
+            Self::None => f.pad("no page"),
+        }
+    }
+}
+
+/// A name as it is printed: names are any text, also such as would move the cursor.
+pub(super) fn printable(name: &str) -> String {
+    if name.chars().any(char::is_control) { name.escape_debug().to_string() } else { name.into() }
+}
+
+/// Looks at all roots, through the daemon of a rack of this host if there is one.
+pub(super) fn look_at_roots(
+    server: &MetadataServer,
+    pool: &PoolStatus,
+) -> anyhow::Result<Vec<Root>> {
+    let reader = Reader::new(pool);
+    pool.roots.iter().map(|(name, addr)| look(server, pool, &reader, name, *addr)).collect()
+}
+
+fn look(
+    server: &MetadataServer,
+    pool: &PoolStatus,
+    reader: &Reader,
+    name: &str,
+    addr: GlobalAddr,
+) -> anyhow::Result<Root> {
+    let page = PageSize::from_bytes(pool.page_bytes).ok().and_then(|size| addr.page(size));
+    let story = page.map_or(Ok(None), |page| server.explain(page))?;
+    let page = match story {
+        None => RootPage::None,
+        Some(story) => story.home.map_or(RootPage::Lost, RootPage::Home),
+    };
+    let content = match page {
+        RootPage::None => Err("the pool has no such page".into()),
+        RootPage::Lost => Err("its page is lost".into()),
+        RootPage::Home(rack) if !pool.members.iter().any(|of| of.rack == rack && of.alive) => {
+            Err(format!("{rack} is down"))
+        }
+        RootPage::Home(_) => reader.content(addr),
+    };
+    Ok(Root { name: name.into(), addr, page, content })
+}
+
+/// The rack of this host through which the pool is used.
+pub(super) fn local_member(pool: &PoolStatus) -> Option<&Member> {
+    let own = own_addresses();
+    pool.members.iter().find(|member| reach(pool, member, &own) == Reach::Here)
+}
+
+/// Why nothing but the metadata server can be asked.
+pub(super) const NO_LOCAL_RACK: &str =
+    "no rack of the pool is served on this host: ask on the host of a rack";
+
+/// Reads the pool's memory.
+struct Reader(Result<Pool, String>);
+
+impl Reader {
+    fn new(pool: &PoolStatus) -> Self {
+        let opened =
+            local_member(pool).ok_or_else(|| NO_LOCAL_RACK.to_owned()).and_then(|member| {
+                let options = ClientOptions::with_socket(&member.control_path).threads(1);
+                Pool::open(options).map_err(|error| chain(&error))
+            });
+        Self(opened)
+    }
+
+    fn content(&self, addr: GlobalAddr) -> Result<Content, String> {
+        let pool = self.0.as_ref().map_err(Clone::clone)?;
+        let mut first = [0; 8];
+        pool.read(addr, &mut first).map_err(|error| chain(&error))?;
+        Ok(Content::of(&first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_somewhere_is_told_by_its_first_bytes() {
+        assert_eq!(Content::of(b"rackp-kv"), Content::Table);
+        assert_eq!(Content::of(b"rackp-fs"), Content::Volume);
+        assert_eq!(Content::of(b"rackpool"), Content::Other);
+    }
+
+    #[test]
+    fn a_name_that_would_move_the_cursor_is_escaped() {
+        assert_eq!(printable("inventory: größe"), "inventory: größe");
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+    }
+}
