@@ -220,5 +220,17 @@ pub enum RootError {
     Daemon(#[from] DaemonError),
 }
 
+impl RootError {
+    /// Whether a change that failed with this error was surely not made.
+    #[must_use]
+    pub const fn is_unchanged(&self) -> bool {
+        match self {
+            Self::OutOfBounds(_) => true,
+            Self::Refused(refusal) => !matches!(refusal, Refusal::Store(_)),
+            Self::Daemon(_) => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

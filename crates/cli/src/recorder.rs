@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_client::{GlobalAddr, Link, PageSize, Pool, RackId};
-use rackpool_kv::{CasError, CasRequest, Memory, PoolError, ReadRequest};
+use rackpool_kv::{CasError, CasRequest, Memory, PoolError, ReadRequest, Roots};
 use rackpool_model::{Access, PageId};
 use rackpool_trace::{RackFrames, Recording};
 
@@ -206,5 +206,20 @@ impl Memory for RecordedPool {
 
     fn is_near(&self, addr: GlobalAddr) -> bool {
         Memory::is_near(&*self.pool, addr)
+    }
+}
+
+impl Roots for RecordedPool {
+    fn root(&self, name: &str) -> Result<Option<GlobalAddr>, PoolError> {
+        Roots::root(&*self.pool, name)
+    }
+
+    fn set_root(
+        &self,
+        name: &str,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> Swapped<(Option<GlobalAddr>, bool)> {
+        Roots::set_root(&*self.pool, name, expected, new)
     }
 }

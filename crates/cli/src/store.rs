@@ -3,7 +3,7 @@
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
-use rackpool_kv::{Change, Entry, Handle, Kind, KvError, Memory, Options, PoolError, Table};
+use rackpool_kv::{Change, Entry, Handle, Kind, KvError, Memory, Options, PoolError, Roots, Table};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl PoolStores<Arc<RecordedPool>> {
     }
 }
 
-impl<M: Memory<Error = PoolError> + Clone> PoolStores<M> {
+impl<M: Roots<Error = PoolError> + Clone> PoolStores<M> {
     fn over(place: &Place<'_>, memory: impl Fn(Arc<Pool>, RackId) -> M) -> anyhow::Result<Self> {
         let threads = u16::try_from(place.threads.saturating_add(2)).unwrap_or(u16::MAX).max(8);
         let mut racks = Vec::new();
@@ -73,9 +73,10 @@ impl<M: Memory<Error = PoolError> + Clone> PoolStores<M> {
             let options = ClientOptions::new(place.dir, *rack).threads(threads);
             let pool = Arc::new(Pool::open(options)?);
             fabric = pool.rack_status()?.fabric;
-            let memory = memory(Arc::clone(&pool), *rack);
+            let options = Options::for_pages(pool.page_bytes());
+            let memory = memory(pool, *rack);
             let open = |name: &str| {
-                open_table(&pool, &memory, name)
+                Table::open_or_create(memory.clone(), name, &options)
                     .with_context(|| format!("can't open the table '{name}' from {rack}"))
             };
             let table = open(place.table)?;
@@ -89,23 +90,6 @@ impl<M: Memory<Error = PoolError> + Clone> PoolStores<M> {
         }
         let label = format!("pool of {} racks, {fabric}", racks.len());
         Ok(Self { racks, label })
-    }
-}
-
-fn open_table<M>(pool: &Pool, memory: &M, name: &str) -> anyhow::Result<Table<M>>
-where
-    M: Memory<Error = PoolError> + Clone,
-{
-    loop {
-        if let Some(addr) = pool.root(name)? {
-            return Ok(Table::open(memory.clone(), addr)?);
-        }
-        let table = Table::create(memory.clone(), &Options::default())?;
-        if pool.set_root(name, None, Some(table.addr()))?.1 {
-            return Ok(table);
-        }
-        // Somebody else was faster: use theirs.
-        table.destroy()?;
     }
 }
 

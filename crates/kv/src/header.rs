@@ -15,8 +15,32 @@ use crate::shelf::ShelfBlock;
 /// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
 /// ```
 ///
-/// `check` is XXH3-64 over the 24 bytes before it. Only the shelf's first block changes.
+/// `check` is XXH3-64 over the 24 bytes before it, or what a [`Stage`] before the last says. Of a
+/// complete table only the shelf's first block changes.
 pub(crate) struct TableHeader;
+
+/// How far the creation of a table has come, as `check` says. A kill leaves each of them as it is,
+/// and the next client to open the table goes on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There is no directory, or nobody has cleared its owner word. `check` is that of a directory
+    /// of 0.
+    Begun,
+    /// There is a directory. Its first entry is 0 or the first segment. `check` is the complement
+    /// of the complete table's.
+    HasDirectory,
+    /// The first entry of the directory was seen to be a segment.
+    Complete,
+}
+
+impl Stage {
+    pub(crate) const fn next(self) -> Self {
+        match self {
+            Self::Begun => Self::HasDirectory,
+            Self::HasDirectory | Self::Complete => Self::Complete,
+        }
+    }
+}
 
 /// Whether a table begins with these bytes.
 ///
@@ -34,32 +58,63 @@ impl TableHeader {
     pub(crate) const FIXED: usize = 64;
     const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
     const VERSION: u32 = 6;
+    const CHECKED: usize = 24;
+    const DIRECTORY: std::ops::Range<usize> = 16..24;
+
+    /// The word that says where the directory is.
+    pub(crate) const fn directory_at(table: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(table.raw() + Self::DIRECTORY.start as u64)
+    }
+
+    /// The word that says how far the table is made.
+    pub(crate) const fn check_at(table: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(table.raw() + Self::CHECKED as u64)
+    }
 
     /// The shelf's first block.
     pub(crate) const fn shelf_addr(table: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(table.raw() + Self::FIXED as u64)
     }
 
-    pub(crate) fn encode(
-        directory: GlobalAddr,
-        max_depth: u8,
-        segment_bits: u8,
-    ) -> [u8; Self::FIXED] {
+    /// The bytes of a directory.
+    pub(crate) const fn directory_bytes(max_depth: u8) -> u64 {
+        8 << max_depth
+    }
+
+    pub(crate) fn encode(layout: &Layout, stage: Stage) -> [u8; Self::FIXED] {
+        let mut bytes = Self::fields(layout);
+        bytes[Self::CHECKED..32].copy_from_slice(&Self::check(layout, stage).to_le_bytes());
+        bytes
+    }
+
+    /// The word at [`check_at`](Self::check_at).
+    pub(crate) fn check(layout: &Layout, stage: Stage) -> u64 {
+        Self::check_of(&Self::fields(layout), stage)
+    }
+
+    fn fields(layout: &Layout) -> [u8; Self::FIXED] {
         let mut bytes = [0; Self::FIXED];
         bytes[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
-        bytes[12] = max_depth;
-        bytes[13] = segment_bits;
-        bytes[16..24].copy_from_slice(&directory.raw().to_le_bytes());
-        let check = xxh3_64(&bytes[..24]);
-        bytes[24..32].copy_from_slice(&check.to_le_bytes());
+        bytes[12] = layout.max_depth;
+        bytes[13] = layout.shape.bits();
+        bytes[Self::DIRECTORY].copy_from_slice(&layout.directory.raw().to_le_bytes());
         bytes
+    }
+
+    fn check_of(bytes: &[u8; Self::FIXED], stage: Stage) -> u64 {
+        let mut checked = *bytes;
+        if stage == Stage::Begun {
+            checked[Self::DIRECTORY].fill(0);
+        }
+        let check = xxh3_64(&checked[..Self::CHECKED]);
+        if stage == Stage::HasDirectory { !check } else { check }
     }
 
     pub(crate) fn decode<E>(
         addr: GlobalAddr,
         bytes: &[u8; Self::FIXED],
-    ) -> Result<Layout, KvError<E>> {
+    ) -> Result<(Layout, Stage), KvError<E>> {
         if word_at(bytes, 0) != Self::MAGIC {
             return Err(KvError::NotATable { addr });
         }
@@ -69,12 +124,17 @@ impl TableHeader {
             return Err(KvError::Version { addr, found, supported: Self::VERSION });
         }
         let damaged = KvError::Corrupt { what: "table header", addr };
-        if word_at(bytes, 3) != xxh3_64(&bytes[..24]) || max_depth > crate::Options::MAX_DEPTH {
-            return Err(damaged);
-        }
         let directory = GlobalAddr::from_raw(word_at(bytes, 2));
+        // Without a directory the first and the last have the same check.
+        let stages = [Stage::Begun, Stage::HasDirectory, Stage::Complete];
+        let mut stages =
+            stages.into_iter().filter(|stage| *stage == Stage::Begun || !directory.is_null());
+        let stage = stages.find(|stage| Self::check_of(bytes, *stage) == word_at(bytes, 3));
+        let (Some(stage), true) = (stage, max_depth <= crate::Options::MAX_DEPTH) else {
+            return Err(damaged);
+        };
         let shape = SegmentShape::new(segment_bits).ok_or(damaged)?;
-        Ok(Layout { addr, directory, max_depth, shape })
+        Ok((Layout { addr, directory, max_depth, shape }, stage))
     }
 }
 
@@ -84,21 +144,31 @@ mod tests {
 
     const ADDR: GlobalAddr = GlobalAddr::from_raw(4096);
 
-    fn decode(bytes: &[u8; TableHeader::FIXED]) -> Result<Layout, KvError<std::io::Error>> {
+    fn decode(
+        bytes: &[u8; TableHeader::FIXED],
+    ) -> Result<(Layout, Stage), KvError<std::io::Error>> {
         TableHeader::decode(ADDR, bytes)
+    }
+
+    fn layout(directory: u64) -> Layout {
+        let shape = SegmentShape::new(15).unwrap();
+        Layout { addr: ADDR, directory: GlobalAddr::from_raw(directory), max_depth: 12, shape }
     }
 
     #[test]
     fn comes_back_as_it_went() {
-        let bytes = TableHeader::encode(GlobalAddr::from_raw(8192), 12, 15);
-        let layout = decode(&bytes).unwrap();
-        assert_eq!((layout.max_depth, layout.shape.bytes()), (12, 32768));
-        assert_eq!(layout.entry_addr(2).raw(), 8208);
+        for stage in [Stage::Begun, Stage::HasDirectory, Stage::Complete] {
+            let (layout, found) = decode(&TableHeader::encode(&layout(8192), stage)).unwrap();
+            assert_eq!((layout.max_depth, layout.shape.bytes(), found), (12, 32768, stage));
+            assert_eq!(layout.entry_addr(2).raw(), 8208);
+        }
+        let (_, found) = decode(&TableHeader::encode(&layout(0), Stage::Complete)).unwrap();
+        assert_eq!(found, Stage::Begun);
     }
 
     #[test]
     fn what_is_no_table_is_refused() {
-        let good = TableHeader::encode(GlobalAddr::from_raw(8192), 12, 15);
+        let good = TableHeader::encode(&layout(8192), Stage::Complete);
         assert!(matches!(decode(&[0; 64]), Err(KvError::NotATable { .. })));
         let mut other = good;
         other[8] = 1;

@@ -2,7 +2,7 @@
 //! one-sided reads, writes and 8-byte compare-and-swaps only. No lock, no server, no stop to grow;
 //! a client may be killed or stopped anywhere, and no other one waits for it or sees wrong data.
 //!
-//! - [`Table`] names a table: create, open, destroy.
+//! - [`Table`] names a table: open or create, destroy.
 //! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put, modify.
 //! - [`Transactor`] changes several keys at once, in tables that are used by transactors only.
 //! - [`Committer`] makes one change of what handles of any tables have read and written privately.
@@ -17,6 +17,8 @@ mod ahead;
 mod bucket;
 mod compare;
 mod condition;
+#[warn(clippy::missing_errors_doc)]
+mod create;
 #[warn(clippy::missing_errors_doc)]
 mod destroy;
 mod directory;
@@ -60,7 +62,7 @@ pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
 pub use header::begins_table;
-pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest};
+pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest, Roots};
 pub use optimistic::{Committer, Recovery};
 pub use pool::PoolError;
 pub use rackpool_client::{GlobalAddr, Link, Terms};

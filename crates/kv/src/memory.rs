@@ -126,6 +126,44 @@ pub trait Memory: Send + Sync {
     }
 }
 
+/// A memory with names: its roots, each of which has an address.
+///
+/// ```
+/// use rackpool_kv::{GlobalAddr, Roots};
+///
+/// fn is_free<M: Roots>(memory: &M, name: &str) -> Result<bool, M::Error> {
+///     Ok(memory.root(name)?.is_none())
+/// }
+/// ```
+pub trait Roots: Memory {
+    /// The address under `name`, if there is such a name.
+    fn root(&self, name: &str) -> Result<Option<GlobalAddr>, Self::Error>;
+
+    /// Stores `new` under `name` if `expected` is stored there; `None` is no name. Returns what stands
+    /// there now and whether this call put it there.
+    fn set_root(
+        &self,
+        name: &str,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> Result<(Option<GlobalAddr>, bool), CasError<Self::Error>>;
+}
+
+impl<M: Roots + ?Sized> Roots for Arc<M> {
+    fn root(&self, name: &str) -> Result<Option<GlobalAddr>, Self::Error> {
+        (**self).root(name)
+    }
+
+    fn set_root(
+        &self,
+        name: &str,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> Result<(Option<GlobalAddr>, bool), CasError<Self::Error>> {
+        (**self).set_root(name, expected, new)
+    }
+}
+
 /// An object that a client has, and of which the memory knows that nothing points to it yet.
 pub trait Draft: std::fmt::Debug {
     /// Where it is; null for a [`Memory::tombstone`].

@@ -1,8 +1,10 @@
 //! The pool as the table's memory.
 
-use rackpool_client::{AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Link, Pool};
+use rackpool_client::{
+    AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Link, Pool, RootError,
+};
 
-use crate::{CasError, CasRequest, Draft, Memory, ReadRequest};
+use crate::{CasError, CasRequest, Draft, Memory, ReadRequest, Roots};
 
 /// Why the pool did not do what the table asked.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,9 @@ pub enum PoolError {
     /// Memory was not freed.
     #[error(transparent)]
     Free(#[from] FreeError),
+    /// A root could not be read or changed.
+    #[error(transparent)]
+    Root(#[from] RootError),
 }
 
 impl Draft for rackpool_client::Draft {
@@ -129,5 +134,26 @@ impl Memory for Pool {
     fn is_near(&self, addr: GlobalAddr) -> bool {
         // An address that is wrong is found out by the access itself.
         self.is_local(addr).unwrap_or(true)
+    }
+}
+
+impl Roots for Pool {
+    fn root(&self, name: &str) -> Result<Option<GlobalAddr>, PoolError> {
+        Ok(Self::root(self, name)?)
+    }
+
+    fn set_root(
+        &self,
+        name: &str,
+        expected: Option<GlobalAddr>,
+        new: Option<GlobalAddr>,
+    ) -> Result<(Option<GlobalAddr>, bool), CasError<PoolError>> {
+        Self::set_root(self, name, expected, new).map_err(|error| {
+            if error.is_unchanged() {
+                CasError::Failed(error.into())
+            } else {
+                CasError::GivenUp(error.into())
+            }
+        })
     }
 }

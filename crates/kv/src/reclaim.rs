@@ -50,7 +50,16 @@ impl<M: Memory> Handle<M> {
         object: GlobalAddr,
         owner: u64,
     ) -> Result<(), KvError<M::Error>> {
-        while swap_word(&self.shared.memory, object, owner, 0)? == Swap::Unknown {}
-        Ok(())
+        clear_owner(&self.shared.memory, object, owner)
     }
+}
+
+/// The same, without a handle.
+pub(crate) fn clear_owner<M: Memory>(
+    memory: &M,
+    object: GlobalAddr,
+    owner: u64,
+) -> Result<(), KvError<M::Error>> {
+    while swap_word(memory, object, owner, 0)? == Swap::Unknown {}
+    Ok(())
 }

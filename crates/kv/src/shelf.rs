@@ -259,31 +259,40 @@ impl<M: Memory> Handle<M> {
         published.map(drop)
     }
 
-    /// Publishes a draft that has an owner word; says whether the link was as expected. The owner
-    /// word tells it if nobody else does.
+    /// Publishes a draft that has an owner word; says whether the link was as expected.
     pub(crate) fn publish_once(
         &mut self,
         draft: &mut M::Draft,
         link: &Link,
     ) -> Result<bool, KvError<M::Error>> {
-        loop {
-            let memory = &self.shared.memory;
-            match memory.publish(draft, link) {
-                Ok(found) => return Ok(found == link.expected),
-                Err(CasError::Failed(error)) => return Err(KvError::Memory(error)),
-                Err(CasError::GivenUp(_)) => {
-                    self.unreclaimed += 1;
-                    return Err(KvError::OutcomeUnknown);
-                }
-                Err(CasError::Indeterminate) => {}
-            }
-            // The link first: who changes it has cleared the owner word before.
-            let published = read_word(memory, link.addr)? == link.new
-                || read_word(memory, draft.addr())? != draft.token();
-            memory.decide(draft, published);
-            if published {
-                return Ok(true);
-            }
+        let published = publish_once(&self.shared.memory, draft, link);
+        if matches!(published, Err(KvError::OutcomeUnknown)) {
+            self.unreclaimed += 1;
+        }
+        published
+    }
+}
+
+/// Publishes a draft that has an owner word; says whether the link was as expected. The owner word
+/// tells it if nobody else does.
+pub(crate) fn publish_once<M: Memory>(
+    memory: &M,
+    draft: &mut M::Draft,
+    link: &Link,
+) -> Result<bool, KvError<M::Error>> {
+    loop {
+        match memory.publish(draft, link) {
+            Ok(found) => return Ok(found == link.expected),
+            Err(CasError::Failed(error)) => return Err(KvError::Memory(error)),
+            Err(CasError::GivenUp(_)) => return Err(KvError::OutcomeUnknown),
+            Err(CasError::Indeterminate) => {}
+        }
+        // The link first: who changes it has cleared the owner word before.
+        let published = read_word(memory, link.addr)? == link.new
+            || read_word(memory, draft.addr())? != draft.token();
+        memory.decide(draft, published);
+        if published {
+            return Ok(true);
         }
     }
 }

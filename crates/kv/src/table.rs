@@ -3,14 +3,9 @@ use std::time::Duration;
 
 use rackpool_client::GlobalAddr;
 
-use crate::bucket::SegmentShape;
-use crate::error::KvError;
 use crate::handle::{Handle, Shared};
-use crate::hash::KeyHash;
-use crate::header::TableHeader;
 use crate::memory::Memory;
-use crate::segment::{Layout, SegmentRef};
-use crate::shelf::{Place, ShelfBlock};
+use crate::segment::Layout;
 
 /// A hash table in the pool, used by any number of clients in any rack at once.
 ///
@@ -60,6 +55,24 @@ pub struct Options {
 impl Options {
     /// The largest [`max_depth`](Self::max_depth).
     pub const MAX_DEPTH: u8 = 18;
+
+    /// The usual options, or where pages of this size are too small for them the largest that fit.
+    ///
+    /// ```
+    /// use rackpool_kv::Options;
+    /// assert_eq!(Options::for_pages(2 << 20), Options::default());
+    /// assert_eq!(Options::for_pages(64 << 10).max_depth, 13);
+    /// ```
+    #[must_use]
+    pub fn for_pages(page_bytes: u64) -> Self {
+        let usual = Self::default();
+        let entries = (page_bytes / 8).max(1);
+        let depth = u8::try_from(entries.ilog2()).unwrap_or(usual.max_depth);
+        Self {
+            max_depth: depth.min(usual.max_depth),
+            segment_bytes: usual.segment_bytes.min(page_bytes),
+        }
+    }
 }
 
 impl Default for Options {
@@ -78,101 +91,7 @@ impl<M> Clone for Table<M> {
 const PATIENCE: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Table<M> {
-    /// Creates an empty table in `memory`.
-    ///
-    /// # Errors
-    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it has no
-    /// room. Then nothing is left of the table, unless giving it back fails too.
-    pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
-        let page_bytes = memory.page_bytes();
-        let directory_bytes = 8u64 << options.max_depth.min(Options::MAX_DEPTH);
-        if options.max_depth > Options::MAX_DEPTH || directory_bytes > page_bytes {
-            return Err(KvError::Option {
-                name: "max_depth",
-                value: options.max_depth.into(),
-                allowed: "0 to 18, and 8 * 2^max_depth at most the page size",
-            });
-        }
-        let segment_bytes = options.segment_bytes;
-        let shape = u8::try_from(segment_bytes.trailing_zeros()).ok().and_then(SegmentShape::new);
-        let fits = segment_bytes.is_power_of_two() && segment_bytes <= page_bytes;
-        let Some(shape) = shape.filter(|_| fits) else {
-            return Err(KvError::Option {
-                name: "segment_bytes",
-                value: segment_bytes,
-                allowed: "a power of two from 256 B to 1 MiB, and at most the page size",
-            });
-        };
-        let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
-        let directory = match memory.allocate(directory_bytes.max(16)) {
-            Ok(directory) => directory,
-            Err(error) => {
-                // The first error is the one to tell.
-                let _ = memory.free(addr);
-                return Err(KvError::Memory(error));
-            }
-        };
-        let layout = Layout { addr, directory, max_depth: options.max_depth, shape };
-        let table = Self::with_layout(memory, layout);
-        if let Err(error) = table.format(directory_bytes) {
-            // Nobody knows of it yet: a header that was written does no harm.
-            table.take_back();
-            return Err(error);
-        }
-        Ok(table)
-    }
-
-    /// Writes the empty table; the header last, so that nobody opens a part of one.
-    fn format(&self, directory_bytes: u64) -> Result<(), KvError<M::Error>> {
-        let Shared { memory, layout, .. } = &*self.shared;
-        // A directory is small beside the table it is made for, and made once.
-        let entries = usize::try_from(directory_bytes).unwrap_or_default();
-        memory.write(layout.directory, &vec![0; entries]).map_err(KvError::Memory)?;
-        let header = TableHeader::encode(layout.directory, layout.max_depth, layout.shape.bits());
-        // The shelf must be there before the first segment is made.
-        memory.write(layout.addr, &[0; TableHeader::BYTES]).map_err(KvError::Memory)?;
-        let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
-        let taken = handle.take_segment()?;
-        let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
-        handle.publish_segment(all, SegmentRef::NONE, first)?;
-        memory.write(layout.addr, &header).map_err(KvError::Memory)
-    }
-
-    /// Gives back what belongs to a table that could not be made. What fails is left.
-    fn take_back(&self) {
-        let Shared { memory, layout, .. } = &*self.shared;
-        let mut first = [0; 8];
-        let segment = memory.read(layout.entry_addr(0), &mut first).map(|()| first);
-        let segment = SegmentRef::from_raw(segment.map_or(0, u64::from_le_bytes));
-        let mut addrs = vec![layout.directory, layout.addr];
-        if !segment.is_none() {
-            addrs.push(segment.addr());
-        }
-        if let Ok(blocks) = self.handle().shelf() {
-            for (_, place) in blocks.iter().flat_map(ShelfBlock::places) {
-                if let Some(Place::Segment(addr)) = place {
-                    addrs.push(addr);
-                }
-            }
-        }
-        for addr in addrs {
-            let _ = memory.free(addr);
-        }
-    }
-
-    /// Opens the table at `addr`, which another client created.
-    ///
-    /// # Errors
-    /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or the
-    /// memory's own error.
-    pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
-        let mut header = [0; TableHeader::FIXED];
-        memory.read(addr, &mut header).map_err(KvError::Memory)?;
-        let layout = TableHeader::decode(addr, &header)?;
-        Ok(Self::with_layout(memory, layout))
-    }
-
-    fn with_layout(memory: M, layout: Layout) -> Self {
+    pub(crate) fn with_layout(memory: M, layout: Layout) -> Self {
         let records = None;
         Self { shared: Arc::new(Shared { memory, layout, patience: PATIENCE, records }) }
     }

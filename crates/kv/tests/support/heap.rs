@@ -38,6 +38,7 @@ pub struct Heap {
     state: Mutex<State>,
     scheduler: OnceLock<Arc<Scheduler>>,
     pub(super) drafts: Drafts,
+    pub(super) roots: Mutex<BTreeMap<String, GlobalAddr>>,
     /// Words that may never get a value back which they had before, and which bits count.
     watched: Mutex<BTreeMap<u64, Watched>>,
     /// The watched words that name segments.
@@ -78,6 +79,7 @@ impl Heap {
             state: Mutex::default(),
             scheduler: OnceLock::new(),
             drafts: Drafts::default(),
+            roots: Mutex::default(),
             watched: Mutex::default(),
             entries: Mutex::default(),
             watched_size: 0,
@@ -119,7 +121,7 @@ impl Heap {
     }
 
     /// A scheduling point; `operation` says whether a memory operation begins.
-    fn step(&self, operation: bool) -> Fault {
+    pub(super) fn step(&self, operation: bool) -> Fault {
         if operation {
             let fault = self.troubles.step();
             if fault != Fault::None {

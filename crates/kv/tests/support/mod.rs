@@ -7,6 +7,7 @@ pub mod heap;
 pub mod history;
 pub mod interleaving;
 pub mod maps;
+pub mod roots;
 pub mod scheduler;
 pub mod trouble;
 

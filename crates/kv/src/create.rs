@@ -1,0 +1,250 @@
+//! How a table comes into being: docs/design/kv.md, "Creation".
+
+use rackpool_client::{GlobalAddr, Link, Terms};
+
+use crate::bucket::SegmentShape;
+use crate::error::KvError;
+use crate::handle::Shared;
+use crate::hash::KeyHash;
+use crate::header::{Stage, TableHeader};
+use crate::memory::{CasError, Draft, Memory, Roots};
+use crate::reclaim::clear_owner;
+use crate::segment::{Layout, SegmentRef};
+use crate::shelf::{Place, ShelfBlock, publish_once};
+use crate::table::{Options, Table};
+use crate::words::{Swap, read_word, swap_word};
+
+impl<M: Memory> Table<M> {
+    /// Creates an empty table in `memory`.
+    ///
+    /// A client that is killed meanwhile leaves memory behind that nobody finds. Where the table gets a
+    /// name, use [`Table::open_or_create`].
+    ///
+    /// # Errors
+    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it has no
+    /// room. Then nothing is left of the table, unless giving it back fails too.
+    pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
+        let begun = begin(&memory, options)?;
+        let layout = match place_directory(&memory, begun) {
+            Ok(layout) => layout,
+            Err(error) => {
+                // Nobody else knows of it. The first error is the one to tell.
+                if let Ok(directory @ 1..) =
+                    read_word(&memory, TableHeader::directory_at(begun.addr))
+                {
+                    let _ = memory.free(GlobalAddr::from_raw(directory));
+                }
+                let _ = memory.free(begun.addr);
+                return Err(error);
+            }
+        };
+        let table = Self::with_layout(memory, layout);
+        if let Err(error) = table.place_first_segment() {
+            table.take_back();
+            return Err(error);
+        }
+        Ok(table)
+    }
+
+    /// Opens the table at `addr`, which another client created. One whose creation was cut short by a
+    /// kill is completed.
+    ///
+    /// # Errors
+    /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or the
+    /// memory's own error.
+    pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
+        let (mut layout, stage) = read_header(&memory, addr)?;
+        if stage == Stage::Begun {
+            layout = place_directory(&memory, layout)?;
+        }
+        let table = Self::with_layout(memory, layout);
+        if stage != Stage::Complete {
+            table.place_first_segment()?;
+        }
+        Ok(table)
+    }
+
+    /// Opens the table that the root `name` leads to, or creates an empty one there, whose layout
+    /// `options` say. Of clients that do so at the same time all get the same table.
+    ///
+    /// A client may be killed at any moment of it: the name leads to no table then, or to one that
+    /// the next client to open it completes. Between the allocation of the table's header and the
+    /// change of the root nothing leads to the header, which takes 1 KiB: only a kill at that
+    /// moment leaves it in use.
+    ///
+    /// ```no_run
+    /// use rackpool_client::{ClientOptions, Pool, RackId};
+    /// use rackpool_kv::{Options, Table};
+    ///
+    /// let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let options = Options::for_pages(pool.page_bytes());
+    /// let words = Table::open_or_create(pool, "words", &options)?;
+    /// words.handle().put(b"rack", b"7")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::open`] and [`Table::create`], or that of the root's change. A table that has
+    /// its name and could not be completed, as for want of memory, is completed by the next call.
+    pub fn open_or_create(
+        memory: M,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self, KvError<M::Error>>
+    where
+        M: Roots,
+    {
+        loop {
+            if let Some(addr) = memory.root(name).map_err(KvError::Memory)? {
+                return Self::open(memory, addr);
+            }
+            let begun = begin(&memory, options)?;
+            match memory.set_root(name, None, Some(begun.addr)) {
+                Ok((_, true)) => return Self::open(memory, begun.addr),
+                // Another client was faster, and theirs is used.
+                Ok((_, false)) => memory.free(begun.addr).map_err(KvError::Memory)?,
+                Err(CasError::Failed(error)) => {
+                    // The first error is the one to tell.
+                    let _ = memory.free(begun.addr);
+                    return Err(KvError::Memory(error));
+                }
+                // The name may lead there: whoever opens it next finds out.
+                Err(CasError::GivenUp(error)) => return Err(KvError::Memory(error)),
+                Err(CasError::Indeterminate) => return Err(KvError::OutcomeUnknown),
+            }
+        }
+    }
+
+    /// Puts the first segment into the directory, unless it is there, and completes the header.
+    fn place_first_segment(&self) -> Result<(), KvError<M::Error>> {
+        let Shared { memory, layout, .. } = &*self.shared;
+        if read_word(memory, layout.entry_addr(0))? == 0 {
+            let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
+            let taken = handle.take_segment()?;
+            let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
+            // One that is not published, as another client was faster, goes to the shelf.
+            handle.publish_segment(all, SegmentRef::NONE, first)?;
+        }
+        advance(memory, layout, Stage::HasDirectory)
+    }
+
+    /// Gives back what belongs to a table that could not be made. What fails is left.
+    fn take_back(&self) {
+        let Shared { memory, layout, .. } = &*self.shared;
+        let mut first = [0; 8];
+        let segment = memory.read(layout.entry_addr(0), &mut first).map(|()| first);
+        let segment = SegmentRef::from_raw(segment.map_or(0, u64::from_le_bytes));
+        let mut addrs = vec![layout.directory, layout.addr];
+        if !segment.is_none() {
+            addrs.push(segment.addr());
+        }
+        if let Ok(blocks) = self.handle().shelf() {
+            for (_, place) in blocks.iter().flat_map(ShelfBlock::places) {
+                if let Some(Place::Segment(addr)) = place {
+                    addrs.push(addr);
+                }
+            }
+        }
+        for addr in addrs {
+            let _ = memory.free(addr);
+        }
+    }
+}
+
+/// Allocates the header of a table without directory and segments.
+fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
+    let page_bytes = memory.page_bytes();
+    let max_depth = options.max_depth;
+    if max_depth > Options::MAX_DEPTH || TableHeader::directory_bytes(max_depth) > page_bytes {
+        return Err(KvError::Option {
+            name: "max_depth",
+            value: max_depth.into(),
+            allowed: "0 to 18, and 8 * 2^max_depth at most the page size",
+        });
+    }
+    let segment_bytes = options.segment_bytes;
+    let shape = u8::try_from(segment_bytes.trailing_zeros()).ok().and_then(SegmentShape::new);
+    let fits = segment_bytes.is_power_of_two() && segment_bytes <= page_bytes;
+    let Some(shape) = shape.filter(|_| fits) else {
+        return Err(KvError::Option {
+            name: "segment_bytes",
+            value: segment_bytes,
+            allowed: "a power of two from 256 B to 1 MiB, and at most the page size",
+        });
+    };
+    let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
+    let layout = Layout { addr, directory: GlobalAddr::NULL, max_depth, shape };
+    let mut bytes = [0; TableHeader::BYTES];
+    bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(&layout, Stage::Begun));
+    if let Err(error) = memory.write(addr, &bytes) {
+        let _ = memory.free(addr);
+        return Err(KvError::Memory(error));
+    }
+    Ok(layout)
+}
+
+/// Gives a table its directory, unless it has one; returns the layout with it.
+fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvError<M::Error>> {
+    let at = TableHeader::directory_at(begun.addr);
+    if read_word(memory, at)? == 0 {
+        let bytes = TableHeader::directory_bytes(begun.max_depth);
+        let mut draft = memory.allocate_draft(bytes.max(LEAST_DRAFT)).map_err(KvError::Memory)?;
+        // A directory is small beside the table it is made for, and made once.
+        let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        entries[..8].copy_from_slice(&draft.token().to_le_bytes());
+        let link = Link {
+            addr: at,
+            expected: 0,
+            new: draft.addr().raw(),
+            mask: u64::MAX,
+            replaced: None,
+            terms: Terms::Plain,
+        };
+        let written = memory.write(draft.addr(), &entries).map_err(KvError::Memory);
+        let published = written.and_then(|()| publish_once(memory, &mut draft, &link));
+        // Freed if another client was faster. Should that fail, the daemon does it.
+        let _ = memory.finish(draft);
+        published?;
+    }
+    let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
+    // The first entry is the directory's owner word. Before the header says that there is a directory
+    // nothing else can stand there: so the header is read after it.
+    let owner = read_word(memory, layout.directory)?;
+    let (_, stage) = read_header(memory, layout.addr)?;
+    if stage == Stage::Begun {
+        if owner != 0 {
+            clear_owner(memory, layout.directory, owner)?;
+        }
+        advance(memory, &layout, Stage::Begun)?;
+    }
+    Ok(layout)
+}
+
+/// The least that is allocated as a draft: a line.
+const LEAST_DRAFT: u64 = 64;
+
+/// Takes the header from this stage to the next, unless another client did.
+fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), KvError<M::Error>> {
+    let at = TableHeader::check_at(layout.addr);
+    let [from, to] = [from, from.next()].map(|stage| TableHeader::check(layout, stage));
+    while swap_word(memory, at, from, to)? == Swap::Unknown {}
+    Ok(())
+}
+
+/// What the header of a table says, and how far its creation has come.
+pub(crate) fn read_header<M: Memory>(
+    memory: &M,
+    addr: GlobalAddr,
+) -> Result<(Layout, Stage), KvError<M::Error>> {
+    let read = || {
+        let mut header = [0; TableHeader::FIXED];
+        memory.read(addr, &mut header).map_err(KvError::Memory)?;
+        TableHeader::decode(addr, &header)
+    };
+    match read() {
+        // The check may have been read after the directory came, and the directory before. It
+        // comes only once.
+        Err(KvError::Corrupt { .. }) => read(),
+        decoded => decoded,
+    }
+}
