@@ -104,3 +104,79 @@ fn a_root_whose_page_is_lost_is_shown_as_lost_and_can_be_removed() {
     rackpool(&pool, &["root", "rm", "gone"]).unwrap();
     assert_eq!(pool.open(0).root("gone"), Ok(None));
 }
+
+#[test]
+fn a_table_is_made_listed_measured_and_removed_with_its_memory() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let before = pool.allocated();
+    assert_eq!(rackpool(&pool, &["table", "ls"]).unwrap(), "the pool has no tables with names\n");
+    let create = ["table", "create", "words", "--max-depth", "8", "--segment-size", "4K"];
+    assert!(rackpool(&pool, &create).unwrap().starts_with("made the table 'words' at 0x"));
+    let again = rackpool(&pool, &create).unwrap_err();
+    assert!(again.contains("has a root 'words' already: choose another name"), "{again}");
+    let wrong = rackpool(&pool, &["table", "create", "x", "--max-depth", "30"]).unwrap_err();
+    assert!(wrong.contains("option max_depth is 30: it must be 0 to 18"), "{wrong}");
+
+    for rack in 0..2 {
+        let own = Arc::new(pool.open(rack));
+        let addr = own.root("words").unwrap().unwrap();
+        let mut handle = Table::open(own, addr).unwrap().handle();
+        for key in 0..500_u64 {
+            handle.put(&(key + 500 * u64::from(rack)).to_le_bytes(), &[1; 100]).unwrap();
+        }
+    }
+    let listed = parsed(&pool, &["table", "ls"]);
+    assert_eq!(
+        (&listed["roots"][0]["name"], &listed["roots"][0]["content"]),
+        (&"words".into(), &"table".into())
+    );
+    let stat = parsed(&pool, &["table", "stat", "words"]);
+    assert_eq!((&stat["entries"], &stat["unread"]), (&1000.into(), &0.into()), "{stat}");
+    // Entries of 140 B take 256 B each.
+    let bytes = stat["bytes"].as_u64().unwrap();
+    assert!(bytes > 1000 * 256 && bytes < 1000 * 256 + (100 << 10), "{stat}");
+    assert!(
+        stat["load_factor"].as_f64().unwrap() > 0.2 && stat["load_factor"].as_f64() < Some(1.0)
+    );
+    assert_eq!(stat["racks"].as_array().unwrap().len(), 2, "{stat}");
+    let said = rackpool(&pool, &["table", "stat", "words"]).unwrap();
+    for told in ["entries      1000\n", " in rack 0, ", "load factor  0.", "segments     "] {
+        assert!(said.contains(told), "{told}\n{said}");
+    }
+
+    let refused = rackpool(&pool, &["root", "rm", "words"]).unwrap_err();
+    assert!(refused.contains("`rackpool table rm` removes it with its memory"), "{refused}");
+    let said = rackpool(&pool, &["table", "rm", "words"]).unwrap();
+    assert!(
+        said.starts_with("removed the table 'words': 10") && !said.contains("not freed"),
+        "{said}"
+    );
+    assert_eq!(pool.open(0).root("words"), Ok(None));
+    pool.wait_allocated("the table's memory comes back", PATIENCE, before);
+}
+
+#[test]
+fn a_table_of_which_pages_are_lost_is_removed_and_the_rest_comes_back() {
+    let mut pool = TestPool::with(|options| options.memory_kind = MemoryKind::Memfd);
+    pool.wait_until_racks_meet();
+    let before = pool.allocated();
+    let create = ["table", "create", "words", "--max-depth", "8", "--segment-size", "4K"];
+    rackpool(&pool, &create).unwrap();
+    for rack in 0..2 {
+        let own = Arc::new(pool.open(rack));
+        let addr = own.root("words").unwrap().unwrap();
+        assert!(rack == 1 || own.is_local(addr).unwrap());
+        let mut handle = Table::open(own, addr).unwrap().handle();
+        for key in 0..30_u64 {
+            handle.put(&(key + 30 * u64::from(rack)).to_le_bytes(), &[1; 100]).unwrap();
+        }
+    }
+    lose_memory_of(&mut pool, 1);
+    let stat = parsed(&pool, &["table", "stat", "words"]);
+    assert_eq!((&stat["entries"], &stat["lost_pages"]), (&60.into(), &1.into()), "{stat}");
+    let said = rackpool(&pool, &["table", "rm", "words"]).unwrap();
+    assert!(said.contains("not freed: 30 objects whose pages are lost"), "{said}");
+    assert_eq!(pool.open(0).root("words"), Ok(None));
+    pool.wait_allocated("what is not lost comes back", PATIENCE, before);
+}

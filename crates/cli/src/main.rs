@@ -1,7 +1,9 @@
 //! The `rackpool` program.
 
 use clap::{Parser, Subcommand};
-use rackpool_cli::commands::{credentials, demo, explain, root, server, status, top, up, ycsb};
+use rackpool_cli::commands::{
+    credentials, demo, explain, root, server, status, table, top, up, ycsb,
+};
 use rackpool_cli::{doctor, heat};
 use rackpool_config::ConfigFile;
 
@@ -31,6 +33,8 @@ enum Command {
     Explain(explain::Options),
     /// List the named addresses of a pool, or remove one.
     Root(root::Options),
+    /// List, make, measure or remove the tables of a pool.
+    Table(table::Options),
     /// Say what this computer has for a pool, where it lies and what it costs.
     Doctor(doctor::Options),
     /// Make credentials for a pool that spans hosts.
@@ -57,6 +61,7 @@ fn run() -> anyhow::Result<()> {
         Command::Top(options) => top::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Root(options) => root::run(&options),
+        Command::Table(options) => table::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
-use rackpool_model::{GlobalAddr, PageId, RackId};
+use rackpool_model::{GlobalAddr, PageId, PageRange, RackId};
 use rackpool_output::UsageError;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PageStory, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
@@ -66,8 +66,16 @@ impl MetadataServer {
     /// # Errors
     /// When the metadata server can't be reached, or refuses.
     pub fn locate(&self, page: PageId) -> anyhow::Result<Option<RackId>> {
+        Ok(self.lookup(page)?.map(|(_, home)| home))
+    }
+
+    /// The same, with all the pages around it of which that is known to be true.
+    ///
+    /// # Errors
+    /// When the metadata server can't be reached, or refuses.
+    pub fn lookup(&self, page: PageId) -> anyhow::Result<Option<(PageRange, RackId)>> {
         match self.ask(MetadataRequest::Locate { page })? {
-            MetadataReply::Located { home, .. } => Ok(Some(home)),
+            MetadataReply::Located { pages, home } => Ok(Some((pages, home))),
             MetadataReply::NoSuchPage | MetadataReply::PageLost => Ok(None),
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?}"),

@@ -43,5 +43,5 @@ pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
 pub use medium::{Capacity, Medium, PoolSeat};
-pub use superblock::begins_volume;
+pub use superblock::{begins_volume, table_of};
 pub use volume::Volume;

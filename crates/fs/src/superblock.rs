@@ -7,6 +7,7 @@
 //! ```
 
 use rackpool_client::GlobalAddr;
+use rackpool_kv::{KvError, Memory};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What does not change of it.
@@ -21,6 +22,19 @@ pub(crate) struct Superblock {
 pub(crate) enum Foreign {
     NotAVolume,
     Version(u32),
+}
+
+/// Where the table of the volume is whose superblock is at `addr`.
+///
+/// # Errors
+/// [`KvError::Corrupt`](rackpool_kv::KvError) for what is no superblock, or the memory's own error.
+pub fn table_of<M: Memory>(memory: &M, addr: GlobalAddr) -> Result<GlobalAddr, KvError<M::Error>> {
+    let mut fixed = [0; Superblock::FIXED];
+    memory.read(addr, &mut fixed).map_err(KvError::Memory)?;
+    match Superblock::decode(&fixed) {
+        Ok(superblock) => Ok(superblock.table),
+        Err(_) => Err(KvError::Corrupt { what: "superblock of a volume", addr }),
+    }
 }
 
 /// Whether the superblock of a volume begins with these bytes.

@@ -4,7 +4,8 @@ use rackpool_client::GlobalAddr;
 
 use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::error::KvError;
-use crate::handle::Handle;
+use crate::handle::{Handle, Shared};
+use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::segment::SegmentRef;
@@ -13,9 +14,56 @@ use crate::slot::SlotWord;
 use crate::table::Table;
 use crate::words::read_word;
 
+/// What became of the memory of a table that was destroyed though parts of it could not be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destroyed {
+    /// Objects that the pool got back.
+    pub freed: u64,
+    /// Objects of the table that it did not get back: their pages are lost, or their racks are away.
+    pub kept: u64,
+    /// Parts that could not be read: which objects they led to is not known.
+    pub unread: u64,
+}
+
+/// What could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// An object could not be freed.
+    Kept,
+    /// What leads to objects could not be read.
+    Unread,
+}
+
+/// Whether something that could not be done ends the destruction.
+trait Losses<E> {
+    fn note(&mut self, loss: Loss, error: KvError<E>) -> Result<(), KvError<E>>;
+}
+
+/// The first loss ends it.
+struct NoLoss;
+
+impl<E> Losses<E> for NoLoss {
+    fn note(&mut self, _: Loss, error: KvError<E>) -> Result<(), KvError<E>> {
+        Err(error)
+    }
+}
+
+impl<E> Losses<E> for Destroyed {
+    fn note(&mut self, loss: Loss, _: KvError<E>) -> Result<(), KvError<E>> {
+        match loss {
+            Loss::Kept => self.kept += 1,
+            Loss::Unread => self.unread += 1,
+        }
+        Ok(())
+    }
+}
+
 impl<M: Memory> Table<M> {
     /// Gives all memory of the table back to the pool. No other client may use the table during
-    /// this or later: nothing keeps one from doing so.
+    /// this or later: nothing keeps one from doing so. If the table has a name, remove that first.
+    ///
+    /// A client that is killed meanwhile leaves the rest of the memory in use, with nothing that leads
+    /// to it.
     ///
     /// ```
     /// use rackpool_kv::{KvError, Memory, Options, Table};
@@ -32,66 +80,177 @@ impl<M: Memory> Table<M> {
     /// ago: the table is as before then. Else damaged parts or the memory's own error: then some of
     /// its memory may be left behind.
     pub fn destroy(self) -> Result<(), KvError<M::Error>> {
+        self.dismantle(&mut NoLoss).map(drop)
+    }
+
+    /// The same for a table of which pages are lost, or lie in racks that are away: gives back what can
+    /// be reached, and says how much that was.
+    ///
+    /// ```
+    /// use rackpool_kv::{KvError, Memory, Table};
+    ///
+    /// fn give_up<M: Memory>(table: Table<M>) -> Result<(), KvError<M::Error>> {
+    ///     let destroyed = table.destroy_reachable()?;
+    ///     println!("{} objects are free, {} are not", destroyed.freed, destroyed.kept);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`KvError::InUse`], or the memory's own error of the header: nothing was changed.
+    pub fn destroy_reachable(self) -> Result<Destroyed, KvError<M::Error>> {
+        let mut destroyed = Destroyed::default();
+        let freed = self.dismantle(&mut destroyed)?;
+        Ok(Destroyed { freed, ..destroyed })
+    }
+
+    /// Frees everything; returns how many objects that was.
+    fn dismantle(&self, losses: &mut impl Losses<M::Error>) -> Result<u64, KvError<M::Error>> {
         let mut handle = self.handle();
-        let layout = self.shared.layout;
-        let memory = &self.shared.memory;
-        let blocks = handle.shelf()?;
+        let Shared { memory, layout, .. } = &*self.shared;
+        let mut blocks = Vec::new();
+        match handle.shelf() {
+            Ok(found) => blocks = found,
+            Err(error) => losses.note(Loss::Unread, error)?,
+        }
         let mut places = blocks.iter().flat_map(ShelfBlock::places);
         if places.any(|(_, place)| place == Some(Place::Taken)) {
             return Err(KvError::InUse { addr: layout.addr });
         }
         // From here on nobody opens it.
         memory.write(layout.addr, &[0; 8]).map_err(KvError::Memory)?;
-        let mut segments = BTreeSet::new();
+        let mut freed = 0;
         let mut at = 0;
         while let Some(hash) = handle.suffix_at(at) {
-            let segment = handle.resolve(hash)?;
-            let slots = handle.read_slots(segment)?;
-            if slots.iter().any(|slot| slot.is_frozen()) {
-                // Somebody was killed while splitting it.
-                handle.reshape(segment, hash)?;
-                continue;
-            }
-            // A publisher that was killed may not have come to it.
-            let (mut moving, unsettled) = handle.read_heads(&slots)?;
-            handle.settle_heads(&mut moving, &unsettled)?;
-            for entry in moving {
-                memory.free(entry.word.object().addr).map_err(KvError::Memory)?;
-            }
-            at += handle.suffixes_of(segment);
-        }
-        // Also such as a split has left there that was not finished.
-        let mut directory = vec![0; 8 << layout.max_depth];
-        memory.read(layout.directory, &mut directory).map_err(KvError::Memory)?;
-        for index in 0..1 << layout.max_depth {
-            let segment = SegmentRef::from_raw(word_at(&directory, index));
-            if !segment.is_none() {
-                handle.settle_owner(segment.addr())?;
-                segments.insert(segment.addr());
-            }
-        }
-        // Reshaping may have changed the shelf.
-        for block in handle.shelf()? {
-            if block.addr != TableHeader::shelf_addr(layout.addr) {
-                handle.settle_owner(block.addr)?;
-                segments.insert(block.addr);
-            }
-            for (at, place) in block.places() {
-                let Some(Place::Segment(segment)) = place else { continue };
-                handle.settle_owner(segment)?;
-                if !segments.insert(segment) {
-                    return Err(KvError::Corrupt { what: "shelf", addr: at });
+            match handle.resolve(hash) {
+                Ok(segment) => {
+                    if handle.free_entries(segment, hash, losses, &mut freed)? {
+                        at += handle.suffixes_of(segment);
+                    }
+                }
+                Err(error) => {
+                    losses.note(Loss::Unread, error)?;
+                    break;
                 }
             }
         }
-        for addr in segments.into_iter().chain([layout.directory, layout.addr]) {
-            memory.free(addr).map_err(KvError::Memory)?;
+        let rest = handle.rest_of(losses)?;
+        for addr in rest.into_iter().chain([layout.directory, layout.addr]) {
+            match memory.free(addr) {
+                Ok(()) => freed += 1,
+                Err(error) => losses.note(Loss::Kept, KvError::Memory(error))?,
+            }
         }
-        Ok(())
+        Ok(freed)
     }
 }
 
 impl<M: Memory> Handle<M> {
+    /// Frees the entries of a segment; says whether it is done, or the segment was replaced.
+    fn free_entries(
+        &mut self,
+        segment: SegmentRef,
+        hash: KeyHash,
+        losses: &mut impl Losses<M::Error>,
+        freed: &mut u64,
+    ) -> Result<bool, KvError<M::Error>> {
+        let slots = match self.read_slots(segment) {
+            Ok(slots) => slots,
+            Err(error) => return losses.note(Loss::Unread, error).map(|()| true),
+        };
+        if slots.iter().any(|slot| slot.is_frozen()) {
+            // A client was killed while splitting it.
+            match self.reshape(segment, hash) {
+                Ok(()) => return Ok(false),
+                Err(error) => losses.note(Loss::Unread, error)?,
+            }
+            // One that could not be replaced has its entries still.
+            match self.confirm(hash, segment) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => return losses.note(Loss::Unread, error).map(|()| true),
+            }
+        }
+        self.free_slots(&slots, losses, freed).map(|()| true)
+    }
+
+    /// Frees the entries in these slots.
+    fn free_slots(
+        &self,
+        slots: &[SlotWord],
+        losses: &mut impl Losses<M::Error>,
+        freed: &mut u64,
+    ) -> Result<(), KvError<M::Error>> {
+        // A publisher that was killed may not have come to it.
+        let settled = self.read_heads(slots).and_then(|(mut moving, unsettled)| {
+            self.settle_heads(&mut moving, &unsettled)?;
+            Ok(moving)
+        });
+        let entries = match settled {
+            Ok(entries) => entries,
+            // One of them can't be read: which one shows when each is read by itself.
+            Err(_) if slots.len() > 1 => {
+                return slots.chunks(1).try_for_each(|slot| self.free_slots(slot, losses, freed));
+            }
+            Err(error) => return losses.note(Loss::Kept, error),
+        };
+        for entry in entries {
+            match self.shared.memory.free(entry.word.object().addr) {
+                Ok(()) => *freed += 1,
+                Err(error) => losses.note(Loss::Kept, KvError::Memory(error))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments of the table, and the blocks of its shelf.
+    fn rest_of(
+        &self,
+        losses: &mut impl Losses<M::Error>,
+    ) -> Result<BTreeSet<GlobalAddr>, KvError<M::Error>> {
+        let layout = self.shared.layout;
+        let mut rest = BTreeSet::new();
+        let mut directory = vec![0; 8 << layout.max_depth];
+        match self.shared.memory.read(layout.directory, &mut directory) {
+            // Also such as a split has left there that was not finished.
+            Ok(()) => {
+                let entries = (0..1 << layout.max_depth)
+                    .map(|index| SegmentRef::from_raw(word_at(&directory, index)));
+                for segment in entries.filter(|segment| !segment.is_none()) {
+                    rest.insert(segment.addr());
+                }
+            }
+            Err(error) => losses.note(Loss::Unread, KvError::Memory(error))?,
+        }
+        // Reshaping may have changed the shelf.
+        let blocks = match self.shelf() {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                losses.note(Loss::Unread, error)?;
+                Vec::new()
+            }
+        };
+        for block in blocks {
+            if block.addr != TableHeader::shelf_addr(layout.addr) {
+                rest.insert(block.addr);
+            }
+            for (at, place) in block.places() {
+                let Some(Place::Segment(segment)) = place else { continue };
+                if !rest.insert(segment) {
+                    losses.note(Loss::Unread, KvError::Corrupt { what: "shelf", addr: at })?;
+                }
+            }
+        }
+        let mut settled = BTreeSet::new();
+        for addr in rest {
+            match self.settle_owner(addr) {
+                Ok(()) => drop(settled.insert(addr)),
+                Err(error) => losses.note(Loss::Kept, error)?,
+            }
+        }
+        Ok(settled)
+    }
+
     /// Makes sure that a segment, or a part of the shelf, counts as published.
     fn settle_owner(&self, at: GlobalAddr) -> Result<(), KvError<M::Error>> {
         match read_word(&self.shared.memory, at)? {

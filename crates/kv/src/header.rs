@@ -40,6 +40,14 @@ impl Stage {
             Self::HasDirectory | Self::Complete => Self::Complete,
         }
     }
+
+    pub(crate) fn has_directory(self) -> bool {
+        self != Self::Begun
+    }
+
+    pub(crate) fn is_complete(self) -> bool {
+        self == Self::Complete
+    }
 }
 
 /// Whether a table begins with these bytes.

@@ -37,6 +37,8 @@ mod object;
 #[warn(clippy::missing_errors_doc)]
 mod optimistic;
 pub mod ordered;
+#[warn(clippy::missing_errors_doc)]
+mod parts;
 mod placement;
 mod pool;
 mod reclaim;
@@ -58,12 +60,14 @@ mod verify;
 mod words;
 
 pub use ahead::Ahead;
+pub use destroy::Destroyed;
 pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
 pub use header::begins_table;
 pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest, Roots};
 pub use optimistic::{Committer, Recovery};
+pub use parts::{Part, Walk};
 pub use pool::PoolError;
 pub use rackpool_client::{GlobalAddr, Link, Terms};
 pub use round::Round;

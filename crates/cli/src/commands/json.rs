@@ -1,6 +1,6 @@
 //! What `--json` of the commands prints: docs/design/seeing.md.
 
-use rackpool_model::RackId;
+use rackpool_model::{GlobalAddr, RackId};
 use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHistory;
 use rackpool_wire::metadata::{PageStory, PoolStatus};
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::explain::{history, is_allocated, line};
 use super::racks::RackLook;
-use super::roots::{Root, RootPage};
+use super::roots::{Content, Root, RootPage};
+use super::table::Measured;
 use crate::report::utc_millis;
 
 /// `rackpool status --json`.
@@ -42,6 +43,29 @@ pub(super) fn roots(roots: &[Root]) -> Value {
         })
     };
     json!({"roots": roots.iter().map(root).collect::<Vec<_>>()})
+}
+
+/// `rackpool table stat --json`.
+pub(super) fn table(name: &str, addr: GlobalAddr, content: Content, found: &Measured) -> Value {
+    let pages = found.pages.iter().map(|(rack, pages)| json!({"rack": rack.0, "pages": pages}));
+    json!({
+        "name": name,
+        "address": addr.to_string(),
+        "content": content.name(),
+        "complete": found.walk.is_complete,
+        "entries": found.entries,
+        "bytes": found.bytes,
+        "objects": found.objects,
+        "segments": {
+            "with_entries": found.segments,
+            "spare": found.spare_segments,
+            "taken": found.walk.taken_segments,
+        },
+        "load_factor": found.load_factor(),
+        "racks": pages.collect::<Vec<_>>(),
+        "lost_pages": found.lost_pages,
+        "unread": found.walk.unread,
+    })
 }
 
 fn rack(look: &RackLook) -> Value {

@@ -11,6 +11,7 @@ mod roots;
 pub mod server;
 mod signals;
 pub mod status;
+pub mod table;
 pub mod top;
 pub mod up;
 pub mod ycsb;

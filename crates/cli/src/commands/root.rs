@@ -8,7 +8,7 @@ use rackpool_wire::metadata::PoolStatus;
 
 use super::json;
 use super::racks::{WhichPool, put_root};
-use super::roots::{Root, local_member, look_at_roots, printable};
+use super::roots::{Content, Root, content_of, local_member, look_at_roots, open_pool, printable};
 use crate::metadata::MetadataServer;
 
 /// What is done.
@@ -39,6 +39,9 @@ struct Ls {
 struct Rm {
     /// The name.
     name: String,
+    /// Also the name of a table, whose memory stays in use then, and nothing leads to it any more.
+    #[arg(long)]
+    keep_memory: bool,
     #[command(flatten)]
     which: WhichPool,
 }
@@ -58,14 +61,19 @@ fn list(options: &Ls) -> anyhow::Result<()> {
         outln!("{:#}", json::roots(&roots))?;
         return Ok(());
     }
+    print_roots(&roots, "the pool has no roots")
+}
+
+/// Prints names in a table, or that there are none.
+pub(super) fn print_roots(roots: &[Root], none: &str) -> anyhow::Result<()> {
     if roots.is_empty() {
-        outln!("the pool has no roots")?;
+        outln!("{none}")?;
         return Ok(());
     }
     let width = roots.iter().map(|root| printable(&root.name).chars().count()).max();
     let width = width.unwrap_or(0).clamp(4, 40);
     outln!("{:width$}  {:<14}  {:<8}  CONTENT", "NAME", "ADDRESS", "HOME")?;
-    for Root { name, addr, page, content } in &roots {
+    for Root { name, addr, page, content } in roots {
         let content = match content {
             Ok(content) => content.name().to_owned(),
             Err(why) => format!("unknown: {why}"),
@@ -82,6 +90,15 @@ fn remove(options: &Rm) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let pool = server.status()?;
     let addr = address_of(&pool, name)?;
+    let is_table =
+        || open_pool(&pool).is_ok_and(|own| content_of(&own, addr) == Ok(Content::Table));
+    if !options.keep_memory && is_table() {
+        let name = printable(name);
+        bail!(UsageError::new(format!(
+            "the root '{name}' leads to a table: `rackpool table rm` removes it with its memory, \
+             --keep-memory the name alone"
+        )));
+    }
     remove_root(&server, &pool, name, addr)?;
     outln!("removed the root '{}'; what lies at {addr} stays in use", printable(name))?;
     Ok(())

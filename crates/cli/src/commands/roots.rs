@@ -1,7 +1,9 @@
 //! The roots of a pool, and what lies where they point. It only reads.
 
 use std::fmt;
+use std::sync::Arc;
 
+use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool};
 use rackpool_model::{GlobalAddr, PageSize, RackId};
 use rackpool_output::chain;
@@ -96,14 +98,14 @@ pub(super) fn look_at_roots(
     server: &MetadataServer,
     pool: &PoolStatus,
 ) -> anyhow::Result<Vec<Root>> {
-    let reader = Reader::new(pool);
+    let reader = open_pool(pool).map_err(|error| chain(error.as_ref()));
     pool.roots.iter().map(|(name, addr)| look(server, pool, &reader, name, *addr)).collect()
 }
 
 fn look(
     server: &MetadataServer,
     pool: &PoolStatus,
-    reader: &Reader,
+    reader: &Result<Arc<Pool>, String>,
     name: &str,
     addr: GlobalAddr,
 ) -> anyhow::Result<Root> {
@@ -119,7 +121,9 @@ fn look(
         RootPage::Home(rack) if !pool.members.iter().any(|of| of.rack == rack && of.alive) => {
             Err(format!("{rack} is down"))
         }
-        RootPage::Home(_) => reader.content(addr),
+        RootPage::Home(_) => {
+            reader.as_ref().map_err(Clone::clone).and_then(|pool| content_of(pool, addr))
+        }
     };
     Ok(Root { name: name.into(), addr, page, content })
 }
@@ -130,30 +134,23 @@ pub(super) fn local_member(pool: &PoolStatus) -> Option<&Member> {
     pool.members.iter().find(|member| reach(pool, member, &own) == Reach::Here)
 }
 
-/// Why nothing but the metadata server can be asked.
-pub(super) const NO_LOCAL_RACK: &str =
-    "no rack of the pool is served on this host: ask on the host of a rack";
-
-/// Reads the pool's memory.
-struct Reader(Result<Pool, String>);
-
-impl Reader {
-    fn new(pool: &PoolStatus) -> Self {
-        let opened =
-            local_member(pool).ok_or_else(|| NO_LOCAL_RACK.to_owned()).and_then(|member| {
-                let options = ClientOptions::with_socket(&member.control_path).threads(1);
-                Pool::open(options).map_err(|error| chain(&error))
-            });
-        Self(opened)
-    }
-
-    fn content(&self, addr: GlobalAddr) -> Result<Content, String> {
-        let pool = self.0.as_ref().map_err(Clone::clone)?;
-        let mut first = [0; 8];
-        pool.read(addr, &mut first).map_err(|error| chain(&error))?;
-        Ok(Content::of(&first))
-    }
+/// Opens the pool through the daemon of a rack of this host.
+pub(super) fn open_pool(pool: &PoolStatus) -> anyhow::Result<Arc<Pool>> {
+    let member = local_member(pool).context(NO_LOCAL_RACK)?;
+    // The main thread, and one that works for it.
+    let options = ClientOptions::with_socket(&member.control_path).threads(2);
+    Ok(Arc::new(Pool::open(options)?))
 }
+
+/// What lies at an address, or why that is not known.
+pub(super) fn content_of(pool: &Pool, addr: GlobalAddr) -> Result<Content, String> {
+    let mut first = [0; 8];
+    pool.read(addr, &mut first).map_err(|error| chain(&error))?;
+    Ok(Content::of(&first))
+}
+
+/// Why nothing but the metadata server can be asked.
+const NO_LOCAL_RACK: &str = "no rack of the pool is served on this host: ask on the host of a rack";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,291 @@
+//! `rackpool table`: lists the tables of a pool, makes one, says what one has, and removes one with
+//! its memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rackpool_client::Pool;
+use rackpool_kv::{Destroyed, KvError, Options as Layout, Part, Table, Walk};
+use rackpool_model::{ByteSize, GlobalAddr, PageId, PageRange, PageSize, RackId};
+use rackpool_output::{UsageError, outln};
+use rackpool_wire::bounds::check_name;
+use rackpool_wire::metadata::PoolStatus;
+
+use super::json;
+use super::racks::WhichPool;
+use super::root::{address_of, print_roots, remove_root};
+use super::roots::{Content, content_of, look_at_roots, open_pool, printable};
+use crate::metadata::MetadataServer;
+
+/// What is done.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Action {
+    /// List the names that lead to tables and volumes.
+    Ls(Shown),
+    /// Make an empty table.
+    Create(Create),
+    /// Say what a table has: entries, bytes, segments, and the racks where its pages are.
+    Stat(Stat),
+    /// Remove a table: its name first, then all of its memory. No program may use it any more.
+    Rm(Named),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Shown {
+    #[command(flatten)]
+    which: WhichPool,
+    /// Print JSON, as docs/design/seeing.md describes it.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Named {
+    /// The table's name.
+    name: String,
+    #[command(flatten)]
+    which: WhichPool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Stat {
+    /// The table's name.
+    name: String,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Create {
+    #[command(flatten)]
+    named: Named,
+    /// The table grows to at most 2^N segments: 0 to 18 [default: 16, or what the pages allow].
+    #[arg(long, value_name = "N")]
+    max_depth: Option<u8>,
+    /// Bytes of a segment: a power of two from 256 to 1M [default: 32K, or what the pages allow].
+    #[arg(long, value_name = "BYTES")]
+    segment_size: Option<ByteSize>,
+}
+
+/// Lists, makes, measures or removes.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    match &options.action {
+        Action::Ls(options) => list(options),
+        Action::Create(options) => create(options),
+        Action::Stat(options) => stat(options),
+        Action::Rm(options) => remove(options),
+    }
+}
+
+fn list(options: &Shown) -> anyhow::Result<()> {
+    let server = options.which.server()?;
+    let mut roots = look_at_roots(&server, &server.status()?)?;
+    roots.retain(|root| root.content != Ok(Content::Other));
+    if options.json {
+        outln!("{:#}", json::roots(&roots))?;
+        return Ok(());
+    }
+    print_roots(&roots, "the pool has no tables with names")
+}
+
+fn create(options: &Create) -> anyhow::Result<()> {
+    let Create { named: Named { name, which }, max_depth, segment_size } = options;
+    check_name(name).map_err(UsageError::new)?;
+    let shown = printable(name);
+    let status = which.server()?.status()?;
+    if status.roots.iter().any(|(known, _)| known == name) {
+        bail!("the pool has a root '{shown}' already: choose another name (`rackpool root ls`)");
+    }
+    let pool = open_pool(&status)?;
+    let usual = Layout::for_pages(pool.page_bytes());
+    let layout = Layout {
+        max_depth: max_depth.unwrap_or(usual.max_depth),
+        segment_bytes: segment_size.map_or(usual.segment_bytes, |size| size.0),
+    };
+    let table = Table::open_or_create(pool, name, &layout).map_err(|error| match error {
+        KvError::Option { .. } => anyhow::Error::new(UsageError::new(error)),
+        error => error.into(),
+    })?;
+    outln!("made the table '{shown}' at {}", table.addr())?;
+    Ok(())
+}
+
+/// What a table has.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) walk: Walk,
+    pub(super) entries: u64,
+    pub(super) segments: u64,
+    pub(super) spare_segments: u64,
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    /// How many pages each rack has.
+    pub(super) pages: BTreeMap<RackId, u64>,
+    pub(super) lost_pages: u64,
+}
+
+impl Measured {
+    pub(super) fn load_factor(&self) -> f64 {
+        let slots = self.segments.saturating_mul(self.walk.segment_entries).max(1);
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let factor = self.entries as f64 / slots as f64;
+        factor
+    }
+}
+
+fn measure(
+    server: &MetadataServer,
+    status: &PoolStatus,
+    pool: Arc<Pool>,
+    addr: GlobalAddr,
+) -> anyhow::Result<Measured> {
+    let size = PageSize::from_bytes(status.page_bytes).context("the pool has no racks")?;
+    let mut found = Measured::default();
+    let mut pages = BTreeSet::new();
+    found.walk = Table::walk(pool, addr, |part, addr, bytes| {
+        found.objects += 1;
+        found.bytes += bytes.unwrap_or(0);
+        pages.extend(addr.page(size));
+        match part {
+            Part::Entry => found.entries += 1,
+            Part::Segment => found.segments += 1,
+            Part::SpareSegment => found.spare_segments += 1,
+            _ => {}
+        }
+    })?;
+    for (home, count) in homes(server, pages)? {
+        match home {
+            Some(rack) => drop(found.pages.insert(rack, count)),
+            None => found.lost_pages = count,
+        }
+    }
+    Ok(found)
+}
+
+/// How many of these pages each rack has. One answer of the metadata server is often true of many.
+fn homes(
+    server: &MetadataServer,
+    pages: BTreeSet<PageId>,
+) -> anyhow::Result<BTreeMap<Option<RackId>, u64>> {
+    let mut homes = BTreeMap::new();
+    let mut known: Option<(PageRange, RackId)> = None;
+    for page in pages {
+        let home = match known {
+            Some((range, home)) if range.contains(page) => Some(home),
+            _ => {
+                known = server.lookup(page)?;
+                known.map(|(_, home)| home)
+            }
+        };
+        *homes.entry(home).or_default() += 1;
+    }
+    Ok(homes)
+}
+
+fn stat(options: &Stat) -> anyhow::Result<()> {
+    let Stat { name, shown: Shown { which, json } } = options;
+    let server = which.server()?;
+    let status = server.status()?;
+    let addr = address_of(&status, name)?;
+    let pool = open_pool(&status)?;
+    let content = content_of(&pool, addr).map_err(|why| lost(name, &why))?;
+    let table = match content {
+        Content::Table => addr,
+        Content::Volume => rackpool_fs::table_of(&*pool, addr)?,
+        Content::Other => {
+            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+        }
+    };
+    let found = measure(&server, &status, pool, table)?;
+    if *json {
+        outln!("{:#}", json::table(name, table, content, &found))?;
+        return Ok(());
+    }
+    let kind = match content {
+        Content::Volume => " of files: what follows is of its table of names",
+        _ if !found.walk.is_complete => ", not complete: whoever opens it completes it",
+        _ => "",
+    };
+    outln!("{:<12} '{}' at {table}{kind}", content.name(), printable(name))?;
+    outln!("entries      {}", found.entries)?;
+    outln!("bytes        {} in {} objects", ByteSize(found.bytes), found.objects)?;
+    outln!(
+        "segments     {} with entries, {} spare, {} taken by clients",
+        found.segments,
+        found.spare_segments,
+        found.walk.taken_segments
+    )?;
+    outln!("load factor  {:.2}", found.load_factor())?;
+    let mut pages: Vec<String> =
+        found.pages.iter().map(|(rack, count)| format!("{count} in {rack}")).collect();
+    if found.lost_pages > 0 {
+        pages.push(format!("{} lost", found.lost_pages));
+    }
+    outln!("pages        {}", pages.join(", "))?;
+    if found.walk.unread > 0 {
+        outln!(
+            "not read     {} parts, which are lost or out of reach: what they lead to is not counted",
+            found.walk.unread
+        )?;
+    }
+    Ok(())
+}
+
+fn lost(name: &str, why: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the table '{}' can't be read: {why}. If it is lost, `rackpool root rm` removes its name",
+        printable(name)
+    )
+}
+
+fn remove(options: &Named) -> anyhow::Result<()> {
+    let Named { name, which } = options;
+    let server = which.server()?;
+    let status = server.status()?;
+    let addr = address_of(&status, name)?;
+    let pool = open_pool(&status)?;
+    match content_of(&pool, addr).map_err(|why| lost(name, &why))? {
+        Content::Table => {}
+        Content::Volume => bail!(
+            "the root '{}' leads to a volume: remove its files in a mount; `rackpool root rm` removes \
+             the name alone",
+            printable(name)
+        ),
+        Content::Other => {
+            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+        }
+    }
+    let table =
+        Table::open(Arc::clone(&pool), addr).map_err(|error| lost(name, &error.to_string()))?;
+    remove_root(&server, &status, name, addr)?;
+    let shown = printable(name);
+    let Destroyed { freed, kept, unread } = match table.destroy_reachable() {
+        Ok(destroyed) => destroyed,
+        Err(error) => {
+            // The table is as it was.
+            match pool.set_root(name, None, Some(addr)) {
+                Ok((_, true)) => {
+                    bail!("the table '{shown}' keeps its name and its memory: {error}")
+                }
+                _ => bail!(
+                    "the table at {addr} lost its name '{shown}' and keeps its memory: {error}"
+                ),
+            }
+        }
+    };
+    outln!("removed the table '{}': {freed} objects are free", shown)?;
+    if kept > 0 || unread > 0 {
+        outln!(
+            "not freed: {kept} objects whose pages are lost or whose racks are away, and what {unread} \
+             parts that could not be read led to"
+        )?;
+    }
+    Ok(())
+}

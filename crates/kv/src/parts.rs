@@ -1,0 +1,185 @@
+//! What the memory of a table consists of, for those who want to know and change nothing.
+
+use std::collections::BTreeMap;
+
+use rackpool_client::GlobalAddr;
+
+use crate::bucket::{slot_addr, slots_in, word_at};
+use crate::create::read_header;
+use crate::error::KvError;
+use crate::handle::Shared;
+use crate::header::TableHeader;
+use crate::memory::Memory;
+use crate::object::Object;
+use crate::segment::SegmentRef;
+use crate::shelf::{Place, ShelfBlock};
+use crate::slot::{ObjectRef, SlotKind};
+use crate::table::Table;
+
+/// What an object is to the table that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Where the table begins.
+    Header,
+    /// Which segment has which keys.
+    Directory,
+    /// A block of the shelf, beyond the one in the header.
+    Shelf,
+    /// Entries are in it.
+    Segment,
+    /// A segment without entries, which waits to be used again.
+    SpareSegment,
+    /// A key and its value.
+    Entry,
+}
+
+/// What a walk along the parts of a table has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// How many entries fit into a segment.
+    pub segment_entries: u64,
+    /// Segments that clients have in their hands at the moment; the walk does not see them.
+    pub taken_segments: u64,
+    /// Parts that could not be read: what they lead to is not known.
+    pub unread: u64,
+    /// Whether the table is whole. One that is not is completed when it is opened.
+    pub is_complete: bool,
+}
+
+impl<M: Memory> Table<M> {
+    /// Calls `visit` with each object that the memory of the table at `addr` consists of, and with the
+    /// bytes that it takes, if those are known. It only reads, and passes by what it can't read. While
+    /// others use the table some objects are missed, and some are told twice or are free already.
+    ///
+    /// ```
+    /// use rackpool_kv::{GlobalAddr, KvError, Memory, Part, Table};
+    ///
+    /// fn entries<M: Memory>(pool: M, table: GlobalAddr) -> Result<u64, KvError<M::Error>> {
+    ///     let mut entries = 0;
+    ///     Table::walk(pool, table, |part, _, _| entries += u64::from(part == Part::Entry))?;
+    ///     Ok(entries)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`KvError::NotATable`], [`KvError::Version`], [`KvError::Corrupt`] or the memory's own error: of
+    /// the header, without which nothing is known.
+    pub fn walk(
+        memory: M,
+        addr: GlobalAddr,
+        mut visit: impl FnMut(Part, GlobalAddr, Option<u64>),
+    ) -> Result<Walk, KvError<M::Error>> {
+        let (layout, stage) = read_header(&memory, addr)?;
+        let table = Self::with_layout(memory, layout);
+        let mut walk = Walk {
+            segment_entries: layout.shape.slots() as u64,
+            is_complete: stage.is_complete(),
+            ..Walk::default()
+        };
+        visit(Part::Header, addr, Some((TableHeader::BYTES as u64).next_power_of_two()));
+        let mut segments = BTreeMap::new();
+        if !layout.directory.is_null() {
+            let bytes = TableHeader::directory_bytes(layout.max_depth);
+            visit(Part::Directory, layout.directory, Some(bytes.max(LEAST)));
+            // The first entry of one that was just made is its owner word.
+            match table.segments_in_directory() {
+                _ if !stage.has_directory() => {}
+                Ok(found) => segments.extend(found),
+                Err(_) => walk.unread += 1,
+            }
+        }
+        match table.handle().shelf() {
+            Ok(blocks) => table.walk_shelf(&blocks, &mut segments, &mut walk, &mut visit),
+            Err(_) => walk.unread += 1,
+        }
+        for (segment, part) in segments {
+            visit(part, segment, Some(layout.shape.bytes()));
+            if part == Part::Segment && table.walk_segment(segment, &mut visit).is_err() {
+                walk.unread += 1;
+            }
+        }
+        Ok(walk)
+    }
+
+    /// The segments in the directory: those that a search finds, and those that a split has left there
+    /// which was not finished.
+    fn segments_in_directory(&self) -> Result<BTreeMap<GlobalAddr, Part>, KvError<M::Error>> {
+        let Shared { memory, layout, .. } = &*self.shared;
+        let bytes = TableHeader::directory_bytes(layout.max_depth);
+        let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        memory.read(layout.directory, &mut entries).map_err(KvError::Memory)?;
+        let entry = |index: usize| SegmentRef::from_raw(word_at(&entries, index));
+        let all = 0..entries.len() / 8;
+        let mut segments: BTreeMap<GlobalAddr, Part> = all
+            .clone()
+            .map(entry)
+            .filter(|segment| !segment.is_none())
+            .map(|segment| (segment.addr(), Part::SpareSegment))
+            .collect();
+        for suffix in all {
+            let found =
+                (0..=layout.max_depth).map(|depth| suffix & ((1 << depth) - 1)).find_map(|index| {
+                    let segment = entry(index);
+                    let depth = segment.depth().min(layout.max_depth);
+                    (!segment.is_none() && suffix & ((1 << depth) - 1) == index).then_some(segment)
+                });
+            if let Some(segment) = found {
+                segments.insert(segment.addr(), Part::Segment);
+            }
+        }
+        Ok(segments)
+    }
+
+    fn walk_shelf(
+        &self,
+        blocks: &[ShelfBlock],
+        segments: &mut BTreeMap<GlobalAddr, Part>,
+        walk: &mut Walk,
+        visit: &mut impl FnMut(Part, GlobalAddr, Option<u64>),
+    ) {
+        let first = TableHeader::shelf_addr(self.shared.layout.addr);
+        for block in blocks {
+            if block.addr != first {
+                visit(Part::Shelf, block.addr, Some(ShelfBlock::BYTES as u64));
+            }
+            for (_, place) in block.places() {
+                match place {
+                    Some(Place::Segment(addr)) => {
+                        segments.entry(addr).or_insert(Part::SpareSegment);
+                    }
+                    Some(Place::Taken) => walk.taken_segments += 1,
+                    Some(Place::Empty) | None => {}
+                }
+            }
+        }
+    }
+
+    fn walk_segment(
+        &self,
+        segment: GlobalAddr,
+        visit: &mut impl FnMut(Part, GlobalAddr, Option<u64>),
+    ) -> Result<(), KvError<M::Error>> {
+        let Shared { memory, layout, .. } = &*self.shared;
+        let mut bytes = vec![0; layout.shape.slots() * 8];
+        memory.read(slot_addr(segment, 0), &mut bytes).map_err(KvError::Memory)?;
+        for slot in slots_in(&bytes).filter(|slot| slot.kind() == SlotKind::Live) {
+            let object = slot.object();
+            visit(Part::Entry, object.addr, self.entry_bytes(object));
+        }
+        Ok(())
+    }
+
+    /// What an entry takes: its slot says that of small ones.
+    fn entry_bytes(&self, object: ObjectRef) -> Option<u64> {
+        if let Some(bytes) = object.whole_bytes() {
+            return Some(bytes as u64);
+        }
+        let mut header = [0; Object::HEADER];
+        self.shared.memory.read(object.addr, &mut header).ok()?;
+        Object::len_in(&header)?.checked_next_power_of_two().map(|bytes| bytes as u64)
+    }
+}
+
+/// The least that a draft takes: a line.
+const LEAST: u64 = 64;
