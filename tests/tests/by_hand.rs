@@ -1,14 +1,17 @@
 //! What an operator sees and mends by hand: `rackpool root`, `table` and `audit`.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rackpool_client::{AccessError, GlobalAddr};
+use rackpool_fs::{Caller, Ino, NewNode, Volume};
 use rackpool_kv::{Options, Table};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_tests::client::program;
-use rackpool_tests::pool::TestPool;
+use rackpool_tests::pool::{PAGE, TestPool};
+use rackpool_tests::service::Service;
 use rackpool_tests::wait::{PATIENCE, wait_until};
 
 /// How a command ended: what it printed, or what it complained about.
@@ -179,4 +182,89 @@ fn a_table_of_which_pages_are_lost_is_removed_and_the_rest_comes_back() {
     assert!(said.contains("not freed: 30 objects whose pages are lost"), "{said}");
     assert_eq!(pool.open(0).root("words"), Ok(None));
     pool.wait_allocated("what is not lost comes back", PATIENCE, before);
+}
+
+#[test]
+fn an_audit_says_of_which_root_the_bytes_are_and_lists_those_of_none() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = Arc::new(pool.open(0));
+    let table = Table::open_or_create(Arc::clone(&own), "words", &small_options()).unwrap();
+    for key in 0..300_u64 {
+        table.handle().put(&key.to_le_bytes(), &[1; 100]).unwrap();
+    }
+    let named = pool.open(1).alloc(1000).unwrap();
+    own.set_root("named", None, Some(named)).unwrap();
+    let nobodys: Vec<GlobalAddr> = (0..5).map(|_| own.alloc(64).unwrap()).collect();
+    let large = own.alloc(3 * PAGE).unwrap();
+
+    let audit = parsed(&pool, &["audit", "--list"]);
+    let used: u64 = pool.allocated().iter().sum();
+    assert_eq!(audit["in_use"]["bytes"], used, "{audit}");
+    let [named, words] = [0, 1].map(|index| &audit["roots"][index]);
+    assert_eq!((&named["name"], &named["objects"]), (&"named".into(), &1.into()), "{audit}");
+    let stat = parsed(&pool, &["table", "stat", "words"]);
+    assert_eq!((&words["content"], &words["bytes"]), (&"table".into(), &stat["bytes"]), "{audit}");
+    assert!(audit["held_by_clients"]["objects"].as_u64() > Some(0), "{audit}");
+    let sizes = serde_json::json!([
+        {"object_bytes": 64, "objects": 5, "bytes": 320},
+        {"object_bytes": 3 * PAGE, "objects": 1, "bytes": 3 * PAGE},
+    ]);
+    assert_eq!(audit["unreached_by_size"], sizes, "{audit}");
+    let listed: BTreeSet<&str> = audit["unreached_objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| object["address"].as_str().unwrap())
+        .collect();
+    let expected: Vec<String> =
+        nobodys.iter().chain([&large]).map(|addr| addr.to_string()).collect();
+    assert_eq!(listed, expected.iter().map(String::as_str).collect());
+
+    let said = rackpool(&pool, &["audit"]).unwrap();
+    for told in ["root 'words': a table\n", "no root leads to them\n", "the pool can't tell which"]
+    {
+        assert!(said.contains(told), "{told}\n{said}");
+    }
+    assert!(rackpool(&pool, &["status"]).unwrap().contains("`rackpool audit`"));
+
+    // A table that lost its name is nobody's.
+    rackpool(&pool, &["root", "rm", "words", "--keep-memory"]).unwrap();
+    let later = parsed(&pool, &["audit"]);
+    let left = |audit: &serde_json::Value| audit["unreached"]["bytes"].as_u64().unwrap();
+    assert_eq!(left(&later) - left(&audit), stat["bytes"].as_u64().unwrap(), "{later}");
+    assert!(later["unreached_objects"].is_null(), "{later}");
+}
+
+#[test]
+fn an_audit_of_a_volume_finds_its_files_and_of_a_service_its_maps() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let volume = Volume::open_or_create(Arc::new(pool.open(0)), "home").unwrap();
+    let root = Caller::new(0, 0);
+    for (name, bytes) in [(&b"small"[..], 5000), (b"large", 3 << 20), (b"sparse", 10)] {
+        let file = volume.create(Ino::ROOT, name, NewNode::File, 0o644, root).unwrap().ino;
+        let at = if name == b"sparse" { 1 << 40 } else { 0 };
+        volume.write(file, at, &vec![7; bytes]).unwrap();
+    }
+    volume.close().unwrap();
+    let service = Service::start(&pool, 1, &["--threads", "1"]);
+    let mut wire = service.wire();
+    for field in 0..2000 {
+        wire.ask(&["HSET", "large", &field.to_string(), "and its value"]);
+    }
+    wait_until("sweeps rest", PATIENCE, || {
+        let audit = parsed(&pool, &["audit"]);
+        audit["unreached"]["objects"] == 0 && audit["changing"]["objects"] == 0
+    });
+    let audit = parsed(&pool, &["audit"]);
+    let roots: Vec<&str> = audit["roots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|root| root["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(roots, ["fs:home", "kv", "kv/nodes"], "{audit}");
+    let [home, _, nodes] = [0, 1, 2].map(|index| audit["roots"][index]["bytes"].as_u64().unwrap());
+    assert!(home > 3 << 20 && nodes > 2000 * 30, "{audit}");
 }

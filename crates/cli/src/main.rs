@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use rackpool_cli::commands::{
-    credentials, demo, explain, root, server, status, table, top, up, ycsb,
+    audit, credentials, demo, explain, root, server, status, table, top, up, ycsb,
 };
 use rackpool_cli::{doctor, heat};
 use rackpool_config::ConfigFile;
@@ -35,6 +35,8 @@ enum Command {
     Root(root::Options),
     /// List, make, measure or remove the tables of a pool.
     Table(table::Options),
+    /// Say what the bytes in use are: of which root, of clients, or of nobody that a root leads to.
+    Audit(audit::Options),
     /// Say what this computer has for a pool, where it lies and what it costs.
     Doctor(doctor::Options),
     /// Make credentials for a pool that spans hosts.
@@ -62,6 +64,7 @@ fn run() -> anyhow::Result<()> {
         Command::Explain(options) => explain::run(&options),
         Command::Root(options) => root::run(&options),
         Command::Table(options) => table::run(&options),
+        Command::Audit(options) => audit::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),

@@ -23,6 +23,7 @@ mod medium;
 mod nameless;
 mod names;
 mod numbered;
+mod parts;
 mod read_dir;
 mod remove;
 mod rename;
@@ -43,5 +44,6 @@ pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
 pub use medium::{Capacity, Medium, PoolSeat};
+pub use parts::walk_volume;
 pub use superblock::{begins_volume, table_of};
 pub use volume::Volume;

@@ -6,6 +6,7 @@ use rackpool_wire::history::PageHistory;
 use rackpool_wire::metadata::{PageStory, PoolStatus};
 use serde_json::{Value, json};
 
+use super::audit::{Audit, RootShare, Share};
 use super::explain::{history, is_allocated, line};
 use super::racks::RackLook;
 use super::roots::{Content, Root, RootPage};
@@ -65,6 +66,39 @@ pub(super) fn table(name: &str, addr: GlobalAddr, content: Content, found: &Meas
         "racks": pages.collect::<Vec<_>>(),
         "lost_pages": found.lost_pages,
         "unread": found.walk.unread,
+    })
+}
+
+/// `rackpool audit --json`.
+pub(super) fn audit(audit: &Audit, list: bool) -> Value {
+    let share = |share: Share| json!({"objects": share.objects, "bytes": share.bytes});
+    let root = |root: &RootShare| {
+        json!({
+            "name": root.name,
+            "content": root.content.as_ref().ok().map(|content| content.name()),
+            "reason": root.content.as_ref().err(),
+            "objects": root.share.objects,
+            "bytes": root.share.bytes,
+            "unread": root.unread,
+        })
+    };
+    let sizes = audit.sizes.iter().map(|(size, share)| {
+        json!({"object_bytes": size, "objects": share.objects, "bytes": share.bytes})
+    });
+    let missing = audit.missing.iter().map(|(rack, why)| json!({"rack": rack.0, "reason": why}));
+    let listed =
+        audit.list.iter().map(|(addr, bytes)| json!({"address": addr.to_string(), "bytes": bytes}));
+    json!({
+        "racks": audit.racks.iter().map(|rack| rack.0).collect::<Vec<_>>(),
+        "not_looked_at": missing.collect::<Vec<_>>(),
+        "in_use": share(audit.total),
+        "roots": audit.roots.iter().map(root).collect::<Vec<_>>(),
+        "clients": audit.clients,
+        "held_by_clients": share(audit.held),
+        "changing": share(audit.changing),
+        "unreached": share(audit.unreached),
+        "unreached_by_size": sizes.collect::<Vec<_>>(),
+        "unreached_objects": list.then(|| listed.collect::<Vec<_>>()),
     })
 }
 

@@ -1,5 +1,6 @@
 //! What the `rackpool` command does.
 
+pub mod audit;
 pub mod credentials;
 pub mod demo;
 pub mod explain;

@@ -54,6 +54,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for rack in &racks {
         outln!("{}", row(rack))?;
     }
+    outln!("what the bytes in use are, says `rackpool audit`")?;
     outln!()?;
     for rack in &racks {
         if let Ok(status) = &rack.status {

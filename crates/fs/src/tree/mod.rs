@@ -80,7 +80,7 @@ impl Word {
         self.0 == 0
     }
 
-    const fn is_fresh(self) -> bool {
+    pub(crate) const fn is_fresh(self) -> bool {
         self.0 & Self::FRESH != 0
     }
 

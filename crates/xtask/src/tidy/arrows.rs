@@ -34,8 +34,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "client", "kv", "fs", "access", "config", "output", "shm", "sync", "trace", "wire",
-            "model",
+            "client", "kv", "fs", "access", "config", "output", "ring", "shm", "sync", "trace",
+            "wire", "model",
         ],
     ),
     ("sim", &["proto", "model", "wire"]),

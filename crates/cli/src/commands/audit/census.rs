@@ -1,0 +1,152 @@
+//! The objects in use in a rack, as its daemon's files say: docs/design/rack-memory.md. It only reads.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use rackpool_client::{GlobalAddr, PageSize, RackId};
+use rackpool_model::{FrameId, MAX_RACKS, PageState, PageWord, SizeClass};
+use rackpool_ring::client_file::{ClientFile, MAX_THREADS, ThreadSlot};
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
+use rackpool_shm::superblock::{Geometry, Superblock};
+use rackpool_shm::{Mapping, file};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+
+/// What a record of an exchange between racks says when there is none.
+const NOTHING_ASKED: u64 = 0;
+/// What begins a file.
+const SUPERBLOCK: usize = 4096;
+
+/// The files of a rack of this host.
+pub(super) struct RackFiles {
+    rack: RackId,
+    directory: RackDirectory,
+    metadata: RackMetadata,
+    page_size: PageSize,
+}
+
+impl RackFiles {
+    /// Opens the files that lie beside the daemon's socket.
+    pub(super) fn open(rack: RackId, control_path: &str) -> anyhow::Result<Self> {
+        let pool =
+            Path::new(control_path).ancestors().nth(2).context("a socket without a folder")?;
+        let directory = RackDirectory::new(pool, rack);
+        let path = directory.metadata();
+        let geometry = geometry(&path)?;
+        let layout = MetadataLayout::new(geometry.page_size, geometry.frames);
+        let mapping = map(&path, layout.bytes())?;
+        let metadata = RackMetadata::new(mapping, layout)?;
+        Ok(Self { rack, directory, metadata, page_size: geometry.page_size })
+    }
+
+    /// Adds the objects in use, with the bytes that each takes.
+    pub(super) fn add_objects(&self, objects: &mut Vec<(GlobalAddr, u64)>) -> anyhow::Result<()> {
+        for frame in (0..self.metadata.frames()).map(FrameId) {
+            let word = PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire));
+            // A page that moves is its old home's until it has moved.
+            let is_here = matches!(
+                word.state(),
+                Some(PageState::Live | PageState::Shared | PageState::Frozen)
+            );
+            if !is_here {
+                continue;
+            }
+            let addr = |offset| GlobalAddr::new(word.page(), offset, self.page_size);
+            match PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size) {
+                PageUse::Run { index: 0, pages } => {
+                    objects.push((addr(0)?, u64::from(pages) * self.page_size.bytes()));
+                }
+                PageUse::Slab(class) => {
+                    for index in self.used(frame, class)? {
+                        objects.push((addr(index * class.bytes())?, class.bytes()));
+                    }
+                }
+                PageUse::Run { .. } | PageUse::Unused => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn used(&self, frame: FrameId, class: SizeClass) -> anyhow::Result<impl Iterator<Item = u64>> {
+        let words = self.metadata.bitmap(frame, class)?;
+        let words: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let objects = self.page_size.bytes() >> class.bits();
+        Ok((0_u64..)
+            .zip(words)
+            .flat_map(|(index, word)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * 64 + bit)
+            })
+            .filter(move |index| *index < objects))
+    }
+
+    /// Adds the objects that clients of the rack have in their caches and drafts, and those that are
+    /// on their way between this rack and others. Returns how many clients that are.
+    pub(super) fn add_notes(&self, notes: &mut BTreeSet<GlobalAddr>) -> anyhow::Result<u64> {
+        for other in 0..MAX_RACKS {
+            let record = self.metadata.peer(RackId(other))?;
+            if record.asked.state.load(Ordering::Acquire) != NOTHING_ASKED {
+                add(notes, &record.asked.addrs);
+            }
+        }
+        let mut clients = 0;
+        let entries = std::fs::read_dir(self.directory.path())
+            .with_context(|| self.directory.path().display().to_string())?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().and_then(RackDirectory::client_of).is_none() {
+                continue;
+            }
+            // A client may go at any time, and its file with it.
+            let Ok(client) = client_file(&entry.path()) else { continue };
+            clients += 1;
+            let slots = (0..client.threads()).filter_map(|thread| client.thread(thread).ok());
+            slots.for_each(|slot| add_slot(notes, slot));
+        }
+        Ok(clients)
+    }
+
+    /// Which rack's they are.
+    pub(super) const fn rack(&self) -> RackId {
+        self.rack
+    }
+}
+
+/// What a file says of itself.
+fn geometry(path: &Path) -> anyhow::Result<Geometry> {
+    let mut first = vec![0; SUPERBLOCK];
+    file::open_read_only(path)?
+        .read_exact(&mut first)
+        .with_context(|| path.display().to_string())?;
+    Ok(Superblock::parse(&first, path)?)
+}
+
+fn map(path: &Path, bytes: u64) -> anyhow::Result<Mapping> {
+    let found = file::open(path)?.with_context(|| format!("{} is gone", path.display()))?;
+    file::check_len(&found, path, bytes)?;
+    Mapping::new(&found, bytes).with_context(|| path.display().to_string())
+}
+
+fn client_file(path: &Path) -> anyhow::Result<ClientFile> {
+    let threads = u16::try_from(geometry(path)?.threads)?.min(MAX_THREADS);
+    Ok(ClientFile::new(map(path, ClientFile::bytes(threads))?, threads)?)
+}
+
+fn add_slot(notes: &mut BTreeSet<GlobalAddr>, slot: &ThreadSlot) {
+    add(notes, &slot.inbox);
+    add(notes, &slot.outbox);
+    slot.magazines.iter().for_each(|magazine| add(notes, magazine));
+    for draft in &slot.drafts {
+        let armed = draft.armed().or_else(|| draft.to_settle());
+        let armed = armed.into_iter().flat_map(|armed| [armed.object, armed.replaced]);
+        let lent = draft.lent().map(|lent| lent.object);
+        let noted = draft.noted().map(|noted| noted.load(Ordering::Relaxed));
+        let all = armed.chain(lent).chain(noted);
+        notes.extend(all.filter(|addr| *addr != 0).map(GlobalAddr::from_raw));
+    }
+}
+
+fn add(notes: &mut BTreeSet<GlobalAddr>, cells: &[AtomicU64]) {
+    let addrs = cells.iter().map(|cell| cell.load(Ordering::Relaxed));
+    notes.extend(addrs.filter(|addr| *addr != 0).map(GlobalAddr::from_raw));
+}

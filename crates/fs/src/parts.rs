@@ -1,0 +1,90 @@
+//! What the memory of a volume consists of, for those who want to know and change nothing.
+
+use std::collections::HashSet;
+
+use rackpool_client::GlobalAddr;
+use rackpool_kv::{KvError, Memory, Table};
+
+use crate::superblock::{Superblock, table_of};
+use crate::tree::{HEAD_LEN, NODE_LEN, Word, WordKind, plus};
+
+/// Calls `visit` with each object that the volume consists of whose superblock is at `addr`: the
+/// superblock, its table, heads and contents of files. It only reads, and passes by what it can't
+/// read; returns how many parts that were. While mounts use the volume some objects are missed, and
+/// some are free already.
+///
+/// # Errors
+/// [`KvError`]: there is no volume, or the memory's own error, of the superblock or the header of its table.
+pub fn walk_volume<M: Memory + Clone>(
+    memory: &M,
+    addr: GlobalAddr,
+    mut visit: impl FnMut(GlobalAddr),
+) -> Result<u64, KvError<M::Error>> {
+    let table = table_of(memory, addr)?;
+    visit(addr);
+    let walk = Table::walk(memory.clone(), table, |_, addr, _| visit(addr))?;
+    let mut contents = Contents { memory, seen: HashSet::new(), unread: walk.unread };
+    contents.follow_heads(Superblock::heads_addr(addr), &mut visit);
+    Ok(contents.unread)
+}
+
+/// A walk along the words that lead to contents.
+struct Contents<'a, M> {
+    memory: &'a M,
+    /// What was met: damaged words may lead back.
+    seen: HashSet<u64>,
+    unread: u64,
+}
+
+impl<M: Memory> Contents<'_, M> {
+    fn follow_heads(&mut self, first: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
+        let mut link = first;
+        loop {
+            let [word] = self.words(link).unwrap_or([Word(0)]);
+            let page = word.addr();
+            if word.kind() != Some(WordKind::Node) || !self.seen.insert(page.raw()) {
+                return;
+            }
+            visit(page);
+            let Some(words) = self.words::<{ NODE_LEN / 8 }>(page) else { return };
+            for head in words.chunks_exact(HEAD_LEN / 8).skip(1) {
+                // The first word is the file's number.
+                self.follow(head[1..].to_vec(), visit);
+            }
+            link = plus(page, 8);
+        }
+    }
+
+    /// Visits what hangs at these words.
+    fn follow(&mut self, mut words: Vec<Word>, visit: &mut impl FnMut(GlobalAddr)) {
+        while let Some(word) = words.pop() {
+            let Some(kind) = word.kind() else { continue };
+            if !self.seen.insert(word.addr().raw()) {
+                continue;
+            }
+            visit(word.addr());
+            let below = match kind {
+                WordKind::Run | WordKind::Block => continue,
+                WordKind::Split => self.words::<16>(word.addr()).map(Vec::from),
+                WordKind::Node => self.words::<{ NODE_LEN / 8 }>(word.addr()).map(Vec::from),
+            };
+            // The first word of what was just hooked may be an owner word.
+            let skipped = usize::from(word.is_fresh());
+            words.extend(below.into_iter().flatten().skip(skipped));
+        }
+    }
+
+    /// The words at an address; `None` and one more part that was not read if they can't be read.
+    fn words<const COUNT: usize>(&mut self, addr: GlobalAddr) -> Option<[Word; COUNT]> {
+        let mut bytes = vec![0; COUNT * 8];
+        if self.memory.read(addr, &mut bytes).is_err() {
+            self.unread += 1;
+            return None;
+        }
+        let mut words = [Word(0); COUNT];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = Word(u64::from_le_bytes(*bytes));
+        }
+        Some(words)
+    }
+}
