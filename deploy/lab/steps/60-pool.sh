@@ -40,8 +40,9 @@ pool() {
     fabric=$1 port=$2 dir=/dev/shm/$1 credentials=/tmp/$1-credentials
     mkdir -p "$dir" "$credentials"
     if on_rack 0; then
-        rackpool credentials init "$LAB_SHARED/$fabric-credentials" --racks 2
-        cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/"{metadata,operator,rack-0} "$credentials"
+        # The folder that the guests share may belong to another user of the host.
+        rackpool credentials init "$credentials" --racks 2
+        cp -r --preserve=mode "$credentials" "$LAB_SHARED/"
         rackpool-metaserver --listen "$LAB_ADDRESS:$port" --store "/tmp/$fabric.redb" \
             --lease-ms "$lease" \
             --credentials "$credentials/metadata" >"$LAB_LOGS/$fabric-metadata.log" 2>&1 &
