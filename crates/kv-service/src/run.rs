@@ -62,6 +62,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         pool,
         table: options.table.clone(),
         listen: listeners.address(),
+        listeners: Mutex::new(Some(listeners)),
         unix: options.unix.clone(),
         password,
         serves_any_user: options.any_user,
@@ -84,7 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         rackpool_metrics::start(address, Arc::new(ServiceFigures(Arc::clone(&shared))))?;
     }
     let tables = Tables { keys: table, nodes, watches: Arc::clone(&shared.watches) };
-    let (mailboxes, threads) = start(&shared, &tables, listeners)?;
+    let (mailboxes, threads) = start(&shared, &tables)?;
     announce(options, &shared);
     if options.stop_with_stdin {
         stop_with_stdin(&shared)?;
@@ -143,7 +144,7 @@ impl Drop for EndsIfItPanics<'_> {
 type Running = (Arc<[Mailbox]>, Vec<JoinHandle<()>>);
 
 /// Starts all threads.
-fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow::Result<Running> {
+fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
     let (polls, mailboxes): (Vec<_>, Vec<_>) = (0..shared.threads())
         .map(|_| Worker::prepare())
         .collect::<std::io::Result<Vec<_>>>()
@@ -171,7 +172,7 @@ fn start(shared: &Arc<Shared>, tables: &Tables, listeners: Listeners) -> anyhow:
         threads.push(spawn(&format!("kv-long-{number}"), shared, move |_| long.run())?);
     }
     let place = shared.threads() + LONG_THREADS;
-    let door = Door::new(listeners, Arc::clone(shared), Arc::clone(&mailboxes), place)?;
+    let door = Door::new(Arc::clone(shared), Arc::clone(&mailboxes), place)?;
     threads.push(spawn("kv-door", shared, |shared| {
         if let Err(error) = door.run() {
             shared.end(&format!("the door can't wait for clients: {error}"));

@@ -13,6 +13,7 @@ use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::activity::Activity;
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
+use crate::server::Listeners;
 use crate::store::Keyspace;
 use crate::watches::Watches;
 
@@ -27,6 +28,8 @@ pub struct Shared {
     pub listen: Option<SocketAddr>,
     /// The Unix socket.
     pub unix: Option<PathBuf>,
+    /// Where clients come in, until the service ends.
+    pub listeners: Mutex<Option<Listeners>>,
     /// What clients must say first.
     pub password: Option<Password>,
     /// Without a password, too, every user of the host is served.
@@ -163,6 +166,11 @@ impl Shared {
     #[must_use]
     pub const fn is_for_own_user(&self) -> bool {
         self.password.is_none() && !self.serves_any_user
+    }
+
+    /// Lets nobody in any more. Before the first connection ends: its client finds the service gone.
+    pub fn close_door(&self) {
+        drop(self.listeners.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// A thread's figures.

@@ -1,5 +1,5 @@
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
@@ -16,11 +16,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often a line of the log tells of clients that are denied.
 const QUIET: Duration = Duration::from_secs(1);
 
+fn lock(shared: &Shared) -> MutexGuard<'_, Option<Listeners>> {
+    shared.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The thread that lets clients in, each to the thread that serves the fewest.
 #[derive(Debug)]
 pub struct Door {
     poll: Poll,
-    listeners: Listeners,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox]>,
     /// Its place among the figures.
@@ -30,16 +33,13 @@ pub struct Door {
 }
 
 impl Door {
-    /// The door at these sockets.
-    pub fn new(
-        mut listeners: Listeners,
-        shared: Arc<Shared>,
-        mailboxes: Arc<[Mailbox]>,
-        thread: usize,
-    ) -> io::Result<Self> {
+    /// The door at the sockets that the service listens at.
+    pub fn new(shared: Arc<Shared>, mailboxes: Arc<[Mailbox]>, thread: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
-        listeners.register(poll.registry(), [TCP, UNIX])?;
-        Ok(Self { poll, listeners, shared, mailboxes, thread, told: None })
+        if let Some(listeners) = &mut *lock(&shared) {
+            listeners.register(poll.registry(), [TCP, UNIX])?;
+        }
+        Ok(Self { poll, shared, mailboxes, thread, told: None })
     }
 
     /// Lets clients in until the service ends.
@@ -58,7 +58,11 @@ impl Door {
 
     fn let_in(&mut self) {
         while !self.shared.has_to_end() {
-            match self.listeners.accept() {
+            let accepted = match &*lock(&self.shared) {
+                Some(listeners) => listeners.accept(),
+                None => return,
+            };
+            match accepted {
                 Ok(stream) => self.place(stream),
                 Err(error) => {
                     // What else is wrong may be over at the next look.

@@ -126,6 +126,7 @@ impl Worker {
             self.serve_all();
             self.end_killed();
         }
+        self.shared.close_door();
         Ok(())
     }
 
