@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -28,6 +28,18 @@ pub enum FileError {
     Locked {
         /// The file.
         path: PathBuf,
+    },
+    /// Another user has put the file there.
+    #[error(
+        "{path} belongs to user {owner}, this process to user {own}: user {owner} can change what lies in it; have it removed, and the rack's folder with it"
+    )]
+    OtherUser {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Whose this process is.
+        own: u32,
     },
     /// The file is not as long as it has to be.
     #[error(
@@ -72,6 +84,16 @@ pub fn open(path: &Path) -> Result<Option<File>, FileError> {
 /// Opens a file for reading only, so that its descriptor can be given away.
 pub fn open_read_only(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(io_error("open", path))
+}
+
+/// Refuses a file of another user, for places where others can put files.
+pub fn require_own(file: &File, path: &Path) -> Result<(), FileError> {
+    let owner = file.metadata().map_err(io_error("examine", path))?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    if owner == own {
+        return Ok(());
+    }
+    Err(FileError::OtherUser { path: path.to_path_buf(), owner, own })
 }
 
 /// Checks a file's length.
@@ -123,6 +145,19 @@ mod tests {
         assert!(matches!(lock(&second, &path), Err(FileError::Locked { .. })));
         drop(first);
         lock(&second, &path).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frames");
+        let file = create(&path, 4096).unwrap();
+        require_own(&file, &path).unwrap();
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+            return rackpool_skip::skipped("only root can make a file of another user");
+        }
+        let error = require_own(&file, &path).unwrap_err();
+        assert!(matches!(error, FileError::OtherUser { owner: 65534, .. }), "{error}");
     }
 
     #[test]

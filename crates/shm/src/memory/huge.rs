@@ -64,6 +64,8 @@ pub(super) fn open(place: &Place<'_>, page: HugePage) -> Result<RackMemory, Memo
     let link = place.directory.frames();
     let path = std::fs::read_link(&link).map_err(|_| place.missing(&link))?;
     let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
+    // A hugetlbfs may be open to everybody.
+    file::require_own(&found, &path)?;
     let lock = MemoryLock::of(&path)?;
     check(&found, &path, page)?;
     file::check_len(&found, &path, place.bytes)?;
