@@ -20,10 +20,15 @@ pub fn walk_volume<M: Memory + Clone>(
     addr: GlobalAddr,
     mut visit: impl FnMut(GlobalAddr),
 ) -> Result<u64, KvError<M::Error>> {
-    let table = table_of(memory, addr)?;
     visit(addr);
-    let walk = Table::walk(memory.clone(), table, |_, addr, _| visit(addr))?;
-    let mut contents = Contents { memory, seen: HashSet::new(), unread: walk.unread };
+    let mut contents = Contents { memory, seen: HashSet::new(), unread: 0 };
+    match table_of(memory, addr)? {
+        Some(table) => {
+            let walk = Table::walk(memory.clone(), table, |_, addr, _| visit(addr))?;
+            contents.unread = walk.unread;
+        }
+        None => contents.follow_begun(Superblock::place_addr(addr), &mut visit),
+    }
     contents.follow_heads(Superblock::heads_addr(addr), &mut visit);
     Ok(contents.unread)
 }
@@ -36,7 +41,20 @@ struct Contents<'a, M> {
     unread: u64,
 }
 
-impl<M: Memory> Contents<'_, M> {
+impl<M: Memory + Clone> Contents<'_, M> {
+    /// Visits the table of a volume that is not complete, if there is one.
+    fn follow_begun(&mut self, place: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
+        let [Word(table)] = self.words(place).unwrap_or([Word(0)]);
+        if table != 0 {
+            let table = GlobalAddr::from_raw(table);
+            visit(table);
+            match Table::walk(self.memory.clone(), table, |_, addr, _| visit(addr)) {
+                Ok(walk) => self.unread += walk.unread,
+                Err(_) => self.unread += 1,
+            }
+        }
+    }
+
     fn follow_heads(&mut self, first: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
         let mut link = first;
         loop {

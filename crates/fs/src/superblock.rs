@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!  0 magic "rackp-fs" | 8 version u32 | 12 zero | 16 table u64 | 24 seed of hashes u64
-//! 32 XXH3-64 of bytes 0..32 | 40 first page of heads u64 | 48 zero
+//! 32 XXH3-64 of bytes 0..32 | 40 first page of heads u64 | 48 place of the table u64 | 56 zero
 //! 64 504 seats u64: the address of the superblock, or the token of who sits there
 //! ```
+//!
+//! While the volume is made the table at 16 is 0, and 32 has the checksum with a table of 0. Whoever opens it
+//! completes it: creates the table at its place, makes the first entries, and stores the table at 16 and the
+//! checksum, each by a compare-and-swap.
 
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{KvError, Memory};
@@ -24,15 +28,18 @@ pub(crate) enum Foreign {
     Version(u32),
 }
 
-/// Where the table of the volume is whose superblock is at `addr`.
+/// Where the table of the volume is whose superblock is at `addr`; `None` of one that is not complete.
 ///
 /// # Errors
 /// [`KvError::Corrupt`](rackpool_kv::KvError) for what is no superblock, or the memory's own error.
-pub fn table_of<M: Memory>(memory: &M, addr: GlobalAddr) -> Result<GlobalAddr, KvError<M::Error>> {
+pub fn table_of<M: Memory>(
+    memory: &M,
+    addr: GlobalAddr,
+) -> Result<Option<GlobalAddr>, KvError<M::Error>> {
     let mut fixed = [0; Superblock::FIXED];
     memory.read(addr, &mut fixed).map_err(KvError::Memory)?;
     match Superblock::decode(&fixed) {
-        Ok(superblock) => Ok(superblock.table),
+        Ok(superblock) => Ok(Some(superblock.table).filter(|table| !table.is_null())),
         Err(_) => Err(KvError::Corrupt { what: "superblock of a volume", addr }),
     }
 }
@@ -51,6 +58,14 @@ impl Superblock {
     pub(crate) const SEATS: u16 = 504;
     const MAGIC: [u8; 8] = *b"rackp-fs";
 
+    /// The checksum of a superblock of this version.
+    pub(crate) fn check(self) -> u64 {
+        let words = [u64::from(Self::VERSION), self.table.raw(), self.seed];
+        let bytes: Vec<u8> =
+            Self::MAGIC.into_iter().chain(words.into_iter().flat_map(u64::to_le_bytes)).collect();
+        xxh3_64(&bytes)
+    }
+
     /// The whole superblock of a new volume at `addr`.
     pub(crate) fn encode(self, addr: GlobalAddr) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES);
@@ -58,7 +73,7 @@ impl Superblock {
         bytes.extend_from_slice(&u64::from(Self::VERSION).to_le_bytes());
         bytes.extend_from_slice(&self.table.raw().to_le_bytes());
         bytes.extend_from_slice(&self.seed.to_le_bytes());
-        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        bytes.extend_from_slice(&self.check().to_le_bytes());
         bytes.resize(64, 0);
         (0..Self::SEATS).for_each(|_| bytes.extend_from_slice(&addr.raw().to_le_bytes()));
         bytes
@@ -76,10 +91,29 @@ impl Superblock {
             Ok(found) => return Err(Foreign::Version(found)),
             Err(_) => return Err(Foreign::NotAVolume),
         }
-        if word(32) != xxh3_64(&bytes[..32]) {
-            return Err(Foreign::NotAVolume);
+        let whole = Self { table: GlobalAddr::from_raw(word(16)), seed: word(24) };
+        let begun = Self { table: GlobalAddr::NULL, ..whole };
+        match word(32) {
+            check if check == whole.check() => Ok(whole),
+            // The table may be there and the checksum not yet.
+            check if check == begun.check() => Ok(begun),
+            _ => Err(Foreign::NotAVolume),
         }
-        Ok(Self { table: GlobalAddr::from_raw(word(16)), seed: word(24) })
+    }
+
+    /// The word that holds the table of a complete volume.
+    pub(crate) const fn table_addr(superblock: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(superblock.raw() + 16)
+    }
+
+    /// The word of the checksum.
+    pub(crate) const fn check_addr(superblock: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(superblock.raw() + 32)
+    }
+
+    /// The word that the table is created at.
+    pub(crate) const fn place_addr(superblock: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(superblock.raw() + 48)
     }
 
     /// The word that leads to the heads of files.

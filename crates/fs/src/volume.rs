@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, Pool};
-use rackpool_kv::{KeyChange, Options, Table, Transactor};
+use rackpool_kv::{CasError, KeyChange, Options, Table, Transactor};
 
 use crate::attr::{Caller, Ino, Kind, StatFs, Time};
 use crate::error::{FsError, OpenError};
@@ -92,8 +92,8 @@ impl<M: Medium> Volume<M> {
     /// Opens the file system called `name` (1 to 200 bytes), which is made if there is none. Its
     /// root directory belongs to root then.
     ///
-    /// A program that is killed while it makes one may leave its memory behind; the file system is
-    /// whole or not there.
+    /// A program may be killed while it makes one: whoever opens it next completes it. Only a kill
+    /// before the name is stored leaves something in use, which is the superblock of 4 KiB.
     pub fn open_or_create(medium: M, name: &str) -> Result<Self, OpenError> {
         Self::open_or_create_for(medium, name, Caller::new(0, 0))
     }
@@ -109,17 +109,12 @@ impl<M: Medium> Volume<M> {
         let root = format!("fs:{name}");
         let addr = match medium.root(&root)? {
             Some(addr) => addr,
-            None => Self::create_volume(&medium, &root, owner)?,
+            None => Self::begin_volume(&medium, &root)?,
         };
-        let mut fixed = [0; Superblock::FIXED];
-        medium.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
-        let superblock = Superblock::decode(&fixed).map_err(|foreign| match foreign {
-            Foreign::NotAVolume => OpenError::NotAVolume { name: name.into() },
-            Foreign::Version(found) => {
-                let supported = Superblock::VERSION;
-                OpenError::Version { name: name.into(), found, supported }
-            }
-        })?;
+        let mut superblock = Self::read_superblock(&medium, addr, name)?;
+        if superblock.table.is_null() {
+            superblock = Self::complete_volume(&medium, addr, superblock, owner)?;
+        }
         let table =
             Table::open(medium.clone(), superblock.table).map_err(FsError::of_table::<M>)?;
         let (session, seat) = take_seat(&medium, addr)?;
@@ -159,13 +154,57 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Makes an empty volume, unless somebody else does so first; gives where it is.
-    fn create_volume(medium: &M, root: &str, owner: Caller) -> Result<GlobalAddr, OpenError> {
+    /// Gives a name to a volume without a table, unless somebody else does so first; gives where the
+    /// volume is that has the name then.
+    fn begin_volume(medium: &M, root: &str) -> Result<GlobalAddr, OpenError> {
         let failed = FsError::of_memory::<M>;
-        let page = medium.page_bytes();
-        let depth = u8::try_from((page / 8).ilog2()).unwrap_or(16).min(16);
-        let options = Options { max_depth: depth, segment_bytes: (32 << 10).min(page) };
-        let table = Table::create(medium.clone(), &options).map_err(FsError::of_table::<M>)?;
+        let addr = medium.allocate(Superblock::BYTES as u64).map_err(failed)?;
+        // The keys of its hash maps are the standard library's only source of randomness.
+        let seed = RandomState::new().build_hasher().finish();
+        let superblock = Superblock { table: GlobalAddr::NULL, seed };
+        medium.write(addr, &superblock.encode(addr)).map_err(failed)?;
+        match medium.set_root(root, addr)? {
+            Some(now) if now == addr => Ok(addr),
+            Some(other) => {
+                medium.free(addr).map_err(failed)?;
+                Ok(other)
+            }
+            None => Err(OpenError::NotAVolume { name: root.into() }),
+        }
+    }
+
+    fn read_superblock(medium: &M, addr: GlobalAddr, name: &str) -> Result<Superblock, OpenError> {
+        let read = || {
+            let mut fixed = [0; Superblock::FIXED];
+            medium.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
+            Ok::<_, OpenError>(Superblock::decode(&fixed))
+        };
+        let decoded = match read()? {
+            // The checksum may have been read after the table came, and the table before.
+            Err(Foreign::NotAVolume) => read()?,
+            decoded => decoded,
+        };
+        decoded.map_err(|foreign| match foreign {
+            Foreign::NotAVolume => OpenError::NotAVolume { name: name.into() },
+            Foreign::Version(found) => {
+                let supported = Superblock::VERSION;
+                OpenError::Version { name: name.into(), found, supported }
+            }
+        })
+    }
+
+    /// Completes a volume whose creation was cut short, or is under way; any number of mounts may do
+    /// so at once.
+    fn complete_volume(
+        medium: &M,
+        addr: GlobalAddr,
+        begun: Superblock,
+        owner: Caller,
+    ) -> Result<Superblock, OpenError> {
+        let place = Superblock::place_addr(addr);
+        let options = Options::for_pages(medium.page_bytes());
+        let table = Table::open_or_create_at(medium.clone(), place, &options);
+        let table = table.map_err(FsError::of_table::<M>)?;
         let mut directory = Inode::new(Kind::Directory, 0o755, owner, Time::now());
         directory.parent = Ino::ROOT;
         let first = (Ino::ROOT.0 + 1).to_le_bytes();
@@ -176,23 +215,30 @@ impl<M: Medium> Volume<M> {
             (keys::MOVES, &[0; 8]),
         ] {
             let change = KeyChange { key, expected: None, new: Some(value) };
-            // A change of one key needs no owner.
+            // A change of one key needs no owner. Where the key is there, another mount made it.
             let mut access = Transactor::new(&table, 0, 0);
             access.commit(&[change]).map_err(FsError::of_table::<M>)?;
         }
-        let addr = medium.allocate(Superblock::BYTES as u64).map_err(failed)?;
-        // The keys of its hash maps are the standard library's only source of randomness.
-        let seed = RandomState::new().build_hasher().finish();
-        let superblock = Superblock { table: table.addr(), seed };
-        medium.write(addr, &superblock.encode(addr)).map_err(failed)?;
-        match medium.set_root(root, addr)? {
-            Some(now) if now == addr => Ok(addr),
-            Some(other) => {
-                table.destroy().map_err(FsError::of_table::<M>)?;
-                medium.free(addr).map_err(failed)?;
-                Ok(other)
+        let whole = Superblock { table: table.addr(), ..begun };
+        for (at, from, to) in [
+            (Superblock::table_addr(addr), 0, whole.table.raw()),
+            (Superblock::check_addr(addr), begun.check(), whole.check()),
+        ] {
+            Self::swap_surely(medium, at, from, to)?;
+        }
+        Ok(whole)
+    }
+
+    /// Swaps a word that never gets the old value back, unless another mount has.
+    fn swap_surely(medium: &M, at: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
+        loop {
+            match medium.compare_and_swap(at, from, to) {
+                Ok(_) => return Ok(()),
+                Err(CasError::Indeterminate) => {}
+                Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
+                    return Err(FsError::of_memory::<M>(error));
+                }
             }
-            None => Err(OpenError::NotAVolume { name: root.into() }),
         }
     }
 

@@ -115,6 +115,43 @@ impl<M: Memory> Table<M> {
         }
     }
 
+    /// Opens the table that the word at `place` holds the address of, or creates an empty one there if
+    /// the word is 0. Of clients that do so at the same time all get the same table, and one that is
+    /// killed meanwhile leaves nothing that the next client does not use. Before a table at a place is
+    /// destroyed the word must lead to it no more.
+    ///
+    /// ```
+    /// use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Table};
+    ///
+    /// /// The table of a record whose second word is kept for it, and 0 at first.
+    /// fn names<M: Memory>(pool: M, record: GlobalAddr) -> Result<Table<M>, KvError<M::Error>> {
+    ///     let place = GlobalAddr::from_raw(record.raw() + 8);
+    ///     Table::open_or_create_at(pool, place, &Options::default())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::open_or_create`].
+    pub fn open_or_create_at(
+        memory: M,
+        place: GlobalAddr,
+        options: &Options,
+    ) -> Result<Self, KvError<M::Error>> {
+        loop {
+            let addr = GlobalAddr::from_raw(read_word(&memory, place)?);
+            if addr.is_null() {
+                place_header(&memory, place, options)?;
+                continue;
+            }
+            // The magic number is in the place of the owner word, which is cleared first.
+            match read_word(&memory, addr)? {
+                TableHeader::MAGIC => return Self::open(memory, addr),
+                0 => drop(swap_word(&memory, addr, 0, TableHeader::MAGIC)?),
+                owner => clear_owner(&memory, addr, owner)?,
+            }
+        }
+    }
+
     /// Puts the first segment into the directory, unless it is there, and completes the header.
     fn place_first_segment(&self) -> Result<(), KvError<M::Error>> {
         let Shared { memory, layout, .. } = &*self.shared;
@@ -151,8 +188,8 @@ impl<M: Memory> Table<M> {
     }
 }
 
-/// Allocates the header of a table without directory and segments.
-fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
+/// The layout of a table without directory and segments, and without an address.
+fn layout_of<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
     let page_bytes = memory.page_bytes();
     let max_depth = options.max_depth;
     if max_depth > Options::MAX_DEPTH || TableHeader::directory_bytes(max_depth) > page_bytes {
@@ -172,15 +209,60 @@ fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::
             allowed: "a power of two from 256 B to 1 MiB, and at most the page size",
         });
     };
-    let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
-    let layout = Layout { addr, directory: GlobalAddr::NULL, max_depth, shape };
+    Ok(Layout { addr: GlobalAddr::NULL, directory: GlobalAddr::NULL, max_depth, shape })
+}
+
+/// The header of a table without directory and segments.
+fn begun_header(layout: &Layout) -> [u8; TableHeader::BYTES] {
     let mut bytes = [0; TableHeader::BYTES];
-    bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(&layout, Stage::Begun));
-    if let Err(error) = memory.write(addr, &bytes) {
+    bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(layout, Stage::Begun));
+    bytes
+}
+
+/// Allocates the header of a table without directory and segments.
+fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
+    let layout = layout_of(memory, options)?;
+    let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
+    if let Err(error) = memory.write(addr, &begun_header(&layout)) {
         let _ = memory.free(addr);
         return Err(KvError::Memory(error));
     }
-    Ok(layout)
+    Ok(Layout { addr, ..layout })
+}
+
+/// Publishes such a header in the word at `place`, unless another client did.
+fn place_header<M: Memory>(
+    memory: &M,
+    place: GlobalAddr,
+    options: &Options,
+) -> Result<(), KvError<M::Error>> {
+    let layout = layout_of(memory, options)?;
+    let draft = memory.allocate_draft(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
+    publish_first(memory, draft, place, &mut begun_header(&layout))
+}
+
+/// Publishes a draft with these contents in the word at `place` if that is 0. The first word of the
+/// contents is the owner word.
+fn publish_first<M: Memory>(
+    memory: &M,
+    mut draft: M::Draft,
+    place: GlobalAddr,
+    contents: &mut [u8],
+) -> Result<(), KvError<M::Error>> {
+    contents[..8].copy_from_slice(&draft.token().to_le_bytes());
+    let link = Link {
+        addr: place,
+        expected: 0,
+        new: draft.addr().raw(),
+        mask: u64::MAX,
+        replaced: None,
+        terms: Terms::Plain,
+    };
+    let written = memory.write(draft.addr(), contents).map_err(KvError::Memory);
+    let published = written.and_then(|()| publish_once(memory, &mut draft, &link));
+    // Freed if another client was faster. Should that fail, the daemon does it.
+    let _ = memory.finish(draft);
+    published.map(drop)
 }
 
 /// Gives a table its directory, unless it has one; returns the layout with it.
@@ -188,23 +270,10 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     let at = TableHeader::directory_at(begun.addr);
     if read_word(memory, at)? == 0 {
         let bytes = TableHeader::directory_bytes(begun.max_depth);
-        let mut draft = memory.allocate_draft(bytes.max(LEAST_DRAFT)).map_err(KvError::Memory)?;
+        let draft = memory.allocate_draft(bytes.max(LEAST_DRAFT)).map_err(KvError::Memory)?;
         // A directory is small beside the table it is made for, and made once.
         let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
-        entries[..8].copy_from_slice(&draft.token().to_le_bytes());
-        let link = Link {
-            addr: at,
-            expected: 0,
-            new: draft.addr().raw(),
-            mask: u64::MAX,
-            replaced: None,
-            terms: Terms::Plain,
-        };
-        let written = memory.write(draft.addr(), &entries).map_err(KvError::Memory);
-        let published = written.and_then(|()| publish_once(memory, &mut draft, &link));
-        // Freed if another client was faster. Should that fail, the daemon does it.
-        let _ = memory.finish(draft);
-        published?;
+        publish_first(memory, draft, at, &mut entries)?;
     }
     let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
     // The first entry is the directory's owner word. Before the header says that there is a directory

@@ -64,7 +64,7 @@ impl TableHeader {
     pub(crate) const BYTES: usize = Self::FIXED + ShelfBlock::BYTES;
     /// Before the shelf.
     pub(crate) const FIXED: usize = 64;
-    const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
+    pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
     const VERSION: u32 = 6;
     const CHECKED: usize = 24;
     const DIRECTORY: std::ops::Range<usize> = 16..24;

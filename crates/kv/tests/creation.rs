@@ -11,7 +11,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rackpool_kv::{GlobalAddr, KvError, Options, Roots, Table};
+use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Roots, Table};
 use support::heap::{Heap, HeapError};
 use support::history::{Op, perform};
 use support::interleaving::{Client, Replay, run, scheduler as with_daemon, seeds};
@@ -38,7 +38,7 @@ fn use_up(heap: &Arc<Heap>, table: Table<Arc<Heap>>) -> Vec<u64> {
         assert_eq!(value_of(&mut handle, key), Some(key));
     }
     drop(handle);
-    heap.set_root(NAME, Some(table.addr()), None).unwrap();
+    let _ = heap.set_root(NAME, Some(table.addr()), None).unwrap();
     table.destroy().unwrap();
     heap.live()
 }
@@ -130,4 +130,32 @@ fn a_table_that_finds_no_memory_is_completed_when_there_is_some() {
     let table = open(&heap).unwrap();
     assert_eq!(Some(table.addr()), addr);
     assert_eq!(use_up(&heap, table), Vec::<u64>::new());
+}
+
+#[test]
+fn a_table_at_a_place_leaves_nothing_wherever_its_creator_is_killed() {
+    let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
+    let meet = |at| {
+        let heap = Arc::new(Heap::new(1 << 20));
+        let place = heap.allocate(64).unwrap();
+        heap.write(place, &[0; 8]).unwrap();
+        let open = || {
+            let table = Table::open_or_create_at(Arc::clone(&heap), place, &options).unwrap();
+            table.with_patience(Duration::ZERO)
+        };
+        let time = scheduler(1, &[Fate::KilledAt(at), Fate::Lives]).never_switching();
+        heap.schedule(Arc::clone(&time));
+        let later = || {
+            if at.is_multiple_of(2) {
+                heap.resolve(|client| client == Some(0), || {});
+            }
+            perform(&mut open().handle(), 2, Op::Put(8));
+        };
+        let killed = time.run(vec![Box::new(|| drop(open())), Box::new(later)])[0];
+        heap.resolve(|client| client == Some(0), || {});
+        assert_eq!(value_of(&mut open().handle(), 2), Some(8), "at {at}");
+        assert_eq!(use_up(&heap, open()), [64], "at {at}");
+        killed
+    };
+    assert!((1..).take_while(|at| meet(*at)).count() > 15);
 }

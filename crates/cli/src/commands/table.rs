@@ -198,7 +198,9 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
     let content = content_of(&pool, addr).map_err(|why| lost(name, &why))?;
     let table = match content {
         Content::Table => addr,
-        Content::Volume => rackpool_fs::table_of(&*pool, addr)?,
+        Content::Volume => rackpool_fs::table_of(&*pool, addr)?.with_context(|| {
+            format!("the volume '{}' is not complete: the next mount completes it", printable(name))
+        })?,
         Content::Other => {
             bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
         }
