@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use rackpool_client::{AccessError, GlobalAddr};
 use rackpool_fs::{Caller, Ino, NewNode, Volume};
@@ -267,4 +267,32 @@ fn an_audit_of_a_volume_finds_its_files_and_of_a_service_its_maps() {
     assert_eq!(roots, ["fs:home", "kv", "kv/nodes"], "{audit}");
     let [home, _, nodes] = [0, 1, 2].map(|index| audit["roots"][index]["bytes"].as_u64().unwrap());
     assert!(home > 3 << 20 && nodes > 2000 * 30, "{audit}");
+}
+
+#[test]
+fn clients_of_two_racks_that_create_a_table_at_the_same_time_share_it() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let before = pool.allocated();
+    for round in 0..20 {
+        let name = format!("table {round}");
+        let barrier = Barrier::new(4);
+        let create = |client: u16| {
+            let own = Arc::new(pool.open(client % 2));
+            barrier.wait();
+            let table = Table::open_or_create(own, &name, &small_options()).unwrap();
+            table.handle().put(&client.to_le_bytes(), b"here").unwrap();
+            table.addr()
+        };
+        let addrs: Vec<GlobalAddr> = std::thread::scope(|scope| {
+            let create = &create;
+            let spawn = |client| scope.spawn(move || create(client));
+            let threads: Vec<_> = (0..4).map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(addrs.iter().all(|addr| *addr == addrs[0]), "{addrs:?}");
+        assert_eq!(parsed(&pool, &["table", "stat", &name])["entries"], 4);
+        rackpool(&pool, &["table", "rm", &name]).unwrap();
+    }
+    pool.wait_allocated("no second table is left", PATIENCE, before);
 }
