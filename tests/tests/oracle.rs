@@ -146,7 +146,9 @@ fn an_object_that_is_freed_while_alloc_has_it_in_hand_is_found() {
     let _killed = client.kill("with an object in hand".into());
     wait_until("all else is back", PATIENCE, || before.newcomers_are_gone(scene.pool()));
     let objects = census::objects(scene.pool());
-    let of_size: Vec<_> = objects.iter().filter(|(_, bytes)| **bytes == BYTES).collect();
+    let is_new = |addr: &GlobalAddr| !before.objects.contains_key(addr);
+    let of_size: Vec<_> =
+        objects.iter().filter(|(addr, bytes)| **bytes == BYTES && is_new(addr)).collect();
     assert!(of_size.len() <= 1, "{of_size:?}");
     with_client(&scene, |own| {
         of_size.iter().for_each(|(addr, _)| own.free(**addr).expect("an object in use"));

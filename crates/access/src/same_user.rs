@@ -14,6 +14,8 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 pub(crate) const ESTABLISHED: u8 = 0x01;
 const SYN_RECEIVED: u8 = 0x03;
+/// FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK and CLOSING: one of the two sends no more.
+const HALF_CLOSED: [u8; 5] = [0x04, 0x05, 0x08, 0x09, 0x0b];
 const LISTEN: u8 = 0x0a;
 
 /// The kernel may leave out a line of a table that changes while it is read.
@@ -95,9 +97,10 @@ impl Socket {
 
     /// Whether this is the end at `own` of a connection with `other`.
     pub(crate) fn is_end(&self, own: SocketAddr, other: SocketAddr) -> bool {
-        matches!(self.state, ESTABLISHED | SYN_RECEIVED)
-            && self.local == canonical(own)
-            && self.remote == canonical(other)
+        // A process may have half closed it and wait for answers; one that is closed is nobody's.
+        let is_open = matches!(self.state, ESTABLISHED | SYN_RECEIVED)
+            || (HALF_CLOSED.contains(&self.state) && self.inode != 0);
+        is_open && self.local == canonical(own) && self.remote == canonical(other)
     }
 
     fn listens_at(&self, server: SocketAddr) -> bool {
@@ -197,6 +200,8 @@ mod tests {
             require_server_of_same_user(here, there).unwrap();
             let (accepted, peer) = listener.accept().unwrap();
             require_server_of_same_user(here, there).unwrap();
+            require_same_user(accepted.local_addr().unwrap(), peer).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
             require_same_user(accepted.local_addr().unwrap(), peer).unwrap();
             drop(client);
             let gone = require_same_user(accepted.local_addr().unwrap(), peer);

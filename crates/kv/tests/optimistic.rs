@@ -673,6 +673,39 @@ fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_o
     assert_eq!(access.commit(), Some(true));
 }
 
+/// Seen in `rackpool-kv`: what a transaction read of an entry had its version, and was empty.
+#[test]
+fn an_entry_that_expires_while_it_is_read_is_there_or_not() {
+    const ROUNDS: u64 = 1500;
+    /// How long before the end of its time it is looked for, at most.
+    const BEFORE_NS: u64 = 5000;
+
+    let since_1970_ns = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_nanos()).unwrap()
+    };
+    let heap = Arc::new(Heap::new(16 << 20));
+    let tables = tables(&heap);
+    let mut access = Access::new(&tables, 1);
+    let mut looks = [0, 0];
+    for round in 0..ROUNDS {
+        let expires_ms = now_ms() + 2;
+        access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
+        let moment = expires_ms * 1_000_000 - round * 997 % BEFORE_NS;
+        while since_1970_ns() < moment {
+            std::hint::spin_loop();
+        }
+        access.begin();
+        let has_version = access.of(0).version(&[0]).unwrap().is_some();
+        let is_there = access.of(0).read(&[0]).unwrap().is_some();
+        assert_eq!(has_version, is_there, "round {round}");
+        looks[usize::from(is_there)] += 1;
+        access.of(0).cancel();
+        access.of(KEYS - 1).cancel();
+    }
+    assert!(looks.iter().all(|count| *count > 0), "{looks:?} were not there, and there");
+}
+
 #[test]
 fn values_that_do_not_fit_into_a_page_together_are_refused_and_nothing_is_changed() {
     let heap = Arc::new(Heap::new(16 << 20));

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 const ROOT: u32 = 0;
 const STICKY: u32 = 0o1000;
-const WRITABLE_BY_OTHERS: u32 = 0o022;
+const WRITABLE_BY_ALL: u32 = 0o002;
+const WRITABLE_BY_GROUP: u32 = 0o020;
 const OPEN_TO_OTHERS: u32 = 0o077;
 
 /// Why a folder is not used.
@@ -90,7 +91,7 @@ pub fn require_trusted(path: &Path) -> Result<PathBuf, FolderError> {
     let resolved = resolve(path)?;
     let users = Users::here()?;
     let found = users.require_way(&resolved)?;
-    if found.mode() & WRITABLE_BY_OTHERS != 0 {
+    if is_writable_by_others(&found) {
         return Err(writable(&resolved, &found));
     }
     Ok(resolved)
@@ -148,6 +149,12 @@ fn resolve(path: &Path) -> Result<PathBuf, FolderError> {
     path.canonicalize().map_err(failed("find", path))
 }
 
+/// A group with the number of the owner is the owner's alone where each user has one.
+fn is_writable_by_others(found: &Metadata) -> bool {
+    let is_own_group = found.gid() == found.uid();
+    found.mode() & WRITABLE_BY_ALL != 0 || (found.mode() & WRITABLE_BY_GROUP != 0 && !is_own_group)
+}
+
 fn permissions(found: &Metadata) -> u32 {
     found.mode() & 0o7777
 }
@@ -192,7 +199,7 @@ impl Users {
             if !self.are_trusted(found.uid()) {
                 return Err(self.other(folder, &found));
             }
-            if found.mode() & WRITABLE_BY_OTHERS != 0 && found.mode() & STICKY == 0 {
+            if is_writable_by_others(&found) && found.mode() & STICKY == 0 {
                 return Err(writable(folder, &found));
             }
             last = Some(found);
@@ -279,11 +286,22 @@ mod tests {
         let pool = made(open.join("pool"), 0o755);
         require_trusted(&pool).unwrap();
         require_trusted(&open).unwrap_err();
-        for mode in [0o777, 0o775, 0o757] {
+        let refused = |mode| {
             set_permissions(&open, Permissions::from_mode(mode)).unwrap();
             let error = require_trusted(&pool).unwrap_err();
             assert!(matches!(error, FolderError::Writable { .. }), "{error}");
             assert!(error.to_string().contains("`chmod go-w "), "{error}");
+        };
+        refused(0o777);
+        refused(0o757);
+        let own = rustix::process::geteuid().as_raw();
+        if chown(&open, None, Some(own + 1)).is_ok() {
+            refused(0o775);
+            chown(&open, None, Some(own)).unwrap();
+            set_permissions(&open, Permissions::from_mode(0o775)).unwrap();
+            require_trusted(&open.join("pool")).unwrap();
+        } else {
+            rackpool_skip::skipped("only root can give a folder to another group");
         }
         set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
         require_trusted(&open).unwrap();

@@ -2,6 +2,7 @@
 //! and everything that was written into the rings is whole.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -9,11 +10,12 @@ use rackpool_client::GlobalAddr;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
 use rackpool_ring::draft::DraftRecord;
 use rackpool_ring::request::Request;
+use rackpool_shm::superblock::Superblock;
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-/// Threads of a client that says nothing else.
-const THREADS: u16 = 64;
+/// Bytes of what begins a file.
+const SUPERBLOCK: usize = 4096;
 /// Threads of which a killed client has used one or the other.
 const USED: u16 = 4;
 
@@ -29,9 +31,14 @@ impl Body {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with("client-"))
         };
-        let found = file::open(files.iter().find(is_client)?).expect("a readable file")?;
-        let mapping = Mapping::new(&found, ClientFile::bytes(THREADS)).expect("a client's file");
-        Some(Self(ClientFile::new(mapping, THREADS).expect("a whole file")))
+        let path = files.iter().find(is_client)?;
+        let mut found = file::open(path).expect("a readable file")?;
+        let mut first = vec![0; SUPERBLOCK];
+        found.read_exact(&mut first).expect("a superblock");
+        let threads = Superblock::parse(&first, path).expect("a client's file").threads;
+        let threads = u16::try_from(threads).expect("as many as a client has");
+        let mapping = Mapping::new(&found, ClientFile::bytes(threads)).expect("a client's file");
+        Some(Self(ClientFile::new(mapping, threads).expect("a whole file")))
     }
 
     /// The file itself.
@@ -94,7 +101,7 @@ impl Body {
         for route in [Route::Rack, Route::Remote] {
             // What the daemon had not taken: nobody else looks at it any more.
             self.0.ring(route).pop(usize::MAX, |request| {
-                if !is_whole(&request) {
+                if !is_whole(&request, self.0.threads()) {
                     faults.push(format!("a torn entry: {request:?}"));
                 }
             });
@@ -103,9 +110,9 @@ impl Body {
     }
 }
 
-fn is_whole(request: &Request) -> bool {
+fn is_whole(request: &Request, threads: u16) -> bool {
     RackRequest::from_words(request.code, request.arguments).is_some()
-        && request.thread < THREADS
+        && request.thread < threads
         && usize::from(request.cell) < CELLS_PER_THREAD
         && request.call != 0
         && request.life != 0

@@ -69,7 +69,8 @@ impl<M: Memory> Handle<M> {
                 Located::Live(slot) => {
                     let value = &self.scratch[slot.value.clone()];
                     let old = Side { form: slot.form, lot: slot.lot, value };
-                    (self.version_at(slot), (!slot.form.is_over()).then_some(old))
+                    let version = self.version_at(slot);
+                    (version, version.is_some().then_some(old))
                 }
                 Located::Absent(_) => (None, None),
             };

@@ -141,10 +141,11 @@ impl<M: Memory> Handle<M> {
         } else {
             match self.locate(hash, key, Intent::Read)? {
                 Located::Live(slot) => {
+                    // One look at the clock says whether its time is over.
                     let version = self.version_at(&slot);
-                    let now = self.entry_at(&slot);
-                    let now = now.map(|entry| (entry.form, entry.value.to_vec()));
-                    Cell { version, now: now.filter(|_| version.is_some()), is_written: false }
+                    let value = &self.scratch[slot.value.clone()];
+                    let now = version.is_some().then(|| (slot.form, value.to_vec()));
+                    Cell { version, now, is_written: false }
                 }
                 Located::Absent(_) => Cell::default(),
             }
