@@ -10,7 +10,7 @@ use rackpool_tests::pool::TestPool;
 use rackpool_tests::wait::PATIENCE;
 
 /// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
-const SPARE: usize = 4;
+const SPARE: u16 = 4;
 const CROWD: usize = 40;
 /// The least that a client waits for a daemon of itself.
 const CLIENTS_OWN: Duration = Duration::from_secs(10);
@@ -102,7 +102,8 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
 fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
     let pool = TestPool::small();
     with_all_slots_taken(&pool, |own| {
-        let (made, refused) = (Barrier::new(SPARE + 1), Barrier::new(SPARE + 1));
+        let holders = usize::from(SPARE);
+        let (made, refused) = (Barrier::new(holders + 1), Barrier::new(holders + 1));
         std::thread::scope(|scope| {
             for _ in 0..SPARE {
                 scope.spawn(|| {
@@ -117,7 +118,7 @@ fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
             }
             scope.spawn(|| {
                 made.wait();
-                let too_many = DaemonError::TooManyThreads(2 + SPARE as u16);
+                let too_many = DaemonError::TooManyThreads(2 + SPARE);
                 let ping = || own.ping();
                 assert_eq!(within(Duration::from_millis(50), ping), Err(too_many));
                 refused.wait();

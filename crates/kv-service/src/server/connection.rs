@@ -333,7 +333,6 @@ impl Connection {
                 }
             }
         }
-        drop(context);
         *looked = looked.saturating_sub(used);
         self.input.consume(used);
         if let Some(request) = long {
