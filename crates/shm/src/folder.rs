@@ -63,6 +63,18 @@ pub enum FolderError {
         /// Its permissions.
         mode: u32,
     },
+    /// Everybody may make files in the folder, and whoever has made one owns it.
+    #[error(
+        "other users can make files in {folder} (owner {owner}, mode {mode:03o}): name a folder of your own in it, like {folder}/rackpool"
+    )]
+    Sticky {
+        /// That folder.
+        folder: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
     /// Other users reach what lies in a folder that is for its owner alone.
     #[error(
         "{folder} is open to other users (owner {owner}, mode {mode:03o}): `chmod 700 {folder}`"
@@ -161,7 +173,11 @@ fn permissions(found: &Metadata) -> u32 {
 
 fn writable(folder: &Path, found: &Metadata) -> FolderError {
     let (folder, owner, mode) = (folder.to_path_buf(), found.uid(), permissions(found));
-    FolderError::Writable { folder, owner, mode }
+    if mode & STICKY != 0 {
+        FolderError::Sticky { folder, owner, mode }
+    } else {
+        FolderError::Writable { folder, owner, mode }
+    }
 }
 
 /// Who may own what is used.
@@ -285,7 +301,8 @@ mod tests {
         let open = made(top.path().join("open"), 0o1777);
         let pool = made(open.join("pool"), 0o755);
         require_trusted(&pool).unwrap();
-        require_trusted(&open).unwrap_err();
+        let error = require_trusted(&open).unwrap_err();
+        assert!(error.to_string().contains("open/rackpool"), "{error}");
         let refused = |mode| {
             set_permissions(&open, Permissions::from_mode(mode)).unwrap();
             let error = require_trusted(&pool).unwrap_err();

@@ -7,7 +7,8 @@ pool() {
     local memory=$1 dir=/dev/shm/pool log=$LAB_LOGS/pool.log
     shift
     # As long as an emulator may stand still; heartbeats need the processors too.
-    rackpool up --dir "$dir" --store /tmp/metadata.redb --lease-ms 20000 --nice 0 "$@" >"$log" 2>&1 &
+    mkdir -p /tmp/pool
+    rackpool up --dir "$dir" --store /tmp/pool/metadata.redb --lease-ms 20000 --nice 0 "$@" >"$log" 2>&1 &
     local up=$!
     eventually 180 grep -q 'rackpool is up' "$log"
     expect "memory of kind $memory" rackpool status --dir "$dir"
@@ -15,7 +16,7 @@ pool() {
         --threads 2 --verify --quiet
     kill -TERM "$up"
     wait "$up" || fail "the pool did not stop: $(cat "$log")"
-    rm -r "$dir" /tmp/metadata.redb
+    rm -r "$dir" /tmp/pool
 }
 
 if on_rack 0; then

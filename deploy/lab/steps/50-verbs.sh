@@ -58,7 +58,8 @@ fi
 if on_rack 0; then
     dir=/dev/shm/verbs log=$LAB_LOGS/verbs.log
     # As long as an emulator may stand still; heartbeats and soft-RoCE need the processors too.
-    rackpool up --dir "$dir" --store /tmp/verbs.redb --racks 2 --memory 64M --fabric verbs \
+    mkdir -p /tmp/verbs
+    rackpool up --dir "$dir" --store /tmp/verbs/metadata.redb --racks 2 --memory 64M --fabric verbs \
         --lease-ms 20000 --nice 0 >"$log" 2>&1 &
     up=$!
     eventually 180 grep -q 'rackpool is up' "$log"

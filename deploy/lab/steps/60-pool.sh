@@ -38,12 +38,12 @@ ycsb() {
 # pool FABRIC PORT: the metadata server's port.
 pool() {
     fabric=$1 port=$2 dir=/dev/shm/$1 credentials=/tmp/$1-credentials
-    mkdir -p "$dir" "$credentials"
+    mkdir -p "$dir" "$credentials" "/tmp/$fabric"
     if on_rack 0; then
         # The folder that the guests share may belong to another user of the host.
         rackpool credentials init "$credentials" --racks 2
         cp -r --preserve=mode "$credentials" "$LAB_SHARED/"
-        rackpool-metaserver --listen "$LAB_ADDRESS:$port" --store "/tmp/$fabric.redb" \
+        rackpool-metaserver --listen "$LAB_ADDRESS:$port" --store "/tmp/$fabric/metadata.redb" \
             --lease-ms "$lease" \
             --credentials "$credentials/metadata" >"$LAB_LOGS/$fabric-metadata.log" 2>&1 &
         metadata=$!
