@@ -8,14 +8,15 @@ thread_local! {
     static LIMIT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Does `work`, in which no operation of the calling thread waits for longer than `limit` from now, on
-/// whatever pool. It bounds the [timeouts](crate::ClientOptions::request_timeout) of the pool from above;
-/// of one `within` another the one that ends first counts.
+/// Calls `work`. Until it returns, no operation of the calling thread waits beyond `limit` from now,
+/// whichever pool it uses, even if the pool's own
+/// [timeouts](crate::ClientOptions::request_timeout) are longer. Of nested limits the earliest counts.
 ///
-/// An operation that runs out of time ends, some milliseconds later at most, with the error of a daemon that
-/// does not answer ([`DaemonError::Unavailable`](crate::DaemonError::Unavailable)) or of a page that moves
-/// ([`AccessError::PageBusy`](crate::AccessError::PageBusy)). What it wanted to change may or may not be changed,
-/// or may yet be. What waits for nobody is done however late it is.
+/// An operation that reaches the limit fails with
+/// [`DaemonError::Unavailable`](crate::DaemonError::Unavailable), or with
+/// [`AccessError::PageBusy`](crate::AccessError::PageBusy) if its page moves. A write or an atomic that
+/// fails so may have happened, or may happen later. An access that needs no answer from a daemon is
+/// carried out even after the limit.
 ///
 /// ```no_run
 /// use std::time::Duration;

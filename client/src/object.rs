@@ -136,8 +136,8 @@ impl Thread {
         if self.is_freed(&object, &known) { Err(AccessError::NotAllocated(addr)) } else { Ok(()) }
     }
 
-    /// Whether an object in this rack is nobody's. Of one in another rack that is not known here, nor of
-    /// one whose page moves just now.
+    /// Whether no program has the object. `false` for an object in another rack, and for one whose page
+    /// moves just now: this rack does not know.
     fn is_freed(&self, object: &Object, known: &Translation) -> bool {
         let (Place::Local { frame, word }, PageUse::Slab(class)) =
             (known.place, known.page_use(self.connection.page_size))
@@ -151,10 +151,10 @@ impl Thread {
         is_nobodys && self.is_there(known)
     }
 
-    /// In a checked client: makes what is about to be freed unlike anything that was stored in it.
-    /// Whether it is an object at all is for the free to find out.
+    /// In a checked client: overwrites an object of this rack that is about to be freed. If `addr` is not
+    /// the start of an object nothing is written, and the free refuses it.
     pub(crate) fn poison(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
-        /// So much is written at once.
+        /// Bytes that are written at once.
         const PIECE: usize = 64 << 10;
 
         if !self.is_checked() {
@@ -165,7 +165,7 @@ impl Thread {
             checked => checked?,
         }
         let object = self.object(addr)?;
-        // Nobody here can tell whether an object of another rack has been freed, and is another one now.
+        // Of another rack's object this rack does not know whether it is still the same.
         if object.addr != addr || !self.is_local(addr)? {
             return Ok(());
         }

@@ -82,7 +82,7 @@ impl ClientOptions {
     ///   read them see it.
     ///
     /// An address whose object was freed and handed out again is one of the new object: addresses have no
-    /// room for a generation. Each access takes several times as long.
+    /// room for a generation. No access goes the short way, so each takes longer.
     #[must_use]
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;

@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 /// Slots that no thread keeps: threads beyond those that have one of their own borrow them.
 const SPARE: u16 = 4;
 
-/// How long who waits for a slot goes without looking whether calls of an unsettled one have ended.
+/// A thread that waits for a slot looks this often whether the calls of an unsettled slot have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Slots without a thread. Each one's calls stay with it: their numbers go on.
@@ -69,7 +69,7 @@ impl ThreadSlots {
         }
     }
 
-    /// Takes a slot if more than so many are free.
+    /// Takes a slot if more than `kept` slots are free.
     fn take_above(&self, kept: usize, connection: &Connection) -> Option<Calls> {
         let unsettled = std::mem::take(&mut *lock(&self.unsettled));
         for calls in unsettled {

@@ -63,7 +63,7 @@ pub enum FolderError {
         /// Its permissions.
         mode: u32,
     },
-    /// Everybody may make files in the folder, and whoever has made one owns it.
+    /// Every user may create files in the folder, which is sticky, and owns the files it creates.
     #[error(
         "other users can make files in {folder} (owner {owner}, mode {mode:03o}): name a folder of your own in it, like {folder}/rackpool"
     )]
