@@ -8,15 +8,16 @@ thread_local! {
     static LIMIT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Calls `work`. Until it returns, no operation of the calling thread waits beyond `limit` from now,
-/// whichever pool it uses, even if the pool's own
-/// [timeouts](crate::ClientOptions::request_timeout) are longer. Of nested limits the earliest counts.
+/// Calls `work`. Until it returns, no operation of the calling thread waits beyond `limit` from
+/// now, whichever pool it uses, even if the pool's own
+/// [timeouts](crate::ClientOptions::request_timeout) are longer. Of nested limits the earliest
+/// counts.
 ///
 /// An operation that reaches the limit fails with
 /// [`DaemonError::Unavailable`](crate::DaemonError::Unavailable), or with
-/// [`AccessError::PageBusy`](crate::AccessError::PageBusy) if its page moves. A write or an atomic that
-/// fails so may have happened, or may happen later. An access that needs no answer from a daemon is
-/// carried out even after the limit.
+/// [`AccessError::PageBusy`](crate::AccessError::PageBusy) if its page moves. A write or an atomic
+/// that fails so may have happened, or may happen later. An access that needs no answer from a
+/// daemon is carried out even after the limit.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -79,7 +79,8 @@ pub enum AccessError {
         addr: GlobalAddr,
         /// Its length in bytes.
         len: u64,
-        /// Bytes from `addr` to the end of the object's last page, in a checked client of the object.
+        /// Bytes from `addr` to the end of the object's last page, in a checked client of the
+        /// object.
         available: u64,
     },
     /// An access of no bytes.
@@ -132,7 +133,8 @@ pub enum DaemonError {
     /// The metadata server does not answer.
     #[error("the metadata server does not answer: start it again")]
     MetadataUnreachable,
-    /// More threads use the pool than it was opened for, and none of them gave its slot back in time.
+    /// More threads use the pool than it was opened for, and none of them gave its slot back in
+    /// time.
     #[error(
         "{0} threads use this pool and let no other one in: finish their drafts, or open the pool with more `ClientOptions::threads`"
     )]

@@ -1,5 +1,5 @@
-//! What is known of the object in which an address lies, and what a checked client looks at before it
-//! uses an address.
+//! What is known of the object in which an address lies, and what a checked client looks at before
+//! it uses an address.
 
 use rackpool_shm::access::Intent;
 use rackpool_shm::marks::Mark;
@@ -114,8 +114,8 @@ impl Thread {
         }
     }
 
-    /// In a checked client: whether `len` bytes from `addr` on lie in one object, which has not been
-    /// freed as far as this rack knows.
+    /// In a checked client: whether `len` bytes from `addr` on lie in one object, which has not
+    /// been freed as far as this rack knows.
     #[inline]
     pub(crate) fn check(&mut self, addr: GlobalAddr, len: usize) -> Result<(), AccessError> {
         if self.is_checked() { self.check_object(addr, len) } else { Ok(()) }
@@ -136,8 +136,8 @@ impl Thread {
         if self.is_freed(&object, &known) { Err(AccessError::NotAllocated(addr)) } else { Ok(()) }
     }
 
-    /// Whether no program has the object. `false` for an object in another rack, and for one whose page
-    /// moves just now: this rack does not know.
+    /// Whether no program has the object. `false` for an object in another rack, and for one whose
+    /// page moves just now: this rack does not know.
     fn is_freed(&self, object: &Object, known: &Translation) -> bool {
         let (Place::Local { frame, word }, PageUse::Slab(class)) =
             (known.place, known.page_use(self.connection.page_size))
@@ -151,8 +151,8 @@ impl Thread {
         is_nobodys && self.is_there(known)
     }
 
-    /// In a checked client: overwrites an object of this rack that is about to be freed. If `addr` is not
-    /// the start of an object nothing is written, and the free refuses it.
+    /// In a checked client: overwrites an object of this rack that is about to be freed. If `addr`
+    /// is not the start of an object nothing is written, and the free refuses it.
     pub(crate) fn poison(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
         /// Bytes that are written at once.
         const PIECE: usize = 64 << 10;

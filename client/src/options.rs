@@ -46,9 +46,9 @@ impl ClientOptions {
     /// How many threads have a slot of their own in the pool: 1 to 512, 64 unless set. Each takes
     /// 18 KiB of shared memory, only once it is used; all together share up to 4 MiB.
     ///
-    /// A thread keeps its slot from its first operation to its end. More threads than that borrow one of
-    /// 4 further slots for each operation (with 509 and more there are fewer), which costs round trips to
-    /// the daemon: give threads that do much a slot of their own.
+    /// A thread keeps its slot from its first operation to its end. More threads than that borrow
+    /// one of 4 further slots for each operation (with 509 and more there are fewer), which costs
+    /// round trips to the daemon: give threads that do much a slot of their own.
     #[must_use]
     pub const fn threads(mut self, threads: u16) -> Self {
         self.threads = threads;
@@ -70,19 +70,19 @@ impl ClientOptions {
         self
     }
 
-    /// Whether each access is checked first, to find what a program does wrong with addresses; not unless
-    /// set. Then
+    /// Whether each access is checked first, to find what a program does wrong with addresses; not
+    /// unless set. Then
     ///
-    /// - an access that goes past its object is [`BeyondObject`](crate::AccessError::BeyondObject), and not
-    ///   only one that goes past its page;
+    /// - an access that goes past its object is [`BeyondObject`](crate::AccessError::BeyondObject),
+    ///   and not only one that goes past its page;
     /// - an access to an object of the own rack that has been freed is
-    ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once, whoever freed it, and not only when
-    ///   its page is free;
-    /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that others who still
-    ///   read them see it.
+    ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once, whoever freed it, and not only
+    ///   when its page is free;
+    /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that others
+    ///   who still read them see it.
     ///
-    /// An address whose object was freed and handed out again is one of the new object: addresses have no
-    /// room for a generation. No access goes the short way, so each takes longer.
+    /// An address whose object was freed and handed out again is one of the new object: addresses
+    /// have no room for a generation. No access goes the short way, so each takes longer.
     #[must_use]
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;

@@ -38,8 +38,8 @@ pub struct Pool {
 thread_local! {
     /// The pools this thread uses. Almost always one.
     static THREADS: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
-    /// What this thread has borrowed of pools of which it has no slot of its own, and can't give back
-    /// yet, for it has drafts.
+    /// What this thread has borrowed of pools of which it has no slot of its own, and can't give
+    /// back yet, for it has drafts.
     static BORROWED: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 }
 

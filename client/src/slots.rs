@@ -12,7 +12,8 @@ use crate::deadline::Deadline;
 /// Slots that no thread keeps: threads beyond those that have one of their own borrow them.
 const SPARE: u16 = 4;
 
-/// A thread that waits for a slot looks this often whether the calls of an unsettled slot have ended.
+/// A thread that waits for a slot looks this often whether the calls of an unsettled slot have
+/// ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Slots without a thread. Each one's calls stay with it: their numbers go on.

@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::{AccessError, GlobalAddr, Pool};
 
 impl Pool {
-    /// Reads a value whose type is plain bytes: any of them are a value of it, and it has no padding.
-    /// Numbers are in the byte order of this machine; `zerocopy::little_endian` has some that say theirs.
+    /// Reads a value whose type is plain bytes: any of them are a value of it, and it has no
+    /// padding. Numbers are in the byte order of this machine; `zerocopy::little_endian` has some
+    /// that say theirs.
     ///
     /// A value of 1, 2, 4 or 8 bytes at an aligned address is read in one piece.
     ///

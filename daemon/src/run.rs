@@ -81,7 +81,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     result
 }
 
-/// Says that the kernel will kill processes for using the pool, which it does without a word to them.
+/// Says that the kernel will kill processes for using the pool, which it does without a word to
+/// them.
 fn warn_of_limit(rack: &Rack, options: &Options, machine: &Machine) {
     let Some(limit) = machine.memory_limit() else { return };
     let own = match options.memory_kind {

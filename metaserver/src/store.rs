@@ -29,8 +29,8 @@ impl Store {
     /// file is locked against other servers until the store is dropped.
     ///
     /// # Errors
-    /// When other users can replace the file, or it is in use, damaged, of another format version, or no store at all. Its records
-    /// are left as they are then.
+    /// When other users can replace the file, or it is in use, damaged, of another format version,
+    /// or no store at all. Its records are left as they are then.
     pub fn open(path: &Path) -> Result<(Self, Vec<Change>), StoreError> {
         let path = &resolve(path)?;
         if !path.try_exists().map_err(|source| StoreError::io(path, source))? {

@@ -120,7 +120,8 @@ fn who_still_reads_what_was_freed_sees_it() {
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
 }
 
-/// A table reads objects that others free meanwhile, and finds out; its results are right all the same.
+/// A table reads objects that others free meanwhile, and finds out; its results are right all the
+/// same.
 #[test]
 fn tables_work_over_checked_clients() {
     const OPERATIONS: usize = 4000;

@@ -16,7 +16,8 @@ const CROWD: usize = 40;
 const CLIENTS_OWN: Duration = Duration::from_secs(10);
 const LENGTHS: [usize; 3] = [64, 5000, 200_000];
 
-/// A pool of which two threads have slots of their own: the calling thread, and one that lives as long.
+/// A pool of which two threads have slots of their own: the calling thread, and one that lives as
+/// long.
 fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
     let own = Pool::open(pool.options(0).threads(2)).unwrap();
     let (taken, done) = (Barrier::new(2), Barrier::new(2));
@@ -35,7 +36,8 @@ fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
     pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
 }
 
-/// Puts a new first element into a list whose elements have the next one's address in their second word.
+/// Puts a new first element into a list whose elements have the next one's address in their second
+/// word.
 fn push(pool: &Pool, head: GlobalAddr) {
     let mut draft = pool.alloc_draft(64).unwrap();
     loop {

@@ -49,7 +49,8 @@ impl Authority {
     /// The authority in a folder.
     ///
     /// # Errors
-    /// When other users can replace files there, there is no authority, its files are damaged, or its key is not secret.
+    /// When other users can replace files there, there is no authority, its files are damaged, or
+    /// its key is not secret.
     pub fn open(folder: &Path) -> Result<Self, AccessError> {
         let folder = &files::require_trusted(folder)?;
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));

@@ -35,8 +35,9 @@ impl Credentials {
     /// Reads a party's folder and checks all of it.
     ///
     /// # Errors
-    /// When other users can replace files there, a file is missing or damaged, the key is not secret or not the certificate's, the
-    /// certificate is not valid now, or another authority signed it.
+    /// When other users can replace files there, a file is missing or damaged, the key is not
+    /// secret or not the certificate's, the certificate is not valid now, or another authority
+    /// signed it.
     pub fn load(folder: &Path) -> Result<Self, AccessError> {
         let folder = &files::require_trusted(folder)?;
         let (certificate_path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));

@@ -99,7 +99,8 @@ impl MetadataServer {
     /// whether this call put it there.
     ///
     /// # Errors
-    /// When the metadata server can't be reached, or refuses, as it does with an operator's credentials.
+    /// When the metadata server can't be reached, or refuses, as it does with an operator's
+    /// credentials.
     pub fn put_root(
         &self,
         name: &str,

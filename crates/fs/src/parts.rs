@@ -14,7 +14,8 @@ use crate::tree::{HEAD_LEN, NODE_LEN, Word, WordKind, plus};
 /// some are free already.
 ///
 /// # Errors
-/// [`KvError`]: there is no volume, or the memory's own error, of the superblock or the header of its table.
+/// [`KvError`]: there is no volume, or the memory's own error, of the superblock or the header of
+/// its table.
 pub fn walk_volume<M: Memory + Clone>(
     memory: &M,
     addr: GlobalAddr,

@@ -6,9 +6,9 @@
 //! 64 504 seats u64: the address of the superblock, or the token of who sits there
 //! ```
 //!
-//! While the volume is made the table at 16 is 0, and 32 has the checksum with a table of 0. Whoever opens it
-//! completes it: creates the table at its place, makes the first entries, and stores the table at 16 and the
-//! checksum, each by a compare-and-swap.
+//! While the volume is made the table at 16 is 0, and 32 has the checksum with a table of 0.
+//! Whoever opens it completes it: creates the table at its place, makes the first entries, and
+//! stores the table at 16 and the checksum, each by a compare-and-swap.
 
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{KvError, Memory};
@@ -28,7 +28,8 @@ pub(crate) enum Foreign {
     Version(u32),
 }
 
-/// Where the table of the volume is whose superblock is at `addr`; `None` of one that is not complete.
+/// Where the table of the volume is whose superblock is at `addr`; `None` of one that is not
+/// complete.
 ///
 /// # Errors
 /// [`KvError::Corrupt`](rackpool_kv::KvError) for what is no superblock, or the memory's own error.

@@ -154,8 +154,8 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives a name to a volume without a table, unless somebody else does so first; gives where the
-    /// volume is that has the name then.
+    /// Gives a name to a volume without a table, unless somebody else does so first; gives where
+    /// the volume is that has the name then.
     fn begin_volume(medium: &M, root: &str) -> Result<GlobalAddr, OpenError> {
         let failed = FsError::of_memory::<M>;
         let addr = medium.allocate(Superblock::BYTES as u64).map_err(failed)?;
@@ -193,8 +193,8 @@ impl<M: Medium> Volume<M> {
         })
     }
 
-    /// Completes a volume whose creation was cut short, or is under way; any number of mounts may do
-    /// so at once.
+    /// Completes a volume whose creation was cut short, or is under way; any number of mounts may
+    /// do so at once.
     fn complete_volume(
         medium: &M,
         addr: GlobalAddr,

@@ -1,5 +1,5 @@
-//! A mount that makes a volume is killed, or stopped, at each memory operation: the next one completes the
-//! volume, and nothing is in use that does not belong to it.
+//! A mount that makes a volume is killed, or stopped, at each memory operation: the next one
+//! completes the volume, and nothing is in use that does not belong to it.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -17,7 +17,8 @@ use support::{TestMedium, file};
 /// What a superblock takes.
 const SUPERBLOCK: u64 = 4096;
 
-/// A mount meets its fate at its operation `at`, another one comes later. Returns whether it met it.
+/// A mount meets its fate at its operation `at`, another one comes later. Returns whether it met
+/// it.
 fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     let medium = TestMedium::new(8 << 20);
     let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();

@@ -50,7 +50,8 @@ pub struct Shared {
     pub clients: Clients,
     /// How many threads serve connections.
     pub threads: usize,
-    /// Figures of each thread: first of those, then of those that do long commands, then of the door.
+    /// Figures of each thread: first of those, then of those that do long commands, then of the
+    /// door.
     pub stats: Box<[Stats]>,
     /// What they were when they were last reset.
     pub reset: Mutex<Totals>,
@@ -162,13 +163,15 @@ impl Shared {
         self.threads
     }
 
-    /// Whether only processes of this user and of root are served: nothing else tells clients apart.
+    /// Whether only processes of this user and of root are served: nothing else tells clients
+    /// apart.
     #[must_use]
     pub const fn is_for_own_user(&self) -> bool {
         self.password.is_none() && !self.serves_any_user
     }
 
-    /// Lets nobody in any more. Before the first connection ends: its client finds the service gone.
+    /// Lets nobody in any more. Before the first connection ends: its client finds the service
+    /// gone.
     pub fn close_door(&self) {
         drop(self.listeners.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -17,12 +17,12 @@ use crate::words::{Swap, read_word, swap_word};
 impl<M: Memory> Table<M> {
     /// Creates an empty table in `memory`.
     ///
-    /// A client that is killed meanwhile leaves memory behind that nobody finds. Where the table gets a
-    /// name, use [`Table::open_or_create`].
+    /// A client that is killed meanwhile leaves memory behind that nobody finds. Where the table
+    /// gets a name, use [`Table::open_or_create`].
     ///
     /// # Errors
-    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it has no
-    /// room. Then nothing is left of the table, unless giving it back fails too.
+    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it
+    /// has no room. Then nothing is left of the table, unless giving it back fails too.
     pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
         let begun = begin(&memory, options)?;
         let layout = match place_directory(&memory, begun) {
@@ -46,12 +46,12 @@ impl<M: Memory> Table<M> {
         Ok(table)
     }
 
-    /// Opens the table at `addr`, which another client created. One whose creation was cut short by a
-    /// kill is completed.
+    /// Opens the table at `addr`, which another client created. One whose creation was cut short by
+    /// a kill is completed.
     ///
     /// # Errors
-    /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or the
-    /// memory's own error.
+    /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or
+    /// the memory's own error.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
         let (mut layout, stage) = read_header(&memory, addr)?;
         if stage == Stage::Begun {
@@ -115,10 +115,10 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Opens the table that the word at `place` holds the address of, or creates an empty one there if
-    /// the word is 0. Of clients that do so at the same time all get the same table, and one that is
-    /// killed meanwhile leaves nothing that the next client does not use. Before a table at a place is
-    /// destroyed the word must lead to it no more.
+    /// Opens the table that the word at `place` holds the address of, or creates an empty one there
+    /// if the word is 0. Of clients that do so at the same time all get the same table, and one
+    /// that is killed meanwhile leaves nothing that the next client does not use. Before a table at
+    /// a place is destroyed the word must lead to it no more.
     ///
     /// ```
     /// use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Table};
@@ -276,8 +276,8 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
         publish_first(memory, draft, at, &mut entries)?;
     }
     let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
-    // The first entry is the directory's owner word. Before the header says that there is a directory
-    // nothing else can stand there: so the header is read after it.
+    // The first entry is the directory's owner word. Before the header says that there is a
+    // directory nothing else can stand there: so the header is read after it.
     let owner = read_word(memory, layout.directory)?;
     let (_, stage) = read_header(memory, layout.addr)?;
     if stage == Stage::Begun {

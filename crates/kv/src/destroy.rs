@@ -19,7 +19,8 @@ use crate::words::read_word;
 pub struct Destroyed {
     /// Objects that the pool got back.
     pub freed: u64,
-    /// Objects of the table that it did not get back: their pages are lost, or their racks are away.
+    /// Objects of the table that it did not get back: their pages are lost, or their racks are
+    /// away.
     pub kept: u64,
     /// Parts that could not be read: which objects they led to is not known.
     pub unread: u64,
@@ -62,8 +63,8 @@ impl<M: Memory> Table<M> {
     /// Gives all memory of the table back to the pool. No other client may use the table during
     /// this or later: nothing keeps one from doing so. If the table has a name, remove that first.
     ///
-    /// A client that is killed meanwhile leaves the rest of the memory in use, with nothing that leads
-    /// to it.
+    /// A client that is killed meanwhile leaves the rest of the memory in use, with nothing that
+    /// leads to it.
     ///
     /// ```
     /// use rackpool_kv::{KvError, Memory, Options, Table};
@@ -83,8 +84,8 @@ impl<M: Memory> Table<M> {
         self.dismantle(&mut NoLoss).map(drop)
     }
 
-    /// The same for a table of which pages are lost, or lie in racks that are away: gives back what can
-    /// be reached, and says how much that was.
+    /// The same for a table of which pages are lost, or lie in racks that are away: gives back what
+    /// can be reached, and says how much that was.
     ///
     /// ```
     /// use rackpool_kv::{KvError, Memory, Table};

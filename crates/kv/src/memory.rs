@@ -139,8 +139,8 @@ pub trait Roots: Memory {
     /// The address under `name`, if there is such a name.
     fn root(&self, name: &str) -> Result<Option<GlobalAddr>, Self::Error>;
 
-    /// Stores `new` under `name` if `expected` is stored there; `None` is no name. Returns what stands
-    /// there now and whether this call put it there.
+    /// Stores `new` under `name` if `expected` is stored there; `None` is no name. Returns what
+    /// stands there now and whether this call put it there.
     fn set_root(
         &self,
         name: &str,

@@ -48,9 +48,10 @@ pub struct Walk {
 }
 
 impl<M: Memory> Table<M> {
-    /// Calls `visit` with each object that the memory of the table at `addr` consists of, and with the
-    /// bytes that it takes, if those are known. It only reads, and passes by what it can't read. While
-    /// others use the table some objects are missed, and some are told twice or are free already.
+    /// Calls `visit` with each object that the memory of the table at `addr` consists of, and with
+    /// the bytes that it takes, if those are known. It only reads, and passes by what it can't
+    /// read. While others use the table some objects are missed, and some are told twice or are
+    /// free already.
     ///
     /// ```
     /// use rackpool_kv::{GlobalAddr, KvError, Memory, Part, Table};
@@ -63,8 +64,8 @@ impl<M: Memory> Table<M> {
     /// ```
     ///
     /// # Errors
-    /// [`KvError::NotATable`], [`KvError::Version`], [`KvError::Corrupt`] or the memory's own error: of
-    /// the header, without which nothing is known.
+    /// [`KvError::NotATable`], [`KvError::Version`], [`KvError::Corrupt`] or the memory's own
+    /// error: of the header, without which nothing is known.
     pub fn walk(
         memory: M,
         addr: GlobalAddr,
@@ -102,8 +103,8 @@ impl<M: Memory> Table<M> {
         Ok(walk)
     }
 
-    /// The segments in the directory: those that a search finds, and those that a split has left there
-    /// which was not finished.
+    /// The segments in the directory: those that a search finds, and those that a split has left
+    /// there which was not finished.
     fn segments_in_directory(&self) -> Result<BTreeMap<GlobalAddr, Part>, KvError<M::Error>> {
         let Shared { memory, layout, .. } = &*self.shared;
         let bytes = TableHeader::directory_bytes(layout.max_depth);

@@ -43,7 +43,8 @@ fn use_up(heap: &Arc<Heap>, table: Table<Arc<Heap>>) -> Vec<u64> {
     heap.live()
 }
 
-/// A creator meets its fate at its operation `at`, another one comes later. Returns whether it met it.
+/// A creator meets its fate at its operation `at`, another one comes later. Returns whether it met
+/// it.
 fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     let heap = Arc::new(Heap::new(1 << 20));
     let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();

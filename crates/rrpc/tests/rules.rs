@@ -564,7 +564,8 @@ fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     assert_eq!(world.sides[0].rrpc.deadline(), None);
 }
 
-/// 100 ms for a request and its answer: all probes, each sent once, take longer than the first try may.
+/// 100 ms for a request and its answer: all probes, each sent once, take longer than the first try
+/// may.
 #[test]
 fn modes_are_measured_over_a_slow_network() {
     let mut world = World::apart(ARENA, 16);

@@ -177,8 +177,8 @@ pub fn page_history(control_path: &str, page: PageId) -> anyhow::Result<PageHist
     }
 }
 
-/// Stores an address under a name if `expected` stands there, as a rack. Returns what stands there now
-/// and whether this call put it there.
+/// Stores an address under a name if `expected` stands there, as a rack. Returns what stands there
+/// now and whether this call put it there.
 pub(super) fn put_root(
     control_path: &str,
     name: &str,

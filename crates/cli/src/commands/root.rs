@@ -115,8 +115,8 @@ pub(super) fn address_of(pool: &PoolStatus, name: &str) -> anyhow::Result<Global
     }
 }
 
-/// Removes a name if it still has this address. Any rack may do so, an operator may not: so a daemon
-/// of this host is asked if there is one.
+/// Removes a name if it still has this address. Any rack may do so, an operator may not: so a
+/// daemon of this host is asked if there is one.
 pub(super) fn remove_root(
     server: &MetadataServer,
     pool: &PoolStatus,

@@ -7,12 +7,13 @@ use super::peer::{Buffer, Due, Open, Purpose, State};
 use crate::calibration::{Calibration, LONGEST};
 use crate::{Mode, News, Overdue, message};
 
-/// A peer whose probes took too long is measured again after this, and after twice as long each time,
+/// A peer whose probes took too long is measured again after this, and after twice as long each
+/// time,
 const AGAIN: Duration = Duration::from_secs(4);
 /// so often: in four minutes, then.
 const MOST_VAIN: u32 = 6;
-/// Each time it may take twice as long as before, up to 2^3 s: the peer may not have been busy, but the
-/// way to it slow.
+/// Each time it may take twice as long as before, up to 2^3 s: the peer may not have been busy, but
+/// the way to it slow.
 const MOST_DOUBLED: u32 = 3;
 
 /// Measuring the modes.

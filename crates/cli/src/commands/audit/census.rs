@@ -1,4 +1,5 @@
-//! The objects in use in a rack, as its daemon's files say: docs/design/rack-memory.md. It only reads.
+//! The objects in use in a rack, as its daemon's files say: docs/design/rack-memory.md. It only
+//! reads.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -81,8 +82,8 @@ impl RackFiles {
             .filter(move |index| *index < objects))
     }
 
-    /// Adds the objects that clients of the rack have in their caches and drafts, and those that are
-    /// on their way between this rack and others. Returns how many clients that are.
+    /// Adds the objects that clients of the rack have in their caches and drafts, and those that
+    /// are on their way between this rack and others. Returns how many clients that are.
     pub(super) fn add_notes(&self, notes: &mut BTreeSet<GlobalAddr>) -> anyhow::Result<u64> {
         for other in 0..MAX_RACKS {
             let record = self.metadata.peer(RackId(other))?;
