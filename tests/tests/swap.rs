@@ -83,6 +83,8 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
     assert!(after[1].swaps.copied_bytes >= PAGE);
     check_all(&[&user], &objects);
 
+    // A write waits until the page can be written here; objects are allocated from it from then on.
+    contents::write(&user, objects[0], SIZE);
     // What is allocated where the page is now is taken from it, and goes back to it from both.
     let own = user.alloc(SIZE).unwrap();
     assert_eq!(page_of(own), page_of(objects[0]), "the page has room");
