@@ -1,5 +1,6 @@
-//! Swaps of pages with other racks: the shell of `proto::swap::Rack`. The rules, and what becomes
-//! of everything else meanwhile, are in `docs/design/swap.md`.
+//! Swaps of pages with other racks: the shell of `proto::swap::Rack`. The rules are in
+//! `docs/design/swap.md`; what becomes of everything else meanwhile is in
+//! `docs/design/swap-operations.md`.
 
 mod budget;
 mod copy;
