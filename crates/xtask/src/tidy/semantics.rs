@@ -1,4 +1,5 @@
-//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests exist.
+//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests exist. A test is named by
+//! `path/to/file.rs::test`, or by `::test` if it is in the file named before it in the cell.
 
 use super::Violation;
 use super::definitions::Definitions;
@@ -15,12 +16,14 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
     for (line, cell) in test_cells(text) {
         let tests: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
         if tests.is_empty() {
-            let message = "this promise names no test: write `path::to::test_name` in its row";
+            let message = "this promise names no test: write `path/to/file.rs::test` in its row";
             violations.push(Violation::new(PATH, line, message));
         }
+        let mut file = "";
         for test in tests {
-            let name = test.rsplit("::").next().unwrap_or(test);
-            if !definitions.has_function(name) {
+            let (path, name) = test.rsplit_once("::").unwrap_or(("", test));
+            file = if path.is_empty() { file } else { path };
+            if !definitions.has_function(name) || !is_test(tree, file, name) {
                 let message =
                     format!("the test `{test}` does not exist: write it, or name the test");
                 violations.push(Violation::new(PATH, line, message));
@@ -28,6 +31,21 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Whether the function is a test of the file. What is no path of a file is not looked at.
+fn is_test(tree: &Tree, path: &str, name: &str) -> bool {
+    if !path.contains('/') {
+        return true;
+    }
+    let head = format!("fn {name}(");
+    tree.rust_files().any(|(file, rust)| {
+        file.path == path
+            && rust.code.split_once(head.as_str()).is_some_and(|(before, _)| {
+                // The attributes stand between the function and whatever ends before it.
+                before.rsplit(['{', '}', ';']).next().is_some_and(|last| last.contains("test"))
+            })
+    })
 }
 
 /// The cells below every table heading `Test` or `Tests`, with their lines.
@@ -87,6 +105,17 @@ mod tests {
         assert_eq!(violations.len(), 1);
         assert_eq!(violations[0].0, 4);
         assert!(violations[0].1.contains("`kill::gone`"));
+    }
+
+    #[test]
+    fn a_test_with_a_path_is_one_of_that_file() {
+        let text = "| Promise | Test |\n|---|---|\n\
+                    | a | `tests/tests/kill.rs::daemon_dies` |\n\
+                    | b | `tests/tests/kill.rs::daemon_dies`, `::client_dies` |\n\
+                    | c | `tests/tests/live.rs::daemon_dies` |\n";
+        let violations = found(text);
+        assert_eq!(violations.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [4, 5]);
+        assert!(violations[0].1.contains("`::client_dies`"));
     }
 
     #[test]
