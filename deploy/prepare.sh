@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the system packages that building rackpool and drawing its plots need, if they are
-# missing. Silent, and without network, on a machine that has them. Debian and Ubuntu.
+# Installs the missing system packages that the build and the plots of rackpool need, on Debian and
+# Ubuntu. Prints nothing and uses no network on a machine that has them.
 #
-# `prepare.sh test` adds those of the lab (deploy/lab/README.md), which runs the distribution's own
-# kernel, and what mounts are tried with.
+# `prepare.sh test` adds the packages of the lab (deploy/lab/README.md), which runs the distribution's own
+# kernel, and of the tests of mounts and services.
 set -euo pipefail
 
 stop() {
@@ -18,17 +18,17 @@ has pkg-config || packages+=(pkg-config)
 # The plots name this font by its path.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || packages+=(fonts-dejavu-core)
 
-# A program, or a file's path, and the package that has it.
+# needs FILE PACKAGE: FILE is a program or a path that the package provides.
 needs() { { has "$1" || [ -e "$1" ]; } || packages+=("$2"); }
 needs_lists=
 if [ "${1:-}" = test ]; then
     PATH="$PATH:/usr/sbin:/sbin"
     needs qemu-system-x86_64 qemu-system-x86
-    # Not the busybox that needs libraries.
+    # The static busybox: the initramfs has no libraries.
     dpkg-query --status busybox-static >/dev/null 2>&1 || packages+=(busybox-static)
     needs cpio cpio
     needs modprobe kmod
-    # Ubuntu's modules are compressed with it.
+    # Ubuntu compresses its modules with zstd.
     if grep -qsE '^ID(_LIKE)?=.*ubuntu' /etc/os-release; then needs zstd zstd; fi
     needs ip iproute2
     needs numactl numactl
@@ -36,20 +36,20 @@ if [ "${1:-}" = test ]; then
     needs /etc/libibverbs.d/rxe.driver ibverbs-providers
     needs ibv_rc_pingpong ibverbs-utils
     needs rping rdmacm-utils
-    # What the layouts of crates/fabric-verbs are held against.
+    # Tests compare the layouts of crates/fabric-verbs with this header.
     needs /usr/include/infiniband/verbs.h libibverbs-dev
     needs ib_read_bw perftest
-    # Mounts of users, and the programs that measure and check them.
+    # Mounts of users other than root, and the benchmark of mounts.
     needs fusermount3 fuse3
     needs fio fio
     needs cxl ndctl
     needs daxctl daxctl
-    # What rackpool-kv is held against, and its clients.
+    # The server that rackpool-kv is compared with, and clients.
     needs redis-server redis-server
     needs redis-cli redis-tools
-    # What the figures are checked with.
+    # Checks the metrics.
     needs promtool prometheus
-    # The lab downloads the kernel that the lists name: old ones name what is gone.
+    # The lab downloads the kernel that the package lists name; old lists name packages that are gone.
     compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/rackpool/lab/*.deb" >/dev/null || needs_lists=yes
 fi
 
@@ -74,7 +74,7 @@ PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 has cargo || stop "cargo is not installed. Install Rust from https://rustup.rs, then run this again."
 
 # rust-toolchain.toml names the toolchain and its components: the first call of cargo under rustup
-# fetches what is missing.
+# fetches them.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 found=$(rustc --version | cut -d ' ' -f 2)

@@ -1,5 +1,5 @@
-# Makes a guest a rack and runs the script that the host left for it. Its output and its exit
-# status lie where the host looks for them; then the guest waits to be ended.
+# Makes a guest a rack and runs the script that the host left for it. Writes the script's output and
+# exit status where the host reads them; then the guest waits until the host ends it.
 . /run/lab/environment
 export LAB_SHARED=/run/lab LAB_LOGS=/run/lab/rack$LAB_RACK LAB_PEER=$((1 - LAB_RACK))
 export LAB_ADDRESS=10.0.0.$((LAB_RACK + 1)) LAB_PEER_ADDRESS=10.0.0.$((2 - LAB_RACK))

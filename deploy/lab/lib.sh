@@ -1,4 +1,4 @@
-# What scripts for the racks can use; see README.md. They run under `set -euo pipefail`.
+# Functions for the scripts that run in the racks; see README.md. They run under `set -euo pipefail`.
 
 fail() {
     echo "lab: $*" >&2
@@ -7,9 +7,9 @@ fail() {
 
 on_rack() { [ "$LAB_RACK" -eq "$1" ]; }
 
-# barrier NAME [seconds]: waits until the other rack comes to the barrier of this name. Fails when
-# it does not within the seconds (900: longer than any command between two); ends with 3, which the
-# host takes for the other rack's fault, when its script has failed.
+# barrier NAME [seconds]: waits until the other rack reaches the barrier of this name. Fails after
+# the seconds (900 by default: longer than any command between two barriers). Exits with 3, which the
+# host attributes to the other rack, when that rack's script has failed.
 barrier() {
     local name=$1 seconds=${2:-900}
     local other=$LAB_SHARED/barrier.$name.$LAB_PEER
@@ -25,8 +25,8 @@ barrier() {
     done
 }
 
-# eventually SECONDS COMMAND...: repeats the command until it succeeds; shows what the last attempt
-# printed.
+# eventually SECONDS COMMAND...: repeats the command until it succeeds; shows the output of the last
+# attempt.
 eventually() {
     local seconds=$1 output
     shift
@@ -48,8 +48,8 @@ expect() {
 }
 
 # tests PROGRAM ARGUMENT...: runs a test program, shows its output, and fails unless at least one test
-# ran and none says that it was skipped. A filter that names nothing any more, or a variable that got
-# lost on its way, would pass by itself.
+# ran and none printed that it was skipped. Without that a filter that matches no test, or an empty
+# variable, would pass.
 tests() {
     local output
     output=$(mktemp)
@@ -59,11 +59,10 @@ tests() {
     rm "$output"
 }
 
-# report TEXT: a line for the end of what the lab prints.
+# report TEXT: a line for the report at the end of the lab.
 report() { echo "$*" >>"$LAB_LOGS/report"; }
 
-# make_dax: turns the rack's CXL expander into /dev/dax0.0, as whoever runs a computer with one
-# would, unless that has been done.
+# make_dax: turns the rack's CXL expander into /dev/dax0.0, as an operator would, unless it exists.
 make_dax() {
     [ ! -e /dev/dax0.0 ] || return 0
     cxl create-region -m -d decoder0.0 -t pmem mem0

@@ -1,5 +1,5 @@
 # Runs the steps named by the arguments, one after the other, in both racks at the same time; each
-# writes a log of its own. Ends with the first that fails in either rack.
+# writes a log of its own. Stops at the first step that fails in either rack.
 for step in "$@"; do
     barrier "before $step" 1300
     status=0

@@ -1,4 +1,4 @@
-# The devices are there, and RDMA works between the racks, before rackpool comes in.
+# The devices exist and RDMA works between the racks, before rackpool is tested.
 nodes=$(numactl --hardware)
 echo "$nodes"
 grep -qx 'node 0 cpus: 0 1' <<<"$nodes" || fail 'node 0 does not have the processors'
@@ -7,7 +7,7 @@ if grep -Ew 'erms|fsrm' /proc/cpuinfo; then fail 'soft-RoCE would copy by bytes'
 eventually 60 expect mem0 cxl list --memdevs
 eventually 60 expect 'state ACTIVE' rdma link show
 
-# pair NAME LISTENER CONNECTOR: the listener in rack 0, the connector in rack 1 as soon as it is heard.
+# pair NAME LISTENER CONNECTOR: the listener in rack 0, the connector in rack 1 once that listens.
 pair() {
     barrier "$1"
     if on_rack 0; then

@@ -1,5 +1,5 @@
-# `rackpool doctor` names the RDMA port, the node without processors and the CXL device, and says how
-# to get from the last one to memory that a rack can use; doing that changes its verdict.
+# `rackpool doctor` names the RDMA port, the node without processors and the CXL device, and tells how
+# to make memory for a rack of the last one; then the verdict changes.
 if on_rack 0; then
     rackpool credentials init /tmp/doctor
     rackpool doctor --credentials /tmp/doctor/rack-0 | tee "$LAB_LOGS/doctor"

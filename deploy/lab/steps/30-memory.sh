@@ -1,4 +1,4 @@
-# The kinds of memory that no ordinary computer has keep the promises of all kinds: a node without
+# The conformance suite for the kinds of memory that an ordinary computer lacks: a node without
 # processors, and a CXL expander as a dax device.
 if on_rack 0; then
     make_dax

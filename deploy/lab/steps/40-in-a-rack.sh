@@ -1,12 +1,12 @@
-# The conformance suite over the fabrics that need no device (`cargo test` runs it over their variants) and over verbs held to a slow network, and
-# pools within one guest whose frames lie on a node without processors, in huge pages, and on a CXL
-# expander. Every value that is read is checked.
+# The conformance suite over the fabrics that need no device (`cargo test` runs it over their variants) and over
+# verbs throttled to a slow network; and pools within one guest whose frames lie on a node without
+# processors, in huge pages, and on a CXL expander. Every value that is read is checked.
 
-# pool MEMORY OPTION...: MEMORY is what the status says of it.
+# pool MEMORY OPTION...: MEMORY is the kind that the status prints.
 pool() {
     local memory=$1 dir=/dev/shm/pool log=$LAB_LOGS/pool.log
     shift
-    # As long as an emulator may stand still; heartbeats need the processors too.
+    # Leases longer than an emulator on a busy computer stands still; heartbeats need the processors too.
     mkdir -p /tmp/pool
     rackpool up --dir "$dir" --store /tmp/pool/metadata.redb --lease-ms 20000 --nice 0 "$@" >"$log" 2>&1 &
     local up=$!

@@ -1,12 +1,12 @@
-# The verbs fabric over soft-RoCE: both racks with each other, until the network of one goes away;
-# then in rack 0 the conformance suite, also with the least of the device, and a pool, in rack 1 peers that die or speak nonsense, what is
-# registered, and the suite with faults; in each daemons that can't have the fabric.
+# The verbs fabric over soft-RoCE: both racks with each other, until the network of one is cut. Then in
+# rack 0 the conformance suite, also with the smallest device limits, and a pool; in rack 1 peers that die or
+# send garbage, registered memory, and the suite with faults; in both, daemons that can't have the fabric.
 export RACKPOOL_RDMA_ADDRESS=$LAB_ADDRESS
 export RACKPOOL_RDMA_FOLDER=$LAB_SHARED/verbs
 export RACKPOOL_RDMA_INTERFACE=eth0
 mkdir -p "$RACKPOOL_RDMA_FOLDER"
 
-# An address of rack 1 whose packets rack 0 sends to nobody.
+# An address of rack 1 whose packets rack 0 sends to no host.
 lost=192.0.2.1
 if on_rack 0; then
     ip route add "$lost" dev eth0
@@ -57,7 +57,8 @@ fi
 # Without credentials, racks on one host: the loopback address takes the port that there is.
 if on_rack 0; then
     dir=/dev/shm/verbs log=$LAB_LOGS/verbs.log
-    # As long as an emulator may stand still; heartbeats and soft-RoCE need the processors too.
+    # Leases longer than an emulator on a busy computer stands still; heartbeats and soft-RoCE need the
+    # processors too.
     mkdir -p /tmp/verbs
     rackpool up --dir "$dir" --store /tmp/verbs/metadata.redb --racks 2 --memory 64M --fabric verbs \
         --lease-ms 20000 --nice 0 >"$log" 2>&1 &
@@ -71,7 +72,7 @@ if on_rack 0; then
     rm -r "$dir"
 fi
 
-# refuses TEXT COMMAND...: a daemon that can't have its fabric ends, and TEXT says why.
+# refuses TEXT COMMAND...: a daemon that can't have its fabric ends with TEXT in its output.
 refuses() {
     local text=$1 output
     shift
@@ -80,7 +81,7 @@ refuses() {
     [[ $output == *"$text"* ]] || fail "'$text' is not in the output of: $*"
 }
 daemon() { rackpool-daemon --rack 9 --dir /dev/shm/refused --memory 64M --fabric verbs "$@"; }
-# The limit holds for those who may not lock as much as they like.
+# The limit binds processes without CAP_IPC_LOCK.
 bounded() {
     ulimit -l 64
     setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$(command -v rackpool-daemon)" --rack 9 \
@@ -89,7 +90,7 @@ bounded() {
 export -f daemon bounded
 refuses 'there is no RDMA device mlx5_0' bash -c 'daemon --rdma-device mlx5_0'
 refuses 'raise it (LimitMEMLOCK=infinity' bash -c bounded
-# A processor with erms, as the kernel would tell of one.
+# A processor with erms, as the kernel would report it.
 sed 's/^flags.*/& erms/' /proc/cpuinfo >/tmp/cpuinfo
 mount --bind /tmp/cpuinfo /proc/cpuinfo
 refuses 'boot with clearcpuid=erms,fsrm' bash -c daemon

@@ -1,14 +1,14 @@
-# One pool of both racks: the metadata server in rack 0, a daemon and clients in each, everybody with
+# One pool of both racks: the metadata server in rack 0, a daemon and clients in each, all with
 # credentials. Rack 0's frames lie on the node without processors, rack 1's on the CXL expander. Every
 # value that is read is checked. Then rack 1's daemon is killed, and its memory outlives it.
 make_dax
 kind=numa:1
 on_rack 0 || kind=dax:/dev/dax0.0
 
-# Longer than an emulator on a busy computer stands still.
+# Leases longer than an emulator on a busy computer stands still.
 lease=20000
 
-# What the daemon saw of it, should a client fail.
+# If a client fails: the end of the daemon's log.
 trap '[ $? -eq 0 ] || tail -n 5 "$LAB_LOGS/$fabric-daemon.log"' EXIT
 
 ready() { grep -q ' serves 32 frames' "$LAB_LOGS/$fabric-daemon.log"; }
@@ -24,7 +24,7 @@ start_daemon() {
 
 status() { rackpool status --dir "$dir" --metadata "10.0.0.1:$port" --credentials "$credentials/operator"; }
 
-# Whether this rack has measured how its requests to the other one are best done, and says so.
+# Whether this rack has measured the thresholds of its requests to the other one.
 calibrated() { status | grep "^rack $LAB_RACK: to rack $LAB_PEER: pure RPC up to "; }
 
 # ycsb TABLE OPTION...: 200 records, by clients of this rack.
@@ -52,7 +52,7 @@ pool() {
     barrier "$fabric: metadata server"
     on_rack 0 || cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/rack-1" "$credentials"
     start_daemon
-    # What devices write and the daemon reads lies on the daemon's node.
+    # The buffers of requests lie on the daemon's node.
     if on_rack 0; then expect prefer:0 grep rackpool-buffers "/proc/$daemon/numa_maps"; fi
     barrier "$fabric: daemons"
 
@@ -79,12 +79,12 @@ pool() {
     if on_rack 0; then
         status
         remote=$(status | awk '$1 == 0 && $2 == "up" { print $NF }')
-        # Few where it took long: then hot pages have come here before.
+        # A slow run has few: hot pages have come here before.
         [ "${remote:-0}" -ge 20 ] || fail "rack 0 says it did ${remote:-no} remote operations"
     fi
     # The operator's credentials are here.
     if [ "$fabric" = verbs ] && on_rack 0; then
-        # With the daemon that outlives the dead one: what was measured is forgotten with a connection.
+        # At the daemon that was not killed: measured thresholds end with a connection.
         eventually 180 calibrated
         counted=$(status | grep "^rack $LAB_RACK: work requests of the device")
         [[ $counted =~ ([0-9.]+)\ a\ doorbell,\ ([0-9.]+)\ a\ completion ]] || fail "no figures: $counted"
