@@ -103,7 +103,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.figure("free, into the cache: instructions", steps.free, "", &detail(steps.peer_free));
     let detail = "of the own rack, stepped through one by one";
     table.figure("compare-and-swap: instructions", steps.swap, "", detail);
-    let detail = "alloc_draft, publish and finish; stepped through one by one";
+    let detail = "reserve, publish and finish; stepped through one by one";
     table.figure("a publication: instructions", steps.publication, "", detail);
     drop(pool);
     cluster.stop()

@@ -192,21 +192,21 @@ impl Counted {
 
     fn publish(&mut self, count: usize) {
         for _ in 0..count {
-            let mut draft = self.pool.alloc_draft(black_box(64)).expect("a pool with room");
-            let token = draft.token().to_le_bytes();
-            self.pool.write(draft.addr(), &token).expect("a good address");
+            let mut reservation = self.pool.reserve(black_box(64)).expect("a pool with room");
+            let token = reservation.token().to_le_bytes();
+            self.pool.write(reservation.addr(), &token).expect("a good address");
             let link = Link {
                 addr: GlobalAddr::from_raw(self.addr.raw() + 8),
                 expected: self.linked.raw(),
-                new: draft.addr().raw(),
+                new: reservation.addr().raw(),
                 mask: u64::MAX,
                 replaced: Some(self.linked).filter(|addr| !addr.is_null()),
                 terms: Terms::Plain,
             };
-            let found = self.pool.publish(&mut draft, &link).expect("a good address");
+            let found = self.pool.publish(&mut reservation, &link).expect("a good address");
             assert_eq!(found, link.expected, "nobody else links here");
-            self.linked = draft.addr();
-            self.pool.finish(draft).expect("an object in use");
+            self.linked = reservation.addr();
+            self.pool.finish(reservation).expect("an object in use");
         }
     }
 

@@ -7,7 +7,7 @@
 
 use rackpool_model::{GlobalAddr, SizeClass};
 use rackpool_ring::client_file::Route;
-use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::objects;
 use rackpool_shm::access::Intent;
@@ -22,10 +22,10 @@ use crate::thread::Thread;
 use crate::translation::{Place, Translation};
 use crate::{AllocError, DaemonError, OutOfMemory};
 
-/// Takes what stands in a cell; a draft is noted in its record before.
-fn take(cell: &AtomicU64, draft: Option<&DraftRecord>) -> u64 {
+/// Takes what stands in a cell; a reservation is noted in its record before.
+fn take(cell: &AtomicU64, reservation: Option<&ReservationRecord>) -> u64 {
     let value = cell.load(Ordering::Relaxed);
-    if let Some(record) = draft.filter(|_| value != 0) {
+    if let Some(record) = reservation.filter(|_| value != 0) {
         record.hold(value);
     }
     objects::take(cell)
@@ -37,7 +37,7 @@ impl Thread {
         self.alloc_noting(bytes, None)
     }
 
-    /// Hands out an object, which stands in the draft record from then on if there is one.
+    /// Hands out an object, which stands in the reservation record from then on if there is one.
     #[inline]
     pub(crate) fn alloc_noting(
         &mut self,
@@ -58,8 +58,8 @@ impl Thread {
         if !last.is_null() && !self.window.hand_out(last) {
             self.hand_out(last);
         }
-        let draft = record.and_then(|record| self.record(record));
-        self.magazines.take(class, draft).map(GlobalAddr::from_raw)
+        let reservation = record.and_then(|record| self.record(record));
+        self.magazines.take(class, reservation).map(GlobalAddr::from_raw)
     }
 
     /// Marks an object as the program's that its window does not know, if it is of this rack: that of
@@ -107,8 +107,8 @@ impl Thread {
 
     fn alloc_uncached(&mut self, bytes: u64, record: Option<u8>) -> Result<GlobalAddr, AllocError> {
         self.refill(bytes, 1)?;
-        let draft = record.and_then(|record| self.record(record));
-        let mut objects = self.slot().inbox.iter().map(|cell| take(cell, draft));
+        let reservation = record.and_then(|record| self.record(record));
+        let mut objects = self.slot().inbox.iter().map(|cell| take(cell, reservation));
         let object = objects.find(|object| *object != 0);
         Ok(GlobalAddr::from_raw(object.ok_or(DaemonError::Protocol)?))
     }

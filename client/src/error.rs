@@ -106,11 +106,11 @@ pub enum AccessError {
     /// The home rack's daemon died during an atomic operation, or a write in a page that moves or has just moved, which may or may not have happened.
     #[error("{} died during the operation: it may or may not have happened; read the value to know", .0)]
     Indeterminate(RackId),
-    /// It is no draft of this pool that waits to be published.
+    /// It is no reservation of this pool that waits to be published.
     #[error(
-        "{0} is no draft that can be published (it was published, or is in doubt, or of another pool): finish it with the pool that made it and begin another"
+        "{0} is no reservation that can be published (it was published, or is in doubt, or of another pool): finish it with the pool that made it and begin another"
     )]
-    NotADraft(GlobalAddr),
+    NotAReservation(GlobalAddr),
     /// The daemon of the own rack does not answer.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -136,7 +136,7 @@ pub enum DaemonError {
     /// More threads use the pool than it was opened for, and none of them gave its slot back in
     /// time.
     #[error(
-        "{0} threads use this pool and let no other one in: finish their drafts, or open the pool with more `ClientOptions::threads`"
+        "{0} threads use this pool and let no other one in: finish their reservations, or open the pool with more `ClientOptions::threads`"
     )]
     TooManyThreads(u16),
     /// The pool has been closed.
@@ -172,9 +172,9 @@ pub enum AllocError {
     /// No rack has room.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
-    /// The thread has as many unfinished drafts as it can have.
-    #[error("this thread has 16 drafts: publish or finish some")]
-    TooManyDrafts,
+    /// The thread has as many unfinished reservations as it can have.
+    #[error("this thread has 16 reservations: publish or finish some")]
+    TooManyReservations,
     /// The word that an object was to be taken out of could not be swapped.
     #[error(transparent)]
     Access(#[from] AccessError),

@@ -24,7 +24,7 @@ impl Thread {
         self.free_noting(addr, None)
     }
 
-    /// Takes an object back; the draft record that speaks of it ends right after the object is
+    /// Takes an object back; the reservation record that speaks of it ends right after the object is
     /// noted, with nothing in between.
     #[inline]
     pub(crate) fn free_noting(

@@ -32,7 +32,7 @@ mod calls;
 mod connection;
 mod control;
 mod deadline;
-mod draft;
+mod reservation;
 mod error;
 mod free;
 mod keeper;
@@ -52,7 +52,7 @@ mod translation;
 mod value;
 
 pub use deadline::within;
-pub use draft::{Draft, Link, Terms};
+pub use reservation::{Reservation, Link, Terms};
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
 };

@@ -85,7 +85,7 @@ impl Thread {
     }
 
     /// Puts an object into the outbox, which is emptied at once or when enough are there.
-    /// `record` is the draft record that speaks of it.
+    /// `record` is the reservation record that speaks of it.
     pub(crate) fn give_back(
         &mut self,
         addr: GlobalAddr,

@@ -39,7 +39,7 @@ thread_local! {
     /// The pools this thread uses. Almost always one.
     static THREADS: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
     /// What this thread has borrowed of pools of which it has no slot of its own, and can't give
-    /// back yet, for it has drafts.
+    /// back yet, for it has reservations.
     static BORROWED: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -112,7 +112,7 @@ impl Pool {
     fn bring_to_front(&self, threads: &mut Vec<Thread>) -> Result<bool, DaemonError> {
         let index = match threads.iter().position(|thread| thread.id == self.id) {
             Some(index) => index,
-            // Its drafts belong to the slot that it has borrowed.
+            // Its reservations belong to the slot that it has borrowed.
             None if BORROWED.with_borrow(|all| all.iter().any(|one| one.id == self.id)) => {
                 return Ok(false);
             }
@@ -128,7 +128,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Borrows a slot for the operation, or for as long as there are drafts in it.
+    /// Borrows a slot for the operation, or for as long as there are reservations in it.
     #[cold]
     fn with_borrowed<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
         BORROWED.with_borrow_mut(|all| {
@@ -141,7 +141,7 @@ impl Pool {
                 }
             };
             let result = work(&mut thread);
-            if thread.drafts.has_any() {
+            if thread.reservations.has_any() {
                 all.push(thread);
             }
             Ok(result)

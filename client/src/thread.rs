@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
 use rackpool_ring::client_file::{Route, ThreadSlot};
-use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazines::Magazines;
 use rackpool_ring::objects;
 use rackpool_shm::OutOfBounds;
@@ -17,7 +17,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::calls::Calls;
 use crate::connection::Connection;
 use crate::deadline::Retries;
-use crate::draft::Drafts;
+use crate::reservation::Reservations;
 use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError};
 
@@ -39,7 +39,7 @@ pub(crate) struct Thread {
     /// How far the outbox is in use. The truth is in the client file; a cell in use may have been
     /// emptied by the daemon.
     pub(crate) outbox: u8,
-    pub(crate) drafts: Drafts,
+    pub(crate) reservations: Reservations,
     /// Rounds of remote transfers so far.
     pub(crate) batch: u64,
 }
@@ -74,7 +74,7 @@ impl Thread {
             Magazines::new(&connection.file, index).map_err(|_| DaemonError::Protocol)?;
         // An earlier thread may have left something there when the daemon was away.
         let outbox = objects::extent(&magazines.slot().outbox);
-        let drafts = Drafts::of(magazines.slot());
+        let reservations = Reservations::of(magazines.slot());
         Ok(Self {
             id: connection.id,
             window,
@@ -83,7 +83,7 @@ impl Thread {
             calls,
             magazines,
             outbox: u8::try_from(outbox).unwrap_or(u8::MAX),
-            drafts,
+            reservations,
             batch: 0,
             connection,
         })
@@ -117,10 +117,10 @@ impl Thread {
         self.magazines.slot()
     }
 
-    /// One of the thread's draft records.
+    /// One of the thread's reservation records.
     #[inline]
-    pub(crate) fn record(&self, record: u8) -> Option<&DraftRecord> {
-        self.slot().drafts.get(usize::from(record))
+    pub(crate) fn record(&self, record: u8) -> Option<&ReservationRecord> {
+        self.slot().reservations.get(usize::from(record))
     }
 
     /// The page and offset of an address.

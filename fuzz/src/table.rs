@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackpool_kv::{
-    CasError, Draft, GlobalAddr, Handle, KvError, Link, Memory, Options, Table, Terms,
+    CasError, Reservation, GlobalAddr, Handle, KvError, Link, Memory, Options, Table, Terms,
 };
 
 use crate::Input;
@@ -79,7 +79,7 @@ impl State {
 
 /// An object that nothing points to yet.
 #[derive(Debug)]
-pub(crate) struct HeapDraft {
+pub(crate) struct HeapReservation {
     addr: GlobalAddr,
     token: u64,
     /// The word that it was taken out of; null if none.
@@ -90,7 +90,7 @@ pub(crate) struct HeapDraft {
     counts: bool,
 }
 
-impl Draft for HeapDraft {
+impl Reservation for HeapReservation {
     fn addr(&self) -> GlobalAddr {
         self.addr
     }
@@ -102,7 +102,7 @@ impl Draft for HeapDraft {
 
 impl Memory for Heap {
     type Error = HeapError;
-    type Draft = HeapDraft;
+    type Reservation = HeapReservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, HeapError> {
         let mut state = self.state();
@@ -126,62 +126,62 @@ impl Memory for Heap {
         Ok(())
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<HeapDraft, HeapError> {
+    fn reserve(&self, bytes: u64) -> Result<HeapReservation, HeapError> {
         let addr = self.allocate(bytes)?;
-        Ok(HeapDraft { addr, ..self.tombstone()? })
+        Ok(HeapReservation { addr, ..self.tombstone()? })
     }
 
-    fn tombstone(&self) -> Result<HeapDraft, HeapError> {
+    fn tombstone(&self) -> Result<HeapReservation, HeapError> {
         // Never the same twice, in both halves.
         let token = (self.tokens.fetch_add(1, Ordering::Relaxed) + 1) * 0x1_0000_0001;
         let token = token | 1 << 48;
         let place = GlobalAddr::NULL;
-        Ok(HeapDraft { addr: place, token, place, published: None, counts: false })
+        Ok(HeapReservation { addr: place, token, place, published: None, counts: false })
     }
 
-    fn publish(&self, draft: &mut HeapDraft, link: &Link) -> Result<u64, CasError<HeapError>> {
+    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
         let found = self.compare_and_swap(link.addr, link.expected, link.new)?;
         if found == link.expected {
-            draft.published = Some(*link);
+            reservation.published = Some(*link);
             if !matches!(link.terms, Terms::Compare(_)) {
-                self.decide(draft, true);
+                self.decide(reservation, true);
             }
         }
         Ok(found)
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapDraft>, HeapError> {
-        let draft = HeapDraft { addr: object, place, ..self.tombstone()? };
-        match self.compare_and_swap(place, object.raw(), draft.token) {
-            Ok(found) => Ok((found == object.raw()).then_some(draft)),
+    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
+        let reservation = HeapReservation { addr: object, place, ..self.tombstone()? };
+        match self.compare_and_swap(place, object.raw(), reservation.token) {
+            Ok(found) => Ok((found == object.raw()).then_some(reservation)),
             Err(_) => Err(HeapError::Outside(place.raw())),
         }
     }
 
-    fn decide(&self, draft: &mut HeapDraft, published: bool) {
-        draft.counts = published;
-        if published && !draft.addr.is_null() {
+    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
+        reservation.counts = published;
+        if published && !reservation.addr.is_null() {
             // Damage may be in its way, as anywhere.
-            let _ = self.compare_and_swap(draft.addr, draft.token, 0);
+            let _ = self.compare_and_swap(reservation.addr, reservation.token, 0);
         }
     }
 
-    fn annul(&self, draft: &mut HeapDraft) {
-        draft.published = None;
+    fn annul(&self, reservation: &mut HeapReservation) {
+        reservation.published = None;
     }
 
-    fn finish(&self, draft: HeapDraft) -> Result<(), HeapError> {
-        let unwanted = match draft.published {
-            Some(link) if draft.counts => link.replaced,
+    fn finish(&self, reservation: HeapReservation) -> Result<(), HeapError> {
+        let unwanted = match reservation.published {
+            Some(link) if reservation.counts => link.replaced,
             Some(_) => None,
-            None => Some(draft.addr).filter(|addr| !addr.is_null()),
+            None => Some(reservation.addr).filter(|addr| !addr.is_null()),
         };
-        if !draft.place.is_null() {
+        if !reservation.place.is_null() {
             let back = unwanted.map_or(0, GlobalAddr::raw);
-            let swapped = self.compare_and_swap(draft.place, draft.token, back);
-            return swapped.map(drop).map_err(|_| HeapError::Outside(draft.place.raw()));
+            let swapped = self.compare_and_swap(reservation.place, reservation.token, back);
+            return swapped.map(drop).map_err(|_| HeapError::Outside(reservation.place.raw()));
         }
-        if let Some(Link { addr, new, terms: Terms::Settle(word), .. }) = draft.published {
+        if let Some(Link { addr, new, terms: Terms::Settle(word), .. }) = reservation.published {
             // Nobody else changes it, but for damage.
             let _ = self.compare_and_swap(addr, new, word);
         }

@@ -37,7 +37,7 @@ fn everything_is_forgotten(client: &Pool, addr: GlobalAddr) {
     assert_eq!(client.is_local(addr).map(drop), access);
     let none = Err(AllocError::Daemon(DaemonError::Forgotten));
     assert_eq!(client.alloc(64).map(drop), none);
-    assert_eq!(client.alloc_draft(64).map(drop), none);
+    assert_eq!(client.reserve(64).map(drop), none);
     assert_eq!(
         client.free(addr),
         Err(FreeError::Access(AccessError::Daemon(DaemonError::Forgotten)))

@@ -37,7 +37,7 @@ fn everything_says_so(pool: &Pool, addr: GlobalAddr) -> Result<(), &'static str>
     check(pool.is_local(addr).as_ref() == Err(&inherited), "is_local")?;
     let none = AllocError::Daemon(DaemonError::Inherited);
     check(pool.alloc(64).as_ref() == Err(&none), "alloc")?;
-    check(pool.alloc_draft(64).err().as_ref() == Some(&none), "alloc_draft")?;
+    check(pool.reserve(64).err().as_ref() == Some(&none), "reserve")?;
     check(pool.free(addr) == Err(FreeError::Access(inherited)), "free")?;
     let root = RootError::Daemon(DaemonError::Inherited);
     check(pool.root("name").as_ref() == Err(&root), "root")?;

@@ -64,7 +64,7 @@ fn with_client<T>(scene: &Scene, act: impl FnOnce(&Pool) -> T) -> T {
 fn nothing_is_found_where_nothing_is_wrong() {
     let mut scene = scene();
     assert_eq!(scene.look(&[]), []);
-    let operations = ["alloc", "refill", "run", "free", "read", "draft", "publish", "put", "open"];
+    let operations = ["alloc", "refill", "run", "free", "read", "reservation", "publish", "put", "open"];
     let killed = operations.map(|name| at_its_mark(scene.prepare(0, name)));
     assert!(killed.iter().all(|client| client.hand == Hand::Empty), "{killed:?}");
     assert_eq!(scene.look(&killed), [], "{killed:?}");
@@ -267,12 +267,12 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
     file.ring(Route::Remote).push(&[torn]).expect("room");
     let slot = file.thread(1).expect("a slot");
     slot.outbox[5].store(addr, Ordering::Relaxed);
-    slot.drafts[2].hold(addr);
+    slot.reservations[2].hold(addr);
     let (status, values) = RackAnswer::Invalid.to_words();
     file.cells(2).expect("cells")[3].finish(1, &Answer { status, values });
     let found = scene.look(&[killed]);
     assert_eq!(found.len(), 4, "{found:?}");
-    for wanted in ["a torn entry", "still has", "still has a draft", "was answered"] {
+    for wanted in ["a torn entry", "still has", "still has a reservation", "was answered"] {
         let is_wanted = |f: &Finding| matches!(f, Finding::Body(what) if what.contains(wanted));
         assert!(found.iter().any(is_wanted), "{wanted}: {found:?}");
     }

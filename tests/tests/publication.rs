@@ -10,7 +10,7 @@ use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::{Options, Table};
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_ring::draft::{Armed, Lent, Terms};
+use rackpool_ring::reservation::{Armed, Lent, Terms};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::{Mapping, file};
 use rackpool_tests::census::{self, Census};
@@ -24,7 +24,7 @@ use rand::{Rng, SeedableRng};
 const RECLAIM: Duration = Duration::from_secs(1);
 const BYTES: u64 = 100;
 
-/// Two racks, a link in one of them, and a client in rack 0 that has drafts. The pool outlives its
+/// Two racks, a link in one of them, and a client in rack 0 that has reservations. The pool outlives its
 /// clients.
 struct Scene {
     client: TestClient,
@@ -43,17 +43,17 @@ impl Scene {
         let link = own.alloc(16).unwrap();
         own.write(link, &[0; 16]).unwrap();
         let before = Census::of(&pool);
-        let client = pool.client(0, &["drafts"]);
+        let client = pool.client(0, &["reservations"]);
         Self { client, link, before, own, pool }
     }
 
-    fn draft(&mut self) -> GlobalAddr {
-        rackpool_tests::client::parse_addr(&self.client.ask(&format!("draft {BYTES}")))
+    fn reservation(&mut self) -> GlobalAddr {
+        rackpool_tests::client::parse_addr(&self.client.ask(&format!("reservation {BYTES}")))
     }
 
-    fn publish(&mut self, draft: usize, expected: u64, replaced: u64) -> u64 {
+    fn publish(&mut self, reservation: usize, expected: u64, replaced: u64) -> u64 {
         let link = self.link.raw();
-        let said = self.client.ask(&format!("publish {draft} {link:x} {expected:x} {replaced:x}"));
+        let said = self.client.ask(&format!("publish {reservation} {link:x} {expected:x} {replaced:x}"));
         u64::from_str_radix(&said, 16).unwrap()
     }
 
@@ -81,11 +81,11 @@ impl Scene {
 }
 
 #[test]
-fn a_draft_that_was_not_linked_comes_back() {
+fn a_reservation_that_was_not_linked_comes_back() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        scene.draft();
-        scene.draft();
+        scene.reservation();
+        scene.reservation();
         // This one is refused, and held again.
         assert_eq!(scene.publish(1, 7, 0), 0);
         scene.kill_and_expect_left(&[]);
@@ -94,10 +94,10 @@ fn a_draft_that_was_not_linked_comes_back() {
 }
 
 #[test]
-fn a_linked_draft_stays_and_what_it_replaced_comes_back() {
+fn a_linked_reservation_stays_and_what_it_replaced_comes_back() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        let (old, new) = (scene.draft(), scene.draft());
+        let (old, new) = (scene.reservation(), scene.reservation());
         assert_eq!(scene.publish(0, 0, 0), 0);
         assert_eq!(scene.publish(1, old.raw(), old.raw()), old.raw());
         scene.kill_and_expect_left(&[new]);
@@ -106,10 +106,10 @@ fn a_linked_draft_stays_and_what_it_replaced_comes_back() {
 }
 
 #[test]
-fn what_a_finished_draft_replaced_comes_back_once() {
+fn what_a_finished_reservation_replaced_comes_back_once() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        let (old, new) = (scene.draft(), scene.draft());
+        let (old, new) = (scene.reservation(), scene.reservation());
         scene.publish(0, 0, 0);
         assert_eq!(scene.client.ask("finish 0"), "ok");
         assert_eq!(scene.publish(1, old.raw(), old.raw()), old.raw());
@@ -119,10 +119,10 @@ fn what_a_finished_draft_replaced_comes_back_once() {
 }
 
 #[test]
-fn a_draft_counts_as_linked_after_others_have_unlinked_it() {
+fn a_reservation_counts_as_linked_after_others_have_unlinked_it() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        let (old, new) = (scene.draft(), scene.draft());
+        let (old, new) = (scene.reservation(), scene.reservation());
         scene.publish(0, 0, 0);
         scene.publish(1, old.raw(), old.raw());
         let mut owner = [7; 8];
@@ -139,7 +139,7 @@ fn a_draft_counts_as_linked_after_others_have_unlinked_it() {
 fn what_a_tombstone_took_out_comes_back() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        let old = scene.draft();
+        let old = scene.reservation();
         scene.publish(0, 0, 0);
         assert_eq!(scene.client.ask("tombstone"), "ok");
         assert_eq!(scene.publish(1, old.raw(), old.raw()), old.raw());
@@ -175,7 +175,7 @@ fn what_was_taken_out_of_a_word_is_put_back_there() {
 fn a_link_is_settled_before_what_was_taken_out_comes_back() {
     for rack in [0, 1] {
         let mut scene = Scene::new(rack);
-        let old = scene.draft();
+        let old = scene.reservation();
         scene.publish(0, 0, 0);
         assert_eq!(scene.client.ask("tombstone"), "ok");
         let (link, old) = (scene.link.raw(), old.raw());
@@ -186,10 +186,10 @@ fn a_link_is_settled_before_what_was_taken_out_comes_back() {
 }
 
 #[test]
-fn the_stamp_of_what_was_replaced_decides_whether_a_draft_counts() {
+fn the_stamp_of_what_was_replaced_decides_whether_a_reservation_counts() {
     for (rack, fits) in [(0, true), (0, false), (1, true), (1, false)] {
         let mut scene = Scene::new(rack);
-        let (old, new) = (scene.draft(), scene.draft());
+        let (old, new) = (scene.reservation(), scene.reservation());
         scene.publish(0, 0, 0);
         assert_eq!(scene.client.ask("finish 0"), "ok");
         let stamp = GlobalAddr::from_raw(old.raw() + 8);
@@ -214,9 +214,9 @@ fn the_stamp_of_what_was_replaced_decides_whether_a_draft_counts() {
 }
 
 #[test]
-fn drafts_wait_for_a_link_whose_rack_is_away() {
+fn reservations_wait_for_a_link_whose_rack_is_away() {
     let mut scene = Scene::new(1);
-    let (old, new) = (scene.draft(), scene.draft());
+    let (old, new) = (scene.reservation(), scene.reservation());
     scene.publish(0, 0, 0);
     scene.publish(1, old.raw(), old.raw());
     scene.pool.kill_daemon(1);
@@ -231,11 +231,11 @@ fn drafts_wait_for_a_link_whose_rack_is_away() {
 }
 
 #[test]
-fn drafts_of_a_client_that_died_with_its_daemon_come_back() {
+fn reservations_of_a_client_that_died_with_its_daemon_come_back() {
     for (rack, daemon_first) in [(0, true), (0, false), (1, true), (1, false)] {
         let mut scene = Scene::new(rack);
-        let (old, new) = (scene.draft(), scene.draft());
-        scene.draft();
+        let (old, new) = (scene.reservation(), scene.reservation());
+        scene.reservation();
         scene.publish(0, 0, 0);
         scene.publish(1, old.raw(), old.raw());
         // The other way round, the daemon dies before, while or after it decides.
@@ -260,10 +260,10 @@ fn records_full_of_garbage_harm_nobody() {
     let before = Census::of(&pool);
     let mut random = SmallRng::seed_from_u64(5);
     for _ in 0..20 {
-        let mut client = pool.client(0, &["drafts"]);
+        let mut client = pool.client(0, &["reservations"]);
         client.alloc(64);
         let file = newest_client_file(&pool);
-        for record in &file.thread(0).unwrap().drafts {
+        for record in &file.thread(0).unwrap().reservations {
             let mut word = || match random.random_range(0..5) {
                 0 => 0,
                 // Somewhere in a page of this pool, aligned or not.

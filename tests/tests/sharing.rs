@@ -263,7 +263,7 @@ fn what_a_killed_program_took_out_of_a_shared_page_is_put_back() {
     // Objects that are never freed: each waits in its place.
     let shelved = [0, 1].map(|_| racks[0].alloc(16).unwrap());
     let before = Census::of(&pool);
-    let mut clients = [0, 1].map(|rack| pool.client(rack, &["drafts"]));
+    let mut clients = [0, 1].map(|rack| pool.client(rack, &["reservations"]));
     for (rack, client) in clients.iter_mut().enumerate() {
         racks[0].write(objects[rack], &shelved[rack].raw().to_le_bytes()).unwrap();
         let take = format!("take {:x} {:x}", objects[rack].raw(), shelved[rack].raw());

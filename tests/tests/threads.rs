@@ -39,16 +39,16 @@ fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
 /// Puts a new first element into a list whose elements have the next one's address in their second
 /// word.
 fn push(pool: &Pool, head: GlobalAddr) {
-    let mut draft = pool.alloc_draft(64).unwrap();
+    let mut reservation = pool.reserve(64).unwrap();
     loop {
         let mut next = [0; 8];
         pool.read(head, &mut next).unwrap();
-        pool.write(draft.addr(), &[draft.token().to_le_bytes(), next].concat()).unwrap();
-        let (expected, new) = (u64::from_le_bytes(next), draft.addr().raw());
+        pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), next].concat()).unwrap();
+        let (expected, new) = (u64::from_le_bytes(next), reservation.addr().raw());
         let (mask, replaced, terms) = (u64::MAX, None, Terms::Plain);
         let link = Link { addr: head, expected, new, mask, replaced, terms };
-        if pool.publish(&mut draft, &link).unwrap() == expected {
-            return pool.finish(draft).unwrap();
+        if pool.publish(&mut reservation, &link).unwrap() == expected {
+            return pool.finish(reservation).unwrap();
         }
     }
 }
@@ -99,9 +99,9 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
     });
 }
 
-/// A draft stays with the slot in which it was made, however many operations lie between.
+/// A reservation stays with the slot in which it was made, however many operations lie between.
 #[test]
-fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
+fn a_borrowed_slot_is_kept_while_there_are_reservations_in_it() {
     let pool = TestPool::small();
     with_all_slots_taken(&pool, |own| {
         let holders = usize::from(SPARE);
@@ -109,10 +109,10 @@ fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
         std::thread::scope(|scope| {
             for _ in 0..SPARE {
                 scope.spawn(|| {
-                    let drafts = [own.alloc_draft(64).unwrap(), own.alloc_draft(5000).unwrap()];
+                    let reservations = [own.reserve(64).unwrap(), own.reserve(5000).unwrap()];
                     made.wait();
                     refused.wait();
-                    let [first, second] = drafts;
+                    let [first, second] = reservations;
                     own.finish(first).unwrap();
                     own.ping().unwrap();
                     own.finish(second).unwrap();
@@ -124,7 +124,7 @@ fn a_borrowed_slot_is_kept_while_there_are_drafts_in_it() {
                 let ping = || own.ping();
                 assert_eq!(within(Duration::from_millis(50), ping), Err(too_many));
                 refused.wait();
-                // Others finish their drafts meanwhile.
+                // Others finish their reservations meanwhile.
                 own.ping().unwrap();
             });
         });

@@ -70,8 +70,8 @@ fn errors_of_accesses_say_what_to_do() {
         E::Indeterminate(_) => E::Indeterminate(RackId(1)),
             "rack 1 died during the operation: it may or may not have happened; read the value to \
              know";
-        E::NotADraft(_) => E::NotADraft(ADDR),
-            "0x200040 is no draft that can be published (it was published, or is in doubt, or of \
+        E::NotAReservation(_) => E::NotAReservation(ADDR),
+            "0x200040 is no reservation that can be published (it was published, or is in doubt, or of \
              another pool): finish it with the pool that made it and begin another";
         E::Daemon(_) => E::Daemon(DaemonError::Closed),
             "the pool is closed: open it again";
@@ -91,7 +91,7 @@ fn errors_of_the_own_daemon_say_what_to_do() {
         E::MetadataUnreachable => E::MetadataUnreachable,
             "the metadata server does not answer: start it again";
         E::TooManyThreads(_) => E::TooManyThreads(64),
-            "64 threads use this pool and let no other one in: finish their drafts, or open the pool \
+            "64 threads use this pool and let no other one in: finish their reservations, or open the pool \
              with more `ClientOptions::threads`";
         E::Closed => E::Closed,
             "the pool is closed: open it again";
@@ -134,8 +134,8 @@ fn errors_of_allocations_say_what_to_do() {
         E::OutOfMemory(_) => E::OutOfMemory(full.clone()),
             "out of memory: no rack has room for 64 B; rack 1 has 0 of 256 frames free, the 1 other \
              rack asked 3 of 512: free objects, or add a rack or memory";
-        E::TooManyDrafts => E::TooManyDrafts,
-            "this thread has 16 drafts: publish or finish some";
+        E::TooManyReservations => E::TooManyReservations,
+            "this thread has 16 reservations: publish or finish some";
         E::Access(_) => E::Access(AccessError::PageBusy(ADDR, RackId(0))),
             "the page of 0x200040 moves and could not be reached, last at rack 0: try again";
         E::Daemon(_) => E::Daemon(DaemonError::Closed),

@@ -123,7 +123,7 @@ type Swapped<T> = Result<T, CasError<PoolError>>;
 
 impl Memory for RecordedPool {
     type Error = PoolError;
-    type Draft = rackpool_client::Draft;
+    type Reservation = rackpool_client::Reservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, PoolError> {
         Memory::allocate(&*self.pool, bytes)
@@ -133,11 +133,11 @@ impl Memory for RecordedPool {
         Memory::free(&*self.pool, addr)
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, PoolError> {
-        Memory::allocate_draft(&*self.pool, bytes)
+    fn reserve(&self, bytes: u64) -> Result<Self::Reservation, PoolError> {
+        Memory::reserve(&*self.pool, bytes)
     }
 
-    fn tombstone(&self) -> Result<Self::Draft, PoolError> {
+    fn tombstone(&self) -> Result<Self::Reservation, PoolError> {
         Memory::tombstone(&*self.pool)
     }
 
@@ -145,26 +145,26 @@ impl Memory for RecordedPool {
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<Self::Draft>, PoolError> {
+    ) -> Result<Option<Self::Reservation>, PoolError> {
         self.note(place, Access::Write);
         Memory::take(&*self.pool, place, object)
     }
 
-    fn annul(&self, draft: &mut Self::Draft) {
-        Memory::annul(&*self.pool, draft);
+    fn annul(&self, reservation: &mut Self::Reservation) {
+        Memory::annul(&*self.pool, reservation);
     }
 
-    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Swapped<u64> {
+    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Swapped<u64> {
         self.note(link.addr, Access::Write);
-        Memory::publish(&*self.pool, draft, link)
+        Memory::publish(&*self.pool, reservation, link)
     }
 
-    fn decide(&self, draft: &mut Self::Draft, published: bool) {
-        Memory::decide(&*self.pool, draft, published);
+    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
+        Memory::decide(&*self.pool, reservation, published);
     }
 
-    fn finish(&self, draft: Self::Draft) -> Result<(), PoolError> {
-        Memory::finish(&*self.pool, draft)
+    fn finish(&self, reservation: Self::Reservation) -> Result<(), PoolError> {
+        Memory::finish(&*self.pool, reservation)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), PoolError> {

@@ -55,7 +55,7 @@ pub trait Medium: Memory + Clone {
     fn is_full(error: &Self::Error) -> bool;
 }
 
-/// A seat that a thread of its own keeps: drafts belong to the thread that made them.
+/// A seat that a thread of its own keeps: reservations belong to the thread that made them.
 #[derive(Debug)]
 pub struct PoolSeat {
     wishes: Sender<Wish>,
@@ -93,36 +93,36 @@ fn reserve_pages(pool: &Pool) -> usize {
 const MAX_RESERVE_PAGES: usize = 6;
 
 /// Sits, and keeps the reserve, until nobody wants anything any more. A program that is killed keeps
-/// neither: both are drafts.
+/// neither: both are reservations.
 fn keep_seat(
     pool: &Pool,
     (seat, object): (GlobalAddr, GlobalAddr),
     said: &Sender<Result<Option<u64>, PoolError>>,
     wishes: &Receiver<Wish>,
 ) {
-    let draft = match pool.take_draft(seat, object) {
-        Ok(Some(draft)) => draft,
+    let reservation = match pool.borrow(seat, object) {
+        Ok(Some(reservation)) => reservation,
         Ok(None) => return drop(said.send(Ok(None))),
         Err(error) => return drop(said.send(Err(error.into()))),
     };
     let pages = reserve_pages(pool);
     let mut reserve = Vec::with_capacity(pages);
     // Who asked is waiting, unless its thread panicked; then there are no wishes.
-    let _ = said.send(Ok(Some(draft.token())));
+    let _ = said.send(Ok(Some(reservation.token())));
     while let Ok(wish) = wishes.recv() {
         let had = !reserve.is_empty();
         if !wish.reserve {
-            reserve.drain(..).for_each(|draft| drop(pool.finish(draft)));
+            reserve.drain(..).for_each(|reservation| drop(pool.finish(reservation)));
         }
         while wish.reserve && reserve.len() < pages {
-            let Ok(draft) = pool.alloc_draft(pool.page_bytes()) else { break };
-            reserve.push(draft);
+            let Ok(reservation) = pool.reserve(pool.page_bytes()) else { break };
+            reserve.push(reservation);
         }
         let _ = wish.said.send((had, reserve.len() == pages));
     }
     // Should these fail, the daemon does it when the program ends.
-    reserve.into_iter().for_each(|draft| drop(pool.finish(draft)));
-    let _ = pool.finish(draft);
+    reserve.into_iter().for_each(|reservation| drop(pool.finish(reservation)));
+    let _ = pool.finish(reservation);
 }
 
 impl Medium for Arc<Pool> {

@@ -3,7 +3,7 @@ use crate::entry::{Form, Kind};
 use crate::error::KvError;
 use crate::find::{Intent, LiveSlot, Located};
 use crate::handle::Handle;
-use crate::memory::{Draft, Memory};
+use crate::memory::{Reservation, Memory};
 use crate::object::Object;
 use crate::slot::ObjectRef;
 use crate::store::Wanted;
@@ -24,7 +24,7 @@ impl<M: Memory> Handle<M> {
 
     fn try_exchange(
         &mut self,
-        wanted: &mut Wanted<'_, M::Draft>,
+        wanted: &mut Wanted<'_, M::Reservation>,
         expected: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
         loop {
@@ -54,42 +54,42 @@ impl<M: Memory> Handle<M> {
     pub(crate) fn exchange_slot(
         &mut self,
         slot: &LiveSlot,
-        wanted: &mut Wanted<'_, M::Draft>,
+        wanted: &mut Wanted<'_, M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
         let condition = Condition { word: slot.word, stamp: Object::stamp_in(&self.scratch) };
         self.write_wanted(wanted, Some(condition))?;
         if !self.link(slot.at, slot.word, wanted)? {
             return Ok(false);
         }
-        let Some((object, draft)) = wanted.object.take() else { return Ok(false) };
-        self.settle_exchange(wanted, condition, object, draft)
+        let Some((object, reservation)) = wanted.object.take() else { return Ok(false) };
+        self.settle_exchange(wanted, condition, object, reservation)
     }
 
     /// Ends an exchange whose object was linked; says whether it counts.
     fn settle_exchange(
         &mut self,
-        wanted: &Wanted<'_, M::Draft>,
+        wanted: &Wanted<'_, M::Reservation>,
         condition: Condition,
         object: ObjectRef,
-        mut draft: M::Draft,
+        mut reservation: M::Reservation,
     ) -> Result<bool, KvError<M::Error>> {
-        let (addr, token) = (object.addr, draft.token());
+        let (addr, token) = (object.addr, reservation.token());
         let counts = self
             .decide_condition(addr, token, condition)
             .or_else(|error| self.decided_by_others(addr, token).ok_or(error));
         match &counts {
-            Ok(true) => self.shared.memory.decide(&mut draft, true),
+            Ok(true) => self.shared.memory.decide(&mut reservation, true),
             // A search leads past every annulled object, and unlinks it: in this life of the
             // segment there is no other slot that could point to it.
             Ok(false) => {
                 if self.locate(wanted.hash, wanted.key, Intent::Write).is_ok() {
-                    self.shared.memory.annul(&mut draft);
+                    self.shared.memory.annul(&mut reservation);
                 }
             }
             Err(_) => self.unreclaimed += 1,
         }
         // If it is not known which of the two is nobody's, both are left.
-        self.finish(draft);
+        self.finish(reservation);
         counts.or(Err(KvError::OutcomeUnknown))
     }
 }

@@ -7,7 +7,7 @@ use crate::error::KvError;
 use crate::handle::Shared;
 use crate::hash::KeyHash;
 use crate::header::{Stage, TableHeader};
-use crate::memory::{CasError, Draft, Memory, Roots};
+use crate::memory::{CasError, Reservation, Memory, Roots};
 use crate::reclaim::clear_owner;
 use crate::segment::{Layout, SegmentRef};
 use crate::shelf::{Place, ShelfBlock, publish_once};
@@ -237,31 +237,31 @@ fn place_header<M: Memory>(
     options: &Options,
 ) -> Result<(), KvError<M::Error>> {
     let layout = layout_of(memory, options)?;
-    let draft = memory.allocate_draft(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
-    publish_first(memory, draft, place, &mut begun_header(&layout))
+    let reservation = memory.reserve(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
+    publish_first(memory, reservation, place, &mut begun_header(&layout))
 }
 
-/// Publishes a draft with these contents in the word at `place` if that is 0. The first word of the
+/// Publishes a reservation with these contents in the word at `place` if that is 0. The first word of the
 /// contents is the owner word.
 fn publish_first<M: Memory>(
     memory: &M,
-    mut draft: M::Draft,
+    mut reservation: M::Reservation,
     place: GlobalAddr,
     contents: &mut [u8],
 ) -> Result<(), KvError<M::Error>> {
-    contents[..8].copy_from_slice(&draft.token().to_le_bytes());
+    contents[..8].copy_from_slice(&reservation.token().to_le_bytes());
     let link = Link {
         addr: place,
         expected: 0,
-        new: draft.addr().raw(),
+        new: reservation.addr().raw(),
         mask: u64::MAX,
         replaced: None,
         terms: Terms::Plain,
     };
-    let written = memory.write(draft.addr(), contents).map_err(KvError::Memory);
-    let published = written.and_then(|()| publish_once(memory, &mut draft, &link));
+    let written = memory.write(reservation.addr(), contents).map_err(KvError::Memory);
+    let published = written.and_then(|()| publish_once(memory, &mut reservation, &link));
     // Freed if another client was faster. Should that fail, the daemon does it.
-    let _ = memory.finish(draft);
+    let _ = memory.finish(reservation);
     published.map(drop)
 }
 
@@ -270,10 +270,10 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     let at = TableHeader::directory_at(begun.addr);
     if read_word(memory, at)? == 0 {
         let bytes = TableHeader::directory_bytes(begun.max_depth);
-        let draft = memory.allocate_draft(bytes.max(LEAST_DRAFT)).map_err(KvError::Memory)?;
+        let reservation = memory.reserve(bytes.max(LEAST_RESERVATION)).map_err(KvError::Memory)?;
         // A directory is small beside the table it is made for, and made once.
         let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
-        publish_first(memory, draft, at, &mut entries)?;
+        publish_first(memory, reservation, at, &mut entries)?;
     }
     let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
     // The first entry is the directory's owner word. Before the header says that there is a
@@ -289,8 +289,8 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     Ok(layout)
 }
 
-/// The least that is allocated as a draft: a line.
-const LEAST_DRAFT: u64 = 64;
+/// The least that is allocated as a reservation: a line.
+const LEAST_RESERVATION: u64 = 64;
 
 /// Takes the header from this stage to the next, unless another client did.
 fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), KvError<M::Error>> {

@@ -65,7 +65,7 @@ pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
 pub use header::begins_table;
-pub use memory::{CasError, CasRequest, Draft, Memory, ReadRequest, Roots};
+pub use memory::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
 pub use optimistic::{Committer, Recovery};
 pub use parts::{Part, Walk};
 pub use pool::PoolError;

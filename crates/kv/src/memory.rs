@@ -32,7 +32,7 @@ pub trait Memory: Send + Sync {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// An object that nothing points to yet.
-    type Draft: Draft;
+    type Reservation: Reservation;
 
     /// Memory of `bytes` bytes, from 16 to the page size, aligned to the next power of two. Its
     /// content is unspecified.
@@ -43,38 +43,38 @@ pub trait Memory: Send + Sync {
 
     /// Like [`allocate`](Self::allocate), for an object that is to be published: should the client
     /// be killed, the memory takes it back, unless it was published. The object's first 8 bytes
-    /// hold [`Draft::token`] when it is published; afterwards the memory swaps them to 0, which
+    /// hold [`Reservation::token`] when it is published; afterwards the memory swaps them to 0, which
     /// others may do as well; with [`Terms::Compare`] only the table does.
-    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, Self::Error>;
+    fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error>;
 
-    /// A draft without an object, for a link whose new word, which has bits of the token, tells
+    /// A reservation without an object, for a link whose new word, which has bits of the token, tells
     /// that what it replaced is nobody's.
-    fn tombstone(&self) -> Result<Self::Draft, Self::Error>;
+    fn tombstone(&self) -> Result<Self::Reservation, Self::Error>;
 
-    /// Takes `object` out of the word at `place` if it is there: the word holds [`Draft::token`]
-    /// until the draft is finished, and gets back the object, or what it replaced if it was
+    /// Takes `object` out of the word at `place` if it is there: the word holds [`Reservation::token`]
+    /// until the reservation is finished, and gets back the object, or what it replaced if it was
     /// published, 0 if that is nothing. Should the client be killed, the memory does so.
     fn take(
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<Self::Draft>, Self::Error>;
+    ) -> Result<Option<Self::Reservation>, Self::Error>;
 
-    /// Swaps a word that points to the draft afterwards, and returns what it was before; what it
+    /// Swaps a word that points to the reservation afterwards, and returns what it was before; what it
     /// was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
     /// not published again.
-    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<Self::Error>>;
+    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>>;
 
-    /// Says of a draft whose publication gave no answer whether it was published.
-    fn decide(&self, draft: &mut Self::Draft, published: bool);
+    /// Says of a reservation whose publication gave no answer whether it was published.
+    fn decide(&self, reservation: &mut Self::Reservation, published: bool);
 
-    /// Says of a published draft that it does not count ([`Terms::Compare`]) and is not linked any
+    /// Says of a published reservation that it does not count ([`Terms::Compare`]) and is not linked any
     /// more: it is freed, and what it was to replace is not.
-    fn annul(&self, draft: &mut Self::Draft);
+    fn annul(&self, reservation: &mut Self::Reservation);
 
-    /// Ends a draft: frees it, or what it replaced if it was published. If nobody knows, both stay
+    /// Ends a reservation: frees it, or what it replaced if it was published. If nobody knows, both stay
     /// as they are.
-    fn finish(&self, draft: Self::Draft) -> Result<(), Self::Error>;
+    fn finish(&self, reservation: Self::Reservation) -> Result<(), Self::Error>;
 
     /// Fills `into` from `addr`. Reading memory that was freed meanwhile may give any bytes or an
     /// error, and must do no harm.
@@ -165,7 +165,7 @@ impl<M: Roots + ?Sized> Roots for Arc<M> {
 }
 
 /// An object that a client has, and of which the memory knows that nothing points to it yet.
-pub trait Draft: std::fmt::Debug {
+pub trait Reservation: std::fmt::Debug {
     /// Where it is; null for a [`Memory::tombstone`].
     fn addr(&self) -> GlobalAddr;
 
@@ -209,7 +209,7 @@ pub enum CasError<E> {
 
 impl<M: Memory + ?Sized> Memory for Arc<M> {
     type Error = M::Error;
-    type Draft = M::Draft;
+    type Reservation = M::Reservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error> {
         (**self).allocate(bytes)
@@ -219,11 +219,11 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         (**self).free(addr)
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, Self::Error> {
-        (**self).allocate_draft(bytes)
+    fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error> {
+        (**self).reserve(bytes)
     }
 
-    fn tombstone(&self) -> Result<Self::Draft, Self::Error> {
+    fn tombstone(&self) -> Result<Self::Reservation, Self::Error> {
         (**self).tombstone()
     }
 
@@ -231,24 +231,24 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<Self::Draft>, Self::Error> {
+    ) -> Result<Option<Self::Reservation>, Self::Error> {
         (**self).take(place, object)
     }
 
-    fn annul(&self, draft: &mut Self::Draft) {
-        (**self).annul(draft);
+    fn annul(&self, reservation: &mut Self::Reservation) {
+        (**self).annul(reservation);
     }
 
-    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<Self::Error>> {
-        (**self).publish(draft, link)
+    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>> {
+        (**self).publish(reservation, link)
     }
 
-    fn decide(&self, draft: &mut Self::Draft, published: bool) {
-        (**self).decide(draft, published);
+    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
+        (**self).decide(reservation, published);
     }
 
-    fn finish(&self, draft: Self::Draft) -> Result<(), Self::Error> {
-        (**self).finish(draft)
+    fn finish(&self, reservation: Self::Reservation) -> Result<(), Self::Error> {
+        (**self).finish(reservation)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), Self::Error> {

@@ -184,9 +184,9 @@ impl<M: Memory> Handle<M> {
         self.write_wanted(&mut wanted, None)?;
         let result = self.link(vacancy.at, vacancy.word, &mut wanted);
         if matches!(result, Ok(true))
-            && let Some((_, draft)) = wanted.object.take()
+            && let Some((_, reservation)) = wanted.object.take()
         {
-            self.finish(draft);
+            self.finish(reservation);
         }
         self.discard(wanted);
         result

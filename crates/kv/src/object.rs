@@ -18,7 +18,7 @@ use crate::slot::SlotWord;
 /// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
 /// ```
 ///
-/// `owner` is the draft's token until the object is published, then 0. `check` is the low half of
+/// `owner` is the reservation's token until the object is published, then 0. `check` is the low half of
 /// XXH3-64 over everything from `hash` on. `lot` is random; `check` and `lot` together are the
 /// object's *stamp*: no other object at its address has it. With flag 1 there is a
 /// [`Condition`], aligned to 8 bytes: the slot's word before (8), and a stamp (8). With flag 2 there
@@ -123,7 +123,7 @@ impl Object {
         u32::from_le_bytes(lot)
     }
 
-    /// Sets owner word and lot of the object that `bytes` starts with, both from a draft's token
+    /// Sets owner word and lot of the object that `bytes` starts with, both from a reservation's token
     /// unless another lot is given.
     pub(crate) fn set_token(bytes: &mut [u8], token: u64, lot: Option<u32>) {
         let token = token.to_le_bytes();

@@ -182,5 +182,5 @@ impl<M: Memory> Table<M> {
     }
 }
 
-/// The least that a draft takes: a line.
+/// The least that a reservation takes: a line.
 const LEAST: u64 = 64;

@@ -4,7 +4,7 @@ use rackpool_client::{
     AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Link, Pool, RootError,
 };
 
-use crate::{CasError, CasRequest, Draft, Memory, ReadRequest, Roots};
+use crate::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
 
 /// Why the pool did not do what the table asked.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum PoolError {
     Root(#[from] RootError),
 }
 
-impl Draft for rackpool_client::Draft {
+impl Reservation for rackpool_client::Reservation {
     fn addr(&self) -> GlobalAddr {
         Self::addr(self)
     }
@@ -45,7 +45,7 @@ fn swapped<T>(found: Result<T, AccessError>) -> Result<T, CasError<PoolError>> {
 
 impl Memory for Pool {
     type Error = PoolError;
-    type Draft = rackpool_client::Draft;
+    type Reservation = rackpool_client::Reservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, PoolError> {
         Ok(self.alloc(bytes)?)
@@ -55,11 +55,11 @@ impl Memory for Pool {
         Ok(Self::free(self, addr)?)
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<Self::Draft, PoolError> {
-        Ok(self.alloc_draft(bytes)?)
+    fn reserve(&self, bytes: u64) -> Result<Self::Reservation, PoolError> {
+        Ok(self.reserve(bytes)?)
     }
 
-    fn tombstone(&self) -> Result<Self::Draft, PoolError> {
+    fn tombstone(&self) -> Result<Self::Reservation, PoolError> {
         Ok(Self::tombstone(self)?)
     }
 
@@ -67,24 +67,24 @@ impl Memory for Pool {
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<Self::Draft>, PoolError> {
-        Ok(self.take_draft(place, object)?)
+    ) -> Result<Option<Self::Reservation>, PoolError> {
+        Ok(self.borrow(place, object)?)
     }
 
-    fn annul(&self, draft: &mut Self::Draft) {
-        Self::annul(self, draft);
+    fn annul(&self, reservation: &mut Self::Reservation) {
+        Self::annul(self, reservation);
     }
 
-    fn publish(&self, draft: &mut Self::Draft, link: &Link) -> Result<u64, CasError<PoolError>> {
-        swapped(Self::publish(self, draft, link))
+    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<PoolError>> {
+        swapped(Self::publish(self, reservation, link))
     }
 
-    fn decide(&self, draft: &mut Self::Draft, published: bool) {
-        Self::decide(self, draft, published);
+    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
+        Self::decide(self, reservation, published);
     }
 
-    fn finish(&self, draft: Self::Draft) -> Result<(), PoolError> {
-        Ok(Self::finish(self, draft)?)
+    fn finish(&self, reservation: Self::Reservation) -> Result<(), PoolError> {
+        Ok(Self::finish(self, reservation)?)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), PoolError> {

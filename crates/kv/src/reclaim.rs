@@ -2,43 +2,43 @@ use rackpool_client::GlobalAddr;
 
 use crate::error::KvError;
 use crate::handle::Handle;
-use crate::memory::{Draft, Memory};
+use crate::memory::{Reservation, Memory};
 use crate::object::Object;
 use crate::slot::ObjectRef;
 use crate::words::{Swap, swap_word};
 
 impl<M: Memory> Handle<M> {
-    /// Writes what is staged into a new object, or into that of a draft, which only this handle
+    /// Writes what is staged into a new object, or into that of a reservation, which only this handle
     /// knows. The object gets this lot, or one of its own.
     pub(crate) fn write_object(
         &mut self,
-        draft: Option<M::Draft>,
+        reservation: Option<M::Reservation>,
         lot: Option<u32>,
-    ) -> Result<(ObjectRef, M::Draft), KvError<M::Error>> {
+    ) -> Result<(ObjectRef, M::Reservation), KvError<M::Error>> {
         let memory = &self.shared.memory;
         let bytes = self.staging.len();
         let least = (bytes as u64).max(ObjectRef::ALIGN);
-        let draft = match draft {
-            Some(draft) => draft,
-            None => memory.allocate_draft(least).map_err(KvError::Memory)?,
+        let reservation = match reservation {
+            Some(reservation) => reservation,
+            None => memory.reserve(least).map_err(KvError::Memory)?,
         };
-        Object::set_token(&mut self.staging, draft.token(), lot);
-        let addr = draft.addr();
+        Object::set_token(&mut self.staging, reservation.token(), lot);
+        let addr = reservation.addr();
         let Some(object) = ObjectRef::new(addr, bytes) else {
-            self.finish(draft);
+            self.finish(reservation);
             return Err(KvError::Address { addr });
         };
         if let Err(error) = memory.write(addr, &self.staging) {
-            self.finish(draft);
+            self.finish(reservation);
             return Err(KvError::Memory(error));
         }
-        Ok((object, draft))
+        Ok((object, reservation))
     }
 
-    /// Ends a draft: what is reachable by nobody goes back.
-    pub(crate) fn finish(&mut self, draft: M::Draft) {
+    /// Ends a reservation: what is reachable by nobody goes back.
+    pub(crate) fn finish(&mut self, reservation: M::Reservation) {
         // The operation this belongs to is done: its caller must not take it for failed.
-        if self.shared.memory.finish(draft).is_err() {
+        if self.shared.memory.finish(reservation).is_err() {
             self.unreclaimed += 1;
         }
     }

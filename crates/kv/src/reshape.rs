@@ -84,7 +84,7 @@ impl<M: Memory> Handle<M> {
         let Some(mut supply) = self.gather(path, segment, hash)? else { return Ok(()) };
         let reshaped = self.reshape_with(path, (segment, hash), &mut supply);
         for unused in supply {
-            self.finish(unused.draft);
+            self.finish(unused.reservation);
         }
         reshaped?;
         self.resolve(hash).map(drop)
@@ -100,7 +100,7 @@ impl<M: Memory> Handle<M> {
         path: Path,
         segment: SegmentRef,
         hash: KeyHash,
-    ) -> Result<Option<Supply<M::Draft>>, KvError<M::Error>> {
+    ) -> Result<Option<Supply<M::Reservation>>, KvError<M::Error>> {
         let begin = Instant::now();
         loop {
             let Some(slots) = self.look(segment, hash)? else {
@@ -124,7 +124,7 @@ impl<M: Memory> Handle<M> {
                 Ok(second) => Ok(Some(vec![first, second])),
                 Err(_) if is_frozen => Ok(Some(vec![first])),
                 Err(error) => {
-                    self.finish(first.draft);
+                    self.finish(first.reservation);
                     self.give_up(segment, error)
                 }
             };
@@ -157,7 +157,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         path: Path,
         (segment, hash): (SegmentRef, KeyHash),
-        supply: &mut Supply<M::Draft>,
+        supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         let Some(slots) = self.freeze(segment, hash)? else {
             return self.refresh(hash, segment);

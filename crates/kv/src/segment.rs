@@ -25,7 +25,7 @@ pub(crate) struct SegmentRef(u64);
 /// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
 /// ```
 ///
-/// The tag changes only between two lives, before any slot does. `owner` is a draft's token until
+/// The tag changes only between two lives, before any slot does. `owner` is a reservation's token until
 /// the segment is published, then 0. `origin` is the directory entry of the segment that its entries
 /// were in before.
 pub(crate) struct SegmentHeader;
@@ -108,7 +108,7 @@ impl SegmentHeader {
         Some(Life::from_bits(tag))
     }
 
-    /// The word that holds a draft's token.
+    /// The word that holds a reservation's token.
     pub(crate) const fn owner_addr(segment: GlobalAddr) -> GlobalAddr {
         segment
     }

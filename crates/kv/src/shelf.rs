@@ -5,7 +5,7 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::header::TableHeader;
 use crate::life::Life;
-use crate::memory::{CasError, Draft, Memory};
+use crate::memory::{CasError, Reservation, Memory};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
 use crate::words::read_word;
@@ -48,9 +48,9 @@ pub struct Segments {
     pub taken: u64,
 }
 
-/// A segment from the shelf: its draft, its last life, and the slots of that.
+/// A segment from the shelf: its reservation, its last life, and the slots of that.
 pub(crate) struct Taken<D> {
-    pub(crate) draft: D,
+    pub(crate) reservation: D,
     pub(crate) life: Life,
     pub(crate) slots: Vec<SlotWord>,
 }
@@ -89,7 +89,7 @@ impl<M: Memory> Handle<M> {
 
     /// Takes a segment from the shelf, which gets one if there is none. What can't be read there is
     /// left where it is: any other segment will do.
-    pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Draft>, KvError<M::Error>> {
+    pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Reservation>, KvError<M::Error>> {
         let mut tries = 0;
         loop {
             let mut vacancy = None;
@@ -174,7 +174,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         place: GlobalAddr,
         segment: GlobalAddr,
-    ) -> Result<Option<Taken<M::Draft>>, KvError<M::Error>> {
+    ) -> Result<Option<Taken<M::Reservation>>, KvError<M::Error>> {
         let owner = read_word(&self.shared.memory, SegmentHeader::owner_addr(segment))?;
         if owner != 0 {
             // That it stood there after its owner was read tells that the owner has no use for it.
@@ -184,17 +184,17 @@ impl<M: Memory> Handle<M> {
             self.clear_owner(SegmentHeader::owner_addr(segment), owner)?;
         }
         let taken = self.shared.memory.take(place, segment).map_err(KvError::Memory)?;
-        let Some(draft) = taken else { return Ok(None) };
+        let Some(reservation) = taken else { return Ok(None) };
         match self.read_retired(segment) {
             Ok((life, slots)) if !slots.iter().any(|slot| slot.is_marked()) => {
-                Ok(Some(Taken { draft, life, slots }))
+                Ok(Some(Taken { reservation, life, slots }))
             }
             Ok(_) => {
-                self.finish(draft);
+                self.finish(reservation);
                 Ok(None)
             }
             Err(error) => {
-                self.finish(draft);
+                self.finish(reservation);
                 Err(error)
             }
         }
@@ -216,35 +216,35 @@ impl<M: Memory> Handle<M> {
     /// Puts new memory into an empty place: a segment that was never used.
     fn stock(&mut self, place: GlobalAddr) -> Result<(), KvError<M::Error>> {
         let shape = self.shared.layout.shape;
-        let draft = self.shared.memory.allocate_draft(shape.bytes()).map_err(KvError::Memory)?;
-        let addr = draft.addr();
+        let reservation = self.shared.memory.reserve(shape.bytes()).map_err(KvError::Memory)?;
+        let addr = reservation.addr();
         if SegmentRef::new(addr, 0, Life::FIRST).is_none() {
-            self.finish(draft);
+            self.finish(reservation);
             return Err(KvError::Address { addr });
         }
         let tag = SegmentHeader::tag(Life::NONE, 0, 0);
-        let mut bytes = SegmentHeader::bytes(tag, SegmentRef::NONE, draft.token()).to_vec();
+        let mut bytes = SegmentHeader::bytes(tag, SegmentRef::NONE, reservation.token()).to_vec();
         bytes.resize(SegmentHeader::BYTES + shape.slots() * 8, 0);
-        self.add_to_shelf(draft, place, &bytes)
+        self.add_to_shelf(reservation, place, &bytes)
     }
 
     /// Adds a block behind the last one.
     fn lengthen_shelf(&mut self, last: GlobalAddr) -> Result<(), KvError<M::Error>> {
         let bytes = ShelfBlock::BYTES as u64;
-        let draft = self.shared.memory.allocate_draft(bytes).map_err(KvError::Memory)?;
+        let reservation = self.shared.memory.reserve(bytes).map_err(KvError::Memory)?;
         let mut block = [0; ShelfBlock::BYTES];
-        block[..8].copy_from_slice(&draft.token().to_le_bytes());
-        self.add_to_shelf(draft, ShelfBlock::word_addr(last, ShelfBlock::NEXT), &block)
+        block[..8].copy_from_slice(&reservation.token().to_le_bytes());
+        self.add_to_shelf(reservation, ShelfBlock::word_addr(last, ShelfBlock::NEXT), &block)
     }
 
-    /// Writes a draft and publishes it in an empty word of the shelf, if it still is empty.
+    /// Writes a reservation and publishes it in an empty word of the shelf, if it still is empty.
     fn add_to_shelf(
         &mut self,
-        mut draft: M::Draft,
+        mut reservation: M::Reservation,
         at: GlobalAddr,
         bytes: &[u8],
     ) -> Result<(), KvError<M::Error>> {
-        let new = draft.addr().raw();
+        let new = reservation.addr().raw();
         let link = Link {
             addr: at,
             expected: 0,
@@ -253,19 +253,19 @@ impl<M: Memory> Handle<M> {
             replaced: None,
             terms: Terms::Plain,
         };
-        let written = self.shared.memory.write(draft.addr(), bytes).map_err(KvError::Memory);
-        let published = written.and_then(|()| self.publish_once(&mut draft, &link));
-        self.finish(draft);
+        let written = self.shared.memory.write(reservation.addr(), bytes).map_err(KvError::Memory);
+        let published = written.and_then(|()| self.publish_once(&mut reservation, &link));
+        self.finish(reservation);
         published.map(drop)
     }
 
-    /// Publishes a draft that has an owner word; says whether the link was as expected.
+    /// Publishes a reservation that has an owner word; says whether the link was as expected.
     pub(crate) fn publish_once(
         &mut self,
-        draft: &mut M::Draft,
+        reservation: &mut M::Reservation,
         link: &Link,
     ) -> Result<bool, KvError<M::Error>> {
-        let published = publish_once(&self.shared.memory, draft, link);
+        let published = publish_once(&self.shared.memory, reservation, link);
         if matches!(published, Err(KvError::OutcomeUnknown)) {
             self.unreclaimed += 1;
         }
@@ -273,15 +273,15 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// Publishes a draft that has an owner word; says whether the link was as expected. The owner word
+/// Publishes a reservation that has an owner word; says whether the link was as expected. The owner word
 /// tells it if nobody else does.
 pub(crate) fn publish_once<M: Memory>(
     memory: &M,
-    draft: &mut M::Draft,
+    reservation: &mut M::Reservation,
     link: &Link,
 ) -> Result<bool, KvError<M::Error>> {
     loop {
-        match memory.publish(draft, link) {
+        match memory.publish(reservation, link) {
             Ok(found) => return Ok(found == link.expected),
             Err(CasError::Failed(error)) => return Err(KvError::Memory(error)),
             Err(CasError::GivenUp(_)) => return Err(KvError::OutcomeUnknown),
@@ -289,8 +289,8 @@ pub(crate) fn publish_once<M: Memory>(
         }
         // The link first: who changes it has cleared the owner word before.
         let published = read_word(memory, link.addr)? == link.new
-            || read_word(memory, draft.addr())? != draft.token();
-        memory.decide(draft, published);
+            || read_word(memory, reservation.addr())? != reservation.token();
+        memory.decide(reservation, published);
         if published {
             return Ok(true);
         }

@@ -4,7 +4,7 @@ use crate::bucket::slot_addr;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Draft, Memory};
+use crate::memory::{Reservation, Memory};
 use crate::placement::{Moving, place};
 use crate::reshape::Supply;
 use crate::segment::{SegmentHeader, SegmentRef};
@@ -15,7 +15,7 @@ use crate::words::read_word;
 /// A segment that nobody points to yet.
 pub(crate) struct Made<D> {
     segment: SegmentRef,
-    draft: D,
+    reservation: D,
 }
 
 /// What is in the directory entry of the upper half.
@@ -77,7 +77,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         (segment, hash): (SegmentRef, KeyHash),
         moving: Vec<Moving>,
-        supply: &mut Supply<M::Draft>,
+        supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         let depth = segment.depth();
         let (lower, upper) = (KeyHash::from_raw(hash.suffix(depth)), Self::upper_of(segment, hash));
@@ -108,7 +108,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         (segment, hash): (SegmentRef, KeyHash),
         moving: &[Moving],
-        supply: &mut Supply<M::Draft>,
+        supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         let suffix = KeyHash::from_raw(hash.suffix(segment.depth()));
         self.replace((segment, suffix), segment.depth(), moving, supply)
@@ -120,7 +120,7 @@ impl<M: Memory> Handle<M> {
         (old, suffix): (SegmentRef, KeyHash),
         depth: u8,
         moving: &[Moving],
-        supply: &mut Supply<M::Draft>,
+        supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         // It must count as published, whoever published it, before it is taken out of the
         // directory. The owner is that one only if it still is there afterwards.
@@ -143,9 +143,9 @@ impl<M: Memory> Handle<M> {
         &mut self,
         suffix: KeyHash,
         old: SegmentRef,
-        made: Made<M::Draft>,
+        made: Made<M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
-        let Made { segment, mut draft } = made;
+        let Made { segment, mut reservation } = made;
         let link = Link {
             addr: self.entry_addr(suffix.raw()),
             expected: old.raw(),
@@ -154,25 +154,25 @@ impl<M: Memory> Handle<M> {
             replaced: (!old.is_none()).then(|| old.addr()),
             terms: Terms::Plain,
         };
-        let published = self.publish_once(&mut draft, &link);
-        self.finish(draft);
+        let published = self.publish_once(&mut reservation, &link);
+        self.finish(reservation);
         published
     }
 
     /// Makes a segment with the given entries of `origin`, which nobody points to yet.
     pub(crate) fn make_segment(
         &mut self,
-        taken: Taken<M::Draft>,
+        taken: Taken<M::Reservation>,
         origin: SegmentRef,
         depth: u8,
         suffix: KeyHash,
         moving: &[Moving],
-    ) -> Result<Made<M::Draft>, KvError<M::Error>> {
+    ) -> Result<Made<M::Reservation>, KvError<M::Error>> {
         let shape = self.shared.layout.shape;
-        let Taken { draft, life, slots } = taken;
-        let (addr, life) = (draft.addr(), life.next());
+        let Taken { reservation, life, slots } = taken;
+        let (addr, life) = (reservation.addr(), life.next());
         let Some(segment) = SegmentRef::new(addr, depth, life) else {
-            self.finish(draft);
+            self.finish(reservation);
             return Err(KvError::Address { addr });
         };
         let mut words: Vec<SlotWord> = slots.iter().map(|old| old.emptied(life)).collect();
@@ -182,14 +182,14 @@ impl<M: Memory> Handle<M> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.raw().to_le_bytes()).collect();
         // The tag first: who still sees the old one afterwards has seen only the old life.
         let tag = SegmentHeader::tag(life, depth, suffix.raw());
-        let header = SegmentHeader::bytes(tag, origin, draft.token());
+        let header = SegmentHeader::bytes(tag, origin, reservation.token());
         let memory = &self.shared.memory;
         let written =
             memory.write(addr, &header).and_then(|()| memory.write(slot_addr(addr, 0), &bytes));
         if let Err(error) = written {
-            self.finish(draft);
+            self.finish(reservation);
             return Err(KvError::Memory(error));
         }
-        Ok(Made { segment, draft })
+        Ok(Made { segment, reservation })
     }
 }

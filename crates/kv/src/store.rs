@@ -6,7 +6,7 @@ use crate::error::KvError;
 use crate::find::{Intent, LiveSlot, Located};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{CasError, Draft, Memory};
+use crate::memory::{CasError, Reservation, Memory};
 use crate::object::Object;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::words::read_word;
@@ -60,7 +60,7 @@ impl<M: Memory> Handle<M> {
         form: Form,
         value: &'a [u8],
         more: usize,
-    ) -> Result<Wanted<'a, M::Draft>, KvError<M::Error>> {
+    ) -> Result<Wanted<'a, M::Reservation>, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let max = self.shared.memory.page_bytes();
         let bytes = Object::bytes_for(key, form, value);
@@ -88,7 +88,7 @@ impl<M: Memory> Handle<M> {
     /// Makes the object of what is wanted, if there is none, or if it has a condition, anew.
     pub(crate) fn write_wanted(
         &mut self,
-        wanted: &mut Wanted<'_, M::Draft>,
+        wanted: &mut Wanted<'_, M::Reservation>,
         condition: Option<Condition>,
     ) -> Result<(), KvError<M::Error>> {
         let made = match wanted.object.take() {
@@ -96,7 +96,7 @@ impl<M: Memory> Handle<M> {
             made => {
                 let Wanted { hash, key, form, value, lot, .. } = *wanted;
                 Object::encode(&mut self.staging, hash, key, form, value, condition);
-                self.write_object(made.map(|(_, draft)| draft), lot)?
+                self.write_object(made.map(|(_, reservation)| reservation), lot)?
             }
         };
         (wanted.object, wanted.condition) = (Some(made), condition);
@@ -104,9 +104,9 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Frees the object that a finished operation did not link.
-    pub(crate) fn discard(&mut self, wanted: Wanted<'_, M::Draft>) {
-        if let Some((_, draft)) = wanted.object {
-            self.finish(draft);
+    pub(crate) fn discard(&mut self, wanted: Wanted<'_, M::Reservation>) {
+        if let Some((_, reservation)) = wanted.object {
+            self.finish(reservation);
         }
     }
 
@@ -126,7 +126,7 @@ impl<M: Memory> Handle<M> {
 
     fn try_store(
         &mut self,
-        wanted: &mut Wanted<'_, M::Draft>,
+        wanted: &mut Wanted<'_, M::Reservation>,
         rule: Rule,
     ) -> Result<Stored, KvError<M::Error>> {
         let intent = if rule == Rule::Always { Intent::Replace } else { Intent::Write };
@@ -151,8 +151,8 @@ impl<M: Memory> Handle<M> {
             };
             self.write_wanted(wanted, None)?;
             if self.link(at, word, wanted)? {
-                if let Some((_, draft)) = wanted.object.take() {
-                    self.finish(draft);
+                if let Some((_, reservation)) = wanted.object.take() {
+                    self.finish(reservation);
                 }
                 return Ok(Stored { done: true, was_present });
             }
@@ -175,30 +175,30 @@ impl<M: Memory> Handle<M> {
 
     /// Makes the slot at `at` point to the object of what is wanted, which was written, if the slot
     /// still is `word`; says whether it did. What it pointed to before goes back to the pool with
-    /// the draft.
+    /// the reservation.
     pub(crate) fn link(
         &mut self,
         at: GlobalAddr,
         word: SlotWord,
-        wanted: &mut Wanted<'_, M::Draft>,
+        wanted: &mut Wanted<'_, M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
-        let Some((object, draft)) = &mut wanted.object else { return Ok(false) };
+        let Some((object, reservation)) = &mut wanted.object else { return Ok(false) };
         let new = word.pointing(*object, wanted.hash);
         let terms = wanted.condition.map_or(Terms::Plain, |known| Terms::Compare(known.stamp));
-        let result = self.publish_slot(draft, at, word, new, terms);
+        let result = self.publish_slot(reservation, at, word, new, terms);
         if matches!(result, Err(KvError::OutcomeUnknown))
-            && let Some((_, draft)) = wanted.object.take()
+            && let Some((_, reservation)) = wanted.object.take()
         {
             // The slot may point to it, or may have.
-            self.finish(draft);
+            self.finish(reservation);
         }
         result
     }
 
-    /// Changes a slot by publishing a draft if it still is `word`; says whether it did.
+    /// Changes a slot by publishing a reservation if it still is `word`; says whether it did.
     fn publish_slot(
         &mut self,
-        draft: &mut M::Draft,
+        reservation: &mut M::Reservation,
         at: GlobalAddr,
         word: SlotWord,
         new: SlotWord,
@@ -208,7 +208,7 @@ impl<M: Memory> Handle<M> {
         let replaced = (word.kind() == SlotKind::Live).then(|| word.object().addr);
         let (expected, new_raw, mask) = (word.raw(), new.raw(), SlotWord::CHANGES);
         let link = Link { addr: at, expected, new: new_raw, mask, replaced, terms };
-        match memory.publish(draft, &link) {
+        match memory.publish(reservation, &link) {
             Ok(found) => Ok(found == expected),
             Err(CasError::GivenUp(_)) => {
                 self.unreclaimed += 1;
@@ -226,7 +226,7 @@ impl<M: Memory> Handle<M> {
                 };
                 match known {
                     Some(done) => {
-                        memory.decide(draft, done);
+                        memory.decide(reservation, done);
                         Ok(done)
                     }
                     None => {
@@ -264,11 +264,11 @@ impl<M: Memory> Handle<M> {
         if !self.is_published(slot)? {
             return Ok(false);
         }
-        let mut draft = self.shared.memory.tombstone().map_err(KvError::Memory)?;
-        let new = slot.word.deleted((draft.token() >> 32) as u32);
+        let mut reservation = self.shared.memory.tombstone().map_err(KvError::Memory)?;
+        let new = slot.word.deleted((reservation.token() >> 32) as u32);
         let terms = Terms::Settle(new.settled().raw());
-        let result = self.publish_slot(&mut draft, slot.at, slot.word, new, terms);
-        self.finish(draft);
+        let result = self.publish_slot(&mut reservation, slot.at, slot.word, new, terms);
+        self.finish(reservation);
         result
     }
 }

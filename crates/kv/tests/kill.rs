@@ -16,7 +16,7 @@ use support::history::{Op, perform};
 use support::scheduler::{Fate, scheduler};
 use support::{small_table, value_of, watch_table, watching_heap};
 
-/// When it is decided what becomes of a killed client's drafts.
+/// When it is decided what becomes of a killed client's reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolved {
     /// Before anybody else does anything.
@@ -191,7 +191,7 @@ fn a_client_killed_anywhere_harms_nobody_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn drafts_that_are_resolved_late_are_resolved_alike() {
+fn reservations_that_are_resolved_late_are_resolved_alike() {
     for case in cases() {
         assert!(everywhere(&case, Fate::KilledAt, Resolved::Late) > 4, "{}", case.name);
     }

@@ -5,7 +5,7 @@
 //! | superblock                  |
 //! +-----------------------------+ 4096
 //! | thread slot 0 (16 KiB)      |  access slot, lines written in pages that move,
-//! | thread slot 1 ...           |  inbox, outbox, magazines, draft records,
+//! | thread slot 1 ...           |  inbox, outbox, magazines, reservation records,
 //! |                             |  samples of the pages used
 //! +-----------------------------+
 //! | call cells, 16 per thread   |
@@ -28,7 +28,7 @@ use rackpool_shm::{Held, Mapping, OutOfBounds, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
-use crate::draft::{DRAFTS, DraftRecord};
+use crate::reservation::{RESERVATIONS, ReservationRecord};
 use crate::request::{Entry, RequestRing, RingHeader};
 
 /// Threads of one client that can use the pool at the same time, at most.
@@ -64,7 +64,7 @@ pub struct ThreadSlot {
     /// Free objects for the next allocations, by size class.
     pub magazines: [[AtomicU64; MAGAZINE]; MAGAZINE_CLASSES],
     /// Objects that the program has and that nothing points to.
-    pub drafts: [DraftRecord; DRAFTS],
+    pub reservations: [ReservationRecord; RESERVATIONS],
     /// Which pages of the rack the thread uses.
     pub samples: HeatSamples,
 }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(offset_of!(ThreadSlot, inbox), 320);
         assert_eq!(offset_of!(ThreadSlot, outbox), 832);
         assert_eq!(offset_of!(ThreadSlot, magazines), 1344);
-        assert_eq!(offset_of!(ThreadSlot, drafts), 9536);
+        assert_eq!(offset_of!(ThreadSlot, reservations), 9536);
         assert_eq!(offset_of!(ThreadSlot, samples), 10_560);
         assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_584);
     }

@@ -6,7 +6,7 @@
 //! | [`request`] | the polling ring: many threads of one client push, the daemon pops |
 //! | [`data`] | the data ring: where the bytes of requests that leave the rack are |
 //! | [`call`] | call cells: where an answer arrives and its thread waits, first looking, then asleep |
-//! | [`draft`] | objects that a program has and that nothing points to |
+//! | [`reservation`] | objects that a program has and that nothing points to |
 //! | [`objects`] | the steps by which objects go through the arrays of a thread slot |
 //! | [`magazine`] | what the owner of a magazine, a thread's free objects of one size, knows of it |
 //! | [`magazines`] | all magazines of a thread, resolved once |
@@ -21,7 +21,7 @@ pub mod call;
 #[cfg(not(loom))]
 pub mod client_file;
 pub mod data;
-pub mod draft;
+pub mod reservation;
 pub mod magazine;
 #[cfg(not(loom))]
 pub mod magazines;

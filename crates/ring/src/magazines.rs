@@ -15,7 +15,7 @@ use rackpool_shm::{Front, Mapping, OutOfBounds};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::client_file::{ClientFile, MAGAZINE, MAGAZINE_CLASSES, ThreadSlot};
-use crate::draft::DraftRecord;
+use crate::reservation::ReservationRecord;
 use crate::magazine::Magazine;
 
 /// log2 of the bytes that a magazine may hold: of large objects it holds fewer.
@@ -103,10 +103,10 @@ impl Core {
     }
 
     #[inline]
-    fn take(&self, index: usize, draft: Option<&DraftRecord>) -> Option<u64> {
+    fn take(&self, index: usize, reservation: Option<&ReservationRecord>) -> Option<u64> {
         let (cells, class) = self.class(index)?;
         class.take(cells, |object| {
-            if let Some(record) = draft {
+            if let Some(record) = reservation {
                 record.hold(object);
             }
             true
@@ -174,12 +174,12 @@ impl Magazines {
         self.core().class(class).map_or(0, |(cells, class)| class.last(cells))
     }
 
-    /// Takes an object out, which stands in the draft record before if there is one. `None` when
+    /// Takes an object out, which stands in the reservation record before if there is one. `None` when
     /// no cell is in use, or the daemon had emptied the last one, which is not in use any more.
     #[inline]
     #[must_use]
-    pub fn take(&self, class: usize, draft: Option<&DraftRecord>) -> Option<u64> {
-        self.core().take(class, draft)
+    pub fn take(&self, class: usize, reservation: Option<&ReservationRecord>) -> Option<u64> {
+        self.core().take(class, reservation)
     }
 
     /// Puts a free object in; `false` when there is no room.

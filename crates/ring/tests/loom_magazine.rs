@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::sync::Arc;
-use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazine::Magazine;
 use rackpool_ring::objects::{Place, strike};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ struct Slot {
     inbox: Words<2>,
     outbox: Words<2>,
     magazine: Words<2>,
-    draft: DraftRecord,
+    reservation: ReservationRecord,
     /// Object `n` in use: word `n - 1`. Only daemons change it, and all of them see it.
     used: Words<ALL>,
 }
@@ -45,7 +45,7 @@ impl Slot {
             inbox: words(),
             outbox: words(),
             magazine: words(),
-            draft: DraftRecord::default(),
+            reservation: ReservationRecord::default(),
             used: words(),
         })
     }
@@ -65,7 +65,7 @@ impl Slot {
     /// The places that the daemon looks at, as in its `clients.rs`.
     fn places(&self) -> impl Iterator<Item = &AtomicU64> {
         let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
-        arrays.chain(self.draft.struck())
+        arrays.chain(self.reservation.struck())
     }
 
     fn noted(&self, object: u64) -> usize {
@@ -112,7 +112,7 @@ impl Slot {
     /// All words that a daemon finds when everybody else is dead.
     fn words(&self) -> impl Iterator<Item = &AtomicU64> {
         let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
-        arrays.chain(self.draft.noted()).chain(&self.used)
+        arrays.chain(self.reservation.noted()).chain(&self.used)
     }
 }
 
@@ -188,7 +188,7 @@ fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     // Two stores, of which only the second one says anything.
     let hold = |object| {
         life.spend();
-        slot.draft.hold(object);
+        slot.reservation.hold(object);
         true
     };
     ask(slot, life, REFILL);
@@ -201,11 +201,11 @@ fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     program.set(0);
     assert!(!magazine.keep(&cells, 77), "it is full");
 
-    // `alloc_draft`, and `free` of it.
+    // `reserve`, and `free` of it.
     let object = magazine.take(&cells, hold).expect("it is full");
     assert!(magazine.keep(&cells, object));
     life.spend();
-    slot.draft.clear();
+    slot.reservation.clear();
 
     // One is kept, the other goes back.
     program.set(magazine.take(&cells, |_| true).expect("it is full"));
@@ -296,10 +296,10 @@ fn an_owner_goes_on_while_a_new_daemon_strikes_out_what_is_free() {
     for place in 0..4 {
         loom::model(move || {
             let slot = Slot::new();
-            // Object 2 is cached, 3 is the program's, 4 a draft.
+            // Object 2 is cached, 3 is the program's, 4 a reservation.
             [2, 3, 4].into_iter().for_each(|object| slot.used(object).set(1));
             slot.magazine[1].set(2);
-            slot.draft.hold(if place == 3 { 1 } else { 4 });
+            slot.reservation.hold(if place == 3 { 1 } else { 4 });
             match place {
                 0 => slot.inbox[0].set(1),
                 1 => slot.outbox[0].set(1),

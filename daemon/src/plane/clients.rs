@@ -10,7 +10,7 @@ use rackpool_fabric::{EndpointId, RegionId};
 use rackpool_model::{ClientId, GlobalAddr};
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
-use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::objects;
 use rackpool_shm::access::AccessSlot;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
@@ -126,12 +126,12 @@ pub(crate) fn array_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64>
 
 /// Every place of a thread slot where an object can stand that goes back when the client has gone.
 pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
-    array_cells(slot).chain(slot.drafts.iter().filter_map(DraftRecord::noted))
+    array_cells(slot).chain(slot.reservations.iter().filter_map(ReservationRecord::noted))
 }
 
-/// The same, and the draft records of which it is not decided what goes back.
+/// The same, and the reservation records of which it is not decided what goes back.
 pub(crate) fn struck_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
-    array_cells(slot).chain(slot.drafts.iter().filter_map(DraftRecord::struck))
+    array_cells(slot).chain(slot.reservations.iter().filter_map(ReservationRecord::struck))
 }
 
 /// Strikes objects out of a thread slot.

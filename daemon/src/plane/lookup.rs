@@ -274,7 +274,7 @@ impl DataPlane {
         };
         self.homeless_located(page, home)?;
         self.moved_located(page, home)?;
-        self.draft_page_located(page, home)?;
+        self.reservation_page_located(page, home)?;
         if let Located::Home(home) = home
             && home != own
         {

@@ -7,7 +7,7 @@ mod attention;
 mod by_hand;
 mod clients;
 mod command;
-mod drafts;
+mod reservations;
 mod exchange;
 mod heat;
 mod home;
@@ -46,7 +46,7 @@ use crate::region::Region;
 use crate::slab::Slab;
 use attention::Attention;
 use clients::{Caller, Client, Clients};
-use drafts::Drafts;
+use reservations::Reservations;
 use exchange::Exchanges;
 use heat::Collector;
 use home::StarvedPeer;
@@ -90,7 +90,7 @@ pub(crate) struct DataPlane {
     exchanges: Exchanges,
     leaving: Leaving,
     reserves: Option<Reserves>,
-    drafts: Drafts,
+    reservations: Reservations,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
@@ -174,7 +174,7 @@ impl DataPlane {
             exchanges: Exchanges::default(),
             leaving: Leaving::default(),
             reserves: None,
-            drafts: Drafts::default(),
+            reservations: Reservations::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,
@@ -418,7 +418,7 @@ impl DataPlane {
             self.next_tick = now + Duration::from_millis(2);
             self.drive_peers(now)?;
             self.drive_searches(now)?;
-            self.drive_drafts(now)?;
+            self.drive_reservations(now)?;
             self.drive_exchanges(now)?;
         }
         Ok(())
@@ -434,7 +434,7 @@ impl DataPlane {
             || self.peers.has_deadlines()
             || self.rrpc.deadline().is_some()
             || self.exchanges.has_deadlines()
-            || self.drafts.has_deadlines()
+            || self.reservations.has_deadlines()
             || self.swaps.has_deadlines()
             || self.sharing.has_deadlines()
     }

@@ -34,8 +34,8 @@ pub(super) enum Purpose {
     Exchange,
     /// A lease called back, or the right to write.
     Revoke { page: PageId, lease: LeaseId, users: Users },
-    /// A word that tells what became of a gone client's draft.
-    Draft { question: u64 },
+    /// A word that tells what became of a gone client's reservation.
+    Reservation { question: u64 },
     /// None: a message about a swap, which is repeated by those who need it or done without.
     Swap,
 }
@@ -314,7 +314,7 @@ impl DataPlane {
             Purpose::Operation(operation) => {
                 self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
             }
-            Purpose::Draft { question } => self.draft_unanswered(question),
+            Purpose::Reservation { question } => self.reservation_unanswered(question),
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
@@ -386,7 +386,7 @@ impl DataPlane {
                     Ok(())
                 }
             },
-            Purpose::Draft { question } => self.draft_answered(question, reply),
+            Purpose::Reservation { question } => self.reservation_answered(question, reply),
             Purpose::Swap => Ok(()),
         }
     }
@@ -415,7 +415,7 @@ impl DataPlane {
                 Purpose::Operation(operation) => {
                     self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
                 }
-                Purpose::Draft { question } => self.draft_unanswered(question),
+                Purpose::Reservation { question } => self.reservation_unanswered(question),
                 Purpose::Exchange
                 | Purpose::Revoke { .. }
                 | Purpose::Renew { .. }

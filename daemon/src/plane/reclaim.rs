@@ -83,7 +83,7 @@ impl DataPlane {
                 .collect();
             self.give_back(id, thread, held)?;
         }
-        self.resolve_drafts_of(id)?;
+        self.resolve_reservations_of(id)?;
         if let Some(client) = self.clients.all.get_mut(id) {
             client.returning -= 1;
         }

@@ -3,7 +3,7 @@
 //! whatever was acknowledged before a kill has been said.
 
 mod churn;
-mod drafts;
+mod reservations;
 mod serve;
 pub mod step;
 pub mod store;
@@ -64,8 +64,8 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "churn" => churn::churn(&pool, &mut arguments),
         "refill" => churn::refill(&pool, &mut arguments),
         "serve" => serve::serve(&pool),
-        "drafts" => drafts::drafts(&pool),
-        "mix" => drafts::mix(&pool, &mut arguments),
+        "reservations" => reservations::reservations(&pool),
+        "mix" => reservations::mix(&pool, &mut arguments),
         "traffic" => traffic::traffic(&pool, &mut arguments),
         "write" => store::write(&pool, &mut arguments),
         "copy" => store::copy(&pool, &mut arguments),

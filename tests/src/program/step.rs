@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::{prctl, ptrace};
-use rackpool_client::{ClientOptions, Draft, GlobalAddr, Link, Pool, Terms};
+use rackpool_client::{ClientOptions, Reservation, GlobalAddr, Link, Pool, Terms};
 use rackpool_kv::{Handle, Table};
 
 use super::store::value;
@@ -95,7 +95,7 @@ impl Scene {
         match operation {
             "alloc" | "refill" | "drain" | "run" | "free" | "free-run" => self.objects(operation),
             "read" | "write" | "miss" | "add" => self.accesses(operation),
-            "draft" | "abandon" | "publish" | "finish" | "tombstone" => self.drafts(operation),
+            "reservation" | "abandon" | "publish" | "finish" | "tombstone" => self.reservations(operation),
             "put" | "delete" | "compare" | "compact" => self.table(operation),
             "ping" => {
                 let Self { pool, .. } = self;
@@ -198,14 +198,14 @@ impl Scene {
         Ok(Prepared { objects: vec![addr], work })
     }
 
-    fn draft(&self) -> anyhow::Result<Draft> {
-        let draft = self.pool.alloc_draft(self.bytes)?;
-        self.pool.write(draft.addr(), &draft.token().to_le_bytes())?;
-        Ok(draft)
+    fn reservation(&self) -> anyhow::Result<Reservation> {
+        let reservation = self.pool.reserve(self.bytes)?;
+        self.pool.write(reservation.addr(), &reservation.token().to_le_bytes())?;
+        Ok(reservation)
     }
 
-    /// The swap that puts a draft where the link points now.
-    fn swap(&self, draft: &Draft) -> anyhow::Result<Link> {
+    /// The swap that puts a reservation where the link points now.
+    fn swap(&self, reservation: &Reservation) -> anyhow::Result<Link> {
         let mut word = [0; 8];
         self.pool.read(self.link, &mut word)?;
         let expected = u64::from_le_bytes(word);
@@ -220,48 +220,48 @@ impl Scene {
             }
         }
         let new =
-            if draft.addr().is_null() { draft.token() | TOMBSTONE } else { draft.addr().raw() };
+            if reservation.addr().is_null() { reservation.token() | TOMBSTONE } else { reservation.addr().raw() };
         Ok(Link { addr: self.link, expected, new, mask: u64::MAX, replaced, terms: Terms::Plain })
     }
 
-    fn publish(&self) -> anyhow::Result<Draft> {
-        let mut draft = self.draft()?;
-        let swap = self.swap(&draft)?;
-        anyhow::ensure!(self.pool.publish(&mut draft, &swap)? == swap.expected, "not alone");
-        Ok(draft)
+    fn publish(&self) -> anyhow::Result<Reservation> {
+        let mut reservation = self.reservation()?;
+        let swap = self.swap(&reservation)?;
+        anyhow::ensure!(self.pool.publish(&mut reservation, &swap)? == swap.expected, "not alone");
+        Ok(reservation)
     }
 
-    fn drafts(self, operation: &str) -> anyhow::Result<Prepared> {
+    fn reservations(self, operation: &str) -> anyhow::Result<Prepared> {
         if matches!(operation, "publish" | "finish" | "tombstone") {
             self.pool.finish(self.publish()?)?;
         }
         let work: Work = match operation {
-            "draft" => {
-                self.pool.finish(self.draft()?)?;
-                Box::new(move || kept((self.pool.alloc_draft(self.bytes)?, self.pool)))
+            "reservation" => {
+                self.pool.finish(self.reservation()?)?;
+                Box::new(move || kept((self.pool.reserve(self.bytes)?, self.pool)))
             }
             "abandon" => {
-                let draft = self.draft()?;
+                let reservation = self.reservation()?;
                 Box::new(move || {
-                    self.pool.finish(draft)?;
+                    self.pool.finish(reservation)?;
                     kept(self.pool)
                 })
             }
             "finish" => {
-                let draft = self.publish()?;
+                let reservation = self.publish()?;
                 Box::new(move || {
-                    self.pool.finish(draft)?;
+                    self.pool.finish(reservation)?;
                     kept(self.pool)
                 })
             }
             _ => {
-                let mut draft =
-                    if operation == "publish" { self.draft()? } else { self.pool.tombstone()? };
-                let swap = self.swap(&draft)?;
+                let mut reservation =
+                    if operation == "publish" { self.reservation()? } else { self.pool.tombstone()? };
+                let swap = self.swap(&reservation)?;
                 Box::new(move || {
-                    let found = self.pool.publish(&mut draft, &swap)?;
+                    let found = self.pool.publish(&mut reservation, &swap)?;
                     anyhow::ensure!(found == swap.expected, "somebody else changed the link");
-                    kept((draft, self.pool))
+                    kept((reservation, self.pool))
                 })
             }
         };

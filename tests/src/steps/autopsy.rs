@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
-use rackpool_ring::draft::DraftRecord;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::request::Request;
 use rackpool_shm::superblock::Superblock;
 use rackpool_shm::{Mapping, file};
@@ -54,14 +54,14 @@ impl Body {
     }
 
     /// Every object that goes back when the client ends, as its file says now: what stands in an
-    /// array, or in a draft record of which it is decided.
+    /// array, or in a reservation record of which it is decided.
     #[must_use]
     pub fn noted(&self) -> BTreeSet<GlobalAddr> {
         let slots = self.threads().map(|thread| self.0.thread(thread).expect("a slot"));
         let cells = slots.flat_map(|slot| {
             let arrays =
                 slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());
-            arrays.chain(slot.drafts.iter().filter_map(DraftRecord::noted))
+            arrays.chain(slot.reservations.iter().filter_map(ReservationRecord::noted))
         });
         let objects = cells.map(|cell| cell.load(Ordering::Relaxed)).filter(|object| *object != 0);
         objects.map(GlobalAddr::from_raw).collect()
@@ -81,10 +81,10 @@ impl Body {
             if let Some(announced) = slot.access.announced() {
                 faults.push(format!("thread {thread} is still in {announced:?}"));
             }
-            for record in &slot.drafts {
+            for record in &slot.reservations {
                 let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
                 if noted != 0 || record.armed().is_some() {
-                    faults.push(format!("thread {thread} still has a draft: {record:?}"));
+                    faults.push(format!("thread {thread} still has a reservation: {record:?}"));
                 }
             }
             for cell in self.0.cells(thread).expect("cells") {

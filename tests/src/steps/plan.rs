@@ -42,7 +42,7 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("write", Remains::Objects),
     ("add", Remains::Objects),
     ("ping", Remains::Nothing),
-    ("draft", Remains::Nothing),
+    ("reservation", Remains::Nothing),
     ("abandon", Remains::Nothing),
     ("publish", Remains::Link),
     ("publish-far", Remains::Link),
@@ -108,7 +108,7 @@ const CORE: [&str; 8] = [
     "client5cache",
     "client4free",
     "client6outbox",
-    "client5draft",
+    "client5reservation",
     "5slab",
     "5plane",
     "6window",
@@ -194,7 +194,7 @@ impl Plan {
     }
 
     /// The instructions of an operation from mark to mark. The steps to be killed at are, in random
-    /// order, first those at which an instruction of the rings, the caches and the drafts comes for
+    /// order, first those at which an instruction of the rings, the caches and the reservations comes for
     /// the first time, then those of other instructions of the product, then all others between
     /// the first and the last of this project.
     pub fn measured(&mut self, key: Key, trace: &[u64], symbols: &Symbols) {

@@ -1,7 +1,7 @@
 //! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
 
 use rackpool_client::{GlobalAddr, Link, Terms, WriteRequest};
-use rackpool_kv::{CasError, Draft, ReadRequest};
+use rackpool_kv::{CasError, Reservation, ReadRequest};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
 use crate::error::FsError;
@@ -114,28 +114,28 @@ impl<M: Medium> Volume<M> {
         fill: Fill<'_>,
     ) -> Result<Option<Word>, FsError> {
         self.expect_room()?;
-        let draft = self.medium.allocate_draft(kind.bytes());
-        let mut draft = draft.map_err(FsError::of_memory::<M>)?;
-        let hooked = self.hook_draft(&mut draft, at, kind, fill);
+        let reservation = self.medium.reserve(kind.bytes());
+        let mut reservation = reservation.map_err(FsError::of_memory::<M>)?;
+        let hooked = self.hook_reservation(&mut reservation, at, kind, fill);
         // Should this fail, a piece that was not hooked goes back when the program ends.
-        let _ = self.medium.finish(draft);
+        let _ = self.medium.finish(reservation);
         hooked
     }
 
-    fn hook_draft(
+    fn hook_reservation(
         &self,
-        draft: &mut M::Draft,
+        reservation: &mut M::Reservation,
         at: GlobalAddr,
         kind: WordKind,
         fill: Fill<'_>,
     ) -> Result<Option<Word>, FsError> {
-        let (addr, token) = (draft.addr(), draft.token());
+        let (addr, token) = (reservation.addr(), reservation.token());
         if addr.raw() & Word::TAGS != 0 {
             return Err(FsError::Damaged("the pool gave memory that is not aligned"));
         }
         let settled = Word::new(addr, kind);
         let (begin, first) = self.fill(addr, token, kind, fill)?;
-        if !self.publish_word(draft, at, settled)? {
+        if !self.publish_word(reservation, at, settled)? {
             return Ok(None);
         }
         // Whoever publishes clears the token, but is not told if that fails.
@@ -148,10 +148,10 @@ impl<M: Medium> Volume<M> {
         Ok(Some(settled))
     }
 
-    /// Makes a hole the fresh word of a draft; says whether it was one.
+    /// Makes a hole the fresh word of a reservation; says whether it was one.
     fn publish_word(
         &self,
-        draft: &mut M::Draft,
+        reservation: &mut M::Reservation,
         at: GlobalAddr,
         settled: Word,
     ) -> Result<bool, FsError> {
@@ -163,11 +163,11 @@ impl<M: Medium> Volume<M> {
             replaced: None,
             terms: Terms::Plain,
         };
-        match self.medium.publish(draft, &link) {
+        match self.medium.publish(reservation, &link) {
             Ok(found) => Ok(found == 0),
             Err(CasError::Indeterminate) => {
                 let done = Word(self.raw_word(at)?).settled() == settled;
-                self.medium.decide(draft, done);
+                self.medium.decide(reservation, done);
                 Ok(done)
             }
             Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
@@ -222,8 +222,8 @@ impl<M: Medium> Volume<M> {
 
     /// The same; says whether the word was as expected.
     fn try_unhook(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
-        let mut draft = self.medium.tombstone().map_err(FsError::of_memory::<M>)?;
-        let mark = Word::mark(draft.token()).0;
+        let mut reservation = self.medium.tombstone().map_err(FsError::of_memory::<M>)?;
+        let mark = Word::mark(reservation.token()).0;
         let link = Link {
             addr: at,
             expected: word.0,
@@ -232,12 +232,12 @@ impl<M: Medium> Volume<M> {
             replaced: Some(word.addr()),
             terms: Terms::Settle(0),
         };
-        let made = match self.medium.publish(&mut draft, &link) {
+        let made = match self.medium.publish(&mut reservation, &link) {
             Ok(found) => Ok(found == word.0),
             Err(CasError::Indeterminate) => {
                 let found = self.raw_word(at);
                 if let Ok(found) = found {
-                    self.medium.decide(&mut draft, found == mark);
+                    self.medium.decide(&mut reservation, found == mark);
                 }
                 found.map(|found| found == mark)
             }
@@ -245,7 +245,7 @@ impl<M: Medium> Volume<M> {
                 Err(FsError::of_memory::<M>(error))
             }
         };
-        let finished = self.medium.finish(draft).map_err(FsError::of_memory::<M>);
+        let finished = self.medium.finish(reservation).map_err(FsError::of_memory::<M>);
         if made.is_err() || finished.is_err() {
             // The mark may be there. It is this mount's to take away; what the word led to goes
             // back when the program ends.

@@ -14,7 +14,7 @@ use rackpool_client::{Link, RootError, WriteRequest};
 use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, Medium, NewNode, Volume};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
-use table::drafts::HeapDraft;
+use table::reservations::HeapReservation;
 use table::heap::{Heap, HeapError};
 
 /// The heap, and the names of addresses.
@@ -101,7 +101,7 @@ fn around(addr: GlobalAddr, len: usize) -> (GlobalAddr, usize, usize) {
 
 impl Memory for TestMedium {
     type Error = HeapError;
-    type Draft = HeapDraft;
+    type Reservation = HeapReservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, HeapError> {
         self.expect_room(bytes)?;
@@ -112,33 +112,33 @@ impl Memory for TestMedium {
         self.heap.free(addr)
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<HeapDraft, HeapError> {
+    fn reserve(&self, bytes: u64) -> Result<HeapReservation, HeapError> {
         self.expect_room(bytes)?;
-        self.heap.allocate_draft(bytes)
+        self.heap.reserve(bytes)
     }
 
-    fn tombstone(&self) -> Result<HeapDraft, HeapError> {
+    fn tombstone(&self) -> Result<HeapReservation, HeapError> {
         self.heap.tombstone()
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapDraft>, HeapError> {
+    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
         self.heap.take(place, object)
     }
 
-    fn publish(&self, draft: &mut HeapDraft, link: &Link) -> Result<u64, CasError<HeapError>> {
-        self.heap.publish(draft, link)
+    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
+        self.heap.publish(reservation, link)
     }
 
-    fn decide(&self, draft: &mut HeapDraft, published: bool) {
-        self.heap.decide(draft, published);
+    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
+        self.heap.decide(reservation, published);
     }
 
-    fn annul(&self, draft: &mut HeapDraft) {
-        self.heap.annul(draft);
+    fn annul(&self, reservation: &mut HeapReservation) {
+        self.heap.annul(reservation);
     }
 
-    fn finish(&self, draft: HeapDraft) -> Result<(), HeapError> {
-        self.heap.finish(draft)
+    fn finish(&self, reservation: HeapReservation) -> Result<(), HeapError> {
+        self.heap.finish(reservation)
     }
 
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), HeapError> {
@@ -187,27 +187,27 @@ impl Memory for TestMedium {
 }
 
 impl Medium for TestMedium {
-    type Seat = HeapDraft;
+    type Seat = HeapReservation;
 
     fn sit(
         &self,
         seat: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<(u64, HeapDraft)>, HeapError> {
-        let draft = self.heap.take(seat, object)?;
-        Ok(draft.map(|draft| (rackpool_kv::Draft::token(&draft), draft)))
+    ) -> Result<Option<(u64, HeapReservation)>, HeapError> {
+        let reservation = self.heap.take(seat, object)?;
+        Ok(reservation.map(|reservation| (rackpool_kv::Reservation::token(&reservation), reservation)))
     }
 
-    fn leave(&self, seat: HeapDraft) {
+    fn leave(&self, seat: HeapReservation) {
         self.heap.finish(seat).unwrap();
     }
 
-    fn keep_reserve(&self, _: &HeapDraft) -> bool {
+    fn keep_reserve(&self, _: &HeapReservation) -> bool {
         let fits = self.used() + RESERVE <= self.limit();
         self.has_reserve.fetch_or(fits, Ordering::Relaxed) || fits
     }
 
-    fn release_reserve(&self, _: &HeapDraft) -> bool {
+    fn release_reserve(&self, _: &HeapReservation) -> bool {
         self.has_reserve.swap(false, Ordering::Relaxed)
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rackpool_kv::{CasError, GlobalAddr, Link, Memory, ReadRequest, Terms};
 
-use super::drafts::{Drafts, HeapDraft, Phase};
+use super::reservations::{Reservations, HeapReservation, Phase};
 use super::scheduler::{Fault, Scheduler};
 use super::trouble::Troubles;
 
@@ -37,7 +37,7 @@ pub struct Heap {
     owners: Vec<AtomicU64>,
     state: Mutex<State>,
     scheduler: OnceLock<Arc<Scheduler>>,
-    pub(super) drafts: Drafts,
+    pub(super) reservations: Reservations,
     pub(super) roots: Mutex<BTreeMap<String, GlobalAddr>>,
     /// Words that may never get a value back which they had before, and which bits count.
     watched: Mutex<BTreeMap<u64, Watched>>,
@@ -78,7 +78,7 @@ impl Heap {
             owners: zeros(bytes / LINE),
             state: Mutex::default(),
             scheduler: OnceLock::new(),
-            drafts: Drafts::default(),
+            reservations: Reservations::default(),
             roots: Mutex::default(),
             watched: Mutex::default(),
             entries: Mutex::default(),
@@ -90,9 +90,9 @@ impl Heap {
         }
     }
 
-    /// Drafts that were made and not finished.
+    /// Reservations that were made and not finished.
     pub fn unfinished(&self) -> i64 {
-        self.drafts.unfinished.load(Ordering::Relaxed)
+        self.reservations.unfinished.load(Ordering::Relaxed)
     }
 
     /// From now on `scheduler` decides who may use the memory.
@@ -226,8 +226,8 @@ impl Heap {
     }
 
     /// Settles the link of a tombstone that was published.
-    fn settle(&self, draft: &HeapDraft) {
-        let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = draft.link else {
+    fn settle(&self, reservation: &HeapReservation) {
+        let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = reservation.link else {
             return;
         };
         let mut found = new;
@@ -250,7 +250,7 @@ impl Heap {
 
 impl Memory for Heap {
     type Error = HeapError;
-    type Draft = HeapDraft;
+    type Reservation = HeapReservation;
 
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, HeapError> {
         assert!((16..=PAGE_BYTES).contains(&bytes));
@@ -290,96 +290,96 @@ impl Memory for Heap {
         Ok(())
     }
 
-    fn allocate_draft(&self, bytes: u64) -> Result<HeapDraft, HeapError> {
+    fn reserve(&self, bytes: u64) -> Result<HeapReservation, HeapError> {
         // A pool aligns to the size, and slots point to whole lines.
         assert!(bytes > LINE / 2, "{bytes} B would not be aligned to a line");
         let addr = self.allocate(bytes)?;
-        Ok(self.drafts.hold(addr.raw(), 0))
+        Ok(self.reservations.hold(addr.raw(), 0))
     }
 
-    fn tombstone(&self) -> Result<HeapDraft, HeapError> {
-        Ok(self.drafts.hold(0, 0))
+    fn tombstone(&self) -> Result<HeapReservation, HeapError> {
+        Ok(self.reservations.hold(0, 0))
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapDraft>, HeapError> {
+    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
         self.step(true);
-        let draft = self.drafts.hold(object.raw(), place.raw());
-        if self.swap_surely(place.raw(), object.raw(), draft.token) {
-            return Ok(Some(draft));
+        let reservation = self.reservations.hold(object.raw(), place.raw());
+        if self.swap_surely(place.raw(), object.raw(), reservation.token) {
+            return Ok(Some(reservation));
         }
-        self.drafts.end(&draft);
-        self.drafts.unfinished.fetch_sub(1, Ordering::Relaxed);
+        self.reservations.end(&reservation);
+        self.reservations.unfinished.fetch_sub(1, Ordering::Relaxed);
         Ok(None)
     }
 
-    fn annul(&self, draft: &mut HeapDraft) {
-        assert_eq!(draft.phase, Phase::Undecided);
-        self.drafts.disarm(draft);
-        draft.phase = Phase::Held;
+    fn annul(&self, reservation: &mut HeapReservation) {
+        assert_eq!(reservation.phase, Phase::Undecided);
+        self.reservations.disarm(reservation);
+        reservation.phase = Phase::Held;
     }
 
-    fn publish(&self, draft: &mut HeapDraft, link: &Link) -> Result<u64, CasError<HeapError>> {
-        assert_eq!(draft.phase, Phase::Held, "published twice");
+    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
+        assert_eq!(reservation.phase, Phase::Held, "published twice");
         // A step before the record is armed; the swaps begin with one each.
         self.step(true);
-        self.drafts.arm(draft, link);
-        draft.link = Some(*link);
+        self.reservations.arm(reservation, link);
+        reservation.link = Some(*link);
         let found = self.compare_and_swap(link.addr, link.expected, link.new);
         match found {
-            Ok(found) => self.decide(draft, found == link.expected),
-            Err(CasError::Indeterminate) => draft.phase = Phase::Doubtful,
-            Err(CasError::GivenUp(_) | CasError::Failed(_)) => self.decide(draft, false),
+            Ok(found) => self.decide(reservation, found == link.expected),
+            Err(CasError::Indeterminate) => reservation.phase = Phase::Doubtful,
+            Err(CasError::GivenUp(_) | CasError::Failed(_)) => self.decide(reservation, false),
         }
         found
     }
 
-    fn decide(&self, draft: &mut HeapDraft, published: bool) {
+    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
         if !published {
-            self.drafts.disarm(draft);
-            draft.phase = Phase::Held;
+            self.reservations.disarm(reservation);
+            reservation.phase = Phase::Held;
             return;
         }
-        let compares = matches!(draft.link, Some(Link { terms: Terms::Compare(_), .. }));
-        if compares && draft.phase != Phase::Undecided {
-            draft.phase = Phase::Undecided;
+        let compares = matches!(reservation.link, Some(Link { terms: Terms::Compare(_), .. }));
+        if compares && reservation.phase != Phase::Undecided {
+            reservation.phase = Phase::Undecided;
             return;
         }
-        draft.phase = Phase::Published;
-        if draft.addr != 0 && !compares {
+        reservation.phase = Phase::Published;
+        if reservation.addr != 0 && !compares {
             // An answer is not needed.
-            let _ = self.compare_and_swap(GlobalAddr::from_raw(draft.addr), draft.token, 0);
+            let _ = self.compare_and_swap(GlobalAddr::from_raw(reservation.addr), reservation.token, 0);
         }
     }
 
-    fn finish(&self, draft: HeapDraft) -> Result<(), HeapError> {
+    fn finish(&self, reservation: HeapReservation) -> Result<(), HeapError> {
         let fault = self.step(true);
-        self.drafts.unfinished.fetch_sub(1, Ordering::Relaxed);
+        self.reservations.unfinished.fetch_sub(1, Ordering::Relaxed);
         if fault == Fault::Refused {
             // What the record says stays true, for the daemon.
-            if draft.phase == Phase::Published {
-                self.drafts.mark_made(&draft);
+            if reservation.phase == Phase::Published {
+                self.reservations.mark_made(&reservation);
             }
             return Err(HeapError::Away);
         }
-        let replaced = draft.link.and_then(|link| link.replaced).map_or(0, GlobalAddr::raw);
-        let unwanted = match draft.phase {
+        let replaced = reservation.link.and_then(|link| link.replaced).map_or(0, GlobalAddr::raw);
+        let unwanted = match reservation.phase {
             Phase::Doubtful | Phase::Undecided => return Ok(()),
             Phase::Published => replaced,
-            Phase::Held => draft.addr,
+            Phase::Held => reservation.addr,
         };
-        if draft.place != 0 {
-            self.swap_surely(draft.place, draft.token, unwanted);
+        if reservation.place != 0 {
+            self.swap_surely(reservation.place, reservation.token, unwanted);
         } else {
-            if draft.phase == Phase::Published {
-                self.drafts.mark_made(&draft);
-                self.settle(&draft);
+            if reservation.phase == Phase::Published {
+                self.reservations.mark_made(&reservation);
+                self.settle(&reservation);
             }
             // Noted elsewhere and struck out here at once.
             if unwanted != 0 {
                 self.release(unwanted);
             }
         }
-        self.drafts.end(&draft);
+        self.reservations.end(&reservation);
         Ok(())
     }
 

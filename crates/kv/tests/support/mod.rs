@@ -2,7 +2,7 @@
 //! clients at every memory operation, and a checker of histories.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
-pub mod drafts;
+pub mod reservations;
 pub mod heap;
 pub mod history;
 pub mod interleaving;

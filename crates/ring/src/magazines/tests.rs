@@ -22,7 +22,7 @@ fn client_file() -> ClientFile {
 #[derive(Clone, Debug)]
 enum Step {
     Take,
-    TakeDraft,
+    Borrow,
     /// By the magazines themselves, or those in front.
     Keep(u64, bool),
     TakeInFront,
@@ -41,7 +41,7 @@ fn object() -> impl Strategy<Value = u64> {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => Just(Step::Take),
-        1 => Just(Step::TakeDraft),
+        1 => Just(Step::Borrow),
         9 => (object(), any::<bool>()).prop_map(|(object, front)| Step::Keep(object, front)),
         3 => Just(Step::TakeInFront),
         1 => (object(), 0..=MAGAZINE).prop_map(|(first, count)| Step::Fill(first, count)),
@@ -84,8 +84,8 @@ fn one_step(
     let slot = magazines.slot();
     match step {
         Step::Take => prop_assert_eq!(magazines.take(class, None), stack.take()),
-        Step::TakeDraft => {
-            let record = &slot.drafts[0];
+        Step::Borrow => {
+            let record = &slot.reservations[0];
             let expected = stack.take();
             prop_assert_eq!(magazines.take(class, Some(record)), expected);
             prop_assert_eq!(record.noted().map(Place::object), expected);

@@ -205,17 +205,17 @@ impl Scene {
         format!("after {steps} steps before {at:x}, {function}")
     }
 
-    /// A client with a full cache, a draft, and a draft that has replaced another one; and what it
+    /// A client with a full cache, a reservation, and a reservation that has replaced another one; and what it
     /// leaves in use.
     fn make_dying_client(&self, rack: u16) -> (TestClient, Vec<GlobalAddr>) {
-        let mut client = self.pool.client(rack, &["drafts"]);
+        let mut client = self.pool.client(rack, &["reservations"]);
         let link = self.link[usize::from(rack)].raw();
         let kept = client.alloc(64);
-        let drafts = [0; 3].map(|_| crate::client::parse_addr(&client.ask("draft 128")));
-        let old = drafts[0].raw();
+        let reservations = [0; 3].map(|_| crate::client::parse_addr(&client.ask("reservation 128")));
+        let old = reservations[0].raw();
         assert_eq!(client.ask(&format!("publish 0 {link:x} 0 0")), "0");
         assert_eq!(client.ask(&format!("publish 1 {link:x} {old:x} {old:x}")), format!("{old:x}"));
-        (client, vec![kept, drafts[1]])
+        (client, vec![kept, reservations[1]])
     }
 
     fn check(&mut self, driver: Driver, rack: u16, story: &str) {

@@ -82,7 +82,7 @@ impl RackFiles {
             .filter(move |index| *index < objects))
     }
 
-    /// Adds the objects that clients of the rack have in their caches and drafts, and those that
+    /// Adds the objects that clients of the rack have in their caches and reservations, and those that
     /// are on their way between this rack and others. Returns how many clients that are.
     pub(super) fn add_notes(&self, notes: &mut BTreeSet<GlobalAddr>) -> anyhow::Result<u64> {
         for other in 0..MAX_RACKS {
@@ -137,11 +137,11 @@ fn add_slot(notes: &mut BTreeSet<GlobalAddr>, slot: &ThreadSlot) {
     add(notes, &slot.inbox);
     add(notes, &slot.outbox);
     slot.magazines.iter().for_each(|magazine| add(notes, magazine));
-    for draft in &slot.drafts {
-        let armed = draft.armed().or_else(|| draft.to_settle());
+    for reservation in &slot.reservations {
+        let armed = reservation.armed().or_else(|| reservation.to_settle());
         let armed = armed.into_iter().flat_map(|armed| [armed.object, armed.replaced]);
-        let lent = draft.lent().map(|lent| lent.object);
-        let noted = draft.noted().map(|noted| noted.load(Ordering::Relaxed));
+        let lent = reservation.lent().map(|lent| lent.object);
+        let noted = reservation.noted().map(|noted| noted.load(Ordering::Relaxed));
         let all = armed.chain(lent).chain(noted);
         notes.extend(all.filter(|addr| *addr != 0).map(GlobalAddr::from_raw));
     }

@@ -68,7 +68,7 @@ pub(super) struct Audit {
     pub(super) roots: Vec<RootShare>,
     /// How many clients there are.
     pub(super) clients: u64,
-    /// In caches and drafts of clients, and on their way between racks.
+    /// In caches and reservations of clients, and on their way between racks.
     pub(super) held: Share,
     /// Allocated or freed while this was looking.
     pub(super) changing: Share,

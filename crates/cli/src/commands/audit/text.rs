@@ -37,7 +37,7 @@ pub(super) fn print(audit: &Audit, list: bool) -> anyhow::Result<()> {
     row(
         audit.held,
         &format!(
-            "in caches and drafts of {} clients, or on their way between racks",
+            "in caches and reservations of {} clients, or on their way between racks",
             audit.clients
         ),
     )?;

@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass};
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_ring::draft::{Armed, DRAFTS, Lent};
+use rackpool_ring::reservation::{Armed, RESERVATIONS, Lent};
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use super::{Draft, Link, Phase, Terms};
+use super::{Reservation, Link, Phase, Terms};
 use crate::testing::Bench;
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, DaemonError, GlobalAddr};
@@ -58,12 +58,12 @@ fn thread(bench: &Bench) -> Thread {
     bench.thread()
 }
 
-fn draft(thread: &mut Thread) -> Draft {
-    let draft = thread.draft(Some(64)).unwrap();
+fn reservation(thread: &mut Thread) -> Reservation {
+    let reservation = thread.reservation(Some(64)).unwrap();
     thread
-        .transfer(draft.addr(), crate::transfer::Bytes::Write(&draft.token().to_le_bytes()))
+        .transfer(reservation.addr(), crate::transfer::Bytes::Write(&reservation.token().to_le_bytes()))
         .unwrap();
-    draft
+    reservation
 }
 
 fn word(thread: &mut Thread, addr: GlobalAddr) -> u64 {
@@ -81,30 +81,30 @@ fn is_cached(slot: &ThreadSlot, addr: GlobalAddr) -> bool {
 }
 
 #[test]
-fn a_draft_stands_in_its_record_until_it_is_finished() {
+fn a_reservation_stands_in_its_record_until_it_is_finished() {
     let bench = bench();
     let mut thread = thread(&bench);
-    let draft = draft(&mut thread);
-    let (addr, slot) = (draft.addr(), bench.slot(0));
-    let noted = slot.drafts[0].noted().map(|cell| cell.load(Ordering::Relaxed));
-    assert!(slot.drafts[0].is_held());
+    let reservation = reservation(&mut thread);
+    let (addr, slot) = (reservation.addr(), bench.slot(0));
+    let noted = slot.reservations[0].noted().map(|cell| cell.load(Ordering::Relaxed));
+    assert!(slot.reservations[0].is_held());
     assert_eq!(noted, Some(addr.raw()));
     assert!(!is_cached(slot, addr));
-    thread.finish(&draft).unwrap();
-    assert!(slot.drafts[0].is_free() && is_cached(slot, addr));
+    thread.finish(&reservation).unwrap();
+    assert!(slot.reservations[0].is_free() && is_cached(slot, addr));
 }
 
 #[test]
-fn a_published_draft_has_a_clear_owner_word_and_frees_what_it_replaced() {
+fn a_published_reservation_has_a_clear_owner_word_and_frees_what_it_replaced() {
     let bench = bench();
     let mut thread = thread(&bench);
-    let (mut first, mut second) = (draft(&mut thread), draft(&mut thread));
+    let (mut first, mut second) = (reservation(&mut thread), reservation(&mut thread));
     let (old, new) = (first.addr(), second.addr());
     assert_eq!(thread.publish(&mut first, &link(0, old.raw(), None)), Ok(0));
     assert_eq!((word(&mut thread, LINK), word(&mut thread, old)), (old.raw(), 0));
     thread.finish(&first).unwrap();
     let slot = bench.slot(0);
-    assert!(slot.drafts[0].is_free() && !is_cached(slot, old));
+    assert!(slot.reservations[0].is_free() && !is_cached(slot, old));
     let swap = link(old.raw(), new.raw(), Some(old));
     assert_eq!(thread.publish(&mut second, &swap), Ok(old.raw()));
     // Until what was replaced is noted elsewhere the record tells of it.
@@ -115,87 +115,87 @@ fn a_published_draft_has_a_clear_owner_word_and_frees_what_it_replaced() {
         word: new.raw(),
         mask: u64::MAX,
         replaced: old.raw(),
-        terms: rackpool_ring::draft::Terms::Plain,
+        terms: rackpool_ring::reservation::Terms::Plain,
     };
-    assert_eq!(slot.drafts[1].armed(), Some(armed));
-    assert_eq!(thread.publish(&mut second, &swap), Err(AccessError::NotADraft(new)));
+    assert_eq!(slot.reservations[1].armed(), Some(armed));
+    assert_eq!(thread.publish(&mut second, &swap), Err(AccessError::NotAReservation(new)));
     thread.finish(&second).unwrap();
-    assert!(slot.drafts[1].is_free() && is_cached(slot, old) && !is_cached(slot, new));
+    assert!(slot.reservations[1].is_free() && is_cached(slot, old) && !is_cached(slot, new));
 }
 
 #[test]
-fn a_refused_draft_is_held_again() {
+fn a_refused_reservation_is_held_again() {
     let bench = bench();
     let mut thread = thread(&bench);
-    let mut draft = draft(&mut thread);
-    assert_eq!(thread.publish(&mut draft, &link(7, 1, Some(LINK))), Ok(0));
-    assert!(bench.slot(0).drafts[0].is_held());
-    assert_eq!(word(&mut thread, draft.addr()), draft.token());
-    thread.finish(&draft).unwrap();
-    assert!(is_cached(bench.slot(0), draft.addr()));
+    let mut reservation = reservation(&mut thread);
+    assert_eq!(thread.publish(&mut reservation, &link(7, 1, Some(LINK))), Ok(0));
+    assert!(bench.slot(0).reservations[0].is_held());
+    assert_eq!(word(&mut thread, reservation.addr()), reservation.token());
+    thread.finish(&reservation).unwrap();
+    assert!(is_cached(bench.slot(0), reservation.addr()));
     assert!(!is_cached(bench.slot(0), LINK), "nothing was replaced");
 }
 
 #[test]
-fn a_draft_in_doubt_frees_nothing_until_it_is_decided() {
+fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
     let bench = bench();
     let mut thread = thread(&bench);
     for decided in [None, Some(false), Some(true)] {
-        let mut draft = draft(&mut thread);
-        let (addr, slot) = (draft.addr(), bench.slot(0));
+        let mut reservation = reservation(&mut thread);
+        let (addr, slot) = (reservation.addr(), bench.slot(0));
         // In another rack, which never answers: it may still be carried out when it is given up.
         let far =
             Link { addr: GlobalAddr::from_raw(9 * PAGE), ..link(0, addr.raw(), Some(object(1))) };
-        let found = thread.publish(&mut draft, &far);
+        let found = thread.publish(&mut reservation, &far);
         assert_eq!(found, Err(DaemonError::Unavailable.into()));
-        assert_eq!(draft.phase, Phase::Doubtful);
+        assert_eq!(reservation.phase, Phase::Doubtful);
         if let Some(published) = decided {
             if !published {
-                thread.decide(&mut draft, false);
-                assert_eq!(draft.phase, Phase::Doubtful, "the swap may still be made");
+                thread.decide(&mut reservation, false);
+                assert_eq!(reservation.phase, Phase::Doubtful, "the swap may still be made");
                 Bench::lose_calls(&bench.connection);
             }
-            thread.decide(&mut draft, published);
+            thread.decide(&mut reservation, published);
         }
-        thread.finish(&draft).unwrap();
+        thread.finish(&reservation).unwrap();
         assert_eq!(is_cached(slot, addr), decided == Some(false));
         assert_eq!(is_cached(slot, object(1)), decided == Some(true));
-        assert_eq!(slot.drafts[0].armed().is_some(), decided.is_none());
+        assert_eq!(slot.reservations[0].armed().is_some(), decided.is_none());
         if decided.is_none() {
-            slot.drafts[0].clear();
-            thread.drafts.left = 0;
+            slot.reservations[0].clear();
+            thread.reservations.left = 0;
         }
     }
 }
 
 #[test]
-fn a_thread_has_sixteen_drafts_and_forgets_those_in_doubt_first() {
+fn a_thread_has_sixteen_reservations_and_forgets_those_in_doubt_first() {
     let bench = bench();
     let mut thread = thread(&bench);
-    let drafts: Vec<Draft> = (0..DRAFTS).map(|_| draft(&mut thread)).collect();
-    assert_eq!(thread.draft(Some(64)).unwrap_err(), AllocError::TooManyDrafts);
-    assert_eq!(thread.draft(None).unwrap_err(), AllocError::TooManyDrafts);
-    let tokens: BTreeSet<u64> = drafts.iter().map(Draft::token).collect();
-    assert_eq!(tokens.len(), DRAFTS);
-    let mut doubtful = drafts.into_iter().next().unwrap();
+    let reservations: Vec<Reservation> = (0..RESERVATIONS).map(|_| reservation(&mut thread)).collect();
+    assert_eq!(thread.reservation(Some(64)).unwrap_err(), AllocError::TooManyReservations);
+    assert_eq!(thread.reservation(None).unwrap_err(), AllocError::TooManyReservations);
+    let tokens: BTreeSet<u64> = reservations.iter().map(Reservation::token).collect();
+    assert_eq!(tokens.len(), RESERVATIONS);
+    let mut doubtful = reservations.into_iter().next().unwrap();
     doubtful.phase = Phase::Doubtful;
-    bench.slot(0).drafts[0].arm(&Armed { object: 1, ..Armed::default() });
+    bench.slot(0).reservations[0].arm(&Armed { object: 1, ..Armed::default() });
     thread.finish(&doubtful).unwrap();
-    let next = thread.draft(Some(64)).unwrap();
+    let next = thread.reservation(Some(64)).unwrap();
     assert_eq!(next.record, 0);
-    assert!(bench.slot(0).drafts[0].is_held());
+    assert!(bench.slot(0).reservations[0].is_held());
 }
 
 #[test]
 fn what_an_earlier_thread_left_in_doubt_is_not_overwritten() {
     let bench = bench();
     let left = Armed { object: 64, token: 1, ..Armed::default() };
-    bench.slot(0).drafts[0].arm(&left);
+    bench.slot(0).reservations[0].arm(&left);
     let mut thread = thread(&bench);
-    let draft = draft(&mut thread);
-    assert_eq!(draft.record, 1);
-    assert_eq!(bench.slot(0).drafts[0].armed(), Some(left));
-    thread.finish(&draft).unwrap();
+    let reservation = reservation(&mut thread);
+    assert_eq!(reservation.record, 1);
+    assert_eq!(bench.slot(0).reservations[0].armed(), Some(left));
+    thread.finish(&reservation).unwrap();
 }
 
 #[test]
@@ -211,20 +211,20 @@ fn what_is_taken_out_of_a_word_goes_back_there() {
     for replaced in [None, Some(old), Some(GlobalAddr::NULL)] {
         put(&mut thread, place, shelved.raw());
         put(&mut thread, link_at, 5);
-        assert!(thread.take_out(place, old).unwrap().is_none() && slot.drafts[0].is_free());
-        let mut draft = thread.take_out(place, shelved).unwrap().unwrap();
-        let lent = Lent { object: shelved.raw(), token: draft.token(), place: place.raw() };
-        assert_eq!((word(&mut thread, place), slot.drafts[0].lent()), (draft.token(), Some(lent)));
-        put(&mut thread, shelved, draft.token());
+        assert!(thread.take_out(place, old).unwrap().is_none() && slot.reservations[0].is_free());
+        let mut reservation = thread.take_out(place, shelved).unwrap().unwrap();
+        let lent = Lent { object: shelved.raw(), token: reservation.token(), place: place.raw() };
+        assert_eq!((word(&mut thread, place), slot.reservations[0].lent()), (reservation.token(), Some(lent)));
+        put(&mut thread, shelved, reservation.token());
         if let Some(replaced) = replaced {
             let replaced = Some(replaced).filter(|addr| !addr.is_null());
             let swap = Link { addr: link_at, ..link(5, shelved.raw(), replaced) };
-            assert_eq!(thread.publish(&mut draft, &swap), Ok(5));
+            assert_eq!(thread.publish(&mut reservation, &swap), Ok(5));
             assert_eq!(word(&mut thread, shelved), 0, "the owner word");
         }
-        thread.finish(&draft).unwrap();
+        thread.finish(&reservation).unwrap();
         assert_eq!(word(&mut thread, place), replaced.unwrap_or(shelved).raw());
-        assert!(slot.drafts[0].is_free() && !is_cached(slot, old) && !is_cached(slot, shelved));
+        assert!(slot.reservations[0].is_free() && !is_cached(slot, old) && !is_cached(slot, shelved));
     }
 }
 
@@ -233,39 +233,39 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let bench = bench();
     let mut thread = thread(&bench);
     let old = object(1);
-    let tombstone = thread.draft(None).unwrap();
+    let tombstone = thread.reservation(None).unwrap();
     thread.finish(&tombstone).unwrap();
-    let mut tombstone = thread.draft(None).unwrap();
+    let mut tombstone = thread.reservation(None).unwrap();
     let swap = Link { mask: !1, terms: Terms::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
     thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
     assert_eq!(word(&mut thread, LINK), 0x81);
-    assert!(is_cached(bench.slot(0), old) && bench.slot(0).drafts[0].is_free());
+    assert!(is_cached(bench.slot(0), old) && bench.slot(0).reservations[0].is_free());
 }
 
 #[test]
-fn a_draft_that_compares_frees_what_whoever_decides_it_says() {
+fn a_reservation_that_compares_frees_what_whoever_decides_it_says() {
     let bench = bench();
     let mut thread = thread(&bench);
     let (old, slot) = (object(1), bench.slot(0));
     for counts in [None, Some(false), Some(true)] {
-        let mut draft = draft(&mut thread);
-        let (addr, before) = (draft.addr(), word(&mut thread, LINK));
+        let mut reservation = reservation(&mut thread);
+        let (addr, before) = (reservation.addr(), word(&mut thread, LINK));
         let swap = Link { terms: Terms::Compare(9), ..link(before, addr.raw(), Some(old)) };
-        assert_eq!(thread.publish(&mut draft, &swap), Ok(before));
-        assert_eq!(word(&mut thread, addr), draft.token(), "the caller swaps it");
+        assert_eq!(thread.publish(&mut reservation, &swap), Ok(before));
+        assert_eq!(word(&mut thread, addr), reservation.token(), "the caller swaps it");
         match counts {
-            Some(true) => thread.decide(&mut draft, true),
+            Some(true) => thread.decide(&mut reservation, true),
             Some(false) => {
-                slot.drafts[usize::from(draft.record)].disarm();
-                draft.phase = Phase::Held;
+                slot.reservations[usize::from(reservation.record)].disarm();
+                reservation.phase = Phase::Held;
             }
             None => {}
         }
-        thread.finish(&draft).unwrap();
+        thread.finish(&reservation).unwrap();
         assert_eq!(is_cached(slot, addr), counts == Some(false));
         assert_eq!(is_cached(slot, old), counts == Some(true));
-        assert!(slot.drafts[0].armed().is_some(), "the first is left to the daemon");
+        assert!(slot.reservations[0].armed().is_some(), "the first is left to the daemon");
     }
 }

@@ -1,10 +1,10 @@
-//! The drafts of a heap's clients, and what is done with those of a killed one.
+//! The reservations of a heap's clients, and what is done with those of a killed one.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rackpool_kv::{Draft, GlobalAddr, Link, Terms};
+use rackpool_kv::{Reservation, GlobalAddr, Link, Terms};
 
 use super::heap::Heap;
 use super::scheduler;
@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 #[derive(Debug)]
-pub struct HeapDraft {
+pub struct HeapReservation {
     pub(super) addr: u64,
     pub(super) token: u64,
     pub(super) phase: Phase,
@@ -27,7 +27,7 @@ pub struct HeapDraft {
     pub(super) link: Option<Link>,
 }
 
-impl Draft for HeapDraft {
+impl Reservation for HeapReservation {
     fn addr(&self) -> GlobalAddr {
         GlobalAddr::from_raw(self.addr)
     }
@@ -49,15 +49,15 @@ struct Record {
 
 /// The records, by their tokens.
 #[derive(Debug, Default)]
-pub struct Drafts {
+pub struct Reservations {
     records: Mutex<BTreeMap<u64, Record>>,
     drawn: Mutex<u64>,
     /// Those that are in the hands of clients.
     pub(super) unfinished: AtomicI64,
 }
 
-impl Drafts {
-    pub(super) fn hold(&self, object: u64, place: u64) -> HeapDraft {
+impl Reservations {
+    pub(super) fn hold(&self, object: u64, place: u64) -> HeapReservation {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         let mut drawn = self.drawn.lock().unwrap();
         *drawn += 1;
@@ -65,28 +65,28 @@ impl Drafts {
         let token = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 | 1 << 48;
         let record = Record { client: scheduler::me(), object, place, armed: None, made: false };
         self.records.lock().unwrap().insert(token, record);
-        HeapDraft { addr: object, token, phase: Phase::Held, place, link: None }
+        HeapReservation { addr: object, token, phase: Phase::Held, place, link: None }
     }
 
-    pub(super) fn arm(&self, draft: &HeapDraft, link: &Link) {
-        self.records.lock().unwrap().get_mut(&draft.token).unwrap().armed = Some(*link);
+    pub(super) fn arm(&self, reservation: &HeapReservation, link: &Link) {
+        self.records.lock().unwrap().get_mut(&reservation.token).unwrap().armed = Some(*link);
     }
 
-    pub(super) fn disarm(&self, draft: &HeapDraft) {
-        self.records.lock().unwrap().get_mut(&draft.token).unwrap().armed = None;
+    pub(super) fn disarm(&self, reservation: &HeapReservation) {
+        self.records.lock().unwrap().get_mut(&reservation.token).unwrap().armed = None;
     }
 
-    pub(super) fn mark_made(&self, draft: &HeapDraft) {
-        self.records.lock().unwrap().get_mut(&draft.token).unwrap().made = true;
+    pub(super) fn mark_made(&self, reservation: &HeapReservation) {
+        self.records.lock().unwrap().get_mut(&reservation.token).unwrap().made = true;
     }
 
-    /// Forgets a draft.
-    pub(super) fn end(&self, draft: &HeapDraft) {
-        self.records.lock().unwrap().remove(&draft.token).unwrap();
+    /// Forgets a reservation.
+    pub(super) fn end(&self, reservation: &HeapReservation) {
+        self.records.lock().unwrap().remove(&reservation.token).unwrap();
     }
 }
 
-/// What becomes of a draft.
+/// What becomes of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Unpublished,
@@ -99,13 +99,13 @@ impl Heap {
     /// Takes back what clients have left that were killed, as the pool's daemon does: those of
     /// which `is_gone` says so. `between` is called between its looks and changes.
     pub fn resolve(&self, is_gone: impl Fn(Option<usize>) -> bool, between: impl Fn()) {
-        let all = self.drafts.records.lock().unwrap().clone();
+        let all = self.reservations.records.lock().unwrap().clone();
         for (token, record) in all.into_iter().filter(|(_, record)| is_gone(record.client)) {
             let found = self.look_at(token, &record, &between);
             if found == Found::Annulled {
                 continue;
             }
-            self.drafts.records.lock().unwrap().remove(&token);
+            self.reservations.records.lock().unwrap().remove(&token);
             let replaced = record.armed.and_then(|link| link.replaced).map_or(0, GlobalAddr::raw);
             let unwanted = if found == Found::Published { replaced } else { record.object };
             if record.place != 0 {

@@ -1,10 +1,10 @@
-//! Draft records: objects that a program has and that nothing points to yet, or no more. What each
+//! Reservation records: objects that a program has and that nothing points to yet, or no more. What each
 //! state means, and what a kill between any two stores leaves, is in `docs/design/publication.md`.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Drafts that a thread can have at the same time.
-pub const DRAFTS: usize = 16;
+/// Reservations that a thread can have at the same time.
+pub const RESERVATIONS: usize = 16;
 
 const FREE: u64 = 0;
 const HELD: u64 = 1;
@@ -20,7 +20,7 @@ const SETTLE_REPLACED: u64 = 8;
 /// daemon when the client has gone.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct DraftRecord {
+pub struct ReservationRecord {
     state: AtomicU64,
     object: AtomicU64,
     token: AtomicU64,
@@ -34,7 +34,7 @@ pub struct DraftRecord {
 
 #[cfg(not(loom))]
 // SAFETY: `repr(C)`, nothing but atomic integers.
-unsafe impl rackpool_shm::Shared for DraftRecord {}
+unsafe impl rackpool_shm::Shared for ReservationRecord {}
 
 /// A compare-and-swap that publishes, as an armed record has it. Addresses are global, 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Armed {
     }
 }
 
-impl DraftRecord {
+impl ReservationRecord {
     /// Notes an object that only the client knows. The record must be free.
     #[inline]
     pub fn hold(&self, object: u64) {
@@ -258,16 +258,16 @@ mod tests {
     #[test]
     fn the_layout_is_the_documented_one() {
         use std::mem::offset_of;
-        assert_eq!(size_of::<DraftRecord>(), 64);
-        assert_eq!((offset_of!(DraftRecord, state), offset_of!(DraftRecord, object)), (0, 8));
-        assert_eq!((offset_of!(DraftRecord, token), offset_of!(DraftRecord, link)), (16, 24));
-        assert_eq!((offset_of!(DraftRecord, word), offset_of!(DraftRecord, mask)), (32, 40));
-        assert_eq!((offset_of!(DraftRecord, replaced), offset_of!(DraftRecord, aside)), (48, 56));
+        assert_eq!(size_of::<ReservationRecord>(), 64);
+        assert_eq!((offset_of!(ReservationRecord, state), offset_of!(ReservationRecord, object)), (0, 8));
+        assert_eq!((offset_of!(ReservationRecord, token), offset_of!(ReservationRecord, link)), (16, 24));
+        assert_eq!((offset_of!(ReservationRecord, word), offset_of!(ReservationRecord, mask)), (32, 40));
+        assert_eq!((offset_of!(ReservationRecord, replaced), offset_of!(ReservationRecord, aside)), (48, 56));
     }
 
     #[test]
     fn a_record_says_in_each_state_what_goes_back() {
-        let record = DraftRecord::default();
+        let record = ReservationRecord::default();
         assert!(record.is_free() && record.noted().is_none() && record.struck().is_none());
         record.hold(16);
         assert!(record.is_held());
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn what_was_lent_does_not_go_back_to_the_pool() {
-        let record = DraftRecord::default();
+        let record = ReservationRecord::default();
         let lent = Lent { object: 64, token: 7, place: 8 };
         record.lend(&lent);
         assert_eq!(record.lent(), Some(lent));
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_link_is_settled_before_what_it_replaced_goes_back() {
-        let record = DraftRecord::default();
+        let record = ReservationRecord::default();
         let armed = Armed {
             word: 0xf1,
             mask: 0xff,
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_state_that_nobody_writes_says_nothing() {
-        let record = DraftRecord::default();
+        let record = ReservationRecord::default();
         record.state.store(77, Ordering::Relaxed);
         assert!(record.noted().is_none() && record.struck().is_none() && record.armed().is_none());
     }

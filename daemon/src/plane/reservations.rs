@@ -1,5 +1,5 @@
-//! Draft records of clients that have gone: whether each object was published, and so which one
-//! goes back, the draft or what it replaced, and where to. The rules are in
+//! Reservation records of clients that have gone: whether each object was published, and so which one
+//! goes back, the reservation or what it replaced, and where to. The rules are in
 //! `docs/design/publication.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{ClientId, GlobalAddr, PageId, PageState, RackId};
-use rackpool_ring::draft::{Armed, DraftRecord};
+use rackpool_ring::reservation::{Armed, ReservationRecord};
 use rackpool_shm::OutOfBounds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -91,14 +91,14 @@ enum Seen {
 
 /// The records that are not decided yet.
 #[derive(Debug, Default)]
-pub(super) struct Drafts {
+pub(super) struct Reservations {
     /// Clients of which something may still be on its way.
     unsettled: BTreeSet<ClientId>,
     questions: BTreeMap<u64, Question>,
     next: u64,
 }
 
-impl Drafts {
+impl Reservations {
     pub(super) fn has_deadlines(&self) -> bool {
         let waits = |question: &Question| matches!(question.waiting, Waiting::Until(_));
         !self.unsettled.is_empty() || self.questions.values().any(waits)
@@ -106,21 +106,21 @@ impl Drafts {
 }
 
 impl DataPlane {
-    /// A client has gone: its drafts are decided as soon as nothing of it is on its way.
-    pub(super) fn resolve_drafts_of(&mut self, client: ClientId) -> anyhow::Result<()> {
+    /// A client has gone: its reservations are decided as soon as nothing of it is on its way.
+    pub(super) fn resolve_reservations_of(&mut self, client: ClientId) -> anyhow::Result<()> {
         self.hold_client(client);
-        self.drafts.unsettled.insert(client);
+        self.reservations.unsettled.insert(client);
         self.settle_client(client)
     }
 
     /// Takes up what waits for a client's last operations or for another rack.
-    pub(super) fn drive_drafts(&mut self, now: Instant) -> anyhow::Result<()> {
-        for client in self.drafts.unsettled.clone() {
+    pub(super) fn drive_reservations(&mut self, now: Instant) -> anyhow::Result<()> {
+        for client in self.reservations.unsettled.clone() {
             self.settle_client(client)?;
         }
         let due = |question: &Question| matches!(question.waiting, Waiting::Until(at) if now >= at);
         let due: Vec<u64> =
-            self.drafts.questions.iter().filter(|(_, q)| due(q)).map(|(id, _)| *id).collect();
+            self.reservations.questions.iter().filter(|(_, q)| due(q)).map(|(id, _)| *id).collect();
         due.into_iter().try_for_each(|id| self.look_at(id))
     }
 
@@ -141,26 +141,26 @@ impl DataPlane {
         if self.transfers.has_any_of(client) || self.peers.does_anything_for(client) {
             return Ok(());
         }
-        self.drafts.unsettled.remove(&client);
+        self.reservations.unsettled.remove(&client);
         let Some(file) = self.clients.all.get(client).map(|client| Arc::clone(&client.file)) else {
             return Ok(());
         };
         for thread in 0..file.threads() {
-            for (record, draft) in file.thread(thread)?.drafts.iter().enumerate() {
+            for (record, reservation) in file.thread(thread)?.reservations.iter().enumerate() {
                 let place = Place { client, thread, record };
-                let step = match (draft.armed(), draft.lent(), draft.to_settle()) {
+                let step = match (reservation.armed(), reservation.lent(), reservation.to_settle()) {
                     (Some(_), _, _) => Step::Link,
                     (_, Some(lent), _) => Step::Swap(back_to(lent.place, lent.token, lent.object)),
                     (_, _, Some(made)) => Step::Swap(settle(&made, made.word)),
                     _ => {
-                        self.take_back(place, draft)?;
+                        self.take_back(place, reservation)?;
                         continue;
                     }
                 };
                 self.hold_client(client);
-                self.drafts.next += 1;
-                let (id, waiting) = (self.drafts.next, Waiting::Answer);
-                self.drafts.questions.insert(id, Question { place, step, waiting });
+                self.reservations.next += 1;
+                let (id, waiting) = (self.reservations.next, Waiting::Answer);
+                self.reservations.questions.insert(id, Question { place, step, waiting });
                 self.look_at(id)?;
             }
         }
@@ -172,12 +172,12 @@ impl DataPlane {
     fn with_record<R>(
         &mut self,
         place: Place,
-        work: impl FnOnce(&mut Self, &DraftRecord) -> R,
+        work: impl FnOnce(&mut Self, &ReservationRecord) -> R,
     ) -> Result<Option<R>, OutOfBounds> {
         let Some(file) = self.clients.all.get(place.client).map(|c| Arc::clone(&c.file)) else {
             return Ok(None);
         };
-        let record = file.thread(place.thread)?.drafts.get(place.record);
+        let record = file.thread(place.thread)?.reservations.get(place.record);
         Ok(record.map(|record| work(self, record)))
     }
 
@@ -187,7 +187,7 @@ impl DataPlane {
 
     /// The address of the word that the question is about.
     fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutOfBounds> {
-        let Some(Question { place, step, .. }) = self.drafts.questions.get(&id).copied() else {
+        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied() else {
             return Ok(None);
         };
         if let Step::Swap(swap) = step {
@@ -204,7 +204,7 @@ impl DataPlane {
     }
 
     fn swap_asked(&self, id: u64) -> Option<Swap> {
-        match self.drafts.questions.get(&id)?.step {
+        match self.reservations.questions.get(&id)?.step {
             Step::Swap(swap) => Some(swap),
             _ => None,
         }
@@ -221,7 +221,7 @@ impl DataPlane {
         let is_shared = here.is_some_and(|(_, word, _)| word.state() == Some(PageState::Shared));
         // Who only looks ends no sharing.
         if !(is_shared && self.swap_asked(id).is_none()) && self.must_wait(page) {
-            self.draft_unanswered(id);
+            self.reservation_unanswered(id);
             return Ok(());
         }
         if here.is_some() {
@@ -230,7 +230,7 @@ impl DataPlane {
                 return self.seen(id, seen);
             };
             let reply = self.atomic(addr, Atomic::CompareAndSwap { expected, new });
-            return self.draft_answered(id, &reply);
+            return self.reservation_answered(id, &reply);
         }
         match self.home_of(page) {
             Some(home) => self.ask_for_word(id, home, addr),
@@ -274,17 +274,17 @@ impl DataPlane {
             Some(Swap { expected, new, .. }) => PeerRequest::CompareAndSwap { addr, expected, new },
             None => PeerRequest::FetchAndAdd { addr, delta: 0 },
         };
-        self.ask(home, request, Purpose::Draft { question: id }, now + self.lease)
+        self.ask(home, request, Purpose::Reservation { question: id }, now + self.lease)
     }
 
     fn wait(&mut self, id: u64, waiting: Waiting) {
-        if let Some(question) = self.drafts.questions.get_mut(&id) {
+        if let Some(question) = self.reservations.questions.get_mut(&id) {
             question.waiting = waiting;
         }
     }
 
     /// Another rack has said what the word is.
-    pub(super) fn draft_answered(&mut self, id: u64, reply: &PeerReply) -> anyhow::Result<()> {
+    pub(super) fn reservation_answered(&mut self, id: u64, reply: &PeerReply) -> anyhow::Result<()> {
         match reply {
             PeerReply::Value(word) => self.seen(id, Seen::Word(*word)),
             PeerReply::NotAllocated => self.seen(id, Seen::NoObject),
@@ -302,31 +302,31 @@ impl DataPlane {
                 }
             }
             PeerReply::Busy => {
-                self.draft_unanswered(id);
+                self.reservation_unanswered(id);
                 Ok(())
             }
             other => {
-                tracing::warn!("a word of a draft can't be looked at: {other:?}");
+                tracing::warn!("a word of a reservation can't be looked at: {other:?}");
                 self.seen(id, Seen::Nowhere)
             }
         }
     }
 
     /// Another rack does not answer: it is asked again.
-    pub(super) fn draft_unanswered(&mut self, id: u64) {
+    pub(super) fn reservation_unanswered(&mut self, id: u64) {
         self.wait(id, Waiting::Until(Instant::now() + AGAIN));
     }
 
     /// The metadata server has said where a page is.
-    pub(super) fn draft_page_located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
+    pub(super) fn reservation_page_located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
         let waits = |question: &Question| question.waiting == Waiting::Home(page);
         let asked: Vec<u64> =
-            self.drafts.questions.iter().filter(|(_, q)| waits(q)).map(|(id, _)| *id).collect();
+            self.reservations.questions.iter().filter(|(_, q)| waits(q)).map(|(id, _)| *id).collect();
         for id in asked {
             match home {
                 // It was asked just now.
                 Located::Home(home) if self.home_of(page) == Some(home) => {
-                    self.draft_unanswered(id);
+                    self.reservation_unanswered(id);
                 }
                 Located::Home(home) if home != self.rack.geometry.rack => {
                     if let Some(addr) = self.addr_asked(id)? {
@@ -334,10 +334,10 @@ impl DataPlane {
                     }
                 }
                 // It has come, is on its way, or the answer is old.
-                Located::Home(_) if self.is_near(page) => self.draft_unanswered(id),
+                Located::Home(_) if self.is_near(page) => self.reservation_unanswered(id),
                 Located::Home(_) | Located::NoSuchPage => self.seen(id, Seen::NoObject)?,
                 Located::Lost => self.seen(id, Seen::Nowhere)?,
-                Located::Unreachable => self.draft_unanswered(id),
+                Located::Unreachable => self.reservation_unanswered(id),
             }
         }
         Ok(())

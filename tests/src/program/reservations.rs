@@ -1,10 +1,10 @@
-//! Drafts that the tests make, publish and leave behind; table operations without a pause.
+//! Reservations that the tests make, publish and leave behind; table operations without a pause.
 
 use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_client::{Draft, GlobalAddr, Link, Pool, Terms};
+use rackpool_client::{Reservation, GlobalAddr, Link, Pool, Terms};
 use rackpool_kv::{KvError, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -12,25 +12,25 @@ use rand::{Rng, SeedableRng};
 use super::store::value;
 use super::{Arguments, say};
 
-/// `drafts`: answers each line of the standard input with one line, until it ends.
+/// `reservations`: answers each line of the standard input with one line, until it ends.
 ///
 /// | request | does | answers |
 /// |---|---|---|
 /// | `alloc BYTES` | allocates | the address |
-/// | `draft BYTES` | makes the next draft and writes its token | the address |
-/// | `tombstone` | makes the next draft, without an object | `ok` |
-/// | `take PLACE OBJECT` | takes the next draft out of a word | `ok`, or `no` |
+/// | `reservation BYTES` | makes the next reservation and writes its token | the address |
+/// | `tombstone` | makes the next reservation, without an object | `ok` |
+/// | `take PLACE OBJECT` | takes the next reservation out of a word | `ok`, or `no` |
 /// | `publish N LINK EXPECTED REPLACED` | publishes the `N`th | what the link was |
 /// | `compare N LINK EXPECTED REPLACED STAMP` | the same, if the stamp is right | the same |
 /// | `settle N LINK EXPECTED REPLACED WORD` | the same, and settles the link at last | the same |
 /// | `finish N` | finishes it | `ok` |
 ///
-/// The link becomes the draft's address, or the tombstone's token. Numbers after `N` are hexadecimal.
-pub(super) fn drafts(pool: &Arc<Pool>) -> anyhow::Result<()> {
-    let mut drafts = Vec::new();
+/// The link becomes the reservation's address, or the tombstone's token. Numbers after `N` are hexadecimal.
+pub(super) fn reservations(pool: &Arc<Pool>) -> anyhow::Result<()> {
+    let mut reservations = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
-        let answer = answer(pool, &mut drafts, &mut Arguments(words.into_iter()));
+        let answer = answer(pool, &mut reservations, &mut Arguments(words.into_iter()));
         say(&answer.unwrap_or_else(|error| format!("error: {error:#}")))?;
     }
     Ok(())
@@ -38,29 +38,29 @@ pub(super) fn drafts(pool: &Arc<Pool>) -> anyhow::Result<()> {
 
 fn answer(
     pool: &Pool,
-    drafts: &mut Vec<Option<Draft>>,
+    reservations: &mut Vec<Option<Reservation>>,
     arguments: &mut Arguments,
 ) -> anyhow::Result<String> {
     let command = arguments.text("a request")?;
     Ok(match command.as_str() {
         "alloc" => format!("{:x}", pool.alloc(arguments.number("BYTES")?)?.raw()),
-        "draft" => {
-            let draft = pool.alloc_draft(arguments.number("BYTES")?)?;
-            pool.write(draft.addr(), &draft.token().to_le_bytes())?;
-            let addr = draft.addr().raw();
-            drafts.push(Some(draft));
+        "reservation" => {
+            let reservation = pool.reserve(arguments.number("BYTES")?)?;
+            pool.write(reservation.addr(), &reservation.token().to_le_bytes())?;
+            let addr = reservation.addr().raw();
+            reservations.push(Some(reservation));
             format!("{addr:x}")
         }
         "tombstone" => {
-            drafts.push(Some(pool.tombstone()?));
+            reservations.push(Some(pool.tombstone()?));
             "ok".into()
         }
         "take" => {
             let (place, object) = (arguments.addr("PLACE")?, arguments.addr("OBJECT")?);
-            match pool.take_draft(place, object)? {
-                Some(draft) => {
-                    pool.write(draft.addr(), &draft.token().to_le_bytes())?;
-                    drafts.push(Some(draft));
+            match pool.borrow(place, object)? {
+                Some(reservation) => {
+                    pool.write(reservation.addr(), &reservation.token().to_le_bytes())?;
+                    reservations.push(Some(reservation));
                     "ok".into()
                 }
                 None => "no".into(),
@@ -68,22 +68,22 @@ fn answer(
         }
         "publish" | "compare" | "settle" => {
             let index = usize::try_from(arguments.number("N")?)?;
-            let draft = drafts.get_mut(index).and_then(Option::as_mut).context("no such draft")?;
+            let reservation = reservations.get_mut(index).and_then(Option::as_mut).context("no such reservation")?;
             let (addr, expected) = (arguments.addr("LINK")?, arguments.addr("EXPECTED")?.raw());
             let replaced = Some(arguments.addr("REPLACED")?).filter(|addr| !addr.is_null());
-            let new = if draft.addr().is_null() { draft.token() } else { draft.addr().raw() };
+            let new = if reservation.addr().is_null() { reservation.token() } else { reservation.addr().raw() };
             let terms = match command.as_str() {
                 "compare" => Terms::Compare(arguments.addr("STAMP")?.raw()),
                 "settle" => Terms::Settle(arguments.addr("WORD")?.raw()),
                 _ => Terms::Plain,
             };
             let link = Link { addr, expected, new, mask: u64::MAX, replaced, terms };
-            format!("{:x}", pool.publish(draft, &link)?)
+            format!("{:x}", pool.publish(reservation, &link)?)
         }
         "finish" => {
             let index = usize::try_from(arguments.number("N")?)?;
-            let draft = drafts.get_mut(index).and_then(Option::take).context("no such draft")?;
-            pool.finish(draft)?;
+            let reservation = reservations.get_mut(index).and_then(Option::take).context("no such reservation")?;
+            pool.finish(reservation)?;
             "ok".into()
         }
         other => bail!("there is no request '{other}'"),

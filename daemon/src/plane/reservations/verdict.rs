@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::draft::{Armed, DraftRecord, Terms};
+use rackpool_ring::reservation::{Armed, ReservationRecord, Terms};
 use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
@@ -24,7 +24,7 @@ pub(super) fn settle(made: &Armed, found: u64) -> Swap {
 impl DataPlane {
     /// Goes on with what was found.
     pub(super) fn seen(&mut self, id: u64, seen: Seen) -> anyhow::Result<()> {
-        let Some(Question { place, step, .. }) = self.drafts.questions.get(&id).copied() else {
+        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied() else {
             return Ok(());
         };
         if let Step::Swap(swap) = step {
@@ -35,7 +35,7 @@ impl DataPlane {
         let is_token = seen == Seen::Word(armed.token);
         match (step, seen) {
             (_, Seen::Nowhere) => {
-                tracing::warn!("client {} left a draft of which nothing is known", place.client.0);
+                tracing::warn!("client {} left a reservation of which nothing is known", place.client.0);
                 self.with_record(place, |_, record| record.clear())?;
                 self.forget_question(id, place)
             }
@@ -53,7 +53,7 @@ impl DataPlane {
             (Step::Owner { linked: true }, Seen::Word(owner))
                 if compares && owner == !armed.token =>
             {
-                if let Some(question) = self.drafts.questions.get_mut(&id) {
+                if let Some(question) = self.reservations.questions.get_mut(&id) {
                     question.step = Step::Link;
                     question.waiting = Waiting::Until(Instant::now() + AGAIN);
                 }
@@ -76,7 +76,7 @@ impl DataPlane {
     }
 
     fn go_on(&mut self, id: u64, step: Step) -> anyhow::Result<()> {
-        if let Some(question) = self.drafts.questions.get_mut(&id) {
+        if let Some(question) = self.reservations.questions.get_mut(&id) {
             question.step = step;
         }
         self.look_at(id)
@@ -125,14 +125,14 @@ impl DataPlane {
     }
 
     fn forget_question(&mut self, id: u64, place: Place) -> anyhow::Result<()> {
-        if self.drafts.questions.remove(&id).is_some() {
+        if self.reservations.questions.remove(&id).is_some() {
             self.let_client_go(place.client);
         }
         Ok(())
     }
 
     /// Frees what a decided record notes, here or by an exchange with its home.
-    pub(super) fn take_back(&mut self, place: Place, record: &DraftRecord) -> anyhow::Result<()> {
+    pub(super) fn take_back(&mut self, place: Place, record: &ReservationRecord) -> anyhow::Result<()> {
         let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
         let addr = GlobalAddr::from_raw(noted);
         if addr.is_null() {

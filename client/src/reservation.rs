@@ -1,4 +1,4 @@
-//! Drafts: objects that go back to the pool when the program is killed before it has linked them
+//! Reservations: objects that go back to the pool when the program is killed before it has linked them
 //! anywhere. How that is found out is in `docs/design/publication.md`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,20 +6,20 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_ring::draft::{DRAFTS, DraftRecord};
+use rackpool_ring::reservation::{RESERVATIONS, ReservationRecord};
 
 use crate::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 
 mod steps;
 
 /// An object that nothing points to yet: should this program be killed, the pool takes it back.
-/// [`Pool::publish`] links it somewhere, [`Pool::finish`] ends the draft in any case.
+/// [`Pool::publish`] links it somewhere, [`Pool::finish`] ends the reservation in any case.
 ///
 /// It belongs to the thread that made it, of which each has 16 at a time. One that is dropped
 /// instead of finished counts until the program ends.
 #[derive(Debug)]
-#[must_use = "a draft that is not finished takes up one of the thread's records"]
-pub struct Draft {
+#[must_use = "a reservation that is not finished takes up one of the thread's records"]
+pub struct Reservation {
     addr: GlobalAddr,
     token: u64,
     pool: NonZeroU64,
@@ -44,14 +44,14 @@ enum Phase {
     Doubtful,
 }
 
-/// The compare-and-swap that publishes a draft.
+/// The compare-and-swap that publishes a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The word that will point to the draft; aligned to 8 bytes.
+    /// The word that will point to the reservation; aligned to 8 bytes.
     pub addr: GlobalAddr,
     /// What the word must be.
     pub expected: u64,
-    /// What it becomes: a word that nobody stores there but to point to this draft.
+    /// What it becomes: a word that nobody stores there but to point to this reservation.
     pub new: u64,
     /// The bits of the word which others change only to make it point elsewhere; all, if unsure.
     pub mask: u64,
@@ -68,9 +68,9 @@ pub enum Terms {
     #[default]
     Plain,
     /// It counts only if the second word of what is replaced still is this, its *stamp*, after the
-    /// swap. Then the draft's owner word is swapped from the token to 0, else to `!token`, by
+    /// swap. Then the reservation's owner word is swapped from the token to 0, else to `!token`, by
     /// whoever is the first to look at it, the publisher as well; before that nobody frees what is
-    /// replaced. If it does not count, the draft stands for what it was to replace until it is
+    /// replaced. If it does not count, the reservation stands for what it was to replace until it is
     /// unlinked, which is to be freed by whoever unlinks that.
     Compare(u64),
     /// Once the swap is known to be made, the link becomes this in the bits of its mask, before
@@ -78,7 +78,7 @@ pub enum Terms {
     Settle(u64),
 }
 
-impl Draft {
+impl Reservation {
     /// Where the object is; null for a [`Pool::tombstone`].
     #[must_use]
     pub const fn addr(&self) -> GlobalAddr {
@@ -93,30 +93,30 @@ impl Draft {
     }
 }
 
-/// A thread's drafts.
+/// A thread's reservations.
 #[derive(Debug)]
-pub(crate) struct Drafts {
-    /// Records of drafts that the program has, one bit each.
+pub(crate) struct Reservations {
+    /// Records of reservations that the program has, one bit each.
     used: u16,
-    /// Records that still say something though the program has done with their draft.
+    /// Records that still say something though the program has done with their reservation.
     left: u16,
     seed: u64,
     drawn: u64,
 }
 
-const _: () = assert!(DRAFTS == u16::BITS as usize);
+const _: () = assert!(RESERVATIONS == u16::BITS as usize);
 
-impl Drafts {
+impl Reservations {
     /// Those of a new thread; an earlier one may have left records in its slot.
     pub(crate) fn of(slot: &ThreadSlot) -> Self {
-        let says_something = slot.drafts.iter().rev().map(|record| u16::from(!record.is_free()));
+        let says_something = slot.reservations.iter().rev().map(|record| u16::from(!record.is_free()));
         let left = says_something.fold(0, |bits, bit| bits << 1 | bit);
         // The only source of randomness in the standard library: the keys of its hash maps.
         let seed = RandomState::new().build_hasher().finish();
         Self { used: 0, left, seed, drawn: 0 }
     }
 
-    /// Whether the program has drafts.
+    /// Whether the program has reservations.
     pub(crate) const fn has_any(&self) -> bool {
         self.used != 0
     }
@@ -126,7 +126,7 @@ impl Drafts {
         let known =
             if self.used | self.left == u16::MAX { self.used } else { self.used | self.left };
         let record =
-            u8::try_from((!known).trailing_zeros()).ok().filter(|r| usize::from(*r) < DRAFTS)?;
+            u8::try_from((!known).trailing_zeros()).ok().filter(|r| usize::from(*r) < RESERVATIONS)?;
         self.used |= 1 << record;
         self.left &= !(1 << record);
         Some(record)
@@ -152,7 +152,7 @@ impl Pool {
     /// Allocates like [`Pool::alloc`], for an object that is to be linked somewhere: until it is,
     /// the pool takes it back when this program is killed.
     ///
-    /// The object's first 8 bytes are its *owner word*: write [`Draft::token`] there with the rest
+    /// The object's first 8 bytes are its *owner word*: write [`Reservation::token`] there with the rest
     /// of its contents. They are 0 once it is published. Whoever unlinks, moves or frees an object
     /// that was published reads them first, and if they are not 0 swaps them to 0
     /// ([`Pool::compare_and_swap`]) before doing so: a kill of the publisher can't be told
@@ -163,33 +163,33 @@ impl Pool {
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let list_head = pool.alloc(8)?;
     /// // Puts a new first element into a list; its next pointer is in its second 8 bytes.
-    /// let mut draft = pool.alloc_draft(64)?;
+    /// let mut reservation = pool.reserve(64)?;
     /// let mut head = [0; 8];
     /// pool.read(list_head, &mut head)?;
-    /// pool.write(draft.addr(), &[draft.token().to_le_bytes(), head].concat())?;
+    /// pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), head].concat())?;
     /// let expected = u64::from_le_bytes(head);
     /// let link = Link {
     ///     addr: list_head,
     ///     expected,
-    ///     new: draft.addr().raw(),
+    ///     new: reservation.addr().raw(),
     ///     mask: u64::MAX,
     ///     replaced: None,
     ///     terms: Terms::Plain,
     /// };
-    /// let is_first = pool.publish(&mut draft, &link)? == expected;
+    /// let is_first = pool.publish(&mut reservation, &link)? == expected;
     /// // Frees the element if the list has changed meanwhile.
-    /// pool.finish(draft)?;
+    /// pool.finish(reservation)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// Those of [`Pool::alloc`], and [`AllocError::TooManyDrafts`].
-    pub fn alloc_draft(&self, bytes: u64) -> Result<Draft, AllocError> {
-        self.with(|thread| thread.draft(Some(bytes)))?
+    /// Those of [`Pool::alloc`], and [`AllocError::TooManyReservations`].
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, AllocError> {
+        self.with(|thread| thread.reservation(Some(bytes)))?
     }
 
-    /// A draft without an object, to take an object out of a link without a new one in its place:
-    /// the link's `new` word must hold bits of the [`Draft::token`], as nothing else tells then
+    /// A reservation without an object, to take an object out of a link without a new one in its place:
+    /// the link's `new` word must hold bits of the [`Reservation::token`], as nothing else tells then
     /// whether this program stored it. The more bits, the surer. If others overwrite the word before
     /// it is settled ([`Terms::Settle`]) and this program is killed, the object stays in use.
     ///
@@ -214,13 +214,13 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError::TooManyDrafts`], or that of a daemon that is needed and away.
-    pub fn tombstone(&self) -> Result<Draft, AllocError> {
-        self.with(|thread| thread.draft(None))?
+    /// [`AllocError::TooManyReservations`], or that of a daemon that is needed and away.
+    pub fn tombstone(&self) -> Result<Reservation, AllocError> {
+        self.with(|thread| thread.reservation(None))?
     }
 
     /// Takes `object` out of the word at `place` if it is there (the word is its address): the word
-    /// holds the [`Draft::token`] then until the draft is finished, and gets back the object, or
+    /// holds the [`Reservation::token`] then until the reservation is finished, and gets back the object, or
     /// what it replaced (0 if nothing) if it was published. Should this program be killed, the pool
     /// does so. Whoever finds a token there leaves it alone.
     ///
@@ -232,7 +232,7 @@ impl Pool {
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let (word, buffer) = (pool.alloc(8)?, pool.alloc(64)?);
     /// // Uses the buffer that waits in the word, and puts it back.
-    /// if let Some(taken) = pool.take_draft(word, buffer)? {
+    /// if let Some(taken) = pool.borrow(word, buffer)? {
     ///     pool.write(taken.addr(), b"mine")?;
     ///     pool.finish(taken)?;
     /// }
@@ -240,118 +240,118 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError::TooManyDrafts`], or that of the access. In the latter case the object may be
+    /// [`AllocError::TooManyReservations`], or that of the access. In the latter case the object may be
     /// taken out, and is put back when this program ends.
-    pub fn take_draft(
+    pub fn borrow(
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<Draft>, AllocError> {
+    ) -> Result<Option<Reservation>, AllocError> {
         self.with(|thread| thread.take_out(place, object))?
     }
 
-    /// Says of a published draft that it does not count ([`Terms::Compare`]) and is not linked any
+    /// Says of a published reservation that it does not count ([`Terms::Compare`]) and is not linked any
     /// more: [`Pool::finish`] frees it, and not what it was to replace. That it does count is said
     /// with [`Pool::decide`].
     ///
     /// ```no_run
-    /// use rackpool_client::{Draft, FreeError, Pool};
+    /// use rackpool_client::{Reservation, FreeError, Pool};
     ///
-    /// fn judge(pool: &Pool, mut draft: Draft, counts: bool) -> Result<(), FreeError> {
+    /// fn judge(pool: &Pool, mut reservation: Reservation, counts: bool) -> Result<(), FreeError> {
     ///     if counts {
-    ///         pool.decide(&mut draft, true);
+    ///         pool.decide(&mut reservation, true);
     ///     } else {
-    ///         pool.annul(&mut draft);
+    ///         pool.annul(&mut reservation);
     ///     }
-    ///     pool.finish(draft)
+    ///     pool.finish(reservation)
     /// }
     /// ```
-    pub fn annul(&self, draft: &mut Draft) {
-        if draft.phase == Phase::Undecided && draft.pool == self.id() {
-            let _ = self.with(|thread| thread.record(draft.record).map(DraftRecord::disarm));
-            draft.phase = Phase::Held;
+    pub fn annul(&self, reservation: &mut Reservation) {
+        if reservation.phase == Phase::Undecided && reservation.pool == self.id() {
+            let _ = self.with(|thread| thread.record(reservation.record).map(ReservationRecord::disarm));
+            reservation.phase = Phase::Held;
         }
     }
 
     /// Swaps `link` if it is as expected, and returns what it was. If that is `link.expected` the
-    /// draft is published: [`Pool::finish`] frees what it replaced, [`Pool::publish`] is not
-    /// called again. If not, the draft is as before.
+    /// reservation is published: [`Pool::finish`] frees what it replaced, [`Pool::publish`] is not
+    /// called again. If not, the reservation is as before.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, Terms};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let word = pool.alloc(8)?;
-    /// let mut draft = pool.alloc_draft(64)?;
-    /// pool.write(draft.addr(), &draft.token().to_le_bytes())?;
+    /// let mut reservation = pool.reserve(64)?;
+    /// pool.write(reservation.addr(), &reservation.token().to_le_bytes())?;
     /// let link = Link {
     ///     addr: word,
     ///     expected: 0,
-    ///     new: draft.addr().raw(),
+    ///     new: reservation.addr().raw(),
     ///     mask: u64::MAX,
     ///     replaced: None,
     ///     terms: Terms::Plain,
     /// };
-    /// let is_first = pool.publish(&mut draft, &link)? == 0;
-    /// pool.finish(draft)?;
+    /// let is_first = pool.publish(&mut reservation, &link)? == 0;
+    /// pool.finish(reservation)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`Pool::compare_and_swap`]. After [`AccessError::Indeterminate`] or
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
-    /// [`Pool::decide`], or finish the draft and leave it to the daemon when this program ends.
-    /// [`AccessError::NotADraft`] if it is published, in doubt, or of another pool.
-    pub fn publish(&self, draft: &mut Draft, link: &Link) -> Result<u64, AccessError> {
-        self.with(|thread| thread.publish(draft, link))?
+    /// [`Pool::decide`], or finish the reservation and leave it to the daemon when this program ends.
+    /// [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
+    pub fn publish(&self, reservation: &mut Reservation, link: &Link) -> Result<u64, AccessError> {
+        self.with(|thread| thread.publish(reservation, link))?
     }
 
-    /// Says of a draft whose publication gave no answer whether it is published, as this program
-    /// has found out otherwise; and of one with [`Terms::Compare`] that it counts. Of other drafts it
+    /// Says of a reservation whose publication gave no answer whether it is published, as this program
+    /// has found out otherwise; and of one with [`Terms::Compare`] that it counts. Of other reservations it
     /// is known already, and nothing happens; nor does a "no" count while a daemon may still make the
     /// swap, after an error of the daemon.
     ///
     /// ```no_run
-    /// use rackpool_client::{AccessError, Draft, Link, Pool};
+    /// use rackpool_client::{AccessError, Reservation, Link, Pool};
     ///
-    /// /// Links a draft into a word that nobody else changes.
-    /// fn link(pool: &Pool, mut draft: Draft, link: &Link) -> Result<(), Box<dyn std::error::Error>> {
-    ///     match pool.publish(&mut draft, link) {
+    /// /// Links a reservation into a word that nobody else changes.
+    /// fn link(pool: &Pool, mut reservation: Reservation, link: &Link) -> Result<(), Box<dyn std::error::Error>> {
+    ///     match pool.publish(&mut reservation, link) {
     ///         Err(AccessError::Indeterminate(_)) => {
     ///             let mut word = [0; 8];
     ///             pool.read(link.addr, &mut word)?;
-    ///             pool.decide(&mut draft, u64::from_le_bytes(word) == link.new);
+    ///             pool.decide(&mut reservation, u64::from_le_bytes(word) == link.new);
     ///         }
     ///         published => drop(published?),
     ///     }
-    ///     Ok(pool.finish(draft)?)
+    ///     Ok(pool.finish(reservation)?)
     /// }
     /// ```
-    pub fn decide(&self, draft: &mut Draft, published: bool) {
+    pub fn decide(&self, reservation: &mut Reservation, published: bool) {
         let is_open =
-            draft.phase == Phase::Doubtful || (draft.phase == Phase::Undecided && published);
-        if is_open && draft.pool == self.id() {
-            let _ = self.with(|thread| thread.decide(draft, published));
+            reservation.phase == Phase::Doubtful || (reservation.phase == Phase::Undecided && published);
+        if is_open && reservation.pool == self.id() {
+            let _ = self.with(|thread| thread.decide(reservation, published));
         }
     }
 
-    /// Ends a draft: frees what is reachable by nobody, which is the draft if it was not
-    /// published, and what it replaced if it was. Of a draft in doubt, or of which nobody has said
+    /// Ends a reservation: frees what is reachable by nobody, which is the reservation if it was not
+    /// published, and what it replaced if it was. Of a reservation in doubt, or of which nobody has said
     /// that it counts, it frees nothing; the daemon decides when this program ends.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
-    /// let draft = pool.alloc_draft(64)?;
+    /// let reservation = pool.reserve(64)?;
     /// // It is not linked anywhere, so this frees it.
-    /// pool.finish(draft)?;
+    /// pool.finish(reservation)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`Pool::free`]; unless the object was free already it goes back when the program
     /// ends.
-    pub fn finish(&self, draft: Draft) -> Result<(), FreeError> {
-        self.with(|thread| thread.finish(&draft)).map_err(AccessError::from)?
+    pub fn finish(&self, reservation: Reservation) -> Result<(), FreeError> {
+        self.with(|thread| thread.finish(&reservation)).map_err(AccessError::from)?
     }
 }
 

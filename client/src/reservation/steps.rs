@@ -1,0 +1,234 @@
+//! What a thread does with its reservations and their records.
+
+use std::marker::PhantomData;
+
+use rackpool_ring::reservation::{self, Armed, Lent};
+use rackpool_shm::window::Atomic;
+
+use super::{Reservation, Link, Phase, Terms};
+use crate::thread::Thread;
+use crate::{AccessError, AllocError, FreeError, GlobalAddr};
+
+impl Thread {
+    pub(super) fn reservation(&mut self, bytes: Option<u64>) -> Result<Reservation, AllocError> {
+        let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
+        // What an earlier reservation left there means nothing together with this one's object.
+        if let Some(left) = self.record(record).filter(|left| !left.is_free()) {
+            left.clear();
+        }
+        let addr = match bytes {
+            Some(bytes) => match self.alloc_noting(bytes, Some(record)) {
+                Ok(addr) => addr,
+                Err(error) => {
+                    self.end_record(record);
+                    return Err(error);
+                }
+            },
+            None => GlobalAddr::NULL,
+        };
+        Ok(self.reservation_in(record, addr, GlobalAddr::NULL))
+    }
+
+    fn reservation_in(&mut self, record: u8, addr: GlobalAddr, place: GlobalAddr) -> Reservation {
+        Reservation {
+            addr,
+            token: self.reservations.token(),
+            pool: self.id,
+            record,
+            phase: Phase::Held,
+            replaced: None,
+            place,
+            terms: Terms::Plain,
+            of_one_thread: PhantomData,
+        }
+    }
+
+    /// Takes the object out of the word at `place`, if it is there.
+    pub(super) fn take_out(
+        &mut self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<Reservation>, AllocError> {
+        let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
+        let reservation = self.reservation_in(record, object, place);
+        let lent = Lent { object: object.raw(), token: reservation.token, place: place.raw() };
+        if let Some(record) = self.record(record) {
+            record.lend(&lent);
+        }
+        match self.swap_surely(place, object.raw(), reservation.token) {
+            Ok(true) => Ok(Some(reservation)),
+            Ok(false) => {
+                self.end_record(record);
+                Ok(None)
+            }
+            Err(error) => {
+                self.leave_record(record);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Swaps a word from or to a token, of which each is swapped once: so it can be done again
+    /// until it is known to be done. Says whether it was.
+    fn swap_surely(
+        &mut self,
+        addr: GlobalAddr,
+        expected: u64,
+        new: u64,
+    ) -> Result<bool, AccessError> {
+        let mut asked_before = false;
+        loop {
+            match self.atomic(addr, Atomic::CompareAndSwap { expected, new }) {
+                Ok(found) => return Ok(found == expected || (asked_before && found == new)),
+                Err(AccessError::Indeterminate(_)) => asked_before = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn publish(&mut self, reservation: &mut Reservation, link: &Link) -> Result<u64, AccessError> {
+        if reservation.pool != self.id || reservation.phase != Phase::Held {
+            return Err(AccessError::NotAReservation(reservation.addr));
+        }
+        let armed = Armed {
+            object: reservation.addr.raw(),
+            token: reservation.token,
+            link: link.addr.raw(),
+            word: link.new,
+            mask: link.mask,
+            replaced: link.replaced.unwrap_or(GlobalAddr::NULL).raw(),
+            terms: match link.terms {
+                _ if !reservation.place.is_null() => reservation::Terms::Lent(reservation.place.raw()),
+                Terms::Plain => reservation::Terms::Plain,
+                Terms::Compare(stamp) => reservation::Terms::Compare(stamp),
+                Terms::Settle(word) => reservation::Terms::Settle(word),
+            },
+        };
+        let record = self.record(reservation.record);
+        record.ok_or(AccessError::NotAReservation(reservation.addr))?.arm(&armed);
+        (reservation.replaced, reservation.terms) = (link.replaced, link.terms);
+        let Link { expected, new, .. } = *link;
+        let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
+        match found {
+            Ok(found) if found == expected => self.decide(reservation, true),
+            // A request that was given up may still be carried out.
+            Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {
+                reservation.phase = Phase::Doubtful;
+            }
+            _ => self.decide(reservation, false),
+        }
+        found
+    }
+
+    /// The reservation's swap was made, or will never be.
+    pub(super) fn decide(&mut self, reservation: &mut Reservation, published: bool) {
+        let compares = matches!(reservation.terms, Terms::Compare(_));
+        if published && compares && reservation.phase != Phase::Undecided {
+            reservation.phase = Phase::Undecided;
+        } else if published {
+            reservation.phase = Phase::Published;
+            if !reservation.addr.is_null() && !compares {
+                let cleared = Atomic::CompareAndSwap { expected: reservation.token, new: 0 };
+                // If this fails, whoever first has to rely on the word clears it.
+                let _ = self.atomic(reservation.addr, cleared);
+            }
+        } else if reservation.phase == Phase::Doubtful && !self.calls.settle(&self.connection) {
+            // The swap was given up, and its daemon may still make it.
+        } else if let Some(record) = self.record(reservation.record) {
+            record.disarm();
+            reservation.phase = Phase::Held;
+        }
+    }
+
+    pub(super) fn finish(&mut self, reservation: &Reservation) -> Result<(), FreeError> {
+        if reservation.pool != self.id {
+            return Err(AccessError::NotAReservation(reservation.addr).into());
+        }
+        if matches!(reservation.phase, Phase::Doubtful | Phase::Undecided) {
+            self.leave_record(reservation.record);
+            return Ok(());
+        }
+        if !reservation.place.is_null() {
+            return self.put_back(reservation);
+        }
+        let unwanted = match reservation.phase {
+            Phase::Published => reservation.replaced,
+            _ => Some(reservation.addr).filter(|addr| !addr.is_null()),
+        };
+        if reservation.phase == Phase::Published
+            && let Err(error) = self.settle_link(reservation)
+        {
+            self.leave_record(reservation.record);
+            return Err(error.into());
+        }
+        let Some(unwanted) = unwanted else {
+            self.end_record(reservation.record);
+            return Ok(());
+        };
+        let freed = self.free_noting(unwanted, Some(reservation.record));
+        match &freed {
+            // It was not the program's to free.
+            Err(FreeError::NotAllocated(_) | FreeError::NotAnObject { .. }) => {
+                self.end_record(reservation.record);
+            }
+            // What could not be noted goes back when the program ends.
+            Err(_) => self.leave_record(reservation.record),
+            Ok(()) => {}
+        }
+        freed
+    }
+
+    /// Puts what is reachable by nobody where the reservation's object was taken from.
+    fn put_back(&mut self, reservation: &Reservation) -> Result<(), FreeError> {
+        let back = match reservation.phase {
+            Phase::Published => reservation.replaced.unwrap_or(GlobalAddr::NULL),
+            _ => reservation.addr,
+        };
+        match self.swap_surely(reservation.place, reservation.token, back.raw()) {
+            Ok(_) => {
+                self.end_record(reservation.record);
+                Ok(())
+            }
+            Err(error) => {
+                self.leave_record(reservation.record);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Gives the link of a publication that was made its last value, if there is one.
+    fn settle_link(&mut self, reservation: &Reservation) -> Result<(), AccessError> {
+        if !matches!(reservation.terms, Terms::Settle(_)) {
+            return Ok(());
+        }
+        let Some(record) = self.record(reservation.record) else { return Ok(()) };
+        record.mark_replaced();
+        let Some(armed) = record.to_settle() else { return Ok(()) };
+        let mut found = armed.word;
+        while let Some(settled) = armed.settled(found) {
+            let swap = Atomic::CompareAndSwap { expected: found, new: settled };
+            match self.atomic(GlobalAddr::from_raw(armed.link), swap) {
+                Ok(now) if now == found => return Ok(()),
+                Ok(now) => found = now,
+                Err(AccessError::Indeterminate(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The reservation's object is noted elsewhere, or nothing is left to be known of it.
+    pub(crate) fn end_record(&mut self, record: u8) {
+        if let Some(record) = self.record(record) {
+            record.clear();
+        }
+        self.reservations.used &= !(1 << record);
+    }
+
+    fn leave_record(&mut self, record: u8) {
+        if self.reservations.used & 1 << record != 0 {
+            self.reservations.used &= !(1 << record);
+            self.reservations.left |= 1 << record;
+        }
+    }
+}
