@@ -9,7 +9,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, Terms};
+use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, PublishMode};
 
 use crate::alloc::Peer;
 
@@ -201,7 +201,7 @@ impl Counted {
                 new: reservation.addr().raw(),
                 mask: u64::MAX,
                 replaced: Some(self.linked).filter(|addr| !addr.is_null()),
-                terms: Terms::Plain,
+                mode: PublishMode::Plain,
             };
             let found = self.pool.publish(&mut reservation, &link).expect("a good address");
             assert_eq!(found, link.expected, "nobody else links here");

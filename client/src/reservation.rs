@@ -28,7 +28,7 @@ pub struct Reservation {
     replaced: Option<GlobalAddr>,
     /// The word that the object was taken out of; null when it is the pool's.
     place: GlobalAddr,
-    terms: Terms,
+    mode: PublishMode,
     of_one_thread: PhantomData<*const ()>,
 }
 
@@ -58,12 +58,12 @@ pub struct Link {
     /// The object that `expected` points to and that is to be freed once the swap was made.
     pub replaced: Option<GlobalAddr>,
     /// What else belongs to it.
-    pub terms: Terms,
+    pub mode: PublishMode,
 }
 
 /// What else belongs to a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Terms {
+pub enum PublishMode {
     /// Nothing.
     #[default]
     Plain,
@@ -159,7 +159,7 @@ impl Pool {
     /// otherwise from one before the publication.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, Terms};
+    /// # use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let list_head = pool.alloc(8)?;
     /// // Puts a new first element into a list; its next pointer is in its second 8 bytes.
@@ -174,7 +174,7 @@ impl Pool {
     ///     new: reservation.addr().raw(),
     ///     mask: u64::MAX,
     ///     replaced: None,
-    ///     terms: Terms::Plain,
+    ///     mode: PublishMode::Plain,
     /// };
     /// let is_first = pool.publish(&mut reservation, &link)? == expected;
     /// // Frees the element if the list has changed meanwhile.
@@ -191,10 +191,10 @@ impl Pool {
     /// A reservation without an object, to take an object out of a link without a new one in its place:
     /// the link's `new` word must hold bits of the [`Reservation::token`], as nothing else tells then
     /// whether this program stored it. The more bits, the surer. If others overwrite the word before
-    /// it is settled ([`Terms::Settle`]) and this program is killed, the object stays in use.
+    /// it is settled ([`PublishMode::Settle`]) and this program is killed, the object stays in use.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, Terms};
+    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let (word, object) = (pool.alloc(8)?, pool.alloc(64)?);
     /// // Takes the object out of the word that holds its address, and frees it.
@@ -205,7 +205,7 @@ impl Pool {
     ///     new: tombstone.token(),
     ///     mask: u64::MAX,
     ///     replaced: Some(object),
-    ///     terms: Terms::Settle(0),
+    ///     mode: PublishMode::Settle(0),
     /// };
     /// let is_mine = pool.publish(&mut tombstone, &link)? == object.raw();
     /// // The word is 0 now if it was this program that took the object out.
@@ -250,7 +250,7 @@ impl Pool {
         self.with(|thread| thread.take_out(place, object))?
     }
 
-    /// Says of a published reservation that it does not count ([`Terms::Compare`]) and is not linked any
+    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
     /// more: [`Pool::finish`] frees it, and not what it was to replace. That it does count is said
     /// with [`Pool::decide`].
     ///
@@ -278,7 +278,7 @@ impl Pool {
     /// called again. If not, the reservation is as before.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, Terms};
+    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let word = pool.alloc(8)?;
     /// let mut reservation = pool.reserve(64)?;
@@ -289,7 +289,7 @@ impl Pool {
     ///     new: reservation.addr().raw(),
     ///     mask: u64::MAX,
     ///     replaced: None,
-    ///     terms: Terms::Plain,
+    ///     mode: PublishMode::Plain,
     /// };
     /// let is_first = pool.publish(&mut reservation, &link)? == 0;
     /// pool.finish(reservation)?;
@@ -306,7 +306,7 @@ impl Pool {
     }
 
     /// Says of a reservation whose publication gave no answer whether it is published, as this program
-    /// has found out otherwise; and of one with [`Terms::Compare`] that it counts. Of other reservations it
+    /// has found out otherwise; and of one with [`PublishMode::Compare`] that it counts. Of other reservations it
     /// is known already, and nothing happens; nor does a "no" count while a daemon may still make the
     /// swap, after an error of the daemon.
     ///

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackpool_kv::{
-    CasError, Reservation, GlobalAddr, Handle, KvError, Link, Memory, Options, Table, Terms,
+    CasError, Reservation, GlobalAddr, Handle, KvError, Link, Memory, Options, Table, PublishMode,
 };
 
 use crate::Input;
@@ -143,7 +143,7 @@ impl Memory for Heap {
         let found = self.compare_and_swap(link.addr, link.expected, link.new)?;
         if found == link.expected {
             reservation.published = Some(*link);
-            if !matches!(link.terms, Terms::Compare(_)) {
+            if !matches!(link.mode, PublishMode::Compare(_)) {
                 self.decide(reservation, true);
             }
         }
@@ -181,7 +181,7 @@ impl Memory for Heap {
             let swapped = self.compare_and_swap(reservation.place, reservation.token, back);
             return swapped.map(drop).map_err(|_| HeapError::Outside(reservation.place.raw()));
         }
-        if let Some(Link { addr, new, terms: Terms::Settle(word), .. }) = reservation.published {
+        if let Some(Link { addr, new, mode: PublishMode::Settle(word), .. }) = reservation.published {
             // Nobody else changes it, but for damage.
             let _ = self.compare_and_swap(addr, new, word);
         }

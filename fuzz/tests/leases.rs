@@ -139,7 +139,7 @@ impl Stand {
     }
 
     /// Another rack gets a lease of the page of this one.
-    fn lends(&mut self, over: EndpointId, page: PageId) -> u64 {
+    fn grants(&mut self, over: EndpointId, page: PageId) -> u64 {
         match self.asks(over, &lookup(page)) {
             PeerReply::Location { lease, .. } => lease,
             other => panic!("{other:?}"),
@@ -249,7 +249,7 @@ fn a_page_that_is_needed_is_called_back_over_the_endpoint_of_its_lease_until_it_
     stand.allocate();
     let (over, idle) = (stand.plane.accept(HOME), stand.plane.accept(HOME));
     stand.step(0);
-    let lease = stand.lends(over, LOCAL);
+    let lease = stand.grants(over, LOCAL);
     assert_ne!(lease >> 32, 0, "numbers grow across lives");
     stand.plane.need(LOCAL, true).unwrap();
     stand.step(0);
@@ -260,7 +260,7 @@ fn a_page_that_is_needed_is_called_back_over_the_endpoint_of_its_lease_until_it_
     stand.reply((over, call), &PeerReply::Returned);
     stand.step(600);
     assert!(stand.plane.is_open(over) && stand.request().is_none());
-    assert_ne!(stand.lends(idle, LOCAL), lease, "it is clean: who needed it may lend it again");
+    assert_ne!(stand.grants(idle, LOCAL), lease, "it is clean: who needed it may lend it again");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_holder_that_does_not_give_back_is_cut_off_when_its_patience_is_over_and_not
     stand.allocate();
     let (over, other) = (stand.plane.accept(HOME), stand.plane.accept(OTHER));
     stand.step(0);
-    stand.lends(over, LOCAL);
+    stand.grants(over, LOCAL);
     // Long after the lease has run out: a rack at rest is not cut off for that.
     stand.step(60_000);
     stand.plane.need(LOCAL, true).unwrap();
@@ -289,7 +289,7 @@ fn an_answer_that_is_no_return_does_not_make_a_page_clean() {
     stand.allocate();
     let (over, other) = (stand.plane.accept(HOME), stand.plane.accept(OTHER));
     stand.step(0);
-    stand.lends(over, LOCAL);
+    stand.grants(over, LOCAL);
     stand.plane.need(LOCAL, true).unwrap();
     stand.step(0);
     let (_, call, _) = stand.request().unwrap();
@@ -306,10 +306,10 @@ fn a_page_that_was_spared_is_lent_again() {
     stand.allocate();
     let over = stand.plane.accept(HOME);
     stand.step(0);
-    let first = stand.lends(over, LOCAL);
+    let first = stand.grants(over, LOCAL);
     stand.plane.need(LOCAL, true).unwrap();
     stand.plane.need(LOCAL, false).unwrap();
-    assert_eq!(stand.lends(over, LOCAL), first + 1);
+    assert_eq!(stand.grants(over, LOCAL), first + 1);
 }
 
 #[test]

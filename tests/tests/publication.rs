@@ -10,7 +10,7 @@ use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::{Options, Table};
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_ring::reservation::{Armed, Lent, Terms};
+use rackpool_ring::reservation::{Armed, Borrowed, PublishMode};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::{Mapping, file};
 use rackpool_tests::census::{self, Census};
@@ -272,19 +272,19 @@ fn records_full_of_garbage_harm_nobody() {
                 _ => random.random(),
             };
             let (object, token, link) = (word(), word(), word());
-            let terms = match word() % 4 {
-                0 => Terms::Plain,
-                1 => Terms::Lent(word()),
-                2 => Terms::Compare(word()),
-                _ => Terms::Settle(word()),
+            let mode = match word() % 4 {
+                0 => PublishMode::Plain,
+                1 => PublishMode::Borrowed(word()),
+                2 => PublishMode::Compare(word()),
+                _ => PublishMode::Settle(word()),
             };
-            let lent = Lent { object, token, place: word() };
+            let borrowed = Borrowed { object, token, place: word() };
             let (word, mask, replaced) = (word(), word(), word());
-            record.arm(&Armed { object, token, link, word, mask, replaced, terms });
+            record.arm(&Armed { object, token, link, word, mask, replaced, mode });
             match random.random_range(0..10) {
                 0 | 1 => record.disarm(),
                 2 => record.mark_replaced(),
-                3 => record.lend(&lent),
+                3 => record.borrow(&borrowed),
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use rackpool_client::{AllocError, DaemonError, GlobalAddr, Link, Pool, RootError, Terms, within};
+use rackpool_client::{AllocError, DaemonError, GlobalAddr, Link, Pool, RootError, PublishMode, within};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::wait::PATIENCE;
@@ -45,8 +45,8 @@ fn push(pool: &Pool, head: GlobalAddr) {
         pool.read(head, &mut next).unwrap();
         pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), next].concat()).unwrap();
         let (expected, new) = (u64::from_le_bytes(next), reservation.addr().raw());
-        let (mask, replaced, terms) = (u64::MAX, None, Terms::Plain);
-        let link = Link { addr: head, expected, new, mask, replaced, terms };
+        let (mask, replaced, mode) = (u64::MAX, None, PublishMode::Plain);
+        let link = Link { addr: head, expected, new, mask, replaced, mode };
         if pool.publish(&mut reservation, &link).unwrap() == expected {
             return pool.finish(reservation).unwrap();
         }

@@ -70,7 +70,7 @@ impl Job {
         job[section]["bw_bytes"].as_f64().context("fio's bandwidth")
     }
 
-    /// A rate in the terms of the job.
+    /// A rate in the mode of the job.
     pub(super) fn describe(&self, bytes_per_second: f64) -> String {
         match self.access {
             Access::Write | Access::Read => format!("{:.2} GB/s", bytes_per_second / 1e9),

@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use rackpool_ring::reservation::{self, Armed, Lent};
+use rackpool_ring::reservation::{self, Armed, Borrowed};
 use rackpool_shm::window::Atomic;
 
-use super::{Reservation, Link, Phase, Terms};
+use super::{Reservation, Link, Phase, PublishMode};
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, FreeError, GlobalAddr};
 
@@ -38,7 +38,7 @@ impl Thread {
             phase: Phase::Held,
             replaced: None,
             place,
-            terms: Terms::Plain,
+            mode: PublishMode::Plain,
             of_one_thread: PhantomData,
         }
     }
@@ -51,9 +51,9 @@ impl Thread {
     ) -> Result<Option<Reservation>, AllocError> {
         let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
         let reservation = self.reservation_in(record, object, place);
-        let lent = Lent { object: object.raw(), token: reservation.token, place: place.raw() };
+        let borrowed = Borrowed { object: object.raw(), token: reservation.token, place: place.raw() };
         if let Some(record) = self.record(record) {
-            record.lend(&lent);
+            record.borrow(&borrowed);
         }
         match self.swap_surely(place, object.raw(), reservation.token) {
             Ok(true) => Ok(Some(reservation)),
@@ -97,16 +97,16 @@ impl Thread {
             word: link.new,
             mask: link.mask,
             replaced: link.replaced.unwrap_or(GlobalAddr::NULL).raw(),
-            terms: match link.terms {
-                _ if !reservation.place.is_null() => reservation::Terms::Lent(reservation.place.raw()),
-                Terms::Plain => reservation::Terms::Plain,
-                Terms::Compare(stamp) => reservation::Terms::Compare(stamp),
-                Terms::Settle(word) => reservation::Terms::Settle(word),
+            mode: match link.mode {
+                _ if !reservation.place.is_null() => reservation::PublishMode::Borrowed(reservation.place.raw()),
+                PublishMode::Plain => reservation::PublishMode::Plain,
+                PublishMode::Compare(stamp) => reservation::PublishMode::Compare(stamp),
+                PublishMode::Settle(word) => reservation::PublishMode::Settle(word),
             },
         };
         let record = self.record(reservation.record);
         record.ok_or(AccessError::NotAReservation(reservation.addr))?.arm(&armed);
-        (reservation.replaced, reservation.terms) = (link.replaced, link.terms);
+        (reservation.replaced, reservation.mode) = (link.replaced, link.mode);
         let Link { expected, new, .. } = *link;
         let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
         match found {
@@ -122,7 +122,7 @@ impl Thread {
 
     /// The reservation's swap was made, or will never be.
     pub(super) fn decide(&mut self, reservation: &mut Reservation, published: bool) {
-        let compares = matches!(reservation.terms, Terms::Compare(_));
+        let compares = matches!(reservation.mode, PublishMode::Compare(_));
         if published && compares && reservation.phase != Phase::Undecided {
             reservation.phase = Phase::Undecided;
         } else if published {
@@ -198,7 +198,7 @@ impl Thread {
 
     /// Gives the link of a publication that was made its last value, if there is one.
     fn settle_link(&mut self, reservation: &Reservation) -> Result<(), AccessError> {
-        if !matches!(reservation.terms, Terms::Settle(_)) {
+        if !matches!(reservation.mode, PublishMode::Settle(_)) {
             return Ok(());
         }
         let Some(record) = self.record(reservation.record) else { return Ok(()) };

@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass};
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_ring::reservation::{Armed, RESERVATIONS, Lent};
+use rackpool_ring::reservation::{Armed, RESERVATIONS, Borrowed};
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use super::{Reservation, Link, Phase, Terms};
+use super::{Reservation, Link, Phase, PublishMode};
 use crate::testing::Bench;
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, DaemonError, GlobalAddr};
@@ -73,7 +73,7 @@ fn word(thread: &mut Thread, addr: GlobalAddr) -> u64 {
 }
 
 fn link(expected: u64, new: u64, replaced: Option<GlobalAddr>) -> Link {
-    Link { addr: LINK, expected, new, mask: u64::MAX, replaced, terms: Terms::Plain }
+    Link { addr: LINK, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain }
 }
 
 fn is_cached(slot: &ThreadSlot, addr: GlobalAddr) -> bool {
@@ -115,7 +115,7 @@ fn a_published_reservation_has_a_clear_owner_word_and_frees_what_it_replaced() {
         word: new.raw(),
         mask: u64::MAX,
         replaced: old.raw(),
-        terms: rackpool_ring::reservation::Terms::Plain,
+        mode: rackpool_ring::reservation::PublishMode::Plain,
     };
     assert_eq!(slot.reservations[1].armed(), Some(armed));
     assert_eq!(thread.publish(&mut second, &swap), Err(AccessError::NotAReservation(new)));
@@ -213,8 +213,8 @@ fn what_is_taken_out_of_a_word_goes_back_there() {
         put(&mut thread, link_at, 5);
         assert!(thread.take_out(place, old).unwrap().is_none() && slot.reservations[0].is_free());
         let mut reservation = thread.take_out(place, shelved).unwrap().unwrap();
-        let lent = Lent { object: shelved.raw(), token: reservation.token(), place: place.raw() };
-        assert_eq!((word(&mut thread, place), slot.reservations[0].lent()), (reservation.token(), Some(lent)));
+        let borrowed = Borrowed { object: shelved.raw(), token: reservation.token(), place: place.raw() };
+        assert_eq!((word(&mut thread, place), slot.reservations[0].borrowed()), (reservation.token(), Some(borrowed)));
         put(&mut thread, shelved, reservation.token());
         if let Some(replaced) = replaced {
             let replaced = Some(replaced).filter(|addr| !addr.is_null());
@@ -236,7 +236,7 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let tombstone = thread.reservation(None).unwrap();
     thread.finish(&tombstone).unwrap();
     let mut tombstone = thread.reservation(None).unwrap();
-    let swap = Link { mask: !1, terms: Terms::Settle(0x80), ..link(0, 0x100, Some(old)) };
+    let swap = Link { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
     thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
@@ -252,7 +252,7 @@ fn a_reservation_that_compares_frees_what_whoever_decides_it_says() {
     for counts in [None, Some(false), Some(true)] {
         let mut reservation = reservation(&mut thread);
         let (addr, before) = (reservation.addr(), word(&mut thread, LINK));
-        let swap = Link { terms: Terms::Compare(9), ..link(before, addr.raw(), Some(old)) };
+        let swap = Link { mode: PublishMode::Compare(9), ..link(before, addr.raw(), Some(old)) };
         assert_eq!(thread.publish(&mut reservation, &swap), Ok(before));
         assert_eq!(word(&mut thread, addr), reservation.token(), "the caller swaps it");
         match counts {

@@ -16,7 +16,7 @@ use rackpool_output::{UsageError, chain};
 use crate::device::Device;
 use crate::figures::MountFigures;
 use crate::mount_point::{MountPoint, detach, set_read_ahead};
-use crate::session::Terms;
+use crate::session::Handshake;
 use crate::shell::Shell;
 use crate::watcher::{Watcher, wait_for_end_of_input, watch};
 use crate::{Options, session};
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         rackpool_metrics::start(address, Arc::new(shown))?;
     }
     let session =
-        Session::new(Terms, &mount_point.path, &session::config(options)).with_context(|| {
+        Session::new(Handshake, &mount_point.path, &session::config(options)).with_context(|| {
             format!(
                 "can't mount at {}: is /dev/fuse there, and fuse3 installed?",
                 mount_point.path.display()
@@ -80,7 +80,7 @@ fn ending_signals() -> SigSet {
 
 /// Serves until the kernel has let go of the mount.
 fn serve(
-    session: Session<Terms>,
+    session: Session<Handshake>,
     shell: &Arc<Shell>,
     mount_point: &MountPoint,
     options: &Options,

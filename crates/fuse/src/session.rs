@@ -68,9 +68,9 @@ pub fn negotiate(kernel: &mut KernelConfig) {
 
 /// Comes to terms with the kernel; what it asks for afterwards is read elsewhere.
 #[derive(Debug)]
-pub(crate) struct Terms;
+pub(crate) struct Handshake;
 
-impl Filesystem for Terms {
+impl Filesystem for Handshake {
     fn init(&mut self, _: &Request, kernel: &mut KernelConfig) -> io::Result<()> {
         negotiate(kernel);
         Ok(())

@@ -1,6 +1,6 @@
 //! How a table comes into being: docs/design/kv.md, "Creation".
 
-use rackpool_client::{GlobalAddr, Link, Terms};
+use rackpool_client::{GlobalAddr, Link, PublishMode};
 
 use crate::bucket::SegmentShape;
 use crate::error::KvError;
@@ -256,7 +256,7 @@ fn publish_first<M: Memory>(
         new: reservation.addr().raw(),
         mask: u64::MAX,
         replaced: None,
-        terms: Terms::Plain,
+        mode: PublishMode::Plain,
     };
     let written = memory.write(reservation.addr(), contents).map_err(KvError::Memory);
     let published = written.and_then(|()| publish_once(memory, &mut reservation, &link));

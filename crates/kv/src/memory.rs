@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 #[cfg(doc)]
-use rackpool_client::Terms;
+use rackpool_client::PublishMode;
 use rackpool_client::{GlobalAddr, Link};
 
 /// What a table needs of the memory it lives in: one-sided reads and writes and an 8-byte
@@ -44,7 +44,7 @@ pub trait Memory: Send + Sync {
     /// Like [`allocate`](Self::allocate), for an object that is to be published: should the client
     /// be killed, the memory takes it back, unless it was published. The object's first 8 bytes
     /// hold [`Reservation::token`] when it is published; afterwards the memory swaps them to 0, which
-    /// others may do as well; with [`Terms::Compare`] only the table does.
+    /// others may do as well; with [`PublishMode::Compare`] only the table does.
     fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error>;
 
     /// A reservation without an object, for a link whose new word, which has bits of the token, tells
@@ -68,7 +68,7 @@ pub trait Memory: Send + Sync {
     /// Says of a reservation whose publication gave no answer whether it was published.
     fn decide(&self, reservation: &mut Self::Reservation, published: bool);
 
-    /// Says of a published reservation that it does not count ([`Terms::Compare`]) and is not linked any
+    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
     /// more: it is freed, and what it was to replace is not.
     fn annul(&self, reservation: &mut Self::Reservation);
 

@@ -1,4 +1,4 @@
-use rackpool_client::{GlobalAddr, Link, Terms};
+use rackpool_client::{GlobalAddr, Link, PublishMode};
 
 use crate::bucket::{slots_in, word_at};
 use crate::error::KvError;
@@ -251,7 +251,7 @@ impl<M: Memory> Handle<M> {
             new,
             mask: u64::MAX,
             replaced: None,
-            terms: Terms::Plain,
+            mode: PublishMode::Plain,
         };
         let written = self.shared.memory.write(reservation.addr(), bytes).map_err(KvError::Memory);
         let published = written.and_then(|()| self.publish_once(&mut reservation, &link));

@@ -1,4 +1,4 @@
-use rackpool_client::{Link, Terms};
+use rackpool_client::{Link, PublishMode};
 
 use crate::bucket::slot_addr;
 use crate::error::KvError;
@@ -152,7 +152,7 @@ impl<M: Memory> Handle<M> {
             new: segment.raw(),
             mask: u64::MAX,
             replaced: (!old.is_none()).then(|| old.addr()),
-            terms: Terms::Plain,
+            mode: PublishMode::Plain,
         };
         let published = self.publish_once(&mut reservation, &link);
         self.finish(reservation);

@@ -1,4 +1,4 @@
-use rackpool_client::{GlobalAddr, Link, Terms};
+use rackpool_client::{GlobalAddr, Link, PublishMode};
 
 use crate::condition::Condition;
 use crate::entry::Form;
@@ -184,8 +184,8 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         let Some((object, reservation)) = &mut wanted.object else { return Ok(false) };
         let new = word.pointing(*object, wanted.hash);
-        let terms = wanted.condition.map_or(Terms::Plain, |known| Terms::Compare(known.stamp));
-        let result = self.publish_slot(reservation, at, word, new, terms);
+        let mode = wanted.condition.map_or(PublishMode::Plain, |known| PublishMode::Compare(known.stamp));
+        let result = self.publish_slot(reservation, at, word, new, mode);
         if matches!(result, Err(KvError::OutcomeUnknown))
             && let Some((_, reservation)) = wanted.object.take()
         {
@@ -202,12 +202,12 @@ impl<M: Memory> Handle<M> {
         at: GlobalAddr,
         word: SlotWord,
         new: SlotWord,
-        terms: Terms,
+        mode: PublishMode,
     ) -> Result<bool, KvError<M::Error>> {
         let memory = &self.shared.memory;
         let replaced = (word.kind() == SlotKind::Live).then(|| word.object().addr);
         let (expected, new_raw, mask) = (word.raw(), new.raw(), SlotWord::CHANGES);
-        let link = Link { addr: at, expected, new: new_raw, mask, replaced, terms };
+        let link = Link { addr: at, expected, new: new_raw, mask, replaced, mode };
         match memory.publish(reservation, &link) {
             Ok(found) => Ok(found == expected),
             Err(CasError::GivenUp(_)) => {
@@ -266,8 +266,8 @@ impl<M: Memory> Handle<M> {
         }
         let mut reservation = self.shared.memory.tombstone().map_err(KvError::Memory)?;
         let new = slot.word.deleted((reservation.token() >> 32) as u32);
-        let terms = Terms::Settle(new.settled().raw());
-        let result = self.publish_slot(&mut reservation, slot.at, slot.word, new, terms);
+        let mode = PublishMode::Settle(new.settled().raw());
+        let result = self.publish_slot(&mut reservation, slot.at, slot.word, new, mode);
         self.finish(reservation);
         result
     }

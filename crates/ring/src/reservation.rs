@@ -10,8 +10,8 @@ const FREE: u64 = 0;
 const HELD: u64 = 1;
 const ARMED: u64 = 2;
 const REPLACED: u64 = 3;
-const LENT: u64 = 4;
-const LENT_ARMED: u64 = 5;
+const BORROWED: u64 = 4;
+const BORROWED_ARMED: u64 = 5;
 const COMPARE_ARMED: u64 = 6;
 const SETTLE_ARMED: u64 = 7;
 const SETTLE_REPLACED: u64 = 8;
@@ -28,7 +28,7 @@ pub struct ReservationRecord {
     word: AtomicU64,
     mask: AtomicU64,
     replaced: AtomicU64,
-    /// Whatever the terms need.
+    /// Whatever the mode need.
     aside: AtomicU64,
 }
 
@@ -52,18 +52,18 @@ pub struct Armed {
     /// The object that the link pointed to before, and that goes back if it was swapped.
     pub replaced: u64,
     /// What else belongs to it.
-    pub terms: Terms,
+    pub mode: PublishMode,
 }
 
 /// What else belongs to a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Terms {
+pub enum PublishMode {
     /// Nothing.
     #[default]
     Plain,
     /// The object was taken out of the word at this address, which holds the token since: what
     /// goes back goes there, and not to the pool.
-    Lent(u64),
+    Borrowed(u64),
     /// It counts only if the second word of what is replaced is still this: a stamp.
     Compare(u64),
     /// The link becomes this, in the bits of the mask, before what was replaced goes back.
@@ -72,7 +72,7 @@ pub enum Terms {
 
 /// An object that was taken out of a word, as its record has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lent {
+pub struct Borrowed {
     /// The object.
     pub object: u64,
     /// What the word holds since.
@@ -91,8 +91,8 @@ impl Armed {
     /// What a link that is made becomes at last, if it has to be settled.
     #[must_use]
     pub const fn settled(&self, link: u64) -> Option<u64> {
-        match self.terms {
-            Terms::Settle(word) if self.is_linked(link) => {
+        match self.mode {
+            PublishMode::Settle(word) if self.is_linked(link) => {
                 Some((link & !self.mask) | (word & self.mask))
             }
             _ => None,
@@ -110,15 +110,15 @@ impl ReservationRecord {
     }
 
     /// Notes an object that is about to be taken out of a word. The record must be free.
-    pub fn lend(&self, lent: &Lent) {
-        self.object.store(lent.object, Ordering::Release);
-        self.token.store(lent.token, Ordering::Release);
-        self.aside.store(lent.place, Ordering::Release);
-        // SYNC: pairs with the load in `lent`, in the daemon when the client has gone.
-        self.state.store(LENT, Ordering::Release);
+    pub fn borrow(&self, borrowed: &Borrowed) {
+        self.object.store(borrowed.object, Ordering::Release);
+        self.token.store(borrowed.token, Ordering::Release);
+        self.aside.store(borrowed.place, Ordering::Release);
+        // SYNC: pairs with the load in `borrowed`, in the daemon when the client has gone.
+        self.state.store(BORROWED, Ordering::Release);
     }
 
-    /// Notes a swap that is about to be made. The record must be held, lent or free.
+    /// Notes a swap that is about to be made. The record must be held, borrowed or free.
     #[inline]
     pub fn arm(&self, armed: &Armed) {
         // Each store stays behind the earlier ones: a record is never armed with half of this.
@@ -128,27 +128,27 @@ impl ReservationRecord {
         self.word.store(armed.word, Ordering::Release);
         self.mask.store(armed.mask, Ordering::Release);
         self.replaced.store(armed.replaced, Ordering::Release);
-        let (state, aside) = match armed.terms {
-            Terms::Plain => (ARMED, 0),
-            Terms::Lent(place) => (LENT_ARMED, place),
-            Terms::Compare(stamp) => (COMPARE_ARMED, stamp),
-            Terms::Settle(word) => (SETTLE_ARMED, word),
+        let (state, aside) = match armed.mode {
+            PublishMode::Plain => (ARMED, 0),
+            PublishMode::Borrowed(place) => (BORROWED_ARMED, place),
+            PublishMode::Compare(stamp) => (COMPARE_ARMED, stamp),
+            PublishMode::Settle(word) => (SETTLE_ARMED, word),
         };
         self.aside.store(aside, Ordering::Release);
         // SYNC: pairs with the load in `armed`, in the daemon when the client has gone.
         self.state.store(state, Ordering::Release);
     }
 
-    /// The swap was not made, as the client or the daemon has found: its object is held, or lent.
+    /// The swap was not made, as the client or the daemon has found: its object is held, or borrowed.
     #[inline]
     pub fn disarm(&self) {
-        let lent = self.state.load(Ordering::Relaxed) == LENT_ARMED;
-        // SYNC: pairs with the loads in `is_held` and `lent`.
-        self.state.store(if lent { LENT } else { HELD }, Ordering::Release);
+        let borrowed = self.state.load(Ordering::Relaxed) == BORROWED_ARMED;
+        // SYNC: pairs with the loads in `is_held` and `borrowed`.
+        self.state.store(if borrowed { BORROWED } else { HELD }, Ordering::Release);
     }
 
     /// The client or the daemon has found that the swap was made: what it replaced goes back. Not
-    /// for objects that were lent.
+    /// for objects that were borrowed.
     pub fn mark_replaced(&self) {
         let settle = self.state.load(Ordering::Relaxed) == SETTLE_ARMED;
         let state = if settle { SETTLE_REPLACED } else { REPLACED };
@@ -181,7 +181,7 @@ impl ReservationRecord {
     pub fn armed(&self) -> Option<Armed> {
         // SYNC: pairs with the store in `arm`.
         let state = self.state.load(Ordering::Acquire);
-        matches!(state, ARMED | LENT_ARMED | COMPARE_ARMED | SETTLE_ARMED).then(|| self.swap(state))
+        matches!(state, ARMED | BORROWED_ARMED | COMPARE_ARMED | SETTLE_ARMED).then(|| self.swap(state))
     }
 
     /// The swap that was made and of which the link is not settled, perhaps, if there is one.
@@ -201,23 +201,23 @@ impl ReservationRecord {
             word: self.word.load(Ordering::Relaxed),
             mask: self.mask.load(Ordering::Relaxed),
             replaced: self.replaced.load(Ordering::Relaxed),
-            terms: match state {
-                LENT_ARMED => Terms::Lent(aside),
-                COMPARE_ARMED => Terms::Compare(aside),
-                SETTLE_ARMED | SETTLE_REPLACED => Terms::Settle(aside),
-                _ => Terms::Plain,
+            mode: match state {
+                BORROWED_ARMED => PublishMode::Borrowed(aside),
+                COMPARE_ARMED => PublishMode::Compare(aside),
+                SETTLE_ARMED | SETTLE_REPLACED => PublishMode::Settle(aside),
+                _ => PublishMode::Plain,
             },
         }
     }
 
     /// The object that goes back to where it was taken from, if there is one.
     #[must_use]
-    pub fn lent(&self) -> Option<Lent> {
-        // SYNC: pairs with the stores in `lend` and `disarm`.
-        if self.state.load(Ordering::Acquire) != LENT {
+    pub fn borrowed(&self) -> Option<Borrowed> {
+        // SYNC: pairs with the stores in `borrow` and `disarm`.
+        if self.state.load(Ordering::Acquire) != BORROWED {
             return None;
         }
-        Some(Lent {
+        Some(Borrowed {
             object: self.object.load(Ordering::Relaxed),
             token: self.token.load(Ordering::Relaxed),
             place: self.aside.load(Ordering::Relaxed),
@@ -240,7 +240,7 @@ impl ReservationRecord {
     /// is [`noted`](Self::noted), or what an armed record may have replaced.
     #[must_use]
     pub fn struck(&self) -> Option<&AtomicU64> {
-        let is_of_the_pool = |armed: &Armed| !matches!(armed.terms, Terms::Lent(_));
+        let is_of_the_pool = |armed: &Armed| !matches!(armed.mode, PublishMode::Borrowed(_));
         self.noted().or_else(|| self.armed().filter(is_of_the_pool).map(|_| &self.replaced))
     }
 }
@@ -279,7 +279,7 @@ mod tests {
             word: 3,
             mask: 4,
             replaced: 32,
-            terms: Terms::Plain,
+            mode: PublishMode::Plain,
         };
         record.arm(&armed);
         assert_eq!(record.armed(), Some(armed));
@@ -296,22 +296,22 @@ mod tests {
     #[test]
     fn what_was_lent_does_not_go_back_to_the_pool() {
         let record = ReservationRecord::default();
-        let lent = Lent { object: 64, token: 7, place: 8 };
-        record.lend(&lent);
-        assert_eq!(record.lent(), Some(lent));
+        let borrowed = Borrowed { object: 64, token: 7, place: 8 };
+        record.borrow(&borrowed);
+        assert_eq!(record.borrowed(), Some(borrowed));
         assert!(record.noted().is_none() && record.struck().is_none() && !record.is_held());
         let armed = Armed {
             object: 64,
             token: 7,
             replaced: 128,
-            terms: Terms::Lent(8),
+            mode: PublishMode::Borrowed(8),
             ..Armed::default()
         };
         record.arm(&armed);
-        assert_eq!((record.armed(), record.lent()), (Some(armed), None));
+        assert_eq!((record.armed(), record.borrowed()), (Some(armed), None));
         assert!(record.noted().is_none() && record.struck().is_none());
         record.disarm();
-        assert_eq!(record.lent(), Some(lent));
+        assert_eq!(record.borrowed(), Some(borrowed));
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
             word: 0xf1,
             mask: 0xff,
             replaced: 64,
-            terms: Terms::Settle(0x01),
+            mode: PublishMode::Settle(0x01),
             ..Armed::default()
         };
         record.arm(&armed);
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(value(record.noted()), Some(64));
         // Others may have changed what is outside of the mask.
         assert_eq!((armed.settled(0x1f1), armed.settled(0x101)), (Some(0x101), None));
-        let plain = Armed { terms: Terms::Plain, ..armed };
+        let plain = Armed { mode: PublishMode::Plain, ..armed };
         assert_eq!(plain.settled(0xf1), None);
     }
 

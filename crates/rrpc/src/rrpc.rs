@@ -44,10 +44,10 @@ impl Rrpc {
         Self { machine: Machine::new(Instant::now(), arena, fabric.queue_depth()), memory }
     }
 
-    /// How long a peer that stands still may keep what it was lent to read, before it is cut off: as
+    /// How long a peer that stands still may keep what it was exposed to read, before it is cut off: as
     /// long as the owner takes it for alive; 2 s unless said.
-    pub const fn lend_for(&mut self, time: Duration) {
-        self.machine.lend_for(time);
+    pub const fn expose_for(&mut self, time: Duration) {
+        self.machine.expose_for(time);
     }
 
     /// Takes in what happened on the fabric. Connections that were made are measured by the side

@@ -89,7 +89,7 @@ fn an_answer_of_bytes_goes_through_the_arena_when_it_is_long() {
     world.run();
     let ask = world.asked()[0];
     world.sides[1].rrpc.answer(ask, b"", &bytes);
-    assert!(world.sides[1].rrpc.free_bytes() < ARENA, "it is lent");
+    assert!(world.sides[1].rrpc.free_bytes() < ARENA, "it is exposed");
     world.run();
     let (_, data) = answered(world.news(0));
     assert_eq!(bytes_of(&world, &data), bytes);
@@ -235,7 +235,7 @@ fn death_of_the_peer_ends_every_request_at_once() {
     assert_eq!(world.sides[0].rrpc.free_bytes(), ARENA);
     lock(&world.net).end(1);
     world.round(1);
-    assert_eq!(world.sides[1].rrpc.free_bytes(), ARENA, "what was lent is free as well");
+    assert_eq!(world.sides[1].rrpc.free_bytes(), ARENA, "what was exposed is free as well");
 }
 
 /// Seen with leases of 20 s: a rack that stood still for 2 s was cut off, although it was alive.
@@ -246,7 +246,7 @@ fn who_stands_still_keeps_what_it_was_lent_for_as_long_as_the_owner_says() {
     world.run();
     let ask = world.asked()[0];
     let server = &mut world.sides[1];
-    server.rrpc.lend_for(Duration::from_secs(20));
+    server.rrpc.expose_for(Duration::from_secs(20));
     server.rrpc.answer(ask, b"", &[7; 70_000]);
     server.rrpc.tick(world.now + Duration::from_secs(19));
     server.rrpc.flush(&mut server.wire);
@@ -432,7 +432,7 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     world.sides[1].rrpc.answer(asks[0], b"", &[1; 65_537]);
     world.run();
     assert_eq!(failure(world.news(0)), Failure::Refused(message::NO_ROOM));
-    // Most of what answers may take is lent, so the last one travels in the message, larger than was
+    // Most of what answers may take is exposed, so the last one travels in the message, larger than was
     // wished.
     lock(&world.net).inject(1, message::ask(9 << 32, 0, None, b""));
     world.round(1);

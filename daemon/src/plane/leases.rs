@@ -20,7 +20,7 @@ use super::peers::Purpose;
 use super::swap::MESSAGE;
 
 /// A lease, the endpoint it is good for, and whose right to use the page is called back.
-type Lent = (PageId, EndpointToken, LeaseId, Users);
+type GrantedLease = (PageId, EndpointToken, LeaseId, Users);
 
 /// All leases, given and held.
 #[derive(Debug)]
@@ -36,11 +36,11 @@ pub(super) struct Leases {
     home_told: bool,
     home_due: Option<Time>,
     /// Called back, and neither answered nor in vain.
-    called_back: BTreeSet<Lent>,
+    called_back: BTreeSet<GrantedLease>,
     /// Endpoints over which nothing lands here any more, and which have not ended.
     fenced: BTreeSet<EndpointToken>,
     /// Homes that wait for a lease of theirs.
-    waiting_homes: BTreeMap<Lent, Vec<AskId>>,
+    waiting_homes: BTreeMap<GrantedLease, Vec<AskId>>,
     /// Where pages of other racks were found last.
     found: BTreeMap<PageId, Found>,
 }
@@ -266,11 +266,11 @@ impl DataPlane {
     }
 
     /// A request that was sent arrives unless its endpoint ends: it is not sent again meanwhile.
-    fn call_back(&mut self, now: Instant, lent: Lent) -> anyhow::Result<()> {
-        if !self.leases.called_back.insert(lent) {
+    fn call_back(&mut self, now: Instant, granted: GrantedLease) -> anyhow::Result<()> {
+        if !self.leases.called_back.insert(granted) {
             return Ok(());
         }
-        let (page, endpoint, lease, users) = lent;
+        let (page, endpoint, lease, users) = granted;
         let keep_reading = users == Users::Writers;
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
         // The machine fences before.
@@ -352,8 +352,8 @@ impl DataPlane {
         while let Some(action) = self.leases.holder.poll() {
             match action {
                 HolderAction::Return(page, endpoint, lease, users) => {
-                    let lent = (page, endpoint, lease, users);
-                    match self.leases.waiting_homes.remove(&lent) {
+                    let granted = (page, endpoint, lease, users);
+                    match self.leases.waiting_homes.remove(&granted) {
                         Some(asks) => {
                             for ask in asks {
                                 self.reply(ask, &PeerReply::Returned)?;

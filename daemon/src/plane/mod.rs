@@ -154,7 +154,7 @@ impl DataPlane {
             parts.restarted,
         )?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);
-        rrpc.lend_for(lease);
+        rrpc.expose_for(lease);
         let mut plane = Self {
             rack: parts.rack,
             slab: parts.slab,

@@ -148,9 +148,9 @@ impl DataPlane {
         for thread in 0..file.threads() {
             for (record, reservation) in file.thread(thread)?.reservations.iter().enumerate() {
                 let place = Place { client, thread, record };
-                let step = match (reservation.armed(), reservation.lent(), reservation.to_settle()) {
+                let step = match (reservation.armed(), reservation.borrowed(), reservation.to_settle()) {
                     (Some(_), _, _) => Step::Link,
-                    (_, Some(lent), _) => Step::Swap(back_to(lent.place, lent.token, lent.object)),
+                    (_, Some(borrowed), _) => Step::Swap(back_to(borrowed.place, borrowed.token, borrowed.object)),
                     (_, _, Some(made)) => Step::Swap(settle(&made, made.word)),
                     _ => {
                         self.take_back(place, reservation)?;

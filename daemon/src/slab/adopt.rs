@@ -32,7 +32,7 @@ impl Slab {
             unreserved: BTreeMap::new(),
             ordered: BTreeMap::new(),
             free_since: BTreeMap::new(),
-            lent: BTreeMap::new(),
+            borrowed: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
             leaving: Vec::new(),
             newly_leaving: true,

@@ -6,7 +6,7 @@
 //! which is struck out at the next start, and never an object that nobody has.
 
 mod adopt;
-mod lent;
+mod borrowed;
 mod moving;
 mod object;
 mod reserve;
@@ -95,7 +95,7 @@ pub(crate) struct Slab {
     /// When a frame became free, where frames are given back.
     free_since: BTreeMap<FrameId, Instant>,
     /// Frames of free pages that copies of other racks' pages lie in, or are on their way into.
-    lent: BTreeMap<FrameId, PageId>,
+    borrowed: BTreeMap<FrameId, PageId>,
     /// Frames of each class with free objects, the most recent last.
     partial: Vec<Vec<FrameId>>,
     /// Frames whose page is leaving and that wait for their last user.
@@ -148,7 +148,7 @@ impl Slab {
 
     /// Frames that hold no page.
     pub(crate) fn free_frames(&self) -> u32 {
-        u32::try_from(self.unlent_frames() + self.lent.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.unborrowed_frames() + self.borrowed.len()).unwrap_or(u32::MAX)
     }
 
     /// Bytes in objects in use.

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_client::{Reservation, GlobalAddr, Link, Pool, Terms};
+use rackpool_client::{Reservation, GlobalAddr, Link, Pool, PublishMode};
 use rackpool_kv::{KvError, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -72,12 +72,12 @@ fn answer(
             let (addr, expected) = (arguments.addr("LINK")?, arguments.addr("EXPECTED")?.raw());
             let replaced = Some(arguments.addr("REPLACED")?).filter(|addr| !addr.is_null());
             let new = if reservation.addr().is_null() { reservation.token() } else { reservation.addr().raw() };
-            let terms = match command.as_str() {
-                "compare" => Terms::Compare(arguments.addr("STAMP")?.raw()),
-                "settle" => Terms::Settle(arguments.addr("WORD")?.raw()),
-                _ => Terms::Plain,
+            let mode = match command.as_str() {
+                "compare" => PublishMode::Compare(arguments.addr("STAMP")?.raw()),
+                "settle" => PublishMode::Settle(arguments.addr("WORD")?.raw()),
+                _ => PublishMode::Plain,
             };
-            let link = Link { addr, expected, new, mask: u64::MAX, replaced, terms };
+            let link = Link { addr, expected, new, mask: u64::MAX, replaced, mode };
             format!("{:x}", pool.publish(reservation, &link)?)
         }
         "finish" => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::{prctl, ptrace};
-use rackpool_client::{ClientOptions, Reservation, GlobalAddr, Link, Pool, Terms};
+use rackpool_client::{ClientOptions, Reservation, GlobalAddr, Link, Pool, PublishMode};
 use rackpool_kv::{Handle, Table};
 
 use super::store::value;
@@ -221,7 +221,7 @@ impl Scene {
         }
         let new =
             if reservation.addr().is_null() { reservation.token() | TOMBSTONE } else { reservation.addr().raw() };
-        Ok(Link { addr: self.link, expected, new, mask: u64::MAX, replaced, terms: Terms::Plain })
+        Ok(Link { addr: self.link, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain })
     }
 
     fn publish(&self) -> anyhow::Result<Reservation> {

@@ -1,6 +1,6 @@
 //! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
 
-use rackpool_client::{GlobalAddr, Link, Terms, WriteRequest};
+use rackpool_client::{GlobalAddr, Link, PublishMode, WriteRequest};
 use rackpool_kv::{CasError, Reservation, ReadRequest};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
@@ -161,7 +161,7 @@ impl<M: Medium> Volume<M> {
             new: settled.0 | Word::FRESH,
             mask: !Word::FRESH,
             replaced: None,
-            terms: Terms::Plain,
+            mode: PublishMode::Plain,
         };
         match self.medium.publish(reservation, &link) {
             Ok(found) => Ok(found == 0),
@@ -230,7 +230,7 @@ impl<M: Medium> Volume<M> {
             new: mark,
             mask: u64::MAX,
             replaced: Some(word.addr()),
-            terms: Terms::Settle(0),
+            mode: PublishMode::Settle(0),
         };
         let made = match self.medium.publish(&mut reservation, &link) {
             Ok(found) => Ok(found == word.0),

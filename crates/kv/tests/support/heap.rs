@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rackpool_kv::{CasError, GlobalAddr, Link, Memory, ReadRequest, Terms};
+use rackpool_kv::{CasError, GlobalAddr, Link, Memory, ReadRequest, PublishMode};
 
 use super::reservations::{Reservations, HeapReservation, Phase};
 use super::scheduler::{Fault, Scheduler};
@@ -227,7 +227,7 @@ impl Heap {
 
     /// Settles the link of a tombstone that was published.
     fn settle(&self, reservation: &HeapReservation) {
-        let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = reservation.link else {
+        let Some(Link { addr, mask, new, mode: PublishMode::Settle(word), .. }) = reservation.link else {
             return;
         };
         let mut found = new;
@@ -339,7 +339,7 @@ impl Memory for Heap {
             reservation.phase = Phase::Held;
             return;
         }
-        let compares = matches!(reservation.link, Some(Link { terms: Terms::Compare(_), .. }));
+        let compares = matches!(reservation.link, Some(Link { mode: PublishMode::Compare(_), .. }));
         if compares && reservation.phase != Phase::Undecided {
             reservation.phase = Phase::Undecided;
             return;

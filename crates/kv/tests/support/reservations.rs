@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rackpool_kv::{Reservation, GlobalAddr, Link, Terms};
+use rackpool_kv::{Reservation, GlobalAddr, Link, PublishMode};
 
 use super::heap::Heap;
 use super::scheduler;
@@ -113,7 +113,7 @@ impl Heap {
                 continue;
             }
             if found == Found::Published
-                && let Some(Link { addr, mask, new, terms: Terms::Settle(word), .. }) = record.armed
+                && let Some(Link { addr, mask, new, mode: PublishMode::Settle(word), .. }) = record.armed
             {
                 while let Some(now) = self.peek(addr.raw()).filter(|now| (now ^ new) & mask == 0) {
                     between();
@@ -139,15 +139,15 @@ impl Heap {
                 return if linked { Found::Published } else { Found::Unpublished };
             }
             let owner = self.peek(record.object);
-            match link.terms {
-                Terms::Compare(stamp) if owner == Some(token) && linked => {
+            match link.mode {
+                PublishMode::Compare(stamp) if owner == Some(token) && linked => {
                     between();
                     let unlinked = link.replaced.unwrap().raw();
                     let counts = self.peek(unlinked + 8) == Some(stamp);
                     between();
                     self.poke(record.object, token, if counts { 0 } else { !token });
                 }
-                Terms::Compare(_) if owner == Some(!token) => {
+                PublishMode::Compare(_) if owner == Some(!token) => {
                     return if linked { Found::Annulled } else { Found::Unpublished };
                 }
                 _ if linked || owner != Some(token) => return Found::Published,

@@ -147,7 +147,7 @@ impl Machine {
     }
 
     /// The request that an answer is for; `None` when the answer is of no use, which is settled
-    /// then: a late one is dropped, what it lends is released, a second one is a fault.
+    /// then: a late one is dropped, what it exposes is released, a second one is a fault.
     fn awaited(&mut self, call: CallId, is_lent: bool) -> Option<&mut Open> {
         let CallId { endpoint, number } = call;
         match self.peers.get_mut(&endpoint)?.calls.get_mut(number) {

@@ -1,7 +1,7 @@
 use rackpool_fabric::{EndpointId, FabricError};
 
 use super::Machine;
-use super::peer::{Due, Lent, Purpose, Role};
+use super::peer::{Due, ExposedBlock, Purpose, Role};
 use crate::{CallId, Failure, News, Overdue};
 
 /// Deadlines, and the end of endpoints.
@@ -14,8 +14,8 @@ impl Machine {
             self.deadlines.remove(&(at, due));
             match due {
                 Due::Call(call) => self.overdue(call),
-                Due::Lent(ask) => {
-                    let why = "it does not give back what it was lent to read";
+                Due::ExposedBlock(ask) => {
+                    let why = "it does not give back what it was exposed to read";
                     self.cut_off(ask.endpoint, why.into());
                 }
                 Due::Measure(endpoint) => self.calibrate(endpoint),
@@ -75,8 +75,8 @@ impl Machine {
         }
         self.ready.retain(|ready| *ready != endpoint);
         for (number, ask) in peer.asks {
-            if let Some(Lent { block, until }) = ask.lent {
-                self.deadlines.remove(&(until, Due::Lent(crate::AskId { endpoint, number })));
+            if let Some(ExposedBlock { block, until }) = ask.exposed {
+                self.deadlines.remove(&(until, Due::ExposedBlock(crate::AskId { endpoint, number })));
                 block.into_iter().for_each(|block| self.give_back(block));
             }
         }

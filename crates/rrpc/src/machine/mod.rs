@@ -131,8 +131,8 @@ pub struct Machine {
     now: Instant,
     arena: Arena,
     depth: usize,
-    /// How long a peer may read what it was lent.
-    lends_for: Duration,
+    /// How long a peer may read what it was exposed.
+    exposes_for: Duration,
     peers: BTreeMap<EndpointId, Peer>,
     works: Slots<Work>,
     deadlines: BTreeSet<(Instant, Due)>,
@@ -155,7 +155,7 @@ impl Machine {
             now,
             arena,
             depth: queue_depth,
-            lends_for: server::LENT,
+            exposes_for: server::EXPOSED,
             peers: BTreeMap::new(),
             works: Slots::new(u32::MAX),
             deadlines: BTreeSet::new(),
@@ -196,10 +196,10 @@ impl Machine {
         self.news.pop_front()
     }
 
-    /// Who does not say for so long that it has read what it was lent is cut off, and no sooner; 2 s
+    /// Who does not say for so long that it has read what it was exposed is cut off, and no sooner; 2 s
     /// unless said.
-    pub const fn lend_for(&mut self, time: Duration) {
-        self.lends_for = time;
+    pub const fn expose_for(&mut self, time: Duration) {
+        self.exposes_for = time;
     }
 
     /// A poll round ends: what found no room in the last one is offered again.

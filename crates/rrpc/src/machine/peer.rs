@@ -65,7 +65,7 @@ impl Peer {
     /// Whether one of its requests waits for an answer, which does so no more now.
     pub(super) fn take_pending(&mut self, number: u64) -> bool {
         match self.asks.entry(number) {
-            Entry::Occupied(ask) if !self.is_ending && ask.get().lent.is_none() => {
+            Entry::Occupied(ask) if !self.is_ending && ask.get().exposed.is_none() => {
                 ask.remove();
                 true
             }
@@ -119,12 +119,12 @@ pub(super) enum Buffer {
 pub(super) struct Ask {
     pub(super) inline: u32,
     pub(super) place: Option<RemotePlace>,
-    pub(super) lent: Option<Lent>,
+    pub(super) exposed: Option<ExposedBlock>,
 }
 
 /// Data that the peer reads.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct ExposedBlock {
     pub(super) block: Option<Block>,
     pub(super) until: Instant,
 }
@@ -150,7 +150,7 @@ pub(super) enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Call(CallId),
-    Lent(AskId),
+    ExposedBlock(AskId),
     /// The modes are to be measured again.
     Measure(EndpointId),
 }

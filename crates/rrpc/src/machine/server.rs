@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use rackpool_fabric::{EndpointId, Operation};
 
-use super::peer::{Ask, Due, Lent, Role};
+use super::peer::{Ask, Due, ExposedBlock, Role};
 use super::{Action, MOST_OPEN, Machine};
 use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
 use crate::{AskId, Block, Bytes, CallId, News, Place, RemotePlace};
 
-/// How long a peer may read what it was lent, unless the owner says otherwise.
-pub(super) const LENT: Duration = Duration::from_secs(2);
+/// How long a peer may read what it was exposed, unless the owner says otherwise.
+pub(super) const EXPOSED: Duration = Duration::from_secs(2);
 /// Messages that may wait for a peer: an answer, a release and a cancel for each request, and room.
 const MOST_UNSENT: usize = 4 * MOST_OPEN as usize;
 
@@ -81,7 +81,7 @@ impl Machine {
             Entry::Occupied(_) => "it used the number of a request that is not answered yet",
             Entry::Vacant(_) if is_full => "it sent more requests than may be open",
             Entry::Vacant(vacant) => {
-                vacant.insert(Ask { inline, place, lent: None });
+                vacant.insert(Ask { inline, place, exposed: None });
                 return true;
             }
         };
@@ -91,7 +91,7 @@ impl Machine {
 
     fn pending(&mut self, ask: AskId) -> Option<&mut Ask> {
         let peer = self.peers.get_mut(&ask.endpoint).filter(|peer| !peer.is_ending)?;
-        peer.asks.get_mut(&ask.number).filter(|ask| ask.lent.is_none())
+        peer.asks.get_mut(&ask.number).filter(|ask| ask.exposed.is_none())
     }
 
     /// How `len` bytes of data with a head of `head` bytes are to travel; `None` when nobody waits
@@ -123,7 +123,7 @@ impl Machine {
     /// back to the arena when the peer has the data. Otherwise the owner must leave the data alone
     /// until the answer is of no use any more.
     pub fn answer_from(&mut self, ask: AskId, head: &[u8], place: Place, block: Option<Block>) {
-        let until = self.now + self.lends_for;
+        let until = self.now + self.exposes_for;
         let room = self.pending(ask).map(|ask| ask.place);
         let fits = match room {
             Some(Some(remote)) => place.len <= remote.len,
@@ -141,8 +141,8 @@ impl Machine {
             let landed = message::landed(number, place.len, head);
             self.post(endpoint, Role::Write { block }, operation, Some(landed));
         } else if let Some(pending) = self.pending(ask) {
-            pending.lent = Some(Lent { block, until });
-            self.deadlines.insert((until, Due::Lent(ask)));
+            pending.exposed = Some(ExposedBlock { block, until });
+            self.deadlines.insert((until, Due::ExposedBlock(ask)));
             self.send(endpoint, message::lies(number, &place.exported(), head));
         }
     }
@@ -159,20 +159,20 @@ impl Machine {
         peer.is_some_and(|peer| peer.take_pending(ask.number))
     }
 
-    /// The peer has read what it was lent.
+    /// The peer has read what it was exposed.
     fn released(&mut self, ask: AskId) {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return };
         match peer.asks.remove(&ask.number) {
-            Some(Ask { lent: Some(Lent { block, until }), .. }) => {
-                self.deadlines.remove(&(until, Due::Lent(ask)));
+            Some(Ask { exposed: Some(ExposedBlock { block, until }), .. }) => {
+                self.deadlines.remove(&(until, Due::ExposedBlock(ask)));
                 block.into_iter().for_each(|block| self.give_back(block));
             }
-            Some(_) => self.cut_off(ask.endpoint, "it released what it was not lent".into()),
+            Some(_) => self.cut_off(ask.endpoint, "it released what it was not exposed".into()),
             None => {}
         }
     }
 
-    /// The peer waits no more. What is being written or lent ends by itself.
+    /// The peer waits no more. What is being written or exposed ends by itself.
     fn cancelled(&mut self, ask: AskId) {
         if self.take_pending(ask) {
             self.send(ask.endpoint, message::withdrawn(ask.number));

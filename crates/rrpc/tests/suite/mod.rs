@@ -188,7 +188,7 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
             }
         }
     }
-    // What was lent comes back after the last release.
+    // What was exposed comes back after the last release.
     let start = Instant::now();
     while pair.a.rrpc.free_bytes() < ARENA || pair.b.rrpc.free_bytes() < ARENA {
         pair.a.round();

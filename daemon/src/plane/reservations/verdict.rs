@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::reservation::{Armed, ReservationRecord, Terms};
+use rackpool_ring::reservation::{Armed, ReservationRecord, PublishMode};
 use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
@@ -31,7 +31,7 @@ impl DataPlane {
             return self.swapped(id, place, swap, seen);
         }
         let Some(armed) = self.armed_at(place)? else { return self.forget_question(id, place) };
-        let compares = matches!(armed.terms, Terms::Compare(_));
+        let compares = matches!(armed.mode, PublishMode::Compare(_));
         let is_token = seen == Seen::Word(armed.token);
         match (step, seen) {
             (_, Seen::Nowhere) => {
@@ -67,7 +67,7 @@ impl DataPlane {
             }
             (Step::Stamp | Step::Swap(_), seen) => {
                 let counts =
-                    matches!(armed.terms, Terms::Compare(stamp) if seen == Seen::Word(stamp));
+                    matches!(armed.mode, PublishMode::Compare(stamp) if seen == Seen::Word(stamp));
                 let new = if counts { 0 } else { !armed.token };
                 let (addr, expected) = (GlobalAddr::from_raw(armed.object), armed.token);
                 self.go_on(id, Step::Swap(Swap { addr, expected, new, then: Then::LookAgain }))
@@ -84,7 +84,7 @@ impl DataPlane {
 
     /// It is known whether the swap was made: what is reachable by nobody goes back.
     fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> anyhow::Result<()> {
-        if let Terms::Lent(word) = armed.terms {
+        if let PublishMode::Borrowed(word) = armed.mode {
             let back = if made { armed.replaced } else { armed.object };
             return self.go_on(id, Step::Swap(back_to(word, armed.token, back)));
         }
@@ -94,7 +94,7 @@ impl DataPlane {
             (false, 0) => record.clear(),
             (false, _) => record.disarm(),
         })?;
-        if made && matches!(armed.terms, Terms::Settle(_)) {
+        if made && matches!(armed.mode, PublishMode::Settle(_)) {
             let swap = settle(armed, armed.word);
             return self.go_on(id, Step::Swap(swap));
         }

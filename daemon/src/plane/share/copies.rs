@@ -113,7 +113,7 @@ impl DataPlane {
 
     /// Frames are needed for something else.
     pub(in crate::plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
-        let frames: Vec<FrameId> = self.slab.lent().collect();
+        let frames: Vec<FrameId> = self.slab.borrowed().collect();
         let idle = |frame: &FrameId| self.sharing.copies.uses(*frame) == Some(false);
         let taken: Vec<FrameId> = frames.into_iter().filter(idle).collect();
         self.sharing.inputs.extend(taken.into_iter().map(CopiesEvent::Taken));
@@ -137,7 +137,7 @@ impl DataPlane {
 
     fn run_all_copies(&mut self) -> anyhow::Result<()> {
         let nothing = self.sharing.inputs.is_empty() && self.sharing.copies.is_empty();
-        if nothing && self.slab.lent().next().is_none() {
+        if nothing && self.slab.borrowed().next().is_none() {
             return Ok(());
         }
         loop {
@@ -150,7 +150,7 @@ impl DataPlane {
         }
         let copies = &self.sharing.copies;
         let unused = |frame: &FrameId| copies.uses(*frame).is_none();
-        for frame in self.slab.lent().filter(unused).collect::<Vec<_>>() {
+        for frame in self.slab.borrowed().filter(unused).collect::<Vec<_>>() {
             self.slab.end_loan(frame);
         }
         set(&self.figures.sharing.copies, self.sharing.copies.len() as u64);
@@ -197,7 +197,7 @@ impl DataPlane {
         ours: FrameId,
     ) -> anyhow::Result<bool> {
         let now = self.now();
-        if !self.slab.lend(ours) {
+        if !self.slab.borrow(ours) {
             return Ok(false);
         }
         let Some(lease) = self.leases.begin(now, page, Access::Read) else { return Ok(false) };

@@ -178,7 +178,7 @@ impl DataPlane {
         if self.sharing.copies.deadline().is_some_and(|due| at >= due) {
             self.sharing.inputs.push_back(CopiesEvent::DeadlinePassed);
         }
-        if !self.sharing.copies.is_empty() && self.slab.unlent_frames() < self.sharing.stay / 2 {
+        if !self.sharing.copies.is_empty() && self.slab.unborrowed_frames() < self.sharing.stay / 2 {
             self.drop_copies()?;
         }
         self.run_copies()

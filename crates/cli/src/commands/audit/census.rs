@@ -140,9 +140,9 @@ fn add_slot(notes: &mut BTreeSet<GlobalAddr>, slot: &ThreadSlot) {
     for reservation in &slot.reservations {
         let armed = reservation.armed().or_else(|| reservation.to_settle());
         let armed = armed.into_iter().flat_map(|armed| [armed.object, armed.replaced]);
-        let lent = reservation.lent().map(|lent| lent.object);
+        let borrowed = reservation.borrowed().map(|borrowed| borrowed.object);
         let noted = reservation.noted().map(|noted| noted.load(Ordering::Relaxed));
-        let all = armed.chain(lent).chain(noted);
+        let all = armed.chain(borrowed).chain(noted);
         notes.extend(all.filter(|addr| *addr != 0).map(GlobalAddr::from_raw));
     }
 }

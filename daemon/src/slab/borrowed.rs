@@ -12,16 +12,16 @@ impl Slab {
         stay: usize,
         busy: &dyn Fn(PageId) -> bool,
     ) -> Option<FrameId> {
-        if self.unlent_frames() <= stay {
+        if self.unborrowed_frames() <= stay {
             return None;
         }
         let mut free = self.free_pages.iter().rev();
         free.find(|(page, _)| !busy(**page)).map(|(_, frame)| *frame)
     }
 
-    /// Keeps a free frame from being given away; whether it is free, or lent already.
-    pub(crate) fn lend(&mut self, frame: FrameId) -> bool {
-        if self.lent.contains_key(&frame) {
+    /// Keeps a free frame from being given away; whether it is free, or borrowed already.
+    pub(crate) fn borrow(&mut self, frame: FrameId) -> bool {
+        if self.borrowed.contains_key(&frame) {
             return true;
         }
         let free = self.word_of(frame).filter(|word| word.state() == Some(PageState::Free));
@@ -30,24 +30,24 @@ impl Slab {
             return false;
         }
         self.free_since.remove(&frame);
-        self.lent.insert(frame, page);
+        self.borrowed.insert(frame, page);
         true
     }
 
-    /// Frames that are lent.
-    pub(crate) fn lent(&self) -> impl Iterator<Item = FrameId> {
-        self.lent.keys().copied()
+    /// Frames that are borrowed.
+    pub(crate) fn borrowed(&self) -> impl Iterator<Item = FrameId> {
+        self.borrowed.keys().copied()
     }
 
     /// No copy is in the frame any more, or on its way.
     pub(crate) fn end_loan(&mut self, frame: FrameId) {
-        if let Some(page) = self.lent.remove(&frame) {
+        if let Some(page) = self.borrowed.remove(&frame) {
             self.free_pages.insert(page, frame);
         }
     }
 
     /// Free frames without copies.
-    pub(crate) fn unlent_frames(&self) -> usize {
+    pub(crate) fn unborrowed_frames(&self) -> usize {
         self.free_pages.len() + self.unreserved.len() + self.ordered.len()
     }
 
