@@ -39,9 +39,9 @@ enum Phase {
     /// The link points to it, or did.
     Published,
     /// The same, and nobody has said whether it counts.
-    Undecided,
+    Unresolved,
     /// The link's home did not say.
-    Doubtful,
+    InDoubt,
 }
 
 /// The compare-and-swap that publishes a reservation.
@@ -252,22 +252,22 @@ impl Pool {
 
     /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
     /// more: [`Pool::finish`] frees it, and not what it was to replace. That it does count is said
-    /// with [`Pool::decide`].
+    /// with [`Pool::resolve`].
     ///
     /// ```no_run
     /// use rackpool_client::{Reservation, FreeError, Pool};
     ///
     /// fn judge(pool: &Pool, mut reservation: Reservation, counts: bool) -> Result<(), FreeError> {
     ///     if counts {
-    ///         pool.decide(&mut reservation, true);
+    ///         pool.resolve(&mut reservation, true);
     ///     } else {
-    ///         pool.annul(&mut reservation);
+    ///         pool.abort(&mut reservation);
     ///     }
     ///     pool.finish(reservation)
     /// }
     /// ```
-    pub fn annul(&self, reservation: &mut Reservation) {
-        if reservation.phase == Phase::Undecided && reservation.pool == self.id() {
+    pub fn abort(&self, reservation: &mut Reservation) {
+        if reservation.phase == Phase::Unresolved && reservation.pool == self.id() {
             let _ = self.with(|thread| thread.record(reservation.record).map(ReservationRecord::disarm));
             reservation.phase = Phase::Held;
         }
@@ -299,7 +299,7 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::compare_and_swap`]. After [`AccessError::Indeterminate`] or
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
-    /// [`Pool::decide`], or finish the reservation and leave it to the daemon when this program ends.
+    /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program ends.
     /// [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
     pub fn publish(&self, reservation: &mut Reservation, link: &Link) -> Result<u64, AccessError> {
         self.with(|thread| thread.publish(reservation, link))?
@@ -319,18 +319,18 @@ impl Pool {
     ///         Err(AccessError::Indeterminate(_)) => {
     ///             let mut word = [0; 8];
     ///             pool.read(link.addr, &mut word)?;
-    ///             pool.decide(&mut reservation, u64::from_le_bytes(word) == link.new);
+    ///             pool.resolve(&mut reservation, u64::from_le_bytes(word) == link.new);
     ///         }
     ///         published => drop(published?),
     ///     }
     ///     Ok(pool.finish(reservation)?)
     /// }
     /// ```
-    pub fn decide(&self, reservation: &mut Reservation, published: bool) {
+    pub fn resolve(&self, reservation: &mut Reservation, published: bool) {
         let is_open =
-            reservation.phase == Phase::Doubtful || (reservation.phase == Phase::Undecided && published);
+            reservation.phase == Phase::InDoubt || (reservation.phase == Phase::Unresolved && published);
         if is_open && reservation.pool == self.id() {
-            let _ = self.with(|thread| thread.decide(reservation, published));
+            let _ = self.with(|thread| thread.resolve(reservation, published));
         }
     }
 

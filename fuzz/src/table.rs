@@ -144,7 +144,7 @@ impl Memory for Heap {
         if found == link.expected {
             reservation.published = Some(*link);
             if !matches!(link.mode, PublishMode::Compare(_)) {
-                self.decide(reservation, true);
+                self.resolve(reservation, true);
             }
         }
         Ok(found)
@@ -158,7 +158,7 @@ impl Memory for Heap {
         }
     }
 
-    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
+    fn resolve(&self, reservation: &mut HeapReservation, published: bool) {
         reservation.counts = published;
         if published && !reservation.addr.is_null() {
             // Damage may be in its way, as anywhere.
@@ -166,7 +166,7 @@ impl Memory for Heap {
         }
     }
 
-    fn annul(&self, reservation: &mut HeapReservation) {
+    fn abort(&self, reservation: &mut HeapReservation) {
         reservation.published = None;
     }
 

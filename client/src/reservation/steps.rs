@@ -110,21 +110,21 @@ impl Thread {
         let Link { expected, new, .. } = *link;
         let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
         match found {
-            Ok(found) if found == expected => self.decide(reservation, true),
+            Ok(found) if found == expected => self.resolve(reservation, true),
             // A request that was given up may still be carried out.
             Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {
-                reservation.phase = Phase::Doubtful;
+                reservation.phase = Phase::InDoubt;
             }
-            _ => self.decide(reservation, false),
+            _ => self.resolve(reservation, false),
         }
         found
     }
 
     /// The reservation's swap was made, or will never be.
-    pub(super) fn decide(&mut self, reservation: &mut Reservation, published: bool) {
+    pub(super) fn resolve(&mut self, reservation: &mut Reservation, published: bool) {
         let compares = matches!(reservation.mode, PublishMode::Compare(_));
-        if published && compares && reservation.phase != Phase::Undecided {
-            reservation.phase = Phase::Undecided;
+        if published && compares && reservation.phase != Phase::Unresolved {
+            reservation.phase = Phase::Unresolved;
         } else if published {
             reservation.phase = Phase::Published;
             if !reservation.addr.is_null() && !compares {
@@ -132,7 +132,7 @@ impl Thread {
                 // If this fails, whoever first has to rely on the word clears it.
                 let _ = self.atomic(reservation.addr, cleared);
             }
-        } else if reservation.phase == Phase::Doubtful && !self.calls.settle(&self.connection) {
+        } else if reservation.phase == Phase::InDoubt && !self.calls.settle(&self.connection) {
             // The swap was given up, and its daemon may still make it.
         } else if let Some(record) = self.record(reservation.record) {
             record.disarm();
@@ -144,7 +144,7 @@ impl Thread {
         if reservation.pool != self.id {
             return Err(AccessError::NotAReservation(reservation.addr).into());
         }
-        if matches!(reservation.phase, Phase::Doubtful | Phase::Undecided) {
+        if matches!(reservation.phase, Phase::InDoubt | Phase::Unresolved) {
             self.leave_record(reservation.record);
             return Ok(());
         }

@@ -148,14 +148,14 @@ fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
             Link { addr: GlobalAddr::from_raw(9 * PAGE), ..link(0, addr.raw(), Some(object(1))) };
         let found = thread.publish(&mut reservation, &far);
         assert_eq!(found, Err(DaemonError::Unavailable.into()));
-        assert_eq!(reservation.phase, Phase::Doubtful);
+        assert_eq!(reservation.phase, Phase::InDoubt);
         if let Some(published) = decided {
             if !published {
-                thread.decide(&mut reservation, false);
-                assert_eq!(reservation.phase, Phase::Doubtful, "the swap may still be made");
+                thread.resolve(&mut reservation, false);
+                assert_eq!(reservation.phase, Phase::InDoubt, "the swap may still be made");
                 Bench::lose_calls(&bench.connection);
             }
-            thread.decide(&mut reservation, published);
+            thread.resolve(&mut reservation, published);
         }
         thread.finish(&reservation).unwrap();
         assert_eq!(is_cached(slot, addr), decided == Some(false));
@@ -178,7 +178,7 @@ fn a_thread_has_sixteen_reservations_and_forgets_those_in_doubt_first() {
     let tokens: BTreeSet<u64> = reservations.iter().map(Reservation::token).collect();
     assert_eq!(tokens.len(), RESERVATIONS);
     let mut doubtful = reservations.into_iter().next().unwrap();
-    doubtful.phase = Phase::Doubtful;
+    doubtful.phase = Phase::InDoubt;
     bench.slot(0).reservations[0].arm(&Armed { object: 1, ..Armed::default() });
     thread.finish(&doubtful).unwrap();
     let next = thread.reservation(Some(64)).unwrap();
@@ -256,7 +256,7 @@ fn a_reservation_that_compares_frees_what_whoever_decides_it_says() {
         assert_eq!(thread.publish(&mut reservation, &swap), Ok(before));
         assert_eq!(word(&mut thread, addr), reservation.token(), "the caller swaps it");
         match counts {
-            Some(true) => thread.decide(&mut reservation, true),
+            Some(true) => thread.resolve(&mut reservation, true),
             Some(false) => {
                 slot.reservations[usize::from(reservation.record)].disarm();
                 reservation.phase = Phase::Held;

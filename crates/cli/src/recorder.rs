@@ -150,8 +150,8 @@ impl Memory for RecordedPool {
         Memory::take(&*self.pool, place, object)
     }
 
-    fn annul(&self, reservation: &mut Self::Reservation) {
-        Memory::annul(&*self.pool, reservation);
+    fn abort(&self, reservation: &mut Self::Reservation) {
+        Memory::abort(&*self.pool, reservation);
     }
 
     fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Swapped<u64> {
@@ -159,8 +159,8 @@ impl Memory for RecordedPool {
         Memory::publish(&*self.pool, reservation, link)
     }
 
-    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
-        Memory::decide(&*self.pool, reservation, published);
+    fn resolve(&self, reservation: &mut Self::Reservation, published: bool) {
+        Memory::resolve(&*self.pool, reservation, published);
     }
 
     fn finish(&self, reservation: Self::Reservation) -> Result<(), PoolError> {

@@ -34,7 +34,7 @@ fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
         volume.close().unwrap();
     };
     let killed = time.run(vec![Box::new(make), Box::new(later)])[0];
-    medium.heap.resolve(|client| client == Some(0), || {});
+    medium.heap.recover(|client| client == Some(0), || {});
     let volume = medium.mount();
     assert!(volume.lookup(Ino::ROOT, b"later").is_ok(), "at {at}");
     assert!(killed || volume.lookup(Ino::ROOT, b"first").is_ok(), "at {at}");

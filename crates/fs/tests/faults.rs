@@ -220,7 +220,7 @@ fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> 
     volume.sweep().unwrap();
     volume.close().unwrap_or_else(|error| panic!("{label}: closing: {error}"));
     assert_eq!(medium.heap.unfinished(), 0, "{label}: reservations");
-    medium.heap.resolve(|_| true, || {});
+    medium.heap.recover(|_| true, || {});
     assert_eq!(emptied(&medium), expected, "{label}: left");
     met
 }

@@ -185,7 +185,7 @@ fn run(seed: u64, fates: &[Fate]) {
         })
         .collect();
     time.run(clients);
-    medium.heap.resolve(|client| client.is_some(), || {});
+    medium.heap.recover(|client| client.is_some(), || {});
     let label = format!("seed {seed} {fates:?}");
     let volume = medium.mount();
     check(&volume, &label);

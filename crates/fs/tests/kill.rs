@@ -253,7 +253,7 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
     let label = format!("{}: {fate:?}", case.name);
     let time = scheduler(1, &[fate, Fate::Lives]).never_switching();
     medium.heap.schedule(std::sync::Arc::clone(&time));
-    let resolve = || medium.heap.resolve(|client| client == Some(0), || {});
+    let resolve = || medium.heap.recover(|client| client == Some(0), || {});
     let is_kill = matches!(fate, Fate::KilledAt(_));
     let victim = || {
         let volume = medium.mount();

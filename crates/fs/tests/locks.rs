@@ -309,7 +309,7 @@ fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
     let time = scheduler(1, &[fate, Fate::Lives]).never_switching();
     medium.heap.schedule(Arc::clone(&time));
     let is_kill = matches!(fate, Fate::KilledAt(_));
-    let resolve = || medium.heap.resolve(|client| client == Some(0), || {});
+    let resolve = || medium.heap.recover(|client| client == Some(0), || {});
     let victim = || {
         let volume = medium.mount();
         match use_locks(&volume, ino).and_then(|()| volume.release(ino)) {
@@ -407,7 +407,7 @@ fn locks_are_whole_after_any_failure_of_the_memory() {
             volume.sweep().unwrap();
             other.close().unwrap();
             volume.close().unwrap_or_else(|error| panic!("{label}: closing: {error}"));
-            medium.heap.resolve(|_| true, || {});
+            medium.heap.recover(|_| true, || {});
             assert_eq!(emptied(&medium), expected, "{label}: left");
             if !met {
                 break;
@@ -484,7 +484,7 @@ fn mounts_that_are_killed_under_a_lock_let_no_two_have_it() {
             Box::new(body) as Box<dyn FnOnce() + Send>
         });
         time.run(clients.collect());
-        medium.heap.resolve(|client| client.is_some(), || {});
+        medium.heap.recover(|client| client.is_some(), || {});
         let mut all: Vec<u64> =
             seen.iter().flat_map(|seen| std::mem::take(&mut *seen.lock().unwrap())).collect();
         all.sort_unstable();

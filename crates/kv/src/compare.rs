@@ -78,12 +78,12 @@ impl<M: Memory> Handle<M> {
             .decide_condition(addr, token, condition)
             .or_else(|error| self.decided_by_others(addr, token).ok_or(error));
         match &counts {
-            Ok(true) => self.shared.memory.decide(&mut reservation, true),
-            // A search leads past every annulled object, and unlinks it: in this life of the
+            Ok(true) => self.shared.memory.resolve(&mut reservation, true),
+            // A search leads past every aborted object, and unlinks it: in this life of the
             // segment there is no other slot that could point to it.
             Ok(false) => {
                 if self.locate(wanted.hash, wanted.key, Intent::Write).is_ok() {
-                    self.shared.memory.annul(&mut reservation);
+                    self.shared.memory.abort(&mut reservation);
                 }
             }
             Err(_) => self.unreclaimed += 1,

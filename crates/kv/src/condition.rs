@@ -21,7 +21,7 @@ impl Condition {
     pub(crate) const BYTES: usize = 16;
 
     /// Whether an owner word says that the object does not count: the complement of a token.
-    pub(crate) const fn is_annulled(owner: u64) -> bool {
+    pub(crate) const fn is_aborted(owner: u64) -> bool {
         owner >> 63 != 0
     }
 }
@@ -48,7 +48,7 @@ impl<M: Memory> Handle<M> {
         };
         loop {
             match memory.compare_and_swap(object, owner, decision) {
-                // An object that was annulled is freed by its publisher only.
+                // An object that was aborted is freed by its publisher only.
                 Ok(found) => {
                     return Ok(if found == owner { decision == 0 } else { found != !owner });
                 }
@@ -70,13 +70,13 @@ impl<M: Memory> Handle<M> {
                 Some(u64::from_le_bytes(now)).filter(|now| *now != token).map(|now| now != !token)
             }
             // Whoever replaced it has freed it, its page is gone. It was decided before, and not
-            // against it: one that was annulled is freed by its publisher only.
+            // against it: one that was aborted is freed by its publisher only.
             Err(error) if memory.is_unallocated(&error) => Some(true),
             Err(_) => None,
         }
     }
 
-    /// Makes a slot that points to an annulled object point to what that stands for.
+    /// Makes a slot that points to an aborted object point to what that stands for.
     pub(crate) fn restore(
         &self,
         at: GlobalAddr,

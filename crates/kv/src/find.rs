@@ -10,7 +10,7 @@ use crate::hash::KeyHash;
 use crate::memory::{Memory, ReadRequest};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{SlotKind, SlotWord};
-use crate::verify::Verdict;
+use crate::verify::SlotCheck;
 use crate::words::read_word;
 
 /// What the caller will do with the slot it asks for.
@@ -176,12 +176,12 @@ impl<M: Memory> Handle<M> {
                 frozen |= word.is_frozen();
                 if word.may_hold(hash) {
                     match self.verify(at, word, segment, hash, key)? {
-                        Verdict::Same(slot) => return Ok(Probe::Live(slot)),
-                        Verdict::OtherKey(now) => frozen |= now.is_frozen(),
-                        Verdict::Changed => return Ok(Probe::Changed),
-                        Verdict::Stale => return Ok(Probe::Stale),
+                        SlotCheck::Same(slot) => return Ok(Probe::Live(slot)),
+                        SlotCheck::OtherKey(now) => frozen |= now.is_frozen(),
+                        SlotCheck::Changed => return Ok(Probe::Changed),
+                        SlotCheck::Stale => return Ok(Probe::Stale),
                         // The key may be further on.
-                        Verdict::Damaged => {
+                        SlotCheck::Damaged => {
                             let form = Form::default();
                             let slot = LiveSlot { at, word, value: 0..0, form, lot: 0 };
                             damaged = damaged.or(Some(slot));

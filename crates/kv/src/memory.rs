@@ -66,11 +66,11 @@ pub trait Memory: Send + Sync {
     fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>>;
 
     /// Says of a reservation whose publication gave no answer whether it was published.
-    fn decide(&self, reservation: &mut Self::Reservation, published: bool);
+    fn resolve(&self, reservation: &mut Self::Reservation, published: bool);
 
     /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
     /// more: it is freed, and what it was to replace is not.
-    fn annul(&self, reservation: &mut Self::Reservation);
+    fn abort(&self, reservation: &mut Self::Reservation);
 
     /// Ends a reservation: frees it, or what it replaced if it was published. If nobody knows, both stay
     /// as they are.
@@ -235,16 +235,16 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         (**self).take(place, object)
     }
 
-    fn annul(&self, reservation: &mut Self::Reservation) {
-        (**self).annul(reservation);
+    fn abort(&self, reservation: &mut Self::Reservation) {
+        (**self).abort(reservation);
     }
 
     fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>> {
         (**self).publish(reservation, link)
     }
 
-    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
-        (**self).decide(reservation, published);
+    fn resolve(&self, reservation: &mut Self::Reservation, published: bool) {
+        (**self).resolve(reservation, published);
     }
 
     fn finish(&self, reservation: Self::Reservation) -> Result<(), Self::Error> {

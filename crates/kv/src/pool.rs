@@ -71,16 +71,16 @@ impl Memory for Pool {
         Ok(self.borrow(place, object)?)
     }
 
-    fn annul(&self, reservation: &mut Self::Reservation) {
-        Self::annul(self, reservation);
+    fn abort(&self, reservation: &mut Self::Reservation) {
+        Self::abort(self, reservation);
     }
 
     fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<PoolError>> {
         swapped(Self::publish(self, reservation, link))
     }
 
-    fn decide(&self, reservation: &mut Self::Reservation, published: bool) {
-        Self::decide(self, reservation, published);
+    fn resolve(&self, reservation: &mut Self::Reservation, published: bool) {
+        Self::resolve(self, reservation, published);
     }
 
     fn finish(&self, reservation: Self::Reservation) -> Result<(), PoolError> {

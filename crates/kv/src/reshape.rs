@@ -273,7 +273,7 @@ impl<M: Memory> Handle<M> {
             match *condition {
                 None => self.clear_owner(object.addr, *owner)?,
                 Some(condition) => {
-                    let counts = !Condition::is_annulled(*owner)
+                    let counts = !Condition::is_aborted(*owner)
                         && self.decide_condition(object.addr, *owner, condition)?;
                     if !counts {
                         moving[*entry].word = condition.word;

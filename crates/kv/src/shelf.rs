@@ -290,7 +290,7 @@ pub(crate) fn publish_once<M: Memory>(
         // The link first: who changes it has cleared the owner word before.
         let published = read_word(memory, link.addr)? == link.new
             || read_word(memory, reservation.addr())? != reservation.token();
-        memory.decide(reservation, published);
+        memory.resolve(reservation, published);
         if published {
             return Ok(true);
         }

@@ -226,7 +226,7 @@ impl<M: Memory> Handle<M> {
                 };
                 match known {
                     Some(done) => {
-                        memory.decide(reservation, done);
+                        memory.resolve(reservation, done);
                         Ok(done)
                     }
                     None => {

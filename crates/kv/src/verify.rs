@@ -14,7 +14,7 @@ use crate::slot::{ObjectRef, SlotWord};
 use crate::words::read_word;
 
 /// What a slot with the right fingerprint turned out to be.
-pub(crate) enum Verdict {
+pub(crate) enum SlotCheck {
     /// The key's slot, as it is now.
     Same(LiveSlot),
     /// Another key's, for the rest of the segment's life.
@@ -68,17 +68,17 @@ impl<M: Memory> Handle<M> {
         segment: SegmentRef,
         hash: KeyHash,
         key: &[u8],
-    ) -> Result<Verdict, KvError<M::Error>> {
+    ) -> Result<SlotCheck, KvError<M::Error>> {
         Ok(match self.peek(at, word, segment, hash)? {
             Peek::Whole(parts, now) if self.scratch[parts.key.clone()] == *key => {
                 let lot = Object::lot_in(&self.scratch);
                 let (value, form) = (parts.value, parts.form);
-                Verdict::Same(LiveSlot { at, word: now, value, form, lot })
+                SlotCheck::Same(LiveSlot { at, word: now, value, form, lot })
             }
-            Peek::Whole(_, now) => Verdict::OtherKey(now),
-            Peek::Changed => Verdict::Changed,
-            Peek::Stale => Verdict::Stale,
-            Peek::Damaged => Verdict::Damaged,
+            Peek::Whole(_, now) => SlotCheck::OtherKey(now),
+            Peek::Changed => SlotCheck::Changed,
+            Peek::Stale => SlotCheck::Stale,
+            Peek::Damaged => SlotCheck::Damaged,
         })
     }
 
@@ -238,7 +238,7 @@ impl<M: Memory> Handle<M> {
         let Some(condition) = Object::condition_in(&self.scratch, parts) else {
             return Ok(Standing::Itself);
         };
-        if !Condition::is_annulled(owner) {
+        if !Condition::is_aborted(owner) {
             self.decide_condition(object.addr, owner, condition)?;
         } else if now.is_frozen() {
             return Ok(Standing::For(condition.word.object()));

@@ -60,14 +60,14 @@ fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
         *had_name.lock().unwrap() = heap.root(NAME).unwrap().is_some();
         // The daemon may come later as well.
         if at.is_multiple_of(2) {
-            heap.resolve(|client| client == Some(0) && time.is_gone(0), || {});
+            heap.recover(|client| client == Some(0) && time.is_gone(0), || {});
         }
         let table = open(&heap).unwrap();
         addrs.lock().unwrap().push(table.addr());
         perform(&mut table.handle(), 2, Op::Put(8));
     };
     let killed = time.run(vec![Box::new(create), Box::new(later)])[0];
-    heap.resolve(|client| client == Some(0), || {});
+    heap.recover(|client| client == Some(0), || {});
     let addrs = addrs.into_inner().unwrap();
     assert!(addrs.iter().all(|addr| *addr == addrs[0]), "at {at}: {addrs:?}");
     let table = open(&heap).unwrap();
@@ -148,12 +148,12 @@ fn a_table_at_a_place_leaves_nothing_wherever_its_creator_is_killed() {
         heap.schedule(Arc::clone(&time));
         let later = || {
             if at.is_multiple_of(2) {
-                heap.resolve(|client| client == Some(0), || {});
+                heap.recover(|client| client == Some(0), || {});
             }
             perform(&mut open().handle(), 2, Op::Put(8));
         };
         let killed = time.run(vec![Box::new(|| drop(open())), Box::new(later)])[0];
-        heap.resolve(|client| client == Some(0), || {});
+        heap.recover(|client| client == Some(0), || {});
         assert_eq!(value_of(&mut open().handle(), 2), Some(8), "at {at}");
         assert_eq!(use_up(&heap, open()), [64], "at {at}");
         killed

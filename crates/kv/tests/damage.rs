@@ -90,7 +90,7 @@ fn conditions_that_lead_to_each_other_are_damage_and_no_endless_search() {
     perform(&mut handle, 1, Op::Swap(Some(1), 2));
     let (addr, mut bytes) = object_of(&heap, 1);
     assert_eq!(bytes[30], 1, "it has a condition");
-    // Annulled, and it stands for itself.
+    // Aborted, and it stands for itself.
     bytes[..8].copy_from_slice(&(!(1_u64 << 50)).to_le_bytes());
     let word = number(&bytes[48..56]) & !((1 << 42) - 1) | addr.raw() >> 6;
     bytes[48..56].copy_from_slice(&word.to_le_bytes());

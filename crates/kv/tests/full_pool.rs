@@ -83,7 +83,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
     let victim = || {
         perform(&mut table.handle(), full, Op::Put(full));
     };
-    let resolve = || heap.resolve(|client| client == Some(0), || {});
+    let resolve = || heap.recover(|client| client == Some(0), || {});
     let is_killed = matches!(fate, Fate::KilledAt(_));
     // Each is changed once, so that no object is where it was.
     let values = Mutex::new((0..full).collect::<Vec<_>>());

@@ -119,7 +119,7 @@ fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -
     let victim = || {
         perform(&mut table.handle(), KEY, case.op);
     };
-    let resolve = || heap.resolve(|client| client == Some(0), || {});
+    let resolve = || heap.recover(|client| client == Some(0), || {});
     let mut survivor = || {
         if matches!(fate, Fate::KilledAt(_)) && when == Resolved::AtOnce {
             resolve();
@@ -263,7 +263,7 @@ fn a_compare_and_put_that_was_fooled_and_killed_leaves_nothing_behind() {
         if !killed {
             continue;
         }
-        let resolve = || heap.resolve(|client| client == Some(0), || {});
+        let resolve = || heap.recover(|client| client == Some(0), || {});
         resolve();
         let mut handle = table.handle();
         if more % 2 == 0 {

@@ -280,7 +280,7 @@ fn run(seed: u64, fates: &[Fate], faults: u64) {
         })
         .collect();
     time.run(clients);
-    heap.resolve(|client| client.is_some(), || {});
+    heap.recover(|client| client.is_some(), || {});
     let mut last = Access::new(&tables, 50);
     last.recover();
     let label = format!("seed {seed} {fates:?}");
@@ -398,7 +398,7 @@ fn everywhere(fate: fn(u64) -> Fate, insists: bool) -> u64 {
             assert_eq!((found, other.commit()), (seen, Some(true)), "{label}");
         };
         let killed = time.run(vec![Box::new(victim), Box::new(survivor)])[0];
-        heap.resolve(|client| client.is_some(), || {});
+        heap.recover(|client| client.is_some(), || {});
         let mut last = Access::new(&tables, 50);
         last.recover();
         let now: State = std::array::from_fn(|key| last.read(key));
@@ -453,7 +453,7 @@ fn a_transaction_that_did_not_commit_changes_no_version() {
             access.commit();
         };
         time.run(vec![Box::new(victim)]);
-        heap.resolve(|client| client.is_some(), || {});
+        heap.recover(|client| client.is_some(), || {});
         let seen = versions();
         Access::new(&tables, 50).recover();
         assert_eq!(versions(), seen, "step {at}: clearing away changes no version either");
@@ -531,7 +531,7 @@ fn keys_that_a_record_has_no_room_for_are_found_again() {
             access.commit();
         };
         assert!(time.run(vec![Box::new(victim)])[0], "it is killed in its commit");
-        heap.resolve(|client| client.is_some(), || {});
+        heap.recover(|client| client.is_some(), || {});
         let mut last = Access::new(&tables, 50);
         assert_eq!(last.recover(), 1);
         let counts = [0, 2].map(|key| last.of(key).count().unwrap() as usize);
@@ -567,7 +567,7 @@ fn records_go_though_nobody_lives_to_see_all_of_the_table() {
         })
         .collect();
     assert_eq!(time.run(bodies), vec![true; victims], "all are killed");
-    heap.resolve(|client| client.is_some(), || {});
+    heap.recover(|client| client.is_some(), || {});
     let mut last = Access::new(&tables, 50);
     let mut step = |patience| {
         let [first, second] = &mut last.handles;

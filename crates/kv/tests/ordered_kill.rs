@@ -84,7 +84,7 @@ fn run(case: &Case, fate: Fate, label: &str) -> bool {
     let victim = || {
         perform(&mut OrderedMaps::new(table.handle()), KEY, case.op);
     };
-    let resolve = || heap.resolve(|client| client == Some(0), || {});
+    let resolve = || heap.recover(|client| client == Some(0), || {});
     let survivor = || {
         if matches!(fate, Fate::KilledAt(_)) {
             resolve();
@@ -165,7 +165,7 @@ fn a_split_of_three_levels_killed_or_stopped_anywhere_is_finished_by_others() {
             let victim = || {
                 perform(&mut OrderedMaps::new(table.handle()), 2 * count, Op::Put(count));
             };
-            let resolve = || heap.resolve(|client| client == Some(0), || {});
+            let resolve = || heap.recover(|client| client == Some(0), || {});
             let is_killed = matches!(fate(at), Fate::KilledAt(_));
             let survivor = || {
                 is_killed.then(resolve);
@@ -223,7 +223,7 @@ fn what_a_killed_client_put_for_a_split_of_an_inner_node_is_not_taken_for_what_c
                 perform(&mut OrderedMaps::new(table.handle()), odd, Op::Put(odd));
             };
             let survivor = || {
-                heap.resolve(|client| client == Some(0), || {});
+                heap.recover(|client| client == Some(0), || {});
                 // Separators so short that they fit into the node that was to be split.
                 let mut maps = OrderedMaps::new(table.handle());
                 for name in 0..4_u8 {
@@ -281,7 +281,7 @@ fn what_a_killed_destroy_leaves_is_swept_and_a_stopped_insertion_too() {
             OrderedMaps::new(table.handle()).map(MAP).destroy().unwrap();
         };
         let killed = time.run(vec![Box::new(victim)])[0];
-        heap.resolve(|client| client == Some(0), || {});
+        heap.recover(|client| client == Some(0), || {});
         let root_is_there = OrderedMaps::new(table.handle()).map(MAP).first().is_ok();
         check(if root_is_there { 1 } else { at }, table, &heap, &format!("killed at {at}"));
         if !killed {
@@ -343,7 +343,7 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
                         None => assert!(set(&mut maps).remove(b"it").unwrap()),
                     }
                 };
-                let resolve = || heap.resolve(|client| client == Some(0), || {});
+                let resolve = || heap.recover(|client| client == Some(0), || {});
                 let is_killed = matches!(fate(at), Fate::KilledAt(_));
                 let survivor = || {
                     is_killed.then(resolve);

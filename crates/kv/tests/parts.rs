@@ -74,7 +74,7 @@ fn a_walk_meets_what_a_client_leaves_that_is_killed_in_a_split() {
         if !time.run(vec![Box::new(victim)])[0] {
             break;
         }
-        heap.resolve(|client| client == Some(0), || {});
+        heap.recover(|client| client == Some(0), || {});
         assert_eq!(met(&heap, table.addr()), live(&heap), "killed at {at}");
         at += 1;
     }

@@ -171,7 +171,7 @@ fn run(seed: u64, fates: &[Fate], faults: u64) {
         })
         .collect();
     let killed = time.run(clients);
-    heap.resolve(|client| client.is_some(), || {});
+    heap.recover(|client| client.is_some(), || {});
     let mut last = transactor(&table, 50);
     for (client, _) in killed.iter().enumerate() {
         last.recover(client as u64 + 1, 1).unwrap();
@@ -266,7 +266,7 @@ fn everywhere(fate: fn(u64) -> Fate) -> u64 {
             assert_eq!(again, seen, "{label}");
         };
         let killed = time.run(vec![Box::new(victim), Box::new(survivor)])[0];
-        heap.resolve(|client| client.is_some(), || {});
+        heap.recover(|client| client.is_some(), || {});
         let mut last = transactor(&table, 50);
         for owner in [1, 2, 10] {
             last.recover(owner, 1).unwrap();

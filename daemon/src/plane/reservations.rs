@@ -15,9 +15,9 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use super::atomics::Atomic;
 use super::peers::Purpose;
 use super::{DataPlane, Located, Notice};
-use verdict::{back_to, settle};
+use recovery::{back_to, settle};
 
-mod verdict;
+mod recovery;
 
 /// Between two questions to a rack or metadata server that is away.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -167,7 +167,7 @@ impl<M: Medium> Volume<M> {
             Ok(found) => Ok(found == 0),
             Err(CasError::Indeterminate) => {
                 let done = Word(self.raw_word(at)?).settled() == settled;
-                self.medium.decide(reservation, done);
+                self.medium.resolve(reservation, done);
                 Ok(done)
             }
             Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
@@ -237,7 +237,7 @@ impl<M: Medium> Volume<M> {
             Err(CasError::Indeterminate) => {
                 let found = self.raw_word(at);
                 if let Ok(found) = found {
-                    self.medium.decide(&mut reservation, found == mark);
+                    self.medium.resolve(&mut reservation, found == mark);
                 }
                 found.map(|found| found == mark)
             }

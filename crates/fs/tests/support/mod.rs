@@ -129,12 +129,12 @@ impl Memory for TestMedium {
         self.heap.publish(reservation, link)
     }
 
-    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
-        self.heap.decide(reservation, published);
+    fn resolve(&self, reservation: &mut HeapReservation, published: bool) {
+        self.heap.resolve(reservation, published);
     }
 
-    fn annul(&self, reservation: &mut HeapReservation) {
-        self.heap.annul(reservation);
+    fn abort(&self, reservation: &mut HeapReservation) {
+        self.heap.abort(reservation);
     }
 
     fn finish(&self, reservation: HeapReservation) -> Result<(), HeapError> {

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 /// What became of the transaction of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Resolution {
     /// It may still commit.
     Pending,
     Committed,
@@ -22,19 +22,19 @@ pub(super) enum Verdict {
 
 impl<M: Memory> Transactor<M> {
     /// What became of a transaction, and its record.
-    pub(super) fn verdict(
+    pub(super) fn resolution(
         handle: &mut Handle<M>,
         id: TransactionId,
-    ) -> Result<(Verdict, Record), KvError<M::Error>> {
+    ) -> Result<(Resolution, Record), KvError<M::Error>> {
         let mut record = Record::default();
         handle.get(&Record::key(id.owner, id.slot), &mut record.bytes)?;
-        let verdict = match record.state_of(id) {
-            Some(State::Pending) => Verdict::Pending,
-            Some(State::Committed) => Verdict::Committed,
-            Some(State::Aborted) => Verdict::Aborted,
-            None => Verdict::Over,
+        let resolution = match record.state_of(id) {
+            Some(State::Pending) => Resolution::Pending,
+            Some(State::Committed) => Resolution::Committed,
+            Some(State::Aborted) => Resolution::Aborted,
+            None => Resolution::Over,
         };
-        Ok((verdict, record))
+        Ok((resolution, record))
     }
 
     /// Takes away the lock that stands under `key`, whose bytes are in `raw`. Who it belongs to is
@@ -61,9 +61,9 @@ impl<M: Memory> Transactor<M> {
         let began = Instant::now();
         let mut looks = self.looks();
         loop {
-            let (verdict, record) = Self::verdict(&mut self.handle, lock.id)?;
-            if verdict != Verdict::Pending {
-                let committed = verdict == Verdict::Committed;
+            let (resolution, record) = Self::resolution(&mut self.handle, lock.id)?;
+            if resolution != Resolution::Pending {
+                let committed = resolution == Resolution::Committed;
                 return self.resolve_lock(key, found, &lock, committed);
             }
             if looks > 0 || began.elapsed() < self.patience {

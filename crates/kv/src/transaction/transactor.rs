@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::lock::Verdict;
+use super::lock::Resolution;
 use super::record::{RESERVED, Record};
 use super::value::{Stored, encode_plain};
 use crate::error::KvError;
@@ -113,12 +113,12 @@ impl<M: Memory> Transactor<M> {
                 value.extend_from_slice(found.unwrap_or_default());
                 Ok(found.is_some())
             };
-            match Self::verdict(&mut self.handle, lock.id)?.0 {
-                Verdict::Committed => return read(value, lock.new),
-                Verdict::Pending | Verdict::Aborted => return read(value, lock.old),
+            match Self::resolution(&mut self.handle, lock.id)?.0 {
+                Resolution::Committed => return read(value, lock.new),
+                Resolution::Pending | Resolution::Aborted => return read(value, lock.old),
                 // The lock is of a transaction that did not commit only if it is still there.
-                Verdict::Over if seen == self.raw => return read(value, lock.old),
-                Verdict::Over => seen.clone_from(&self.raw),
+                Resolution::Over if seen == self.raw => return read(value, lock.old),
+                Resolution::Over => seen.clone_from(&self.raw),
             }
         }
     }

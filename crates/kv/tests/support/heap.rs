@@ -312,7 +312,7 @@ impl Memory for Heap {
         Ok(None)
     }
 
-    fn annul(&self, reservation: &mut HeapReservation) {
+    fn abort(&self, reservation: &mut HeapReservation) {
         assert_eq!(reservation.phase, Phase::Undecided);
         self.reservations.disarm(reservation);
         reservation.phase = Phase::Held;
@@ -326,14 +326,14 @@ impl Memory for Heap {
         reservation.link = Some(*link);
         let found = self.compare_and_swap(link.addr, link.expected, link.new);
         match found {
-            Ok(found) => self.decide(reservation, found == link.expected),
+            Ok(found) => self.resolve(reservation, found == link.expected),
             Err(CasError::Indeterminate) => reservation.phase = Phase::Doubtful,
-            Err(CasError::GivenUp(_) | CasError::Failed(_)) => self.decide(reservation, false),
+            Err(CasError::GivenUp(_) | CasError::Failed(_)) => self.resolve(reservation, false),
         }
         found
     }
 
-    fn decide(&self, reservation: &mut HeapReservation, published: bool) {
+    fn resolve(&self, reservation: &mut HeapReservation, published: bool) {
         if !published {
             self.reservations.disarm(reservation);
             reservation.phase = Phase::Held;

@@ -50,7 +50,7 @@ pub fn run<'a>(
     heap.schedule(Arc::clone(time));
     let is_gone = |client: Option<usize>| client.is_some_and(|client| time.is_gone(client));
     let resolve = move || {
-        heap.resolve(is_gone, || {
+        heap.recover(is_gone, || {
             time.step(false);
         })
     };

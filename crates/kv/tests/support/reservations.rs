@@ -92,17 +92,17 @@ enum Found {
     Unpublished,
     Published,
     /// That can't be told before its link was changed.
-    Annulled,
+    Aborted,
 }
 
 impl Heap {
     /// Takes back what clients have left that were killed, as the pool's daemon does: those of
     /// which `is_gone` says so. `between` is called between its looks and changes.
-    pub fn resolve(&self, is_gone: impl Fn(Option<usize>) -> bool, between: impl Fn()) {
+    pub fn recover(&self, is_gone: impl Fn(Option<usize>) -> bool, between: impl Fn()) {
         let all = self.reservations.records.lock().unwrap().clone();
         for (token, record) in all.into_iter().filter(|(_, record)| is_gone(record.client)) {
             let found = self.look_at(token, &record, &between);
-            if found == Found::Annulled {
+            if found == Found::Aborted {
                 continue;
             }
             self.reservations.records.lock().unwrap().remove(&token);
@@ -148,7 +148,7 @@ impl Heap {
                     self.poke(record.object, token, if counts { 0 } else { !token });
                 }
                 PublishMode::Compare(_) if owner == Some(!token) => {
-                    return if linked { Found::Annulled } else { Found::Unpublished };
+                    return if linked { Found::Aborted } else { Found::Unpublished };
                 }
                 _ if linked || owner != Some(token) => return Found::Published,
                 _ => return Found::Unpublished,

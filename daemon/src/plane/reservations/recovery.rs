@@ -60,10 +60,10 @@ impl DataPlane {
                 Ok(())
             }
             (Step::Owner { linked }, seen) => {
-                let annulled = compares && seen == Seen::Word(!armed.token);
+                let aborted = compares && seen == Seen::Word(!armed.token);
                 // If not the token, somebody has cleared it, or freed the object since, knowing it
                 // by its link.
-                self.decided(id, place, &armed, linked || !(is_token || annulled))
+                self.decided(id, place, &armed, linked || !(is_token || aborted))
             }
             (Step::Stamp | Step::Swap(_), seen) => {
                 let counts =
