@@ -254,7 +254,7 @@ impl Thread {
 
     /// Writes in a page of this rack that moves, if its clients may do that now: the page word that says so.
     /// `None`: nothing was done, and the daemon is to be asked.
-    pub(crate) fn write_traced(
+    pub(crate) fn write_dirty_logged(
         &self,
         frame: FrameId,
         word: PageWord,
@@ -262,10 +262,10 @@ impl Thread {
         from: &[u8],
     ) -> Result<Option<PageWord>, AccessError> {
         let Some(now) = self.window.look(frame) else { return Ok(None) };
-        if !now.is_traced() || (now.page(), now.epoch()) != (word.page(), word.epoch()) {
+        if !now.is_dirty_logged() || (now.page(), now.epoch()) != (word.page(), word.epoch()) {
             return Ok(None);
         }
-        let Some(Ok(guard)) = self.window.enter_traced(frame, now) else { return Ok(None) };
+        let Some(Ok(guard)) = self.window.enter_dirty_logged(frame, now) else { return Ok(None) };
         if !self.slot().lines.note(frame, offset, from.len()) {
             return Ok(None);
         }

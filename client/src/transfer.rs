@@ -137,11 +137,11 @@ impl Thread {
         let Place::Local { frame, word } = known.place else { return Ok(0) };
         let (len, intent) = (bytes.len(), bytes.intent());
         if let Bytes::Write(from) = &bytes
-            && let Some(traced) = self.write_traced(frame, word, target.offset, from)?
+            && let Some(dirty_logged) = self.write_dirty_logged(frame, word, target.offset, from)?
         {
             // The next write need not find out first that the page is not live.
-            if traced != word {
-                let place = Place::Local { frame, word: traced };
+            if dirty_logged != word {
+                let place = Place::Local { frame, word: dirty_logged };
                 self.remember(target.page, Translation { place, ..known });
             }
             return Ok(len);

@@ -324,7 +324,7 @@ impl Story {
                         bytes.resize(len, 0);
                         let swap = SwapId(u64::from(input.below(3)));
                         let (frame, known) = (FrameId(input.byte().into()), lease & 1 == 0);
-                        PeerRequest::Delta { swap, frame, known, lines, bytes }
+                        PeerRequest::DirtyLines { swap, frame, known, lines, bytes }
                     }
                     _ => PeerRequest::Revoke { page, lease, keep_reading: lease & 1 == 0 },
                 }

@@ -112,16 +112,16 @@ impl Model {
 }
 
 /// Answers with neighbouring acknowledgements put together.
-fn merged(mut answers: &[u8]) -> Vec<u8> {
-    let (mut merged, mut done) = (Vec::new(), 0_u32);
+fn applied(mut answers: &[u8]) -> Vec<u8> {
+    let (mut applied, mut done) = (Vec::new(), 0_u32);
     loop {
         let Some((head, rest)) = answers.split_first_chunk::<8>() else {
             assert!(answers.is_empty(), "half an answer");
             if done > 0 {
-                merged.extend([2, 0, 0, 0]);
-                merged.extend(done.to_le_bytes());
+                applied.extend([2, 0, 0, 0]);
+                applied.extend(done.to_le_bytes());
             }
-            return merged;
+            return applied;
         };
         let number = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         answers = rest;
@@ -130,12 +130,12 @@ fn merged(mut answers: &[u8]) -> Vec<u8> {
             continue;
         }
         if done > 0 {
-            merged.extend([2, 0, 0, 0]);
-            merged.extend(std::mem::take(&mut done).to_le_bytes());
+            applied.extend([2, 0, 0, 0]);
+            applied.extend(std::mem::take(&mut done).to_le_bytes());
         }
         let (data, rest) = answers.split_at(number as usize);
-        merged.extend(head);
-        merged.extend(data);
+        applied.extend(head);
+        applied.extend(data);
         answers = rest;
     }
 }
@@ -173,7 +173,7 @@ pub fn lane(bytes: &[u8]) {
         }
     }
     assert_eq!(contents(&memory), model.memory);
-    assert_eq!(merged(&answers), merged(&model.answers));
+    assert_eq!(applied(&answers), applied(&model.answers));
     assert_eq!(told, model.told);
 }
 

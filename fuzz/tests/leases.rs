@@ -5,8 +5,8 @@
 mod moving;
 #[path = "leases/standstill.rs"]
 mod standstill;
-#[path = "leases/traced.rs"]
-mod traced;
+#[path = "leases/dirty_logged.rs"]
+mod dirty_logged;
 #[path = "leases/written.rs"]
 mod written;
 

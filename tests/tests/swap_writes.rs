@@ -19,7 +19,7 @@ const HEARD: Duration = Duration::from_millis(20);
 /// Writes in lines of their own that are carried out in any case: a few were remembered before.
 const REMEMBERED: u64 = 500;
 /// Writes in lines of their own that a thread notes before it asks its daemon.
-const NOTED: u64 = rackpool_shm::lines::KEPT as u64;
+const NOTED: u64 = rackpool_shm::dirty_log::KEPT as u64;
 /// How many swaps may be decided before the metadata server is stopped.
 const TRIES: usize = 500;
 

@@ -172,12 +172,12 @@ fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for
 }
 
 #[test]
-fn who_writes_to_a_page_that_is_traced_asks_nobody_and_notes_it() {
+fn who_writes_to_a_page_that_is_dirty_logged_asks_nobody_and_notes_it() {
     let (bench, script, mut thread) = begin(nothing_else());
     script.translations(&[local(live(0))]);
     write(&mut thread, FIRST, 1).unwrap();
-    let traced = frozen().apply(PageEvent::Traced).unwrap();
-    set(&bench, 0, traced);
+    let dirty_logged = frozen().apply(PageEvent::DirtyLogged).unwrap();
+    set(&bench, 0, dirty_logged);
     for value in 2..40 {
         write(&mut thread, FIRST, value).unwrap();
     }
@@ -202,8 +202,8 @@ fn what_can_not_be_noted_is_written_by_the_daemon() {
     }));
     script.translations(&[local(live(0))]);
     write(&mut thread, FIRST, 1).unwrap();
-    set(&bench, 0, frozen().apply(PageEvent::Traced).unwrap());
-    let kept = u64::try_from(rackpool_shm::lines::KEPT).unwrap();
+    set(&bench, 0, frozen().apply(PageEvent::DirtyLogged).unwrap());
+    let kept = u64::try_from(rackpool_shm::dirty_log::KEPT).unwrap();
     for line in 0..kept {
         write(&mut thread, FIRST.add(64 * line).unwrap(), line).unwrap();
     }

@@ -9,7 +9,7 @@ pub enum PageState {
     /// Reads and writes.
     Live = 1,
     /// The page moves. Reads go on; writes are the daemon's or, while the page is
-    /// [traced](PageWord::is_traced), those of clients who note first what they write.
+    /// [dirty-logged](PageWord::is_dirty_logged), those of clients who note first what they write.
     Frozen = 2,
     /// Nobody may enter; the frame is released when the last user has left.
     Leaving = 3,
@@ -27,7 +27,7 @@ pub enum PageEvent {
     /// A swap began: writers are drained.
     Frozen,
     /// Clients may write the frozen page again, each of which notes first what it writes.
-    Traced,
+    DirtyLogged,
     /// They may not any more: they are drained.
     Closed,
     /// Other racks may keep copies from now on: writers are drained.
@@ -74,7 +74,7 @@ pub struct PageTransitionError {
 /// ```text
 ///   63    62     56 55              32 31                0
 /// +------+---------+------------------+-------------------+
-/// |traced|  state  |      epoch       |      page id      |
+/// |dirty_logged|  state  |      epoch       |      page id      |
 /// +------+---------+------------------+-------------------+
 /// ```
 ///
@@ -152,7 +152,7 @@ impl PageWord {
 
     /// Whether the page is frozen and clients of its rack may write it if they note first what they write.
     #[must_use]
-    pub const fn is_traced(self) -> bool {
+    pub const fn is_dirty_logged(self) -> bool {
         self.0 & Self::TRACED != 0 && matches!(self.state(), Some(PageState::Frozen))
     }
 
@@ -196,8 +196,8 @@ impl PageWord {
         Ok(match (state, event) {
             (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
             (Live, PageEvent::Frozen) => self.with_state(Frozen),
-            (Frozen, PageEvent::Traced) if !self.is_traced() => Self(self.0 | Self::TRACED),
-            (Frozen, PageEvent::Closed) if self.is_traced() => self.with_state(Frozen),
+            (Frozen, PageEvent::DirtyLogged) if !self.is_dirty_logged() => Self(self.0 | Self::TRACED),
+            (Frozen, PageEvent::Closed) if self.is_dirty_logged() => self.with_state(Frozen),
             (Live, PageEvent::Shared) => self.with_state(Shared),
             (Frozen | Shared, PageEvent::Thawed) => self.with_state(Live),
             (Live | Frozen, PageEvent::Left) => self.with_state(Leaving),
@@ -221,7 +221,7 @@ mod tests {
         [
             PageEvent::Allocated,
             PageEvent::Frozen,
-            PageEvent::Traced,
+            PageEvent::DirtyLogged,
             PageEvent::Closed,
             PageEvent::Shared,
             PageEvent::Thawed,
@@ -282,21 +282,21 @@ mod tests {
     }
 
     #[test]
-    fn only_a_frozen_page_is_traced_and_not_once_it_is_something_else() {
+    fn only_a_frozen_page_is_dirty_logged_and_not_once_it_is_something_else() {
         let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
         let frozen = live.apply(PageEvent::Frozen).unwrap();
-        let traced = frozen.apply(PageEvent::Traced).unwrap();
-        assert!(traced.is_traced() && traced.is_readable() && !traced.is_writable());
-        assert_ne!(traced, frozen, "who has looked at one does not enter by the other");
-        assert_eq!((traced.state(), traced.epoch()), (Some(PageState::Frozen), live.epoch()));
-        assert_eq!(traced.apply(PageEvent::Closed), Ok(frozen));
-        assert!(traced.apply(PageEvent::Traced).is_err());
+        let dirty_logged = frozen.apply(PageEvent::DirtyLogged).unwrap();
+        assert!(dirty_logged.is_dirty_logged() && dirty_logged.is_readable() && !dirty_logged.is_writable());
+        assert_ne!(dirty_logged, frozen, "who has looked at one does not enter by the other");
+        assert_eq!((dirty_logged.state(), dirty_logged.epoch()), (Some(PageState::Frozen), live.epoch()));
+        assert_eq!(dirty_logged.apply(PageEvent::Closed), Ok(frozen));
+        assert!(dirty_logged.apply(PageEvent::DirtyLogged).is_err());
         assert!(frozen.apply(PageEvent::Closed).is_err());
-        assert_eq!(traced.apply(PageEvent::Thawed), Ok(live));
-        assert!(!traced.apply(PageEvent::Left).unwrap().is_traced());
-        assert!(live.apply(PageEvent::Traced).is_err() && live.apply(PageEvent::Closed).is_err());
+        assert_eq!(dirty_logged.apply(PageEvent::Thawed), Ok(live));
+        assert!(!dirty_logged.apply(PageEvent::Left).unwrap().is_dirty_logged());
+        assert!(live.apply(PageEvent::DirtyLogged).is_err() && live.apply(PageEvent::Closed).is_err());
         let broken = PageWord::from_raw(live.raw() | 1 << 63);
-        assert!(broken.state().is_none() && !broken.is_writable() && !broken.is_traced());
+        assert!(broken.state().is_none() && !broken.is_writable() && !broken.is_dirty_logged());
     }
 
     #[test]

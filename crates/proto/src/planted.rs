@@ -56,9 +56,9 @@ pub enum Bug {
     /// A new home lets its copy be read before it has what it lacks.
     ReadStaleCopy,
     /// An old home leaves the page before the new one has what was written.
-    LeaveBeforeMerged,
+    LeaveBeforeApplied,
     /// A restarted old home sends what it knows to be written: nothing.
-    TrustDeltaOverARestart,
+    TrustDirtyLinesOverARestart,
     /// The simulator's racks write for others and do not remember where.
     ForgetOneWrite,
     /// A holder writes under a lease for reading.
@@ -129,8 +129,8 @@ pub enum Bug {
     TrustWritersOverARestart,
     /// A client of the simulator notes what it writes when it has written.
     NoteAfterWriting,
-    /// The simulator's racks do not wait in a page that is not traced for who writes since it was.
-    OverlookWhoTraced,
+    /// The simulator's racks do not wait in a page that is not dirty-logged for who writes since it was.
+    OverlookDirtyLoggers,
     /// The simulator's racks forget at the beginning of a swap who may still write since an earlier one.
     ForgetWhoWritesStill,
     /// The simulator's racks forget what clients have noted that are dead.

@@ -14,16 +14,16 @@ use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull,
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
 const fn sends(known: bool) -> RackAction {
-    RackAction::SendDelta { swap: SWAP, to: ASKER, frame: FrameId(0), known }
+    RackAction::SendDirtyLines { swap: SWAP, to: ASKER, frame: FrameId(0), known }
 }
 
-const fn delta(known: bool) -> RackEvent {
-    RackEvent::DeltaCame { from: ASKER, swap: SWAP, theirs: FrameId(7), known }
+const fn dirty_lines(known: bool) -> RackEvent {
+    RackEvent::DirtyLinesReceived { from: ASKER, swap: SWAP, theirs: FrameId(7), known }
 }
 
 const COMMITTED: RackAction = tells(SwapMessage::Committed);
 
-const MERGES: RackAction = RackAction::Merge { swap: SWAP, frame: FrameId(1) };
+const MERGES: RackAction = RackAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
 
 /// In doubt, and the peer has noted that its copy lacks something.
 fn delegating() -> Home {
@@ -35,12 +35,12 @@ fn delegating() -> Home {
 }
 
 /// Whether clients may write the page by themselves.
-fn is_traced(home: &Home) -> bool {
-    home.memory.words[&FrameId(0)].is_traced()
+fn is_dirty_logged(home: &Home) -> bool {
+    home.memory.words[&FrameId(0)].is_dirty_logged()
 }
 
 /// Nobody is in the midst of a write.
-const OUT: RackEvent = RackEvent::Drained(SWAP, Drain::Traced);
+const OUT: RackEvent = RackEvent::Drained(SWAP, Drain::DirtyLogged);
 
 /// In doubt, and its copy of the offered page lacks something.
 fn stale() -> Home {
@@ -60,7 +60,7 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.delegates(PAGE), "its peer may not know of it");
     home.got(SwapMessage::Noted);
     assert!(home.rack.delegates(PAGE) && !home.rack.delegates(OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert!(!home.rack.delegates(PAGE));
 }
 
@@ -77,19 +77,19 @@ fn clients_write_a_page_from_the_freeze_on_if_somebody_will() {
     let mut home = Home::new();
     let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
     home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
-    assert!(is_traced(&home), "who asks for it writes it");
-    assert!(ready(&mut home) && is_traced(&home));
+    assert!(is_dirty_logged(&home), "who asks for it writes it");
+    assert!(ready(&mut home) && is_dirty_logged(&home));
 
     let mut home = Home::new();
     home.memory.hot = true;
     home.got(offer());
-    assert!(is_traced(&home), "it is written here");
+    assert!(is_dirty_logged(&home), "it is written here");
 
     let mut home = Home::new();
     home.got(offer());
-    assert!(!is_traced(&home));
+    assert!(!is_dirty_logged(&home));
     home.step(WANTED);
-    assert!(is_traced(&home), "the first message that lets it be copied will say so");
+    assert!(is_dirty_logged(&home), "the first message that lets it be copied will say so");
 }
 
 #[test]
@@ -97,27 +97,27 @@ fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
     let mut home = Home::new();
     home.doubt();
     home.step(WANTED);
-    assert!(!is_traced(&home), "its peer may not know of it");
+    assert!(!is_dirty_logged(&home), "its peer may not know of it");
     home.got(SwapMessage::Noted);
-    assert!(is_traced(&home));
+    assert!(is_dirty_logged(&home));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
     let mut late = Home::new();
     late.doubt();
     late.step(WANTED);
     late.step(decided(true));
     late.got(SwapMessage::Noted);
-    assert!(!is_traced(&late), "it is committed");
+    assert!(!is_dirty_logged(&late), "it is committed");
 }
 
 #[test]
 fn nothing_is_handed_over_before_those_who_write_are_out() {
     let mut home = delegating();
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
-    assert!(!is_traced(&home), "nobody begins");
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
+    assert!(!is_dirty_logged(&home), "nobody begins");
     assert_eq!(home.got(SwapMessage::HasLeft), []);
     assert_eq!(home.step(OUT), [sends(true)]);
     assert_eq!(home.step(OUT), [], "that was said");
-    assert!(!is_traced(&home));
+    assert!(!is_dirty_logged(&home));
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn nobody_waits_for_a_writer_who_is_stopped() {
         home.now = home.rack.deadline().expect("it waits");
         assert!(home.now <= closed_at.after(retry));
         assert_eq!(home.step(RackEvent::DeadlinePassed), []);
-        assert!(is_traced(&home) && home.rack.delegates(PAGE), "others go on");
+        assert!(is_dirty_logged(&home) && home.rack.delegates(PAGE), "others go on");
         assert_eq!(home.step(OUT), [], "they are in it again");
         let opened_at = home.now;
         home.now = home.rack.deadline().expect("it tries again");
         assert!(home.now.since(opened_at) > open_for, "ever less often");
         open_for = home.now.since(opened_at);
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [drains(Drain::Traced)]);
-        assert!(!is_traced(&home) && !home.rack.delegates(PAGE));
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [drains(Drain::DirtyLogged)]);
+        assert!(!is_dirty_logged(&home) && !home.rack.delegates(PAGE));
     }
     assert_eq!(home.step(OUT), [sends(true)]);
 }
@@ -150,10 +150,10 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     home.doubt();
     home.step(WANTED);
     home.restart(2);
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     home.now = home.rack.deadline().expect("it waits");
     home.step(RackEvent::DeadlinePassed);
-    assert!(!is_traced(&home), "its new home may not know that it lacks something");
+    assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
 }
 
 /// The home lets the asker copy the page: whether it says that it is written meanwhile.
@@ -213,7 +213,7 @@ fn a_page_that_is_written_is_copied_when_that_is_noted() {
     home.restart(2);
     home.step(decided(true));
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED), "a restart does not forget it");
-    home.step(delta(false));
+    home.step(dirty_lines(false));
     home.step(RackEvent::Copied { swap: SWAP, whole: true });
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
@@ -238,7 +238,7 @@ fn an_asker_says_with_its_first_pull_that_its_page_is_written() {
 #[test]
 fn what_the_other_rack_was_told_of_the_commit_counts() {
     let mut home = delegating();
-    let drains = [drains(Drain::Traced)];
+    let drains = [drains(Drain::DirtyLogged)];
     assert_eq!(home.got(SwapMessage::Committed), drains, "and nobody is told again");
     assert_eq!(home.got(SwapMessage::Committed), []);
     let mut open = Home::new();
@@ -281,10 +281,10 @@ fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
     home.step(RackEvent::Redirected(SWAP));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
     assert_eq!(home.got(SwapMessage::HasLeft), [sends(true)], "it asks for what it lacks");
-    let merged = Between { swap: SWAP, message: SwapMessage::Merged };
-    home.step(RackEvent::RackSent(RackId(3), merged));
+    let applied = Between { swap: SWAP, message: SwapMessage::DirtyLinesApplied };
+    home.step(RackEvent::RackSent(RackId(3), applied));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "that was another rack");
-    assert_eq!(home.got(SwapMessage::Merged), [drains(Drain::Holders)]);
+    assert_eq!(home.got(SwapMessage::DirtyLinesApplied), [drains(Drain::Holders)]);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -307,18 +307,18 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     assert_eq!(home.restart(2), [ASKS]);
     assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
     assert!(!home.rack.delegates(PAGE));
-    assert!(is_traced(&home), "clients write on: the whole page will be copied once more");
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::Traced)]);
+    assert!(is_dirty_logged(&home), "clients write on: the whole page will be copied once more");
+    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert_eq!(home.step(OUT), [sends(false)]);
-    let again = [drains(Drain::Traced), tells(SwapMessage::HasLeft)];
+    let again = [drains(Drain::DirtyLogged), tells(SwapMessage::HasLeft)];
     assert_eq!(home.restart(3), again, "who began in an earlier life may be there still");
     assert_eq!(home.step(OUT), [sends(false)]);
-    home.got(SwapMessage::Merged);
+    home.got(SwapMessage::DirtyLinesApplied);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
     assert_eq!(
         home.restart(4),
         [drains(Drain::Holders), tells(SwapMessage::HasLeft)],
-        "it was merged, or it would not be leaving"
+        "it was applied, or it would not be leaving"
     );
 }
 
@@ -327,18 +327,18 @@ fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
     let mut home = stale();
     assert_eq!(home.step(decided(true)), [COMMITTED]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    assert_eq!(home.step(delta(true)), [MERGES, tells(SwapMessage::Merged)]);
+    assert_eq!(home.step(dirty_lines(true)), [MERGES, tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
-    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)], "the answer was lost");
+    assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)], "the answer was lost");
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
 #[test]
 fn what_a_copy_lacks_may_come_before_the_decision_is_known() {
     let mut home = stale();
-    assert_eq!(home.step(delta(true)), [MERGES, ASKS]);
+    assert_eq!(home.step(dirty_lines(true)), [MERGES, ASKS]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, tells(SwapMessage::Merged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
@@ -347,14 +347,14 @@ fn a_page_of_which_it_is_not_known_what_was_written_is_copied_once_more() {
     let mut home = stale();
     home.step(decided(true));
     let copies = RackAction::Copy { swap: SWAP, from: ASKER, theirs: FrameId(7), ours: FrameId(1) };
-    assert_eq!(home.step(delta(false)), [copies]);
-    assert_eq!(home.step(delta(false)), [], "it is under way");
-    assert_eq!(home.step(delta(true)), [], "what would be merged now is overwritten");
+    assert_eq!(home.step(dirty_lines(false)), [copies]);
+    assert_eq!(home.step(dirty_lines(false)), [], "it is under way");
+    assert_eq!(home.step(dirty_lines(true)), [], "what would be applied now is overwritten");
     home.step(RackEvent::Copied { swap: SWAP, whole: false });
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    assert_eq!(home.step(delta(false)), [copies]);
+    assert_eq!(home.step(dirty_lines(false)), [copies]);
     let copied = home.step(RackEvent::Copied { swap: SWAP, whole: true });
-    assert_eq!(copied, [tells(SwapMessage::Merged)]);
+    assert_eq!(copied, [tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
@@ -376,7 +376,7 @@ fn a_copy_that_lacks_nothing_is_read_at_once() {
     assert_eq!(home.step(decided(true)), [COMMITTED]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     assert_eq!(home.got(SwapMessage::Stale), [], "too late: nothing will be written");
-    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)]);
+    assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)]);
 }
 
 #[test]
@@ -397,11 +397,11 @@ fn what_only_a_memory_that_is_no_more_had_is_lost_and_not_read_without() {
 #[test]
 fn a_rack_that_knows_nothing_of_a_swap_lacks_nothing() {
     let mut home = Home::new();
-    assert_eq!(home.step(delta(true)), [tells(SwapMessage::Merged)]);
+    assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)]);
     home.records[3][0] = 0xffff;
     home.restart(2);
-    assert_eq!(home.step(delta(true)), [], "but a damaged record may be the one that is meant");
-    let other = RackEvent::DeltaCame {
+    assert_eq!(home.step(dirty_lines(true)), [], "but a damaged record may be the one that is meant");
+    let other = RackEvent::DirtyLinesReceived {
         from: ASKER,
         swap: SwapId(78),
         theirs: FrameId(u32::MAX),

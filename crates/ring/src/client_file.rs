@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use rackpool_shm::access::AccessSlot;
-use rackpool_shm::lines::WrittenLines;
+use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_shm::samples::HeatSamples;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
@@ -56,7 +56,7 @@ pub struct ThreadSlot {
     /// The frame the thread is using.
     pub access: AccessSlot,
     /// What it writes in pages that move.
-    pub lines: WrittenLines,
+    pub lines: DirtyLog,
     /// Objects from the daemon. It writes here only while it owes an answer to the thread.
     pub inbox: [AtomicU64; EXCHANGE],
     /// Objects for the daemon to free. It clears what it has freed.

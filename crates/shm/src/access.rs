@@ -24,8 +24,8 @@ pub enum Use {
     Read = 1,
     /// It stores bytes, or both.
     Write = 2,
-    /// It stores bytes of a page that is [traced](PageWord::is_traced), and notes first which.
-    Traced = 3,
+    /// It stores bytes of a page that is [dirty-logged](PageWord::is_dirty_logged), and notes first which.
+    DirtyLogged = 3,
 }
 
 /// One thread's announcement: 0, or a frame and what it does there.
@@ -90,18 +90,18 @@ impl AccessSlot {
         self.enter_as(frame, usage, word, expected, barrier)
     }
 
-    /// The same to write in a page that is traced, with a fence: the daemon puts up no barrier before it
+    /// The same to write in a page that is dirty-logged, with a fence: the daemon puts up no barrier before it
     /// looks who is there.
-    pub fn enter_traced(
+    pub fn enter_dirty_logged(
         &self,
         frame: FrameId,
         word: PageWordRef<'_>,
-        traced: PageWord,
+        dirty_logged: PageWord,
     ) -> Result<AccessGuard<'_>, PageWord> {
-        if !traced.is_traced() {
-            return Err(traced);
+        if !dirty_logged.is_dirty_logged() {
+            return Err(dirty_logged);
         }
-        self.enter_as(frame, Use::Traced, word, traced, Barrier::Full)
+        self.enter_as(frame, Use::DirtyLogged, word, dirty_logged, Barrier::Full)
     }
 
     #[inline]
@@ -131,7 +131,7 @@ impl AccessSlot {
         let usage = match raw & 3 {
             1 => Use::Read,
             2 => Use::Write,
-            3 => Use::Traced,
+            3 => Use::DirtyLogged,
             _ => return None,
         };
         Some((FrameId(u32::try_from(raw >> 2).ok()?), usage))
@@ -155,7 +155,7 @@ impl Drop for AccessGuard<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// Writers who have entered while the page was live: it is frozen. Others note what they write.
-    Untraced,
+    NotDirtyLogged,
     /// All writers.
     Writers,
     /// Everyone: the page is leaving.
@@ -163,7 +163,7 @@ pub enum Drain {
 }
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was traced:
+/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was dirty-logged:
 /// whoever enters afterwards sees the changed word, whoever entered before is seen here.
 pub fn is_drained<'a>(
     frame: FrameId,
@@ -173,7 +173,7 @@ pub fn is_drained<'a>(
     slots.into_iter().all(|slot| match slot.announced() {
         Some((used, _)) if used != frame => true,
         Some((_, usage)) => match drain {
-            Drain::Untraced => usage != Use::Write,
+            Drain::NotDirtyLogged => usage != Use::Write,
             Drain::Writers => usage == Use::Read,
             Drain::Everyone => false,
         },
@@ -215,24 +215,24 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_in_a_traced_page_is_waited_for_when_nobody_may_write_any_more() {
-        let traced = live().apply(PageEvent::Frozen).unwrap().apply(PageEvent::Traced).unwrap();
-        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(traced.raw()));
+    fn who_writes_in_a_dirty_logged_page_is_waited_for_when_nobody_may_write_any_more() {
+        let dirty_logged = live().apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
+        let (slot, cell) = (AccessSlot::new(), AtomicU64::new(dirty_logged.raw()));
         let word = PageWordRef::new(&cell);
-        assert!(slot.enter_traced(FrameId(3), word, live()).is_err(), "it is not traced");
-        let guard = slot.enter_traced(FrameId(3), word, traced).unwrap();
-        assert_eq!(slot.announced(), Some((FrameId(3), Use::Traced)));
+        assert!(slot.enter_dirty_logged(FrameId(3), word, live()).is_err(), "it is not dirty_logged");
+        let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
+        assert_eq!(slot.announced(), Some((FrameId(3), Use::DirtyLogged)));
         let is_out = |drain| is_drained(FrameId(3), drain, [&slot]);
         assert_eq!(
-            [Drain::Untraced, Drain::Writers, Drain::Everyone].map(is_out),
+            [Drain::NotDirtyLogged, Drain::Writers, Drain::Everyone].map(is_out),
             [true, false, false]
         );
         drop(guard);
-        let guard = slot.enter(FrameId(3), Intent::Write, word, traced, Barrier::Full).unwrap();
-        assert!(!is_out(Drain::Untraced), "it has entered a live page");
+        let guard = slot.enter(FrameId(3), Intent::Write, word, dirty_logged, Barrier::Full).unwrap();
+        assert!(!is_out(Drain::NotDirtyLogged), "it has entered a live page");
         drop(guard);
         cell.store(live().raw(), Ordering::Relaxed);
-        assert_eq!(slot.enter_traced(FrameId(3), word, traced).err(), Some(live()));
+        assert_eq!(slot.enter_dirty_logged(FrameId(3), word, dirty_logged).err(), Some(live()));
         assert!(is_out(Drain::Everyone));
     }
 

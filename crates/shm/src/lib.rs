@@ -48,7 +48,7 @@ pub mod folder;
 mod front;
 #[cfg(not(loom))]
 mod held;
-pub mod lines;
+pub mod dirty_log;
 pub mod machine;
 #[cfg(not(loom))]
 pub mod mapping;

@@ -439,17 +439,17 @@ impl LocalWindow {
         Some(entered)
     }
 
-    /// Enters a frame to write in it, if its page is traced and its page word is still this one. `None`:
+    /// Enters a frame to write in it, if its page is dirty-logged and its page word is still this one. `None`:
     /// there is no such frame.
     ///
-    /// Nothing may be stored before it is [noted](crate::lines::WrittenLines::note).
-    pub fn enter_traced(
+    /// Nothing may be stored before it is [noted](crate::dirty_log::DirtyLog::note).
+    pub fn enter_dirty_logged(
         &self,
         frame: FrameId,
-        traced: PageWord,
+        dirty_logged: PageWord,
     ) -> Option<Result<AccessGuard<'_>, PageWord>> {
         let core = self.core();
-        let entered = core.slot().enter_traced(frame, self.word(frame)?, traced);
+        let entered = core.slot().enter_dirty_logged(frame, self.word(frame)?, dirty_logged);
         if entered.is_ok() {
             core.latency.wait();
             core.count(frame, Intent::Write);

@@ -37,8 +37,8 @@ enum Stage {
         frame: FrameId,
         word: PageWord,
     },
-    /// The word was the expected one. It was traced: what is to be written has to be noted.
-    Traced {
+    /// The word was the expected one. It was dirty-logged: what is to be written has to be noted.
+    DirtyLogged {
         operation: usize,
         frame: FrameId,
     },
@@ -129,11 +129,11 @@ impl<B: Bugs> World<B> {
                 let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
                 let ignored = self.bugs.has(Bug::IgnoreFrozenWord) && now.is_readable() && same;
                 let writes = matches!(self.history.get(operation).kind, Kind::Write(_));
-                let traces = writes && now.is_traced();
+                let traces = writes && now.is_dirty_logged();
                 let next = if now == word && traces {
-                    Some(Stage::Traced { operation, frame })
+                    Some(Stage::DirtyLogged { operation, frame })
                 } else if same && traces {
-                    let slot = Slot { frame, usage: Use::Traced };
+                    let slot = Slot { frame, usage: Use::DirtyLogged };
                     self.racks[rack].memory.slots[client] = Some(slot);
                     Some(Stage::Published { operation, frame, word: now })
                 } else if now == word || ignored {
@@ -152,7 +152,7 @@ impl<B: Bugs> World<B> {
                     self.ask(client, operation);
                 }
             }
-            Stage::Traced { operation, frame } => self.note_and_write(client, operation, frame),
+            Stage::DirtyLogged { operation, frame } => self.note_and_write(client, operation, frame),
             Stage::Entered { operation, frame } => {
                 let found = self.local_access(rack, operation, frame);
                 self.set_stage(client, Stage::Leaving { operation, found });
@@ -182,7 +182,7 @@ impl<B: Bugs> World<B> {
             self.clear_slot(rack, client);
             return self.ask(client, operation);
         }
-        self.seen.traced += 1;
+        self.seen.dirty_logged += 1;
         self.set_stage(client, Stage::Entered { operation, frame });
         let wait = self.moment();
         self.next_step(client, wait);
@@ -278,13 +278,13 @@ impl<B: Bugs> World<B> {
     fn enter(&mut self, client: usize, operation: usize) {
         let one = self.history.get(operation);
         let writes = one.kind != Kind::Read;
-        let traces = |word: PageWord| word.is_traced() && matches!(one.kind, Kind::Write(_));
+        let traces = |word: PageWord| word.is_dirty_logged() && matches!(one.kind, Kind::Write(_));
         let rack = self.clients[client].rack;
         match self.clients[client].cache.get(&one.page).copied() {
             Some((frame, word)) if !writes || word.is_writable() || traces(word) => {
                 let usage = match writes {
                     false => Use::Read,
-                    true if word.is_traced() => Use::Traced,
+                    true if word.is_dirty_logged() => Use::DirtyLogged,
                     true => Use::Write,
                 };
                 self.racks[rack].memory.slots[client] = Some(Slot { frame, usage });
@@ -416,7 +416,7 @@ impl<B: Bugs> World<B> {
             self.racks[rack].memory.noted[client].clear();
         }
         if let Stage::Published { operation, .. }
-        | Stage::Traced { operation, .. }
+        | Stage::DirtyLogged { operation, .. }
         | Stage::Entered { operation, .. }
         | Stage::Looked { operation, .. }
         | Stage::Loaded { operation, .. } = self.clients[client].stage

@@ -217,10 +217,10 @@ impl<B: Bugs> World<B> {
             }
             RackAction::Note { slot, words } => self.note(rack, slot, &words),
             RackAction::Erase { slot } => self.erase(rack, slot),
-            RackAction::SendDelta { swap, to, frame, known } => {
-                self.send_delta(rack, usize::from(to.0), swap, frame, known);
+            RackAction::SendDirtyLines { swap, to, frame, known } => {
+                self.send_dirty_lines(rack, usize::from(to.0), swap, frame, known);
             }
-            RackAction::Merge { frame, .. } => self.merge(rack, frame),
+            RackAction::ApplyDirtyLines { frame, .. } => self.apply_dirty_lines(rack, frame),
             RackAction::Store(frame, word) => {
                 self.take_frame(rack, frame);
                 self.forget_writes(rack, frame, word);
@@ -228,7 +228,7 @@ impl<B: Bugs> World<B> {
                 self.look_soon(rack);
             }
             RackAction::Drain { swap, frame, page, who } => {
-                let clean = matches!(who, Drain::Everyone | Drain::Traced);
+                let clean = matches!(who, Drain::Everyone | Drain::DirtyLogged);
                 let waiter = Waiter { whose: Whose::Swap(swap), frame, page, who, clean };
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.drains.push(waiter);
@@ -239,7 +239,7 @@ impl<B: Bugs> World<B> {
                 let needed = match who {
                     Drain::Writers => Users::Writers,
                     Drain::Holders => Users::Everyone,
-                    Drain::Everyone | Drain::Traced => return,
+                    Drain::Everyone | Drain::DirtyLogged => return,
                 };
                 inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, needed)));
             }
@@ -415,8 +415,8 @@ impl<B: Bugs> World<B> {
                     self.look_soon(rack);
                 }
             }
-            Message::Delta { swap, theirs, known, words } => {
-                self.delta_came(rack, from, swap, theirs, known, words);
+            Message::DirtyLines { swap, theirs, known, words } => {
+                self.dirty_lines_received(rack, from, swap, theirs, known, words);
             }
             Message::NotHere(page) => self.learn_home(rack, page, None),
             Message::Lookup { page, question, wish } => {

@@ -19,7 +19,7 @@ use crate::world::{RackNode, World, rack_id};
 pub(crate) struct Delegated {
     /// The words written for others, by frame.
     written: BTreeSet<(FrameId, usize)>,
-    /// What came last and is to be merged.
+    /// What came last and is to be applied.
     came: [Option<u64>; WORDS],
 }
 
@@ -39,7 +39,7 @@ impl<B: Bugs> World<B> {
             Some(PageState::Frozen) => {
                 self.take_noted(rack);
                 let daemon = self.racks[rack].daemon.as_mut()?;
-                let delegates = found.is_traced() || daemon.swap.delegates(page);
+                let delegates = found.is_dirty_logged() || daemon.swap.delegates(page);
                 let unexpected = daemon.swap.expects_no_writer(page);
                 if delegates && !self.bugs.has(Bug::ForgetOneWrite) {
                     daemon.delegated.written.insert((frame, word));
@@ -99,7 +99,7 @@ impl<B: Bugs> World<B> {
     /// Notes what has been written, if the page moves.
     pub(crate) fn note_late(&mut self, client: usize, operation: usize) {
         let (rack, one) = (self.clients[client].rack, self.history.get(operation));
-        let slot = self.racks[rack].memory.slots[client].filter(|slot| slot.usage == Use::Traced);
+        let slot = self.racks[rack].memory.slots[client].filter(|slot| slot.usage == Use::DirtyLogged);
         if let Some(slot) = slot
             && self.racks[rack].memory.frame(slot.frame).word.state() == Some(PageState::Frozen)
         {
@@ -117,7 +117,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    pub(crate) fn send_delta(
+    pub(crate) fn send_dirty_lines(
         &mut self,
         rack: usize,
         to: usize,
@@ -131,10 +131,10 @@ impl<B: Bugs> World<B> {
         let bytes = node.memory.frames[frame.0 as usize].bytes;
         let written = |word| daemon.delegated.written.contains(&(frame, word));
         let words = std::array::from_fn(|word| written(word).then_some(bytes[word]));
-        self.send(rack, to, Message::Delta { swap, theirs: frame, known, words });
+        self.send(rack, to, Message::DirtyLines { swap, theirs: frame, known, words });
     }
 
-    pub(crate) fn delta_came(
+    pub(crate) fn dirty_lines_received(
         &mut self,
         rack: usize,
         from: usize,
@@ -146,10 +146,10 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         daemon.delegated.came = words;
         let from = rack_id(from);
-        self.feed(rack, Input::Swap(RackEvent::DeltaCame { from, swap, theirs, known }));
+        self.feed(rack, Input::Swap(RackEvent::DirtyLinesReceived { from, swap, theirs, known }));
     }
 
-    pub(crate) fn merge(&mut self, rack: usize, frame: FrameId) {
+    pub(crate) fn apply_dirty_lines(&mut self, rack: usize, frame: FrameId) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = &mut node.memory.frames[frame.0 as usize].bytes;

@@ -37,14 +37,14 @@ impl Waiter {
 
     /// Whether those who are waited for are out.
     pub(crate) fn is_over(&self, memory: &Memory, bugs: impl Bugs) -> bool {
-        let is_traced = memory.frames[self.frame.0 as usize].word.is_traced();
+        let is_dirty_logged = memory.frames[self.frame.0 as usize].word.is_dirty_logged();
         self.clean
             && match self.who {
                 // The others are known to write, or about to note it.
-                Drain::Writers if is_traced || bugs.has(Bug::OverlookWhoTraced) => {
+                Drain::Writers if is_dirty_logged || bugs.has(Bug::OverlookDirtyLoggers) => {
                     memory.is_drained(self.frame, |usage| usage == Use::Write)
                 }
-                Drain::Writers | Drain::Traced => {
+                Drain::Writers | Drain::DirtyLogged => {
                     memory.is_drained(self.frame, |usage| usage != Use::Read)
                 }
                 Drain::Holders => true,

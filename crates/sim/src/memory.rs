@@ -29,7 +29,7 @@ pub(crate) enum Use {
     Read,
     Write,
     /// It notes first what it writes.
-    Traced,
+    DirtyLogged,
 }
 
 /// The number of the copy that clients may read in a frame, and until when.

@@ -19,7 +19,7 @@ pub(crate) enum Node {
 pub(crate) enum Message {
     Between(Between),
     /// What was written in a page that has moved since it was frozen; not `known`: perhaps anything.
-    Delta {
+    DirtyLines {
         swap: SwapId,
         theirs: FrameId,
         known: bool,

@@ -223,7 +223,7 @@ impl<B: Bugs> World<B> {
         let is_read = access == Access::Read;
         // Its own client writes it by itself, or has it done.
         let traces = matches!(one.kind, Kind::Write(_)) && self.rng.percent(50);
-        let may_write = |word: PageWord| word.is_writable() || traces && word.is_traced();
+        let may_write = |word: PageWord| word.is_writable() || traces && word.is_dirty_logged();
         match self.racks[rack].memory.find(one.page) {
             Some((frame, word)) if may_write(word) || is_read && word.is_readable() => {
                 self.close_call(rack, call);

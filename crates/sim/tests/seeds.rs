@@ -77,6 +77,6 @@ fn questions_do_not_multiply() {
 /// writers who had entered the live page, and its copy lacked what the client stored then.
 #[test]
 fn who_writes_since_an_earlier_swap_is_waited_for() {
-    let failure = find(Bug::OverlookWhoTraced);
+    let failure = find(Bug::OverlookDirtyLoggers);
     assert!(failure.what.contains("Some(Leaving)"), "{failure}");
 }

@@ -89,7 +89,7 @@ pub enum PeerRequest {
     Swap(Between),
     /// What was written, since it was frozen, in the page that this swap moves to the asked rack. The answer
     /// says nothing, as with [`Self::Swap`].
-    Delta {
+    DirtyLines {
         /// The swap.
         swap: SwapId,
         /// Where the page lies at the asker.

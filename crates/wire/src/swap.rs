@@ -152,7 +152,7 @@ pub enum SwapMessage {
     Committed,
     /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
     /// Said as well by a rack that has no record of the swap.
-    Merged,
+    DirtyLinesApplied,
     /// Either to the other, after the commit: does anybody use the page that you gave?
     HasLeft,
     /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said as

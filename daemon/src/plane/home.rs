@@ -68,7 +68,7 @@ impl DataPlane {
                 self.atomic(addr, Atomic::FetchAndAdd { delta })
             }
             PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
-            PeerRequest::Delta { .. } => return self.serve_delta(ask, request),
+            PeerRequest::DirtyLines { .. } => return self.serve_delta(ask, request),
             PeerRequest::Allocate { .. } => {
                 let deadline = Instant::now() + LEAVING_PATIENCE;
                 return self.allocate_for(StarvedPeer { ask, request, deadline });

@@ -78,7 +78,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let may_use = |word: PageWord| match access {
             Access::Read => word.is_readable(),
-            Access::Write => word.is_writable() || word.is_traced(),
+            Access::Write => word.is_writable() || word.is_dirty_logged(),
         };
         let answer = match self.slab.lookup(page) {
             Some((frame, word, usage)) if may_use(word) => RackAnswer::Local { frame, word, usage },

@@ -17,7 +17,7 @@ pub(crate) fn requests() -> [PeerRequest; 6] {
         PeerRequest::Revoke { page: PageId(9), lease: 3, keep_reading: true },
         PeerRequest::Free { rack, memory, sequence, addrs: vec![ADDR; 3] },
         PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
-        PeerRequest::Delta { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
+        PeerRequest::DirtyLines { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
         PeerRequest::Return { page: PageId(9), lease: 3 },
         PeerRequest::Redirect { swap: SwapId(6), page: PageId(9) },
     ]

@@ -182,7 +182,7 @@ pub(super) fn delta(
     requests: &[(EndpointId, u64, PeerRequest)],
 ) -> Option<(bool, Vec<u32>, Vec<u8>)> {
     requests.iter().find_map(|(.., request)| match request {
-        PeerRequest::Delta { swap: SWAP, known, lines, bytes, .. } => {
+        PeerRequest::DirtyLines { swap: SWAP, known, lines, bytes, .. } => {
             Some((*known, lines.clone(), bytes.clone()))
         }
         _ => None,
@@ -315,13 +315,13 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     moving.decide();
     moving.asked();
     let (lines, bytes) = (vec![1], vec![9; 64]);
-    let delta = PeerRequest::Delta { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
+    let delta = PeerRequest::DirtyLines { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
     assert_eq!(moving.stand.asks(moving.theirs, &delta), PeerReply::Heard);
     moving.stand.step(0);
     let back = PeerRequest::Return { page: COMES, lease: 77 };
     let (over, _, request) = moving.stand.request().unwrap();
     assert_eq!((over, request), (ours, back), "before the old home hears that it may leave");
-    assert_eq!(moving.asked().1, [SwapMessage::Merged]);
+    assert_eq!(moving.asked().1, [SwapMessage::DirtyLinesApplied]);
 }
 
 /// It had a copy of it asked for at its old home, which then had one lease more to call back.
@@ -407,8 +407,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert_eq!((lines.len(), u64::from(lines[0])), (1, line));
     assert_eq!(bytes[..9], [8, 7, 7, 7, 7, 7, 7, 7, 0]);
     moving.redirect();
-    assert!(is_here(moving.translate(2, goes, Access::Read)), "its new home has not merged");
-    moving.tell(SwapMessage::Merged);
+    assert!(is_here(moving.translate(2, goes, Access::Read)), "its new home has not applied");
+    moving.tell(SwapMessage::DirtyLinesApplied);
     assert!(!is_here(moving.translate(3, goes, Access::Read)));
     assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::NotHere));
 }
@@ -424,7 +424,7 @@ fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     let waits = moving.stand.ask(moving.theirs, &read);
     assert_eq!(moving.stand.replied(moving.theirs, waits), None);
     let line = u32::try_from(addr(COMES).offset(PlaneUnderTest::page_size()) / 64).unwrap() + 1;
-    let delta = |lines, bytes| PeerRequest::Delta {
+    let delta = |lines, bytes| PeerRequest::DirtyLines {
         swap: SWAP,
         frame: FrameId(2),
         known: true,
@@ -433,12 +433,12 @@ fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     };
     let came = delta(vec![line], vec![9; 64]);
     assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
-    assert!(moving.asked().1.contains(&SwapMessage::Merged));
-    let merged = PeerReply::Value(0x0909_0909_0909_0909);
-    assert_eq!(moving.stand.replied(moving.theirs, waits), Some(merged));
+    assert!(moving.asked().1.contains(&SwapMessage::DirtyLinesApplied));
+    let applied = PeerReply::Value(0x0909_0909_0909_0909);
+    assert_eq!(moving.stand.replied(moving.theirs, waits), Some(applied));
     // It comes again, and is known.
     assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
-    assert_eq!(moving.asked().1, [SwapMessage::Merged]);
+    assert_eq!(moving.asked().1, [SwapMessage::DirtyLinesApplied]);
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn lines_that_no_page_has_are_not_merged() {
         moving.decide();
         moving.asked();
         let request =
-            PeerRequest::Delta { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
+            PeerRequest::DirtyLines { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
         moving.stand.ask(moving.theirs, &request);
         assert!(!is_here(moving.translate(1, COMES, Access::Read)), "it is still not whole");
     }
@@ -478,7 +478,7 @@ fn what_is_refused_is_not_noted_as_written() {
     moving.decide();
     let (requests, _) = moving.asked();
     let lines = requests.into_iter().find_map(|(.., request)| match request {
-        PeerRequest::Delta { lines, .. } => Some(lines),
+        PeerRequest::DirtyLines { lines, .. } => Some(lines),
         _ => None,
     });
     assert_eq!(lines, Some(vec![]));

@@ -20,7 +20,7 @@ fn longer(pause: u32) -> u32 {
 impl UnderWay {
     /// Whether the new home has to get what was written here before this rack turns its readers away.
     pub(super) fn has_to_hand_over(&self, record: &Record) -> bool {
-        record.phase == Phase::Committed && record.written && self.handover != Handover::Merged
+        record.phase == Phase::Committed && record.written && self.handover != Handover::DirtyLinesApplied
     }
 
     /// When something is due of a page that is to leave.
@@ -29,7 +29,7 @@ impl UnderWay {
             _ if !self.has_to_hand_over(record) => self.deadline,
             Handover::Open { until, .. } | Handover::Closing { until, .. } => until,
             Handover::Due { at, .. } => at,
-            Handover::Merged => self.deadline,
+            Handover::DirtyLinesApplied => self.deadline,
         }
     }
 
@@ -46,7 +46,7 @@ impl<B: Bugs> Rack<B> {
     /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
     /// is not known to be gone; and the peer may not copy it yet, or must have recorded that its copy lacks
     /// something. Also when it is decided, while the page is open because somebody is stopped in the midst of a
-    /// write. What is written must be remembered for [`RackAction::SendDelta`], and told with
+    /// write. What is written must be remembered for [`RackAction::SendDirtyLines`], and told with
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
     #[must_use]
     pub fn delegates(&self, page: PageId) -> bool {
@@ -132,9 +132,9 @@ impl<B: Bugs> Rack<B> {
     fn open(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(UnderWay { stage: Stage::Noted { record, .. }, .. }) = self.slots[slot]
             && let Some((frame, word)) = word_of(frames, record.out_frame, record.out.page)
-            && let Ok(traced) = word.apply(PageEvent::Traced)
+            && let Ok(dirty_logged) = word.apply(PageEvent::DirtyLogged)
         {
-            self.actions.push_back(RackAction::Store(frame, traced));
+            self.actions.push_back(RackAction::Store(frame, dirty_logged));
         }
     }
 
@@ -211,7 +211,7 @@ impl<B: Bugs> Rack<B> {
     ) -> bool {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return false };
-        if !under_way.has_to_hand_over(record) || self.bugs.has(Bug::LeaveBeforeMerged) {
+        if !under_way.has_to_hand_over(record) || self.bugs.has(Bug::LeaveBeforeApplied) {
             return true;
         }
         let (swap, page, to) = (under_way.id, record.out.page, under_way.peer);
@@ -223,23 +223,23 @@ impl<B: Bugs> Rack<B> {
                 under_way.handover = if hasty || self.bugs.has(Bug::SendWhileOpen) {
                     Handover::Due { at: now, pause }
                 } else {
-                    Handover::Closing { until: now.after(retry), pause, traced: word.is_traced() }
+                    Handover::Closing { until: now.after(retry), pause, dirty_logged: word.is_dirty_logged() }
                 };
                 if let Ok(closed) = word.apply(PageEvent::Closed)
                     && !self.bugs.has(Bug::SendWhileOpen)
                 {
                     self.actions.push_back(RackAction::Store(frame, closed));
                 }
-                let who = Drain::Traced;
+                let who = Drain::DirtyLogged;
                 self.actions.push_back(RackAction::Drain { swap, frame, page, who });
             }
-            Handover::Closing { until, pause, traced } if now >= until => {
+            Handover::Closing { until, pause, dirty_logged } if now >= until => {
                 let pause = longer(pause);
                 let until = now.after(retry.saturating_mul(pause));
                 under_way.handover = Handover::Open { until, pause };
                 self.actions.push_back(RackAction::Spare(swap, page));
-                if let Ok(open) = word.apply(PageEvent::Traced)
-                    && traced
+                if let Ok(open) = word.apply(PageEvent::DirtyLogged)
+                    && dirty_logged
                 {
                     self.actions.push_back(RackAction::Store(frame, open));
                 }
@@ -249,8 +249,8 @@ impl<B: Bugs> Rack<B> {
                 let at = now.after(retry.saturating_mul(pause));
                 under_way.handover = Handover::Due { at, pause };
                 let known = under_way.delegation != Delegation::Never
-                    || self.bugs.has(Bug::TrustDeltaOverARestart);
-                self.actions.push_back(RackAction::SendDelta { swap, to, frame, known });
+                    || self.bugs.has(Bug::TrustDirtyLinesOverARestart);
+                self.actions.push_back(RackAction::SendDirtyLines { swap, to, frame, known });
             }
             _ => {}
         }
@@ -286,7 +286,7 @@ impl<B: Bugs> Rack<B> {
 
     /// What the copy lacks has come: so the swap is committed, and nobody writes the page at its old
     /// home any more.
-    pub(super) fn delta_came(
+    pub(super) fn dirty_lines_received(
         &mut self,
         frames: &impl Frames,
         from: RackId,
@@ -296,7 +296,7 @@ impl<B: Bugs> Rack<B> {
     ) {
         let Some(slot) = self.slot_of(swap) else {
             if self.has_no_record_of(swap) {
-                self.tell(from, swap, SwapMessage::Merged);
+                self.tell(from, swap, SwapMessage::DirtyLinesApplied);
             }
             return;
         };
@@ -314,7 +314,7 @@ impl<B: Bugs> Rack<B> {
         let Some((frame, _)) = arriving else {
             // It was read here already, or is another page's by now.
             if step != Step::InDoubt {
-                self.tell_peer(slot, SwapMessage::Merged);
+                self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
             return;
         };
@@ -325,7 +325,7 @@ impl<B: Bugs> Rack<B> {
         {
             if known {
                 under_way.caught_up = true;
-                self.actions.push_back(RackAction::Merge { swap, frame });
+                self.actions.push_back(RackAction::ApplyDirtyLines { swap, frame });
             } else {
                 under_way.copying = true;
                 let copy = RackAction::Copy { swap, from, theirs, ours: frame };
@@ -356,7 +356,7 @@ impl<B: Bugs> Rack<B> {
         let Some(slot) = self.slot_of(swap) else { return };
         let Some(under_way) = &mut self.slots[slot] else { return };
         if under_way.peer == rack && under_way.is_finishing() {
-            under_way.handover = Handover::Merged;
+            under_way.handover = Handover::DirtyLinesApplied;
         }
     }
 }

@@ -34,7 +34,7 @@ pub enum RackEvent {
     WriteWanted(PageId),
     /// Another rack has sent what it has written in the page that it gives since it was frozen. The shell
     /// keeps the bytes until it has carried out what follows.
-    DeltaCame {
+    DirtyLinesReceived {
         /// Who.
         from: RackId,
         /// The swap.
@@ -51,13 +51,13 @@ pub enum RackEvent {
 /// Who must be out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drain {
-    /// Writers of this rack, and every holder of a lease that is good for writing. While the page is traced those
+    /// Writers of this rack, and every holder of a lease that is good for writing. While the page is dirty-logged those
     /// may stay who note what they write; who noted it before, for another swap, may write it still: what each
-    /// client noted last is to be remembered for [`RackAction::SendDelta`], too.
+    /// client noted last is to be remembered for [`RackAction::SendDirtyLines`], too.
     Writers,
-    /// Writers of this rack, of a page that was traced and has just been closed. They are looked for behind a
+    /// Writers of this rack, of a page that was dirty-logged and has just been closed. They are looked for behind a
     /// fence of this processor, for they have put up one themselves.
-    Traced,
+    DirtyLogged,
     /// Every holder of a lease.
     Holders,
     /// Everybody of this rack; nobody else is in it any more.
@@ -113,7 +113,7 @@ pub enum RackAction {
     },
     /// Send the page's new home what was written in it since it was frozen, or that this is not known. Clients
     /// have noted what they wrote. Nobody writes it any more.
-    SendDelta {
+    SendDirtyLines {
         /// The swap.
         swap: SwapId,
         /// The page's new home.
@@ -123,8 +123,8 @@ pub enum RackAction {
         /// Whether the shell knows it: its life is the one in which the page was frozen.
         known: bool,
     },
-    /// Store the bytes that came with [`RackEvent::DeltaCame`] in this frame.
-    Merge {
+    /// Store the bytes that came with [`RackEvent::DirtyLinesReceived`] in this frame.
+    ApplyDirtyLines {
         /// The swap.
         swap: SwapId,
         /// The frame.

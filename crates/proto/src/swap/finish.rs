@@ -136,7 +136,7 @@ impl<B: Bugs> Rack<B> {
             self.actions.push_back(RackAction::Store(frame, word));
             self.actions.push_back(RackAction::Report(News::Arrived(word.page())));
             if record.stale {
-                self.tell_peer(slot, SwapMessage::Merged);
+                self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
         }
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);

@@ -109,8 +109,8 @@ impl<B: Bugs> Rack<B> {
             RackEvent::Copied { swap, whole } => self.copied(swap, whole),
             RackEvent::Redirected(swap) => self.redirected(swap),
             RackEvent::WriteWanted(page) => self.write_wanted(frames, page),
-            RackEvent::DeltaCame { from, swap, theirs, known } => {
-                self.delta_came(frames, from, swap, theirs, known);
+            RackEvent::DirtyLinesReceived { from, swap, theirs, known } => {
+                self.dirty_lines_received(frames, from, swap, theirs, known);
             }
             RackEvent::DeadlinePassed => {}
         }
@@ -179,7 +179,7 @@ impl<B: Bugs> Rack<B> {
             SwapMessage::Offer { .. } => return self.offered(frames, rack, between),
             SwapMessage::HasLeft => return self.asked_whether_left(rack, swap),
             SwapMessage::Left => return self.peer_left(rack, swap),
-            SwapMessage::Merged => return self.peer_merged(rack, swap),
+            SwapMessage::DirtyLinesApplied => return self.peer_merged(rack, swap),
             SwapMessage::Committed => return self.peer_heard(rack, swap),
             _ => {}
         }
@@ -207,7 +207,7 @@ impl<B: Bugs> Rack<B> {
             | SwapMessage::HasLeft
             | SwapMessage::Left
             | SwapMessage::Committed
-            | SwapMessage::Merged => {}
+            | SwapMessage::DirtyLinesApplied => {}
         }
     }
 
@@ -245,7 +245,7 @@ impl<B: Bugs> Rack<B> {
                     Role::Home => self.send_ready(slot),
                 }
             }
-            (Step::Finish(_), Drain::Traced) => self.closed(slot),
+            (Step::Finish(_), Drain::DirtyLogged) => self.closed(slot),
             (Step::Finish(_), _) => self.left_by(frames, slot, who),
             _ => {}
         }

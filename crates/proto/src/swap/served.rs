@@ -114,9 +114,9 @@ impl<B: Bugs> Rack<B> {
         let reserved = next(record.in_frame, PageEvent::Reserved { page, epoch });
         let Some((frame, mut frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
         if delegation == Delegation::Wanted
-            && let Ok(traced) = frozen.apply(PageEvent::Traced)
+            && let Ok(dirty_logged) = frozen.apply(PageEvent::DirtyLogged)
         {
-            frozen = traced;
+            frozen = dirty_logged;
         }
         self.note(slot, &record);
         if let Some((frame, word)) = reserved {

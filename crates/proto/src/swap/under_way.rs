@@ -56,11 +56,11 @@ pub(super) enum Handover {
     Open { until: Time, pause: u32 },
     /// Nobody begins to write it any more, and those who have begun are waited for; if they are still there
     /// then, others must not wait for them. It is opened again if it was.
-    Closing { until: Time, pause: u32, traced: bool },
+    Closing { until: Time, pause: u32, dirty_logged: bool },
     /// The lines are due then, and every time they are sent once more after twice as many retries.
     Due { at: Time, pause: u32 },
     /// It has everything.
-    Merged,
+    DirtyLinesApplied,
 }
 
 impl UnderWay {

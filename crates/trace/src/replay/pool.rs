@@ -218,13 +218,13 @@ impl Pool {
             RackAction::Redirect { swap, .. } => {
                 self.steps.push_back(Step::Rack(id, RackEvent::Redirected(swap)));
             }
-            RackAction::SendDelta { swap, to, frame: theirs, known } => {
-                let came = RackEvent::DeltaCame { from: id, swap, theirs, known };
+            RackAction::SendDirtyLines { swap, to, frame: theirs, known } => {
+                let came = RackEvent::DirtyLinesReceived { from: id, swap, theirs, known };
                 self.steps.push_back(Step::Rack(to, came));
             }
             RackAction::Report(news) => self.hear(now, id, news),
             // Pages have no bytes here.
-            RackAction::Merge { .. }
+            RackAction::ApplyDirtyLines { .. }
             | RackAction::Note { .. }
             | RackAction::Erase { .. }
             | RackAction::Spare(..) => {}

@@ -12,7 +12,7 @@ use rackpool_model::{
 use rackpool_proto::swap::{Rack, RackEvent};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{AskId, MAX_BODY};
-use rackpool_shm::lines;
+use rackpool_shm::dirty_log;
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
 use rackpool_wire::swap::SwapId;
@@ -36,12 +36,12 @@ const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
 
 const _: () = {
     assert!(MOST * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
-    assert!(LINE_BYTES as u64 == lines::LINE_BYTES && LONGEST_DELEGATED as usize == lines::LONGEST);
+    assert!(LINE_BYTES as u64 == dirty_log::LINE_BYTES && LONGEST_DELEGATED as usize == dirty_log::LONGEST);
 };
 
 /// What has come from the old home of a page.
 #[derive(Debug)]
-struct Delta {
+struct DirtyLines {
     lines: Vec<u32>,
     bytes: Vec<u8>,
 }
@@ -50,7 +50,7 @@ struct Delta {
 #[derive(Debug, Default)]
 pub(super) struct Delegated {
     written: BTreeMap<FrameId, BTreeSet<u32>>,
-    came: BTreeMap<SwapId, Delta>,
+    came: BTreeMap<SwapId, DirtyLines>,
 }
 
 impl Delegated {
@@ -88,7 +88,7 @@ impl Delegated {
     /// decided nobody waits for that: rather is the page copied once more.
     pub(super) fn frame(&self, machine: &Rack, slab: &Slab, page: PageId) -> Option<FrameId> {
         let (frame, word, _) = slab.lookup(page)?;
-        let may_write = word.is_traced() || machine.delegates(page);
+        let may_write = word.is_dirty_logged() || machine.delegates(page);
         let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));
         let has_room = || self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
         let moves = word.state() == Some(PageState::Frozen);
@@ -285,7 +285,7 @@ impl DataPlane {
     }
 
     /// Sends the new home of a page what was written in it.
-    pub(super) fn send_delta(
+    pub(super) fn send_dirty_lines(
         &mut self,
         now: Instant,
         swap: SwapId,
@@ -303,7 +303,7 @@ impl DataPlane {
         for (line, into) in lines.iter().zip(bytes.chunks_exact_mut(LINE_BYTES)) {
             self.rack.frames.read(start + u64::from(*line) * LINE_BYTES as u64, into)?;
         }
-        let request = PeerRequest::Delta { swap, frame, known, lines, bytes };
+        let request = PeerRequest::DirtyLines { swap, frame, known, lines, bytes };
         self.meet(to);
         self.ask(to, request, Purpose::Swap, now + MESSAGE)
     }
@@ -316,7 +316,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(from) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
-        let PeerRequest::Delta { swap, frame: theirs, known, lines, bytes } = request else {
+        let PeerRequest::DirtyLines { swap, frame: theirs, known, lines, bytes } = request else {
             return Ok(());
         };
         let in_page = self.rack.geometry.page_size.bytes() / LINE_BYTES as u64;
@@ -329,16 +329,16 @@ impl DataPlane {
             self.fabric.disconnect(ask.endpoint);
             return Ok(());
         }
-        self.swaps.delegated.came.insert(swap, Delta { lines, bytes });
-        self.tell_swaps(RackEvent::DeltaCame { from, swap, theirs, known })?;
+        self.swaps.delegated.came.insert(swap, DirtyLines { lines, bytes });
+        self.tell_swaps(RackEvent::DirtyLinesReceived { from, swap, theirs, known })?;
         self.swaps.delegated.came.remove(&swap);
         Ok(())
     }
 
     /// Stores what has come in the frame of a page that is not read yet.
-    pub(super) fn merge(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
+    pub(super) fn apply_dirty_lines(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
         let came = self.swaps.delegated.came.remove(&swap);
-        let Delta { lines, bytes } = came.context("nothing has come that could be merged")?;
+        let DirtyLines { lines, bytes } = came.context("nothing has come that could be applied")?;
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
         for (line, from) in lines.iter().zip(bytes.chunks_exact(LINE_BYTES)) {
             let at = start + u64::from(*line) * LINE_BYTES as u64;

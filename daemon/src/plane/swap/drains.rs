@@ -66,13 +66,13 @@ impl Draining {
     /// Whether those who are waited for are out.
     fn is_over<'a>(
         &self,
-        is_traced: bool,
+        is_dirty_logged: bool,
         slots: impl IntoIterator<Item = &'a AccessSlot>,
     ) -> bool {
         let looks_at_slots = match self.who {
             // The others are known to write, or about to note it.
-            Drain::Writers if is_traced => Some(access::Drain::Untraced),
-            Drain::Writers | Drain::Traced => Some(access::Drain::Writers),
+            Drain::Writers if is_dirty_logged => Some(access::Drain::NotDirtyLogged),
+            Drain::Writers | Drain::DirtyLogged => Some(access::Drain::Writers),
             // Those of this rack see bytes that stay until they are out, too.
             Drain::Holders => None,
             Drain::Everyone => Some(access::Drain::Everyone),
@@ -96,8 +96,8 @@ impl DataPlane {
                 self.remember_noted_last(frame);
                 (Some(Users::Writers), Some(now))
             }
-            Drain::Traced => {
-                // SYNC: pairs with the fence of `AccessSlot::enter_traced`: who enters is seen in his slot, or
+            Drain::DirtyLogged => {
+                // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: who enters is seen in his slot, or
                 // sees the word that was stored before.
                 fence(Ordering::SeqCst);
                 (None, None)
@@ -133,8 +133,8 @@ impl DataPlane {
         let mut drained = Vec::new();
         let (clients, slab) = (&self.clients, &self.slab);
         self.swaps.drains.all.retain(|draining| {
-            let is_traced = slab.word_of(draining.frame).is_some_and(PageWord::is_traced);
-            let out = draining.is_over(is_traced, clients.access_slots());
+            let is_dirty_logged = slab.word_of(draining.frame).is_some_and(PageWord::is_dirty_logged);
+            let out = draining.is_over(is_dirty_logged, clients.access_slots());
             if out {
                 drained.push(RackEvent::Drained(draining.swap, draining.who));
             }
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn who_notes_what_he_writes_may_stay_in_a_frozen_page_and_not_in_a_closed_one() {
         let live = PageWord::free(PageId(3)).apply(PageEvent::Allocated).unwrap();
-        let traced = live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::Traced).unwrap();
-        let (slot, word) = (AccessSlot::new(), AtomicU64::new(traced.raw()));
-        let guard = slot.enter_traced(FRAME, PageWordRef::new(&word), traced).unwrap();
-        let [freeze, close] = [Drain::Writers, Drain::Traced].map(|who| draining(who, None));
+        let dirty_logged = live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
+        let (slot, word) = (AccessSlot::new(), AtomicU64::new(dirty_logged.raw()));
+        let guard = slot.enter_dirty_logged(FRAME, PageWordRef::new(&word), dirty_logged).unwrap();
+        let [freeze, close] = [Drain::Writers, Drain::DirtyLogged].map(|who| draining(who, None));
         assert!(freeze.is_over(true, [&slot]));
         assert!(!freeze.is_over(false, [&slot]), "he has entered during an earlier swap");
         assert!(!close.is_over(true, [&slot]) && !close.is_over(false, [&slot]));

@@ -356,10 +356,10 @@ impl DataPlane {
                     self.swaps.delegated.forget(frame);
                 }
             }
-            RackAction::SendDelta { swap, to, frame, known } => {
-                self.send_delta(now, swap, to, (frame, known))?;
+            RackAction::SendDirtyLines { swap, to, frame, known } => {
+                self.send_dirty_lines(now, swap, to, (frame, known))?;
             }
-            RackAction::Merge { swap, frame } => self.merge(swap, frame)?,
+            RackAction::ApplyDirtyLines { swap, frame } => self.apply_dirty_lines(swap, frame)?,
             RackAction::Drain { swap, frame, page, who } => {
                 self.begin_drain(now, swap, (frame, page), who)?;
             }

@@ -135,9 +135,9 @@ impl Pair {
                 }
                 RackEvent::Drained(swap, who)
             }
-            RackAction::SendDelta { swap, frame: theirs, known, .. } => {
+            RackAction::SendDirtyLines { swap, frame: theirs, known, .. } => {
                 let from = RackId(u16::try_from(side).unwrap());
-                let came = RackEvent::DeltaCame { from, swap, theirs, known };
+                let came = RackEvent::DirtyLinesReceived { from, swap, theirs, known };
                 return self.inputs.push_back((1 - side, came));
             }
             RackAction::Redirect { swap, .. } => RackEvent::Redirected(swap),
@@ -150,7 +150,7 @@ impl Pair {
                 RackEvent::Copied { swap, whole }
             }
             // What objects hold is no matter of the allocator's.
-            RackAction::Spare(..) | RackAction::Merge { .. } | RackAction::Report(_) => return,
+            RackAction::Spare(..) | RackAction::ApplyDirtyLines { .. } | RackAction::Report(_) => return,
         };
         self.inputs.push_back((side, event));
     }

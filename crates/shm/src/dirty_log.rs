@@ -25,7 +25,7 @@ pub const KEPT: usize = 30;
 /// ```
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct WrittenLines {
+pub struct DirtyLog {
     /// How many writes were noted, ever. Written by the client.
     noted: AtomicU64,
     /// How many of them the daemon has taken. Written by the daemon.
@@ -37,14 +37,14 @@ pub struct WrittenLines {
 #[cfg(not(loom))]
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<WrittenLines>() == 256, "256 B a thread");
-    assert!(offset_of!(WrittenLines, noted) == 0 && offset_of!(WrittenLines, taken) == 8);
-    assert!(offset_of!(WrittenLines, writes) == 16);
+    assert!(size_of::<DirtyLog>() == 256, "256 B a thread");
+    assert!(offset_of!(DirtyLog, noted) == 0 && offset_of!(DirtyLog, taken) == 8);
+    assert!(offset_of!(DirtyLog, writes) == 16);
 };
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
 #[cfg(not(loom))]
-unsafe impl Shared for WrittenLines {}
+unsafe impl Shared for DirtyLog {}
 
 /// Lines of one frame that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Write {
     }
 }
 
-impl WrittenLines {
+impl DirtyLog {
     /// Where the write with this number stands.
     fn place(&self, number: u64) -> Option<&AtomicU64> {
         self.writes.get(usize::try_from(number % KEPT as u64).ok()?)
@@ -92,7 +92,7 @@ impl WrittenLines {
     /// Notes that `len` bytes at `offset` of a frame will be written. `false`: there is no room before the
     /// daemon has taken what is noted, or they are too many.
     ///
-    /// The caller has entered the frame, and its page word was traced.
+    /// The caller has entered the frame, and its page word was dirty-logged.
     #[must_use]
     pub fn note(&self, frame: FrameId, offset: u64, len: usize) -> bool {
         let Some(write) = Write::new(frame, offset, len).map(Write::to_raw) else { return false };
@@ -100,7 +100,7 @@ impl WrittenLines {
         // SYNC: pairs with the store in `take`.
         let waiting = noted.wrapping_sub(self.taken.load(Ordering::Acquire));
         let is_last = |place: &AtomicU64| place.load(Ordering::Relaxed) == write;
-        // What is taken now is not forgotten: the page is traced. What was taken before that is known to be.
+        // What is taken now is not forgotten: the page is dirty-logged. What was taken before that is known to be.
         if (1..=KEPT as u64).contains(&waiting)
             && self.place(noted.wrapping_sub(1)).is_some_and(is_last)
         {
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(lines: &WrittenLines) -> Vec<(u32, RangeInclusive<u32>)> {
+    fn taken(lines: &DirtyLog) -> Vec<(u32, RangeInclusive<u32>)> {
         let mut all = Vec::new();
         lines.take(|frame, lines| all.push((frame.0, lines)));
         all
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_taken_once_and_in_order() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         assert!(lines.note(FrameId(3), 0, 1) && lines.note(FrameId(u32::MAX), 63, 2));
         assert_eq!(taken(&lines), [(3, 0..=0), (u32::MAX, 0..=1)]);
         assert_eq!(taken(&lines), []);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn without_room_nothing_is_noted_until_it_is_taken() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         for number in 0..KEPT as u64 {
             assert!(lines.note(FrameId(0), number * LINE_BYTES, 64));
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_same_line_is_noted_again_once_it_was_taken() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         for _ in 0..2 {
             assert!(lines.note(FrameId(1), 128, 8) && lines.note(FrameId(1), 136, 8));
             assert_eq!(taken(&lines), [(1, 2..=2)]);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_was_noted_last_is_found_though_it_was_taken() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         lines.look_at_last(|_, _| panic!("nothing was noted"));
         assert!(lines.note(FrameId(1), 0, 8) && lines.note(FrameId(2), 64, 8));
         taken(&lines);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_noted_is_refused() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         assert!(!lines.note(FrameId(0), 0, 0) && !lines.note(FrameId(0), 0, LONGEST + 1));
         assert!(!lines.note(FrameId(0), u64::MAX, 8));
         assert!(!lines.note(FrameId(0), (Write::MOST_LINE + 1) * LINE_BYTES, 8));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn garbage_is_taken_as_some_lines() {
-        let lines = WrittenLines::default();
+        let lines = DirtyLog::default();
         lines.noted.store(u64::MAX, Ordering::Relaxed);
         lines.taken.store(7, Ordering::Relaxed);
         lines.writes[5].store(u64::MAX, Ordering::Relaxed);
@@ -228,7 +228,7 @@ mod tests {
             len in 1..=LONGEST,
             at in 0..LONGEST,
         ) {
-            let lines = WrittenLines::default();
+            let lines = DirtyLog::default();
             prop_assume!(offset + (len as u64) < 1 << 31);
             prop_assert!(lines.note(FrameId(9), offset, len));
             let line = u32::try_from((offset + (at % len) as u64) / LINE_BYTES).unwrap();

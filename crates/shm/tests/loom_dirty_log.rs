@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
 use rackpool_shm::access::{AccessSlot, Drain, PageWordRef, is_drained};
-use rackpool_shm::lines::WrittenLines;
+use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::heavy;
 
@@ -16,7 +16,7 @@ const FRAME: FrameId = FrameId(0);
 struct Page {
     word: AtomicU64,
     slot: AccessSlot,
-    lines: WrittenLines,
+    lines: DirtyLog,
     bytes: AtomicU64,
 }
 
@@ -28,16 +28,16 @@ fn closed() -> PageWord {
     live().apply(PageEvent::Frozen).expect("a live page can be frozen")
 }
 
-fn traced() -> PageWord {
-    closed().apply(PageEvent::Traced).expect("a frozen page can be traced")
+fn dirty_logged() -> PageWord {
+    closed().apply(PageEvent::DirtyLogged).expect("a frozen page can be dirty_logged")
 }
 
 impl Page {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            word: AtomicU64::new(traced().raw()),
+            word: AtomicU64::new(dirty_logged().raw()),
             slot: AccessSlot::new(),
-            lines: WrittenLines::default(),
+            lines: DirtyLog::default(),
             bytes: AtomicU64::new(0),
         })
     }
@@ -45,7 +45,7 @@ impl Page {
     /// What the client does.
     fn write(&self, value: u64) {
         let word = PageWordRef::new(&self.word);
-        if let Ok(_guard) = self.slot.enter_traced(FRAME, word, traced())
+        if let Ok(_guard) = self.slot.enter_dirty_logged(FRAME, word, dirty_logged())
             && self.lines.note(FRAME, 0, 8)
         {
             self.bytes.store(value, Ordering::Relaxed);
@@ -121,10 +121,10 @@ fn who_writes_since_an_earlier_swap_is_not_forgotten() {
         page.take(&mut BTreeSet::new());
 
         let mut lines = BTreeSet::new();
-        page.word.store(traced().raw(), Ordering::Release);
+        page.word.store(dirty_logged().raw(), Ordering::Release);
         page.lines.look_at_last(|_, last| lines.extend(last));
         heavy();
-        if is_drained(FRAME, Drain::Untraced, [&page.slot]) {
+        if is_drained(FRAME, Drain::NotDirtyLogged, [&page.slot]) {
             let copy = page.bytes.load(Ordering::Relaxed);
             if page.close() {
                 page.take(&mut lines);

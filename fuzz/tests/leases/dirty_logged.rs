@@ -23,7 +23,7 @@ impl Moving {
     /// The client begins to write this line.
     fn begin_to_write(&self, line: u64) {
         let word = PageWordRef::new(self.stand.plane.metadata().word(self.frame()).unwrap());
-        let guard = self.slot().access.enter_traced(self.frame(), word, word.load()).unwrap();
+        let guard = self.slot().access.enter_dirty_logged(self.frame(), word, word.load()).unwrap();
         assert!(self.slot().lines.note(self.frame(), line * 64, 8));
         std::mem::forget(guard);
     }
@@ -38,7 +38,7 @@ impl Moving {
     }
 
     /// In doubt, and this rack and the other one write the page.
-    fn traced() -> Self {
+    fn dirty_logged() -> Self {
         let mut moving = Self::new();
         moving.offer(false);
         let (ticket, stale) = moving.ready();
@@ -57,30 +57,30 @@ impl Moving {
 
 #[test]
 fn what_clients_noted_follows_a_page_that_goes() {
-    let mut moving = Moving::traced();
-    assert!(moving.word().is_traced());
+    let mut moving = Moving::dirty_logged();
+    assert!(moving.word().is_dirty_logged());
     for line in [3, 4, 3] {
         moving.write_line(line);
     }
     moving.decide();
-    assert!(!moving.word().is_traced(), "nobody writes any more");
+    assert!(!moving.word().is_dirty_logged(), "nobody writes any more");
     assert_eq!(moving.told(), Some((true, vec![3, 4])));
     assert_eq!(moving.translate(1, moving.goes, Access::Write), None);
 }
 
 #[test]
 fn who_is_stopped_in_the_midst_of_a_write_holds_nobody_up() {
-    let mut moving = Moving::traced();
+    let mut moving = Moving::dirty_logged();
     let (goes, theirs) = (moving.goes, moving.theirs);
     moving.begin_to_write(5);
     moving.decide();
     assert_eq!(moving.told(), None, "he may store it still");
-    assert!(!moving.word().is_traced());
+    assert!(!moving.word().is_dirty_logged());
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
     let waits = moving.stand.ask(theirs, &write);
     assert_eq!(moving.stand.replied(theirs, waits), None);
     moving.stand.step(6);
-    assert!(moving.word().is_traced(), "the others go on");
+    assert!(moving.word().is_dirty_logged(), "the others go on");
     moving.stand.step(0);
     assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::Written { moving: true }));
     assert!(is_here(moving.translate(1, goes, Access::Write)));
@@ -95,7 +95,7 @@ fn who_is_stopped_in_the_midst_of_a_write_holds_nobody_up() {
 
 #[test]
 fn what_a_client_noted_that_has_died_follows_the_page() {
-    let mut moving = Moving::traced();
+    let mut moving = Moving::dirty_logged();
     moving.begin_to_write(7);
     moving.stand.plane.kill(CLIENT).unwrap();
     moving.stand.step(0);
@@ -128,7 +128,7 @@ fn who_writes_since_an_earlier_swap_is_not_forgotten() {
 
 #[test]
 fn lines_that_no_page_has_are_not_sent() {
-    let mut moving = Moving::traced();
+    let mut moving = Moving::dirty_logged();
     let beyond = PlaneUnderTest::page_size().bytes();
     assert!(moving.slot().lines.note(moving.frame(), beyond - 64, 4096));
     assert!(moving.slot().lines.note(FrameId(u32::MAX), 0, 8));
@@ -139,14 +139,14 @@ fn lines_that_no_page_has_are_not_sent() {
 
 /// Its own life knows nothing of what was written, so the page as a whole is copied once more.
 #[test]
-fn a_restarted_home_writes_on_in_a_page_that_is_traced() {
-    let mut moving = Moving::traced();
+fn a_restarted_home_writes_on_in_a_page_that_is_dirty_logged() {
+    let mut moving = Moving::dirty_logged();
     moving.begin_to_write(5);
     moving.stand.plane.restart().unwrap();
     moving.stand.plane.come_back(CLIENT).unwrap();
     moving.stand.heard.clear();
     moving.stand.step(5);
-    assert!(moving.word().is_traced());
+    assert!(moving.word().is_dirty_logged());
     moving.stand.called = [0; 8];
     assert!(is_here(moving.translate(1, moving.goes, Access::Write)));
     assert_eq!(moving.stand.write_in(2, moving.goes, 1), Some(RackAnswer::Done(0)));
