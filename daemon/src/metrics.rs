@@ -194,9 +194,9 @@ impl RackFigures {
             Unit::None,
             &refused,
         )?;
-        let delegated = get(&swaps.delegated);
+        let forwarded = get(&swaps.forwarded);
         let help = "Writes of others carried out here in pages that moved.";
-        page.counter("swap_delegated_writes", help, Unit::None, delegated)?;
+        page.counter("swap_forwarded_writes", help, Unit::None, forwarded)?;
         let copied = get(&swaps.copied_bytes);
         page.counter("swap_copied", "Pages copied to this rack.", Unit::Bytes, copied)?;
         page.times(

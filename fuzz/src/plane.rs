@@ -356,7 +356,7 @@ impl Story {
                     epoch,
                     usage,
                     writable: lease & 1 == 0,
-                    delegates: lease & 4 == 4,
+                    forwards: lease & 4 == 4,
                     sharing,
                 }
             }

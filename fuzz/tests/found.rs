@@ -269,8 +269,8 @@ fn lease(plane: &mut PlaneUnderTest, lease: u64, sharing: Option<u64>) -> Endpoi
         panic!("one question")
     };
     let (frame, epoch) = (FrameId(3), Epoch::new(1));
-    let (usage, writable, delegates) = (0, false, false);
-    let reply = PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing };
+    let (usage, writable, forwards) = (0, false, false);
+    let reply = PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing };
     plane.message(endpoint, &message::answer(call, &encode(&reply).unwrap(), 0));
     step(plane);
     endpoint

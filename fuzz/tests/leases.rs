@@ -202,7 +202,7 @@ const fn leased(lease: u64, writable: bool) -> PeerReply {
         epoch: Epoch::new(4),
         usage: 9,
         writable,
-        delegates: false,
+        forwards: false,
         sharing: None,
     }
 }

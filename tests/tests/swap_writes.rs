@@ -177,7 +177,7 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
-    let before = pool.status(0).swaps.delegated;
+    let before = pool.status(0).swaps.forwarded;
     for _ in 0..TURNS {
         page.change(&racks[0], 0);
         page.change(&racks[1], 1);
@@ -189,10 +189,10 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     }
     let atlas = Atlas::of(&pool);
     assert!((0..2).all(|rack| is_in_doubt(&atlas, rack)), "writers waited for the decision");
-    let written = pool.status(0).swaps.delegated - before;
+    let written = pool.status(0).swaps.forwarded - before;
     // The other rack's writes, what either has added, and long writes. Its own clients wrote themselves.
-    assert!(written >= 3 * TURNS + 2 * 3, "{written} writes were delegated");
-    assert!(written < 4 * TURNS + 2 * 3, "{written} writes were delegated");
+    assert!(written >= 3 * TURNS + 2 * 3, "{written} writes were forwarded");
+    assert!(written < 4 * TURNS + 2 * 3, "{written} writes were forwarded");
     decide(&pool, decider, &racks, &mut page);
     for rack in &racks {
         for at in [16_384, 32_768] {
@@ -237,7 +237,7 @@ fn what_much_is_written_is_not_lost(others: u64) {
     let racks = [pool.open(0), pool.open(1)];
     let mut page = Page::new(&racks[0]);
     let decider = leave_in_doubt(&mut pool, &racks, &mut page);
-    let before = pool.status(0).swaps.delegated;
+    let before = pool.status(0).swaps.forwarded;
     let bytes: Vec<u8> = (0..PAGE).map(|at| u8::try_from(at % 251).unwrap()).collect();
     let write = |range: std::ops::Range<u64>| {
         for at in range.step_by(64) {
@@ -259,10 +259,10 @@ fn what_much_is_written_is_not_lost(others: u64) {
         });
         let others: Vec<_> = others.collect();
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!(pool.status(0).swaps.delegated, before, "they can note that");
+        assert_eq!(pool.status(0).swaps.forwarded, before, "they can note that");
         let writer = scope.spawn(|| write(8192..end));
         wait_until("as much is written as is remembered", PATIENCE, || {
-            pool.status(0).swaps.delegated >= before + REMEMBERED / (NOTED + 1)
+            pool.status(0).swaps.forwarded >= before + REMEMBERED / (NOTED + 1)
         });
         let goes_on = try_wait_for(STANDSTILL, || writer.is_finished().then_some(()));
         assert_eq!(goes_on, None, "nobody has decided");

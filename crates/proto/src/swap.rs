@@ -4,7 +4,7 @@
 //! server. Only [`Server`]'s commit decides.
 
 mod asker;
-mod delegate;
+mod forward;
 mod event;
 mod finish;
 mod frames;

@@ -388,7 +388,7 @@ impl<B: Bugs> World<B> {
         self.check_use(rack, frame, one.page, one.kind, "a local access");
         let moves = self.racks[rack].memory.frame(frame).word.state() == Some(PageState::Frozen);
         if moves && one.kind != Kind::Read {
-            self.check_delegated(rack, one.page);
+            self.check_forwarded(rack, one.page);
         }
         self.carry_out(rack, frame, one.word, one.kind)
     }

@@ -14,7 +14,7 @@ use rackpool_proto::swap::{Drain, News, RECORD_WORDS, RECORDS, Rack, RackAction,
 use rackpool_wire::swap::{OfferRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
-use crate::delegate::Delegated;
+use crate::forward::Forwarded;
 use crate::drain::{Waiter, Whose};
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
@@ -31,7 +31,7 @@ pub(crate) struct Daemon<B> {
     pub(crate) copies: Copies<B>,
     pub(crate) heats: Heats,
     /// What it has written for others since the page was frozen, and what a peer has sent.
-    pub(crate) delegated: Delegated,
+    pub(crate) forwarded: Forwarded,
     /// Frames that somebody must leave.
     pub(crate) drains: Vec<Waiter>,
     pub(crate) frees: Vec<Freeing>,
@@ -67,7 +67,7 @@ impl<B: Bugs> Daemon<B> {
             shares: share::Home::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
             copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
             heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
-            delegated: Delegated::default(),
+            forwarded: Forwarded::default(),
             drains: Vec::new(),
             frees: Vec::new(),
             calls: Vec::new(),

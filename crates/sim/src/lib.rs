@@ -11,7 +11,7 @@ mod client;
 mod connection;
 mod daemon;
 mod damage;
-mod delegate;
+mod forward;
 mod disk;
 mod drain;
 mod fabric;
@@ -62,7 +62,7 @@ pub struct Seen {
     /// Reads of copies.
     pub copies: u64,
     /// Writes in a page that moves, carried out by its old home.
-    pub delegated: u64,
+    pub forwarded: u64,
     /// Writes of clients in pages that moved.
     pub dirty_logged: u64,
     /// Memberships that have run out.
@@ -85,7 +85,7 @@ impl AddAssign for Seen {
         self.damaged += other.damaged;
         self.freed += other.freed;
         self.copies += other.copies;
-        self.delegated += other.delegated;
+        self.forwarded += other.forwarded;
         self.dirty_logged += other.dirty_logged;
         self.expired += other.expired;
         self.named += other.named;
@@ -96,14 +96,14 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
         let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
-        let Self { delegated, dirty_logged, .. } = self;
+        let Self { forwarded, dirty_logged, .. } = self;
         let Self { expired, named, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
-             {copies} reads of copies, {delegated} delegated and {dirty_logged} dirty_logged writes, {expired} memberships \
+             {copies} reads of copies, {forwarded} forwarded and {dirty_logged} dirty_logged writes, {expired} memberships \
              expired, {named} answers about names, trace {trace:016x}"
         )
     }

@@ -136,7 +136,7 @@ pub struct SwapStatus {
     /// Begun and given up.
     pub given_up: u64,
     /// Writes of others that were carried out here in pages that moved.
-    pub delegated: u64,
+    pub forwarded: u64,
     /// Bytes copied to here, those of swaps that were given up included.
     pub copied_bytes: u64,
     /// How often a swap was refused, by reason.

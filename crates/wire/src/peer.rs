@@ -143,7 +143,7 @@ pub enum PeerReply {
         /// Whether the lease is good for writing too.
         writable: bool,
         /// Whether the home carries out [`PeerRequest::Write`] meanwhile: the page moves.
-        delegates: bool,
+        forwards: bool,
         /// The number under which the page is shared: the asker may keep a copy as long as the lease
         /// is good.
         sharing: Option<u64>,

@@ -95,7 +95,7 @@ impl DataPlane {
             PeerReply::Value(before) => RackAnswer::Done(*before),
             PeerReply::Written { moving: true } => RackAnswer::Done(0),
             PeerReply::Written { moving: false } => {
-                self.leases.note_undelegated(page);
+                self.leases.note_unforwarded(page);
                 RackAnswer::DoneAt(home)
             }
             PeerReply::NotAllocated => RackAnswer::NotAllocated,
@@ -107,7 +107,7 @@ impl DataPlane {
                 RackAnswer::Moved
             }
             PeerReply::Busy if operation.batch.is_some() => {
-                self.leases.note_undelegated(page);
+                self.leases.note_unforwarded(page);
                 RackAnswer::Moved
             }
             PeerReply::Busy => {
@@ -131,7 +131,7 @@ impl DataPlane {
     pub(super) fn finish_operation(&mut self, operation: Operation, answer: RackAnswer) {
         let Operation { caller, batch, .. } = operation;
         let Some(batch) = batch else { return self.clients.finish(caller, answer) };
-        self.transfers.delegating.remove(&(caller.client, caller.thread));
+        self.transfers.forwarding.remove(&(caller.client, caller.thread));
         match answer {
             RackAnswer::Done(_) | RackAnswer::DoneAt(_) => self.clients.finish(caller, answer),
             refusal => self.refuse_transfer(caller, batch, refusal),
@@ -149,8 +149,8 @@ impl DataPlane {
             Atomic::FetchAndAdd { delta: 0 } => Access::Read,
             _ => Access::Write,
         };
-        let delegated = access == Access::Write && self.writes_for_others(page);
-        let frame = match self.usable(page, if delegated { Access::Read } else { access }) {
+        let forwarded = access == Access::Write && self.writes_for_others(page);
+        let frame = match self.usable(page, if forwarded { Access::Read } else { access }) {
             Ok((frame, ..)) => frame,
             Err(refusal) => return refusal,
         };
@@ -160,7 +160,7 @@ impl DataPlane {
         let Ok(cell) = frames.view::<AtomicU64>(at) else {
             return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));
         };
-        if delegated {
+        if forwarded {
             self.note_written(page, frame, offset, size_of::<u64>());
         }
         PeerReply::Value(match atomic {

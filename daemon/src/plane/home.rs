@@ -120,14 +120,14 @@ impl DataPlane {
         endpoint: EndpointId,
     ) -> anyhow::Result<PeerReply> {
         // Who wants to write a page that moves is given it to read, and has it written.
-        let delegates = self.writes_for_others(page);
-        let access = if delegates { Access::Read } else { access };
+        let forwards = self.writes_for_others(page);
+        let access = if forwards { Access::Read } else { access };
         let (frame, word, usage) = match self.usable(page, access) {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
         let most = self.most_of(page, word, keep);
-        self.give(page, endpoint, (frame, word, usage), most, delegates)
+        self.give(page, endpoint, (frame, word, usage), most, forwards)
     }
 
     /// Gives a lease for reading; to the rack from which the page has come for writing, too, once that has left it.
@@ -155,7 +155,7 @@ impl DataPlane {
         endpoint: EndpointId,
         (frame, word, usage): (FrameId, PageWord, u64),
         most: LeaseKind,
-        delegates: bool,
+        forwards: bool,
     ) -> anyhow::Result<PeerReply> {
         let Some((LeaseId(lease), kind)) = self.grant(page, endpoint, most) else {
             return Ok(PeerReply::Busy);
@@ -169,7 +169,7 @@ impl DataPlane {
         };
         let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceLeft);
         let epoch = word.epoch();
-        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing })
+        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing })
     }
 
     /// A page that other racks may use now like that, or what they are told. A page that leaves may

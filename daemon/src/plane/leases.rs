@@ -51,7 +51,7 @@ pub(super) struct Found {
     pub(super) home: RackId,
     pub(super) usage: u64,
     /// It moves, and its home writes it for others.
-    pub(super) delegates: bool,
+    pub(super) forwards: bool,
     /// When it has gone there from this rack, if nothing has been heard of it since.
     pub(super) gone: Option<Instant>,
 }
@@ -150,7 +150,7 @@ impl Leases {
     /// The metadata server has said where a page is.
     pub(super) fn note_home(&mut self, page: PageId, home: RackId) {
         let usage = self.found.get(&page).map_or(0, |found| found.usage);
-        self.found.insert(page, Found { home, usage, delegates: false, gone: None });
+        self.found.insert(page, Found { home, usage, forwards: false, gone: None });
     }
 
     /// A page has gone to another rack.
@@ -162,9 +162,9 @@ impl Leases {
     }
 
     /// The home of the page does not write it for others, or not any more.
-    pub(super) fn note_undelegated(&mut self, page: PageId) {
+    pub(super) fn note_unforwarded(&mut self, page: PageId) {
         if let Some(found) = self.found.get_mut(&page) {
-            found.delegates = false;
+            found.forwards = false;
         }
     }
 
@@ -174,14 +174,14 @@ impl Leases {
         let found = self.found(page)?;
         match found.gone {
             Some(gone) if now < gone + self.rules.lease => Some(found.home),
-            _ => self.delegate(now, page),
+            _ => self.forward(now, page),
         }
     }
 
     /// The home of a page that is leased for reading, if it writes it for others.
-    pub(super) fn delegate(&self, now: Instant, page: PageId) -> Option<RackId> {
+    pub(super) fn forward(&self, now: Instant, page: PageId) -> Option<RackId> {
         let (lease, found) = (self.lease(now, page, Access::Read)?, self.found(page)?);
-        let is_meant = found.delegates && lease.home == found.home && lease.kind == LeaseKind::Read;
+        let is_meant = found.forwards && lease.home == found.home && lease.kind == LeaseKind::Read;
         is_meant.then_some(found.home)
     }
 

@@ -152,7 +152,7 @@ impl DataPlane {
         let found = self.leases.found(page)?;
         let lease = self.leases.lease(now, page, access);
         let is_good = lease.is_some_and(|lease| lease.home == found.home)
-            || access == Access::Write && self.leases.delegate(now, page).is_some();
+            || access == Access::Write && self.leases.forward(now, page).is_some();
         is_good.then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
     }
 
@@ -436,8 +436,8 @@ impl DataPlane {
         for_writing: LeaseKind,
     ) -> anyhow::Result<()> {
         match *reply {
-            PeerReply::Location { lease, frame, epoch, usage, writable, delegates, sharing } => {
-                self.leases.note_found(page, Found { home, usage, delegates, gone: None });
+            PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing } => {
+                self.leases.note_found(page, Found { home, usage, forwards, gone: None });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => for_writing,

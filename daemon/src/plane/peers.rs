@@ -163,7 +163,7 @@ impl DataPlane {
 
     /// A client has gone: what was not sent for it is not carried out any more.
     pub(super) fn drop_unsent_of(&mut self, client: ClientId) {
-        self.transfers.delegating.retain(|(of, _)| *of != client);
+        self.transfers.forwarding.retain(|(of, _)| *of != client);
         for peer in self.peers.racks.values_mut() {
             peer.waiting.retain(|call| !call.is_done_for(client));
         }

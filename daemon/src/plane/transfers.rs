@@ -67,7 +67,7 @@ pub(super) struct Within {
 pub(super) struct Transfers {
     on_the_way: BTreeMap<u64, OnTheWay>,
     /// Threads whose last write another rack carries out in a page that moves.
-    pub(super) delegating: BTreeSet<(ClientId, u16)>,
+    pub(super) forwarding: BTreeSet<(ClientId, u16)>,
     next: u64,
     /// Room for the requests of a poll round, kept between rounds.
     pub(super) round: Vec<(ClientId, Request)>,
@@ -106,7 +106,7 @@ impl DataPlane {
         let Some(client) = self.clients.all.get_mut(caller.client) else { return Ok(()) };
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
         // One after the other: what is posted now could be done before that.
-        let waits = self.transfers.delegating.contains(&(caller.client, caller.thread));
+        let waits = self.transfers.forwarding.contains(&(caller.client, caller.thread));
         if refused || waits || wanted.is_read && self.has_copy_of(wanted.addr) {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
@@ -170,7 +170,7 @@ impl DataPlane {
                 }
             }
             Err(RackAnswer::Moved) if access == Access::Write && over.is_none() => {
-                self.delegate_transfer(caller, within, batch)?;
+                self.forward_transfer(caller, within, batch)?;
             }
             Err(answer) => self.refuse_transfer(caller, batch, answer),
         }

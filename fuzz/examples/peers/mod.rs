@@ -32,7 +32,7 @@ pub(crate) fn replies() -> [PeerReply; 3] {
             epoch: EPOCH,
             usage: 1,
             writable: false,
-            delegates: true,
+            forwards: true,
             sharing: None,
         },
         PeerReply::Written { moving: true },

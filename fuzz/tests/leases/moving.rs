@@ -138,7 +138,7 @@ impl Moving {
             epoch,
             usage,
             writable,
-            delegates: false,
+            forwards: false,
             sharing: None,
         };
         self.stand.reply(self.redirect.take().unwrap(), &location);
@@ -204,7 +204,7 @@ fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
     for (question, access) in (2..).zip([Access::Read, Access::Write]) {
         let lookup = PeerRequest::Lookup { page: goes, question, access, keep: false };
         let reply = moving.stand.asks(theirs, &lookup);
-        let by_home = matches!(reply, PeerReply::Location { writable: false, delegates: true, .. });
+        let by_home = matches!(reply, PeerReply::Location { writable: false, forwards: true, .. });
         assert!(by_home, "{reply:?}");
     }
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
@@ -228,7 +228,7 @@ fn a_page_that_its_new_home_writes_is_written_for_others_all_the_time() {
     assert!(is_here(moving.translate(1, goes, Access::Write)));
     assert!(matches!(
         moving.stand.asks(moving.theirs, &lookup(goes)),
-        PeerReply::Location { writable: false, delegates: true, .. }
+        PeerReply::Location { writable: false, forwards: true, .. }
     ));
     assert_eq!(moving.asked().1, [], "nobody has to be told, or waits");
 }
@@ -387,7 +387,7 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     assert!(is_here(moving.stand.answer(1)), "by its clients, too");
     assert!(matches!(
         moving.stand.asks(theirs, &lookup(goes)),
-        PeerReply::Location { writable: false, delegates: true, .. }
+        PeerReply::Location { writable: false, forwards: true, .. }
     ));
     assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
     let add = PeerRequest::FetchAndAdd { addr: addr(goes), delta: 1 };

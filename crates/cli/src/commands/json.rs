@@ -146,7 +146,7 @@ fn figures(status: &RackStatus) -> Value {
             "arrived": swaps.arrived,
             "departed": swaps.departed,
             "given_up": swaps.given_up,
-            "delegated_writes": swaps.delegated,
+            "forwarded_writes": swaps.forwarded,
             "copied_bytes": swaps.copied_bytes,
             "refused": refused.collect::<serde_json::Map<_, _>>(),
         },

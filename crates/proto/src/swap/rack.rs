@@ -3,7 +3,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use rackpool_model::{Incarnation, PageId, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
-use super::under_way::{Delegation, Finish, Leaving, Stage, Step, UnderWay};
+use super::under_way::{Forwarding, Finish, Leaving, Stage, Step, UnderWay};
 use super::{
     Drain, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
     SwapRules,
@@ -91,7 +91,7 @@ impl<B: Bugs> Rack<B> {
         let stage = Stage::Noted { record, step };
         self.slots[slot] = Some(UnderWay {
             redirected: true,
-            delegation: Delegation::Never,
+            forwarding: Forwarding::Never,
             ..UnderWay::new(record.swap, record.peer, stage, self.now)
         });
     }

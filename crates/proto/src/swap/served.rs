@@ -4,7 +4,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapMessage};
 
 use super::record::is_possible;
-use super::under_way::{Delegation, Prepared, Stage, Step, UnderWay};
+use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
 use super::{Drain, Frames, Phase, Rack, RackAction, Record, Role};
 use crate::planted::{Bug, Bugs};
 
@@ -37,8 +37,8 @@ impl<B: Bugs> Rack<B> {
                 let record = Record { peer: rack, swap, ..under_way };
                 // Who writes it, there or here, goes on with that.
                 let is_written = !read_hot || frames.heat(wanted).written;
-                let delegation = if is_written { Delegation::Wanted } else { Delegation::Unwanted };
-                self.accept(frames, slot, record, delegation);
+                let forwarding = if is_written { Forwarding::Wanted } else { Forwarding::Unwanted };
+                self.accept(frames, slot, record, forwarding);
             }
         }
     }
@@ -104,7 +104,7 @@ impl<B: Bugs> Rack<B> {
         frames: &impl Frames,
         slot: usize,
         record: Record,
-        delegation: Delegation,
+        forwarding: Forwarding,
     ) {
         let PageLife { page, epoch } = record.incoming;
         let next = |frame: Option<FrameId>, event| {
@@ -113,7 +113,7 @@ impl<B: Bugs> Rack<B> {
         };
         let reserved = next(record.in_frame, PageEvent::Reserved { page, epoch });
         let Some((frame, mut frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
-        if delegation == Delegation::Wanted
+        if forwarding == Forwarding::Wanted
             && let Ok(dirty_logged) = frozen.apply(PageEvent::DirtyLogged)
         {
             frozen = dirty_logged;
@@ -130,7 +130,7 @@ impl<B: Bugs> Rack<B> {
         let deadline = self.now.after(self.rules.patience);
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
-        self.slots[slot] = Some(UnderWay { ticket: self.number(), delegation, ..under_way });
+        self.slots[slot] = Some(UnderWay { ticket: self.number(), forwarding, ..under_way });
         self.send_ready(slot);
     }
 

@@ -24,7 +24,7 @@ pub(super) struct UnderWay {
     /// asked for them: a restarted rack does not.
     pub(super) redirected: bool,
     /// Whether this rack goes on to write the page that goes when it may be copied.
-    pub(super) delegation: Delegation,
+    pub(super) forwarding: Forwarding,
     /// How the peer gets what was written so.
     pub(super) handover: Handover,
     /// The copy of the page that comes has all that was written in it at its old home.
@@ -35,7 +35,7 @@ pub(super) struct UnderWay {
 
 /// Whether a rack's processor writes a page that goes once the peer may copy it. Before that it always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delegation {
+pub(super) enum Forwarding {
     /// It does not, and never will: what an earlier life of this rack has written is not known.
     Never,
     /// Nobody has asked for it so far.
@@ -76,7 +76,7 @@ impl UnderWay {
             copying: false,
             peer_left: false,
             redirected: false,
-            delegation: Delegation::Unwanted,
+            forwarding: Forwarding::Unwanted,
             handover: Handover::Open { until: Time::ZERO, pause: 0 },
             caught_up: false,
             lost: false,

@@ -65,7 +65,7 @@ pub(crate) struct SwapFigures {
     /// Swaps that were begun and given up.
     pub(crate) given_up: AtomicU64,
     /// Writes of others that were carried out here in pages that moved.
-    pub(crate) delegated: AtomicU64,
+    pub(crate) forwarded: AtomicU64,
     /// Bytes of pages that were copied here, those of swaps that were given up included.
     pub(crate) copied_bytes: AtomicU64,
     refused: [AtomicU64; REFUSED.len()],
@@ -99,7 +99,7 @@ impl SwapFigures {
             arrived: get(&self.arrived),
             departed: get(&self.departed),
             given_up: get(&self.given_up),
-            delegated: get(&self.delegated),
+            forwarded: get(&self.forwarded),
             copied_bytes: get(&self.copied_bytes),
             refused: self.refused().map(|(why, count)| (why.to_owned(), count)).collect(),
             pauses: self.pauses.micros(),

@@ -4,7 +4,7 @@
 
 mod budget;
 mod copy;
-mod delegated;
+mod forwarded;
 mod drains;
 mod figures;
 mod history;
@@ -36,7 +36,7 @@ use super::{DataPlane, Notice};
 use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
-use delegated::Delegated;
+use forwarded::Forwarded;
 use drains::Drains;
 use figures::Refused;
 use history::History;
@@ -86,7 +86,7 @@ pub(super) struct Swaps {
     frames: RegionId,
     drains: Drains,
     copies: Copies,
-    delegated: Delegated,
+    forwarded: Forwarded,
     waiters: Waiters,
     budget: Budget,
     cursor: u32,
@@ -126,7 +126,7 @@ impl Swaps {
             frames,
             drains: Drains::default(),
             copies: Copies::default(),
-            delegated: Delegated::default(),
+            forwarded: Forwarded::default(),
             waiters: Waiters::default(),
             budget: Budget::new(now, settings.bytes_per_second),
             cursor: 0,
@@ -353,7 +353,7 @@ impl DataPlane {
             RackAction::Store(frame, word) => {
                 self.slab.follow_swap(frame, word)?;
                 if word.state() != Some(PageState::Frozen) {
-                    self.swaps.delegated.forget(frame);
+                    self.swaps.forwarded.forget(frame);
                 }
             }
             RackAction::SendDirtyLines { swap, to, frame, known } => {

@@ -148,11 +148,11 @@ impl DataPlane {
         let mut awake = Vec::new();
         let now = self.now();
         let (slab, machine) = (&self.slab, &self.swaps.machine);
-        let delegated = &self.swaps.delegated;
+        let forwarded = &self.swaps.forwarded;
         self.swaps.waiters.all.retain(|page, waiters| {
             let moves = slab.is_moving(*page) && !machine.is_lost(*page);
             let is_readable = slab.lookup(*page).is_some();
-            let is_written = delegated.frame(machine, slab, *page).is_some();
+            let is_written = forwarded.frame(machine, slab, *page).is_some();
             let goes_on = |waiter: &mut Waiter| {
                 let goes_on = is_readable && waiter.work.is_reading();
                 let goes_on = !moves || goes_on || is_written && waiter.work.is_writing();
@@ -206,7 +206,7 @@ impl DataPlane {
                 }
                 // It comes again: a client has more time than that.
                 Work::Write(caller, _, batch) => {
-                    self.transfers.delegating.remove(&(caller.client, caller.thread));
+                    self.transfers.forwarding.remove(&(caller.client, caller.thread));
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),

@@ -16,7 +16,7 @@ use crate::world::{RackNode, World, rack_id};
 
 /// What dies with the daemon.
 #[derive(Debug, Default)]
-pub(crate) struct Delegated {
+pub(crate) struct Forwarded {
     /// The words written for others, by frame.
     written: BTreeSet<(FrameId, usize)>,
     /// What came last and is to be applied.
@@ -39,14 +39,14 @@ impl<B: Bugs> World<B> {
             Some(PageState::Frozen) => {
                 self.take_noted(rack);
                 let daemon = self.racks[rack].daemon.as_mut()?;
-                let delegates = found.is_dirty_logged() || daemon.swap.delegates(page);
+                let forwards = found.is_dirty_logged() || daemon.swap.forwards(page);
                 let unexpected = daemon.swap.expects_no_writer(page);
-                if delegates && !self.bugs.has(Bug::ForgetOneWrite) {
-                    daemon.delegated.written.insert((frame, word));
+                if forwards && !self.bugs.has(Bug::ForgetOneWrite) {
+                    daemon.forwarded.written.insert((frame, word));
                 }
-                let before = delegates.then(|| {
-                    self.check_delegated(rack, page);
-                    self.seen.delegated += 1;
+                let before = forwards.then(|| {
+                    self.check_forwarded(rack, page);
+                    self.seen.forwarded += 1;
                     self.carry_out(rack, frame, word, kind)
                 });
                 if unexpected {
@@ -66,7 +66,7 @@ impl<B: Bugs> World<B> {
         let moves =
             |frame: FrameId| frames[frame.0 as usize].word.state() == Some(PageState::Frozen);
         let noted = node.memory.noted.iter_mut().flat_map(|noted| noted.drain(..));
-        daemon.delegated.written.extend(noted.filter(|(frame, _)| moves(*frame)));
+        daemon.forwarded.written.extend(noted.filter(|(frame, _)| moves(*frame)));
     }
 
     /// Who has noted something of this frame last may be about to write it, since an earlier swap.
@@ -77,7 +77,7 @@ impl<B: Bugs> World<B> {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
         let last = node.memory.noted_last.iter().flatten();
-        daemon.delegated.written.extend(last.filter(|(noted, _)| *noted == frame));
+        daemon.forwarded.written.extend(last.filter(|(noted, _)| *noted == frame));
     }
 
     /// A client notes what it writes in a page that moves; whether there was room.
@@ -108,7 +108,7 @@ impl<B: Bugs> World<B> {
     }
 
     /// What is written here is seen by nobody who reads the page elsewhere.
-    pub(crate) fn check_delegated(&mut self, rack: usize, page: PageId) {
+    pub(crate) fn check_forwarded(&mut self, rack: usize, page: PageId) {
         let reads = |other: &RackNode<B>| {
             other.memory.all().any(|(_, word)| word.page() == page && word.is_readable())
         };
@@ -129,7 +129,7 @@ impl<B: Bugs> World<B> {
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = node.memory.frames[frame.0 as usize].bytes;
-        let written = |word| daemon.delegated.written.contains(&(frame, word));
+        let written = |word| daemon.forwarded.written.contains(&(frame, word));
         let words = std::array::from_fn(|word| written(word).then_some(bytes[word]));
         self.send(rack, to, Message::DirtyLines { swap, theirs: frame, known, words });
     }
@@ -144,7 +144,7 @@ impl<B: Bugs> World<B> {
         words: [Option<u64>; WORDS],
     ) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        daemon.delegated.came = words;
+        daemon.forwarded.came = words;
         let from = rack_id(from);
         self.feed(rack, Input::Swap(RackEvent::DirtyLinesReceived { from, swap, theirs, known }));
     }
@@ -153,7 +153,7 @@ impl<B: Bugs> World<B> {
         let node = &mut self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = &mut node.memory.frames[frame.0 as usize].bytes;
-        for (into, came) in bytes.iter_mut().zip(daemon.delegated.came) {
+        for (into, came) in bytes.iter_mut().zip(daemon.forwarded.came) {
             *into = came.unwrap_or(*into);
         }
     }
@@ -163,7 +163,7 @@ impl<B: Bugs> World<B> {
         if word.state() != Some(PageState::Frozen)
             && let Some(daemon) = &mut self.racks[rack].daemon
         {
-            daemon.delegated.written.retain(|(of, _)| *of != frame);
+            daemon.forwarded.written.retain(|(of, _)| *of != frame);
         }
     }
 }

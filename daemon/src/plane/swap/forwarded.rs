@@ -48,12 +48,12 @@ struct DirtyLines {
 
 /// Lines that were written, by the frames of their pages; and what other racks have written.
 #[derive(Debug, Default)]
-pub(super) struct Delegated {
+pub(super) struct Forwarded {
     written: BTreeMap<FrameId, BTreeSet<u32>>,
     came: BTreeMap<SwapId, DirtyLines>,
 }
 
-impl Delegated {
+impl Forwarded {
     /// The word of the frame is not *frozen* any more.
     pub(super) fn forget(&mut self, frame: FrameId) {
         self.written.remove(&frame);
@@ -88,7 +88,7 @@ impl Delegated {
     /// decided nobody waits for that: rather is the page copied once more.
     pub(super) fn frame(&self, machine: &Rack, slab: &Slab, page: PageId) -> Option<FrameId> {
         let (frame, word, _) = slab.lookup(page)?;
-        let may_write = word.is_dirty_logged() || machine.delegates(page);
+        let may_write = word.is_dirty_logged() || machine.forwards(page);
         let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));
         let has_room = || self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
         let moves = word.state() == Some(PageState::Frozen);
@@ -104,7 +104,7 @@ impl DataPlane {
 
     /// Where it does so.
     fn moving_frame(&self, page: PageId) -> Option<FrameId> {
-        self.swaps.delegated.frame(&self.swaps.machine, &self.slab, page)
+        self.swaps.forwarded.frame(&self.swaps.machine, &self.slab, page)
     }
 
     /// Whether the page was to come here and was lost on the way.
@@ -126,13 +126,13 @@ impl DataPlane {
         else {
             return;
         };
-        self.swaps.delegated.take(&self.slab, self.rack.geometry.page_size, slot);
+        self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
     }
 
     /// A page is frozen. Who has noted something of its frame last may be about to write it, since an earlier
     /// swap; what he noted may have been taken then.
     pub(super) fn remember_noted_last(&mut self, frame: FrameId) {
-        let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.delegated);
+        let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.forwarded);
         for slot in self.clients.all.values().flat_map(Client::threads) {
             slot.lines.look_at_last(|noted, lines| {
                 if noted == frame {
@@ -154,15 +154,15 @@ impl DataPlane {
         let line = |at: u64| (at / LINE_BYTES as u64) as u32;
         let last =
             (offset + len.saturating_sub(1) as u64).min(self.rack.geometry.page_size.bytes() - 1);
-        self.swaps.delegated.written.entry(frame).or_default().extend(line(offset)..=line(last));
-        count(&self.figures.swaps.delegated);
+        self.swaps.forwarded.written.entry(frame).or_default().extend(line(offset)..=line(last));
+        count(&self.figures.swaps.forwarded);
         self.want_to_write(page);
     }
 
     /// A client's write for which there is no lease. In a page of this rack that moves it is carried out
     /// here, or waits; in one of another rack it is carried out there, or waits there. Otherwise it is
     /// refused, and the client asks where the page is.
-    pub(in crate::plane) fn delegate_transfer(
+    pub(in crate::plane) fn forward_transfer(
         &mut self,
         caller: Caller,
         within: Within,
@@ -189,7 +189,7 @@ impl DataPlane {
                 self.clients.finish(caller, RackAnswer::Done(0));
                 return Ok(());
             } else if self.is_moving(page) {
-                self.transfers.delegating.insert((caller.client, caller.thread));
+                self.transfers.forwarding.insert((caller.client, caller.thread));
                 self.wait_for_swap(page, Work::Write(caller, within, batch));
                 return Ok(());
             }
@@ -205,9 +205,9 @@ impl DataPlane {
         within: Within,
         batch: u64,
     ) -> anyhow::Result<()> {
-        self.transfers.delegating.remove(&(caller.client, caller.thread));
+        self.transfers.forwarding.remove(&(caller.client, caller.thread));
         if self.clients.is_waiting(caller) {
-            self.delegate_transfer(caller, within, batch)?;
+            self.forward_transfer(caller, within, batch)?;
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl DataPlane {
         let addr = GlobalAddr::new(page, offset, self.rack.geometry.page_size)?;
         count(&self.figures.remote_operations);
         self.remote_access(page, Access::Write, 1)?;
-        self.transfers.delegating.insert((caller.client, caller.thread));
+        self.transfers.forwarding.insert((caller.client, caller.thread));
         let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });
         let request = PeerRequest::Write { addr, bytes };
         self.ask(home, request, purpose, self.now() + self.lease)
@@ -294,9 +294,9 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let threads = self.clients.all.values().filter(|client| !client.gone);
         for slot in threads.flat_map(Client::threads) {
-            self.swaps.delegated.take(&self.slab, self.rack.geometry.page_size, slot);
+            self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
         }
-        let lines = if known { self.swaps.delegated.lines(frame) } else { None };
+        let lines = if known { self.swaps.forwarded.lines(frame) } else { None };
         let (known, lines) = (lines.is_some(), lines.unwrap_or_default());
         let mut bytes = vec![0; lines.len() * LINE_BYTES];
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
@@ -329,15 +329,15 @@ impl DataPlane {
             self.fabric.disconnect(ask.endpoint);
             return Ok(());
         }
-        self.swaps.delegated.came.insert(swap, DirtyLines { lines, bytes });
+        self.swaps.forwarded.came.insert(swap, DirtyLines { lines, bytes });
         self.tell_swaps(RackEvent::DirtyLinesReceived { from, swap, theirs, known })?;
-        self.swaps.delegated.came.remove(&swap);
+        self.swaps.forwarded.came.remove(&swap);
         Ok(())
     }
 
     /// Stores what has come in the frame of a page that is not read yet.
     pub(super) fn apply_dirty_lines(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
-        let came = self.swaps.delegated.came.remove(&swap);
+        let came = self.swaps.forwarded.came.remove(&swap);
         let DirtyLines { lines, bytes } = came.context("nothing has come that could be applied")?;
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
         for (line, from) in lines.iter().zip(bytes.chunks_exact(LINE_BYTES)) {
@@ -357,22 +357,22 @@ mod tests {
 
     #[test]
     fn more_than_a_message_holds_is_not_told_line_by_line() {
-        let mut delegated = Delegated::default();
-        assert_eq!(delegated.lines(FRAME), Some(vec![]), "nothing was written");
+        let mut forwarded = Forwarded::default();
+        assert_eq!(forwarded.lines(FRAME), Some(vec![]), "nothing was written");
         let most = u32::try_from(MOST).unwrap();
-        delegated.remember(PAGE_SIZE, FRAME, 1..=most);
-        assert_eq!(delegated.lines(FRAME).map(|lines| lines.len()), Some(MOST));
-        delegated.remember(PAGE_SIZE, FRAME, 0..=0);
-        assert_eq!(delegated.lines(FRAME), None);
-        delegated.forget(FRAME);
-        assert_eq!(delegated.lines(FRAME), Some(vec![]));
+        forwarded.remember(PAGE_SIZE, FRAME, 1..=most);
+        assert_eq!(forwarded.lines(FRAME).map(|lines| lines.len()), Some(MOST));
+        forwarded.remember(PAGE_SIZE, FRAME, 0..=0);
+        assert_eq!(forwarded.lines(FRAME), None);
+        forwarded.forget(FRAME);
+        assert_eq!(forwarded.lines(FRAME), Some(vec![]));
     }
 
     #[test]
     fn lines_behind_the_page_are_left_out() {
-        let mut delegated = Delegated::default();
+        let mut forwarded = Forwarded::default();
         let last = u32::try_from(PAGE_SIZE.bytes() / LINE_BYTES as u64 - 1).unwrap();
-        delegated.remember(PAGE_SIZE, FRAME, last..=u32::MAX);
-        assert_eq!(delegated.lines(FRAME), Some(vec![last]));
+        forwarded.remember(PAGE_SIZE, FRAME, last..=u32::MAX);
+        assert_eq!(forwarded.lines(FRAME), Some(vec![last]));
     }
 }

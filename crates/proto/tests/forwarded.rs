@@ -26,7 +26,7 @@ const COMMITTED: RackAction = tells(SwapMessage::Committed);
 const MERGES: RackAction = RackAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
 
 /// In doubt, and the peer has noted that its copy lacks something.
-fn delegating() -> Home {
+fn forwarding() -> Home {
     let mut home = Home::new();
     home.doubt();
     assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
@@ -54,19 +54,19 @@ fn stale() -> Home {
 fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     let mut home = Home::new();
     home.doubt();
-    assert!(!home.rack.delegates(PAGE));
+    assert!(!home.rack.forwards(PAGE));
     assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
     assert_eq!(home.step(WANTED), [], "it was asked for");
-    assert!(!home.rack.delegates(PAGE), "its peer may not know of it");
+    assert!(!home.rack.forwards(PAGE), "its peer may not know of it");
     home.got(SwapMessage::Noted);
-    assert!(home.rack.delegates(PAGE) && !home.rack.delegates(OFFERED));
+    assert!(home.rack.forwards(PAGE) && !home.rack.forwards(OFFERED));
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
-    assert!(!home.rack.delegates(PAGE));
+    assert!(!home.rack.forwards(PAGE));
 }
 
 /// Up to the commit: nobody is in the midst of a write.
 fn closed() -> Home {
-    let mut home = delegating();
+    let mut home = forwarding();
     home.step(decided(true));
     assert_eq!(home.step(OUT), [sends(true)]);
     home
@@ -111,7 +111,7 @@ fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
 
 #[test]
 fn nothing_is_handed_over_before_those_who_write_are_out() {
-    let mut home = delegating();
+    let mut home = forwarding();
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert!(!is_dirty_logged(&home), "nobody begins");
     assert_eq!(home.got(SwapMessage::HasLeft), []);
@@ -122,7 +122,7 @@ fn nothing_is_handed_over_before_those_who_write_are_out() {
 
 #[test]
 fn nobody_waits_for_a_writer_who_is_stopped() {
-    let mut home = delegating();
+    let mut home = forwarding();
     home.step(decided(true));
     home.got(SwapMessage::Left);
     let retry = SwapRules::DEFAULT.retry;
@@ -132,14 +132,14 @@ fn nobody_waits_for_a_writer_who_is_stopped() {
         home.now = home.rack.deadline().expect("it waits");
         assert!(home.now <= closed_at.after(retry));
         assert_eq!(home.step(RackEvent::DeadlinePassed), []);
-        assert!(is_dirty_logged(&home) && home.rack.delegates(PAGE), "others go on");
+        assert!(is_dirty_logged(&home) && home.rack.forwards(PAGE), "others go on");
         assert_eq!(home.step(OUT), [], "they are in it again");
         let opened_at = home.now;
         home.now = home.rack.deadline().expect("it tries again");
         assert!(home.now.since(opened_at) > open_for, "ever less often");
         open_for = home.now.since(opened_at);
         assert_eq!(home.step(RackEvent::DeadlinePassed), [drains(Drain::DirtyLogged)]);
-        assert!(!is_dirty_logged(&home) && !home.rack.delegates(PAGE));
+        assert!(!is_dirty_logged(&home) && !home.rack.forwards(PAGE));
     }
     assert_eq!(home.step(OUT), [sends(true)]);
 }
@@ -171,12 +171,12 @@ fn ready(home: &mut Home) -> bool {
 fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it_may_be_copied() {
     let mut home = Home::new();
     home.got(offer());
-    assert!(home.rack.delegates(PAGE), "nobody can copy it yet");
+    assert!(home.rack.forwards(PAGE), "nobody can copy it yet");
     assert!(home.rack.expects_no_writer(PAGE));
     assert_eq!(home.step(WANTED), []);
     assert!(!home.rack.expects_no_writer(PAGE));
     assert!(ready(&mut home), "nobody copies it without a word of that");
-    assert!(home.rack.delegates(PAGE));
+    assert!(home.rack.forwards(PAGE));
     let repeated = home.got(offer());
     assert!(matches!(
         repeated[..],
@@ -189,17 +189,17 @@ fn a_page_that_the_asker_mostly_writes_is_written_for_others_without_a_pause() {
     let mut home = Home::new();
     let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
     home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
-    assert!(home.rack.delegates(PAGE) && !home.rack.expects_no_writer(PAGE));
-    assert!(ready(&mut home) && home.rack.delegates(PAGE));
+    assert!(home.rack.forwards(PAGE) && !home.rack.expects_no_writer(PAGE));
+    assert!(ready(&mut home) && home.rack.forwards(PAGE));
 }
 
 #[test]
 fn a_page_that_nobody_wants_to_write_is_not_written_when_it_may_be_copied() {
     let mut home = Home::new();
     home.got(offer());
-    assert!(home.rack.delegates(PAGE));
+    assert!(home.rack.forwards(PAGE));
     assert!(!ready(&mut home));
-    assert!(!home.rack.delegates(PAGE), "its copy would lack that, and nobody knows");
+    assert!(!home.rack.forwards(PAGE), "its copy would lack that, and nobody knows");
     assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
 }
 
@@ -225,19 +225,19 @@ fn an_asker_says_with_its_first_pull_that_its_page_is_written() {
     let (ticket, frame, epoch) = (8, FrameId(7), Epoch::new(5));
     asker.got(SwapMessage::Ready { ticket, frame, epoch, stale: true });
     assert_eq!(asker.state(0), (PageState::Frozen, PAGE));
-    assert!(asker.rack.delegates(PAGE) && !asker.rack.delegates(OFFERED));
+    assert!(asker.rack.forwards(PAGE) && !asker.rack.forwards(OFFERED));
     assert_eq!(asker.step(WANTED), []);
     let pull = SwapMessage::Pull { ticket, frame: FrameId(0), stale: true };
     let drained = asker.step(RackEvent::Drained(SWAP, Drain::Writers));
     assert_eq!(drained, [tells(pull)]);
-    assert!(asker.rack.delegates(PAGE));
+    assert!(asker.rack.forwards(PAGE));
     let record = Record::from_words(&asker.records[0]).expect("a whole record").expect("one");
     assert!(record.written && record.stale, "{record:?}");
 }
 
 #[test]
 fn what_the_other_rack_was_told_of_the_commit_counts() {
-    let mut home = delegating();
+    let mut home = forwarding();
     let drains = [drains(Drain::DirtyLogged)];
     assert_eq!(home.got(SwapMessage::Committed), drains, "and nobody is told again");
     assert_eq!(home.got(SwapMessage::Committed), []);
@@ -253,7 +253,7 @@ fn nobody_writes_a_page_at_its_old_home_when_it_is_committed() {
     let mut home = Home::new();
     home.commit();
     assert_eq!(home.step(WANTED), []);
-    assert!(!home.rack.delegates(PAGE));
+    assert!(!home.rack.forwards(PAGE));
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn a_notice_without_an_answer_is_repeated() {
 
 #[test]
 fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
-    let mut home = delegating();
+    let mut home = forwarding();
     home.step(decided(false));
     assert_eq!(home.state(0), (PageState::Live, PAGE));
-    assert!(!home.rack.delegates(PAGE));
+    assert!(!home.rack.forwards(PAGE));
     assert_eq!(home.rack.under_way(), 0);
 }
 
@@ -303,10 +303,10 @@ fn what_was_written_is_sent_again_ever_less_often() {
 
 #[test]
 fn a_restarted_home_knows_that_it_has_written_and_not_where() {
-    let mut home = delegating();
+    let mut home = forwarding();
     assert_eq!(home.restart(2), [ASKS]);
     assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
-    assert!(!home.rack.delegates(PAGE));
+    assert!(!home.rack.forwards(PAGE));
     assert!(is_dirty_logged(&home), "clients write on: the whole page will be copied once more");
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert_eq!(home.step(OUT), [sends(false)]);

@@ -4,7 +4,7 @@
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
-use super::under_way::{Delegation, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
+use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
 use super::{Drain, Frames, News, Phase, Rack, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
@@ -35,8 +35,8 @@ impl UnderWay {
 
     /// When the peer is asked again to note that its copy lacks something.
     pub(super) fn asks_to_note_at(&self) -> Option<Time> {
-        match self.delegation {
-            Delegation::Asked { again } if !self.is_finishing() => Some(again),
+        match self.forwarding {
+            Forwarding::Asked { again } if !self.is_finishing() => Some(again),
             _ => None,
         }
     }
@@ -49,15 +49,15 @@ impl<B: Bugs> Rack<B> {
     /// write. What is written must be remembered for [`RackAction::SendDirtyLines`], and told with
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
     #[must_use]
-    pub fn delegates(&self, page: PageId) -> bool {
+    pub fn forwards(&self, page: PageId) -> bool {
         let is_given = |swap: &UnderWay| match swap.stage {
             Stage::Noted { record, step } if record.out.page == page => match step {
                 // Writers of before are in it still, so nobody copies it.
                 Step::Prepare(Prepared { drained: false, .. }) => true,
-                Step::Prepare(_) | Step::InDoubt => swap.delegation == Delegation::Given,
+                Step::Prepare(_) | Step::InDoubt => swap.forwarding == Forwarding::Given,
                 Step::Finish(_) => {
                     let is_open = matches!(swap.handover, Handover::Open { .. });
-                    swap.delegation == Delegation::Given
+                    swap.forwarding == Forwarding::Given
                         && record.phase == Phase::Committed
                         && (is_open || self.bugs.has(Bug::WriteOnAfterTheCommit))
                 }
@@ -73,7 +73,7 @@ impl<B: Bugs> Rack<B> {
     pub fn expects_no_writer(&self, page: PageId) -> bool {
         let is_meant = |swap: &UnderWay| match swap.stage {
             Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } => {
-                record.out.page == page && swap.delegation == Delegation::Unwanted
+                record.out.page == page && swap.forwarding == Forwarding::Unwanted
             }
             _ => false,
         };
@@ -99,19 +99,19 @@ impl<B: Bugs> Rack<B> {
             let Stage::Noted { record, step } = under_way.stage else { continue };
             if record.out.page != page
                 || record.out_frame.is_none()
-                || under_way.delegation != Delegation::Unwanted
+                || under_way.forwarding != Forwarding::Unwanted
             {
                 continue;
             }
             match step {
                 Step::Prepare(Prepared { drained: false, .. }) => {
-                    under_way.delegation = Delegation::Wanted;
+                    under_way.forwarding = Forwarding::Wanted;
                     self.open(frames, slot);
                 }
                 Step::Prepare(_) | Step::InDoubt => {
-                    let asked = Delegation::Asked { again };
+                    let asked = Forwarding::Asked { again };
                     let early = self.bugs.has(Bug::WriteBeforeNoted);
-                    self.mark_written(slot, if early { Delegation::Given } else { asked });
+                    self.mark_written(slot, if early { Forwarding::Given } else { asked });
                     self.tell_peer(slot, SwapMessage::Stale);
                 }
                 Step::Finish(_) => {}
@@ -122,8 +122,8 @@ impl<B: Bugs> Rack<B> {
     /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first message
     /// that lets the peer copy it says so: no copy is made without a record that it lacks something.
     pub(super) fn may_be_copied(&mut self, frames: &impl Frames, slot: usize) {
-        if self.slots[slot].is_some_and(|swap| swap.delegation == Delegation::Wanted) {
-            self.mark_written(slot, Delegation::Given);
+        if self.slots[slot].is_some_and(|swap| swap.forwarding == Forwarding::Wanted) {
+            self.mark_written(slot, Forwarding::Given);
             self.open(frames, slot);
         }
     }
@@ -139,12 +139,12 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// Sets the mark: the page that goes is written.
-    fn mark_written(&mut self, slot: usize, delegation: Delegation) {
+    fn mark_written(&mut self, slot: usize, forwarding: Forwarding) {
         if let Some(under_way) = &mut self.slots[slot]
             && let Stage::Noted { record, .. } = &mut under_way.stage
         {
             record.written = true;
-            under_way.delegation = delegation;
+            under_way.forwarding = forwarding;
             let record = *record;
             self.note(slot, &record);
         }
@@ -160,7 +160,7 @@ impl<B: Bugs> Rack<B> {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return };
         if under_way.asks_to_note_at().is_some_and(|again| now >= again) {
-            under_way.delegation = Delegation::Asked { again: now.after(retry) };
+            under_way.forwarding = Forwarding::Asked { again: now.after(retry) };
             self.tell_peer(slot, SwapMessage::Stale);
         }
     }
@@ -192,9 +192,9 @@ impl<B: Bugs> Rack<B> {
     /// The peer knows: this rack may write the page that it gives.
     pub(super) fn stale_is_noted(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(under_way) = &mut self.slots[slot]
-            && matches!(under_way.delegation, Delegation::Asked { .. })
+            && matches!(under_way.forwarding, Forwarding::Asked { .. })
         {
-            under_way.delegation = Delegation::Given;
+            under_way.forwarding = Forwarding::Given;
             if !under_way.is_finishing() {
                 self.open(frames, slot);
             }
@@ -217,7 +217,7 @@ impl<B: Bugs> Rack<B> {
         let (swap, page, to) = (under_way.id, record.out.page, under_way.peer);
         match under_way.handover {
             Handover::Open { until, pause } if now >= until => {
-                let is_restarted = under_way.delegation == Delegation::Never;
+                let is_restarted = under_way.forwarding == Forwarding::Never;
                 let hasty = self.bugs.has(Bug::SendBeforeWritersAreOut)
                     || (is_restarted && self.bugs.has(Bug::TrustWritersOverARestart));
                 under_way.handover = if hasty || self.bugs.has(Bug::SendWhileOpen) {
@@ -248,7 +248,7 @@ impl<B: Bugs> Rack<B> {
                 let pause = longer(pause);
                 let at = now.after(retry.saturating_mul(pause));
                 under_way.handover = Handover::Due { at, pause };
-                let known = under_way.delegation != Delegation::Never
+                let known = under_way.forwarding != Forwarding::Never
                     || self.bugs.has(Bug::TrustDirtyLinesOverARestart);
                 self.actions.push_back(RackAction::SendDirtyLines { swap, to, frame, known });
             }
