@@ -34,7 +34,7 @@ const MEMORY: u64 = 16 << 20;
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    table.section("the fabric over TCP, asker and server on one core each");
+    table.section("the fabric over TCP, requester and server on one core each");
     pin_self(1)?;
     let mut target = fabric(1)?;
     let mut bare = Bare::start()?;

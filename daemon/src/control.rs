@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 
 pub(crate) use orphan::watch_adopted;
 
-use crate::link::Asker;
+use crate::link::Requester;
 use crate::placement::Placement;
 use crate::plane::{Figures, Waker};
 use crate::priority::Priority;
@@ -26,7 +26,7 @@ use crate::rack::Rack;
 pub(crate) struct Control {
     pub(crate) rack: Arc<Rack>,
     pub(crate) plane: Arc<Waker>,
-    pub(crate) metadata: Asker,
+    pub(crate) metadata: Requester,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fabric: String,
     pub(crate) placement: Placement,

@@ -40,7 +40,7 @@ pub(crate) struct Question {
 
 /// Who asks what.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     questions: mpsc::Sender<Question>,
     /// Questions whose answers wait for a write.
     changes: mpsc::Sender<Question>,
@@ -48,7 +48,7 @@ pub(crate) struct Asker {
     beat: Arc<Notify>,
 }
 
-impl Asker {
+impl Requester {
     /// Has the next heartbeat sent at once: its answer tells what has changed.
     pub(crate) fn hurry(&self) {
         self.beat.notify_one();
@@ -83,7 +83,7 @@ impl Asker {
 /// Who waits for answers over a connection, by tags.
 #[derive(Debug, Default)]
 struct Unanswered {
-    askers: BTreeMap<u64, oneshot::Sender<MetadataReply>>,
+    requesters: BTreeMap<u64, oneshot::Sender<MetadataReply>>,
     changes: BTreeSet<u64>,
 }
 
@@ -91,9 +91,9 @@ impl Unanswered {
     /// Passes an answer on; gives it back if nobody asked.
     fn answered(&mut self, tag: u64, message: MetadataReply) -> Option<MetadataReply> {
         self.changes.remove(&tag);
-        let Some(asker) = self.askers.remove(&tag) else { return Some(message) };
+        let Some(requester) = self.requesters.remove(&tag) else { return Some(message) };
         // Who no longer waits needs no answer.
-        let _ = asker.send(message);
+        let _ = requester.send(message);
         None
     }
 }
@@ -163,12 +163,12 @@ impl Link {
         known: Option<PageRange>,
         keyring: Keyring,
         lease: Duration,
-    ) -> (Self, Asker) {
+    ) -> (Self, Requester) {
         let (sender, questions) = mpsc::channel(64);
         let (changes_sender, changes) = mpsc::channel(64);
         let (swaps_sender, swaps) = mpsc::channel(SWAP_MESSAGES);
         let beat = Arc::new(Notify::new());
-        let asker = Asker {
+        let requester = Requester {
             questions: sender,
             changes: changes_sender,
             swaps: swaps_sender,
@@ -187,7 +187,7 @@ impl Link {
             swaps,
             beat,
         };
-        (link, asker)
+        (link, requester)
     }
 
     /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
@@ -354,7 +354,7 @@ impl Link {
                         self.send_heartbeat(&mut connection, seen_version).await?;
                     }
                     let tag = connection.send(request).await?;
-                    asked.askers.insert(tag, answer);
+                    asked.requesters.insert(tag, answer);
                 }
                 change = self.changes.recv(), if asked.changes.len() < CHANGES => {
                     let Some(Question { request, answer }) = change else { return Ok(()) };
@@ -363,7 +363,7 @@ impl Link {
                         continue;
                     }
                     let tag = connection.send(request).await?;
-                    asked.askers.insert(tag, answer);
+                    asked.requesters.insert(tag, answer);
                     asked.changes.insert(tag);
                 }
             }

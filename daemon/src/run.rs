@@ -30,7 +30,7 @@ use tokio::sync::mpsc as async_mpsc;
 use crate::Options;
 use crate::control::{self, Control};
 use crate::fabric::{self, Buffers};
-use crate::link::{Asker, Link, Registered};
+use crate::link::{Requester, Link, Registered};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackFigures;
 use crate::placement::Placement;
@@ -141,7 +141,7 @@ async fn serve(
     let announcement = announcement(&rack, fabric.address())?;
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
-    let (mut link, asker) = Link::new(
+    let (mut link, requester) = Link::new(
         metadata_server.clone(),
         announcement.clone(),
         Arc::clone(&figures),
@@ -176,7 +176,7 @@ async fn serve(
     let control = Arc::new(Control {
         rack: Arc::clone(&rack),
         plane: Arc::clone(&waker),
-        metadata: asker.clone(),
+        metadata: requester.clone(),
         figures,
         fabric: description,
         placement,
@@ -188,7 +188,7 @@ async fn serve(
     let result = tokio::select! {
         served = control::serve(listener, Arc::clone(&control)) => served,
         kept = link.keep(Arc::clone(&waker)) => kept,
-        () = follow_notices(&mut noticed, &asker, &control) => Ok(()),
+        () = follow_notices(&mut noticed, &requester, &control) => Ok(()),
         () = scraped => Ok(()),
         _ = plane_ended.recv() => Ok(()),
         () = crate::process::stdin_closed(options.stop_with_stdin) => Ok(()),
@@ -407,20 +407,20 @@ fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<Cli
 
 async fn follow_notices(
     notices: &mut async_mpsc::UnboundedReceiver<Notice>,
-    asker: &Asker,
+    requester: &Requester,
     control: &Arc<Control>,
 ) {
     while let Some(notice) = notices.recv().await {
         match notice {
-            Notice::Meet => asker.hurry(),
+            Notice::Meet => requester.hurry(),
             Notice::Locate(page) => {
-                let (asker, control) = (asker.clone(), Arc::clone(control));
+                let (requester, control) = (requester.clone(), Arc::clone(control));
                 tokio::spawn(async move {
-                    let home = locate(&asker, page).await;
+                    let home = locate(&requester, page).await;
                     control.plane.tell(Command::Located { page, home });
                 });
             }
-            Notice::TellServer(message) => asker.tell(message),
+            Notice::TellServer(message) => requester.tell(message),
             Notice::Reclaimed(client) => {
                 if let Err(error) = std::fs::remove_file(control.rack.directory.client(client)) {
                     tracing::warn!("can't remove the file of client {}: {error}", client.0);
@@ -430,8 +430,8 @@ async fn follow_notices(
     }
 }
 
-async fn locate(asker: &Asker, page: PageId) -> Located {
-    match asker.ask(MetadataRequest::Locate { page }).await {
+async fn locate(requester: &Requester, page: PageId) -> Located {
+    match requester.ask(MetadataRequest::Locate { page }).await {
         Some(MetadataReply::Located { home, .. }) => Located::Home(home),
         Some(MetadataReply::NoSuchPage) => Located::NoSuchPage,
         Some(MetadataReply::PageLost) => Located::Lost,

@@ -271,15 +271,15 @@ fn messages() -> anyhow::Result<()> {
     }
     let swap = SwapId(6);
     let life = |page| PageLife { page: PageId(page), epoch: Epoch::new(3) };
-    put(6, encode(&ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 })?)?;
+    put(6, encode(&ToServer::Request { page: PageId(9), offered: PageId(200), nonce: 4 })?)?;
     put(6, encode(&ToServer::Commit { swap, page: life(9), offered: life(200) })?)?;
-    put(7, encode(&FromServer::Begin { swap, nonce: 4, home: RackId(1) })?)?;
-    put(7, encode(&FromServer::Decided { swap, committed: true })?)?;
+    put(7, encode(&FromServer::Granted { swap, nonce: 4, home: RackId(1) })?)?;
+    put(7, encode(&FromServer::Decision { swap, committed: true })?)?;
     for message in peers::about_swaps() {
         put(8, encode(&Between { swap, message })?)?;
     }
     let (rack, incarnation) = (RackId(1), Incarnation(5));
-    let message = ToServer::Want { page: PageId(9), offered: PageId(200), nonce: 4 };
+    let message = ToServer::Request { page: PageId(9), offered: PageId(200), nonce: 4 };
     for message in [
         MetadataRequest::Swap { rack, incarnation, message },
         MetadataRequest::Explain { page: PageId(201) },
@@ -288,7 +288,7 @@ fn messages() -> anyhow::Result<()> {
     }
     for message in [
         MetadataReply::Swap {
-            message: FromServer::Decided { swap, committed: true },
+            message: FromServer::Decision { swap, committed: true },
             position: POSITION,
         },
         MetadataReply::Explained(story()),
@@ -299,7 +299,7 @@ fn messages() -> anyhow::Result<()> {
 }
 
 fn story() -> PageStory {
-    let (swap, asker) = (SwapId(1 << 32 | 6), RackId(1));
+    let (swap, requester) = (SwapId(1 << 32 | 6), RackId(1));
     let (page, offered) = (PageId(9), PageId(200));
     PageStory {
         page,
@@ -307,7 +307,7 @@ fn story() -> PageStory {
         memory: MemoryId(77),
         home: Some(RackId(2)),
         moved: Some(LastMove { swap: SwapId(1 << 32 | 5), epoch: Epoch::new(3) }),
-        locked: Some(PageLock { swap, asker, wanted: page, offered, committing: true }),
+        locked: Some(PageLock { swap, requester, wanted: page, offered, committing: true }),
         waiting: vec![RackId(3), RackId(4)],
     }
 }

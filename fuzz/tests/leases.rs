@@ -313,7 +313,7 @@ fn a_page_that_was_spared_is_lent_again() {
 }
 
 #[test]
-fn a_page_that_moves_is_lent_for_reading_only_and_its_asker_waits_until_it_can_be_written() {
+fn a_page_that_moves_is_lent_for_reading_only_and_its_requester_waits_until_it_can_be_written() {
     let mut stand = Stand::new();
     let addr = stand.allocate();
     let page = addr.page(PlaneUnderTest::page_size()).unwrap();
@@ -496,8 +496,8 @@ fn a_rack_of_new_memory_does_not_say_that_it_has_left_while_the_old_one_may_be_r
     let over = stand.plane.accept(HOME);
     stand.step(0);
     let swap = SwapId(9);
-    let ask = PeerRequest::Swap(Between { swap, message: SwapMessage::HasLeft });
-    let left = PeerRequest::Swap(Between { swap, message: SwapMessage::Left });
+    let ask = PeerRequest::Swap(Between { swap, message: SwapMessage::IsQuiesced });
+    let left = PeerRequest::Swap(Between { swap, message: SwapMessage::Quiesced });
     assert_eq!(stand.asks(over, &ask), PeerReply::Heard);
     // A lease, what clocks may differ, and what is on its way.
     stand.step(2_400);

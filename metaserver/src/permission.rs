@@ -56,7 +56,7 @@ mod tests {
         let swap = |number| MetadataRequest::Swap {
             rack: rack(number),
             incarnation: Incarnation(1),
-            message: ToServer::End { swap: SwapId(1) },
+            message: ToServer::Abort { swap: SwapId(1) },
         };
         let explain = MetadataRequest::Explain { page: PageId(1) };
         let put = MetadataRequest::PutRoot { name: "a".into(), expected: None, new: None };

@@ -109,8 +109,8 @@ fn a_rack_registers_renews_and_leaves_as_itself_only() {
         heartbeat.clone(),
         MetadataRequest::Leave { rack: id, incarnation },
     ] {
-        for asker in [&mut other, &mut operator] {
-            let answer = asker.ask(request.clone());
+        for requester in [&mut other, &mut operator] {
+            let answer = requester.ask(request.clone());
             let MetadataReply::Refused(Refusal::Denied(reason)) = answer else {
                 panic!("{answer:?}")
             };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, Incarnation, PageId, PageRange, RackId};
 use rackpool_wire::metadata::{LastMove, MetadataReply, MetadataRequest, PUSHED, Refusal, Tagged};
-use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, WantRefusal};
+use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, RequestRefusal};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Connection, Server};
 
@@ -47,9 +47,9 @@ impl Rack {
     /// The swap that is begun for `page`.
     fn begin(&mut self, page: PageId, offered: PageId, home: u16) -> SwapId {
         let wanted = u64::from(page.0);
-        self.say(ToServer::Want { page, offered, nonce: wanted });
+        self.say(ToServer::Request { page, offered, nonce: wanted });
         match self.hear() {
-            FromServer::Begin { swap, nonce, home: told } => {
+            FromServer::Granted { swap, nonce, home: told } => {
                 assert_eq!((nonce, told), (wanted, RackId(home)));
                 swap
             }
@@ -69,7 +69,7 @@ impl Rack {
 
     fn is_committed(&mut self, wanted: SwapId) -> bool {
         match self.hear() {
-            FromServer::Decided { swap, committed } if swap == wanted => committed,
+            FromServer::Decision { swap, committed } if swap == wanted => committed,
             other => panic!("{other:?}"),
         }
     }
@@ -97,25 +97,25 @@ fn pool(directory: &Path) -> (Rack, Rack, Server) {
 #[test]
 fn two_racks_swap_pages_and_everybody_learns_where_they_live() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut home, mut asker, _server) = pool(directory.path());
-    assert_eq!(asker.locate(PAGE), Some((1, 100)));
-    let swap = asker.begin(PAGE, OFFERED, 1);
-    assert_eq!(asker.locate(PAGE), Some((1, 100)), "nothing has moved yet");
-    asker.commit(swap, PAGE, OFFERED);
-    assert!(asker.is_committed(swap) && home.is_committed(swap));
-    assert_eq!(asker.locate(PAGE), Some((2, 1)));
+    let (mut home, mut requester, _server) = pool(directory.path());
+    assert_eq!(requester.locate(PAGE), Some((1, 100)));
+    let swap = requester.begin(PAGE, OFFERED, 1);
+    assert_eq!(requester.locate(PAGE), Some((1, 100)), "nothing has moved yet");
+    requester.commit(swap, PAGE, OFFERED);
+    assert!(requester.is_committed(swap) && home.is_committed(swap));
+    assert_eq!(requester.locate(PAGE), Some((2, 1)));
     assert_eq!(home.locate(OFFERED), Some((1, 1)));
     assert_eq!(home.locate(PageId(PAGE.0 - 1)), Some((1, 6)));
     assert_eq!(home.locate(PageId(PAGE.0 + 1)), Some((1, 93)));
 
-    let explained = asker.connection.ask(MetadataRequest::Explain { page: PAGE });
+    let explained = requester.connection.ask(MetadataRequest::Explain { page: PAGE });
     let MetadataReply::Explained(story) = explained else { panic!("{explained:?}") };
     assert_eq!((story.born, story.home), (RackId(1), Some(RackId(2))));
     assert_eq!(story.moved, Some(LastMove { swap, epoch: Epoch::new(3) }));
     assert_eq!((story.locked, story.waiting), (None, vec![]));
     // It is not rack 1's any more, which can want it back.
-    home.say(ToServer::Want { page: PageId(108), offered: PAGE, nonce: 1 });
-    let reason = WantRefusal::NotYours;
+    home.say(ToServer::Request { page: PageId(108), offered: PAGE, nonce: 1 });
+    let reason = RequestRefusal::NotYours;
     assert_eq!(home.hear(), FromServer::Refused { nonce: 1, reason });
     home.begin(PAGE, OFFERED, 2);
 }
@@ -142,11 +142,11 @@ fn only_the_daemon_that_serves_a_rack_may_swap_its_pages() {
 #[test]
 fn a_swap_with_a_silent_rack_is_forgotten() {
     let directory = tempfile::tempdir().unwrap();
-    let (home, mut asker, _server) = pool(directory.path());
+    let (home, mut requester, _server) = pool(directory.path());
     drop(home);
-    asker.begin(PAGE, OFFERED, 1);
+    requester.begin(PAGE, OFFERED, 1);
     let locked = support::wait_for("end of the swap", || {
-        match asker.connection.ask(MetadataRequest::Explain { page: OFFERED }) {
+        match requester.connection.ask(MetadataRequest::Explain { page: OFFERED }) {
             MetadataReply::Explained(story) => story.locked.is_none().then_some(story),
             other => panic!("{other:?}"),
         }
@@ -157,47 +157,47 @@ fn a_swap_with_a_silent_rack_is_forgotten() {
 #[test]
 fn a_swap_that_was_not_committed_before_a_kill_never_is() {
     let directory = tempfile::tempdir().unwrap();
-    let (_home, mut asker, server) = pool(directory.path());
-    let swap = asker.begin(PAGE, OFFERED, 1);
+    let (_home, mut requester, server) = pool(directory.path());
+    let swap = requester.begin(PAGE, OFFERED, 1);
     server.kill();
-    let (mut home, mut asker, _server) = pool(directory.path());
-    asker.commit(swap, PAGE, OFFERED);
-    assert!(!asker.is_committed(swap));
-    assert!(!home.outcome(swap, OFFERED) && !asker.outcome(swap, PAGE));
-    assert_eq!(asker.locate(PAGE), Some((1, 100)));
-    assert!(asker.begin(PAGE, OFFERED, 1) > swap, "numbers of swaps grow over restarts");
+    let (mut home, mut requester, _server) = pool(directory.path());
+    requester.commit(swap, PAGE, OFFERED);
+    assert!(!requester.is_committed(swap));
+    assert!(!home.outcome(swap, OFFERED) && !requester.outcome(swap, PAGE));
+    assert_eq!(requester.locate(PAGE), Some((1, 100)));
+    assert!(requester.begin(PAGE, OFFERED, 1) > swap, "numbers of swaps grow over restarts");
 }
 
 #[test]
 fn a_swap_that_was_committed_before_a_kill_is_for_both() {
     let directory = tempfile::tempdir().unwrap();
-    let (_home, mut asker, server) = pool(directory.path());
-    let swap = asker.begin(PAGE, OFFERED, 1);
-    asker.commit(swap, PAGE, OFFERED);
-    assert!(asker.is_committed(swap));
+    let (_home, mut requester, server) = pool(directory.path());
+    let swap = requester.begin(PAGE, OFFERED, 1);
+    requester.commit(swap, PAGE, OFFERED);
+    assert!(requester.is_committed(swap));
     server.kill();
-    let (mut home, mut asker, _server) = pool(directory.path());
-    assert!(home.outcome(swap, OFFERED) && asker.outcome(swap, PAGE));
-    asker.commit(swap, PAGE, OFFERED);
-    assert!(asker.is_committed(swap), "asked again");
-    assert_eq!((asker.locate(PAGE), home.locate(OFFERED)), (Some((2, 1)), Some((1, 1))));
+    let (mut home, mut requester, _server) = pool(directory.path());
+    assert!(home.outcome(swap, OFFERED) && requester.outcome(swap, PAGE));
+    requester.commit(swap, PAGE, OFFERED);
+    assert!(requester.is_committed(swap), "asked again");
+    assert_eq!((requester.locate(PAGE), home.locate(OFFERED)), (Some((2, 1)), Some((1, 1))));
 }
 
 #[test]
 fn both_racks_hear_the_same_of_a_swap_whenever_the_server_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..16 {
-        let (_home, mut asker, server) = pool(directory.path());
+        let (_home, mut requester, server) = pool(directory.path());
         let (page, offered) = (PageId(PAGE.0 + round), PageId(OFFERED.0 + round));
-        let swap = asker.begin(page, offered, 1);
-        asker.commit(swap, page, offered);
+        let swap = requester.begin(page, offered, 1);
+        requester.commit(swap, page, offered);
         // Somewhere before, in or after the write, which takes a millisecond.
         std::thread::sleep(Duration::from_micros(u64::from(round / 2) * 50));
         server.kill();
-        let (mut home, mut asker, _server) = pool(directory.path());
-        let committed = asker.outcome(swap, page);
+        let (mut home, mut requester, _server) = pool(directory.path());
+        let committed = requester.outcome(swap, page);
         assert_eq!(home.outcome(swap, offered), committed);
-        let homes = (asker.locate(page).unwrap().0, asker.locate(offered).unwrap().0);
+        let homes = (requester.locate(page).unwrap().0, requester.locate(offered).unwrap().0);
         assert_eq!(homes, if committed { (2, 1) } else { (1, 2) });
     }
 }
@@ -205,10 +205,10 @@ fn both_racks_hear_the_same_of_a_swap_whenever_the_server_is_killed() {
 #[test]
 fn other_memory_loses_the_pages_that_lived_there_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut home, mut asker, server) = pool(directory.path());
-    let swap = asker.begin(PAGE, OFFERED, 1);
-    asker.commit(swap, PAGE, OFFERED);
-    assert!(asker.is_committed(swap) && home.is_committed(swap));
+    let (mut home, mut requester, server) = pool(directory.path());
+    let swap = requester.begin(PAGE, OFFERED, 1);
+    requester.commit(swap, PAGE, OFFERED);
+    assert!(requester.is_committed(swap) && home.is_committed(swap));
     let leave = MetadataRequest::Leave { rack: RackId(1), incarnation: Incarnation(1) };
     assert_eq!(home.connection.ask(leave), MetadataReply::Left);
     let fresh = Rack::join(&server, 1, 12, 2);
@@ -218,7 +218,7 @@ fn other_memory_loses_the_pages_that_lived_there_and_no_others() {
         assert_eq!(rack.locate(PageId(OFFERED.0 + 1)), Some((2, 93)));
         assert_eq!(rack.connection.status().lost_pages, 100);
     };
-    check(&mut asker);
+    check(&mut requester);
     server.wait_for_log("100 pages that lived there are lost");
     drop(fresh);
     server.kill();
@@ -242,23 +242,23 @@ fn after_a_failed_write_nothing_is_said_of_swaps_until_a_restart() {
     shell.arg(server.get_program()).args(server.get_args()).env("RUST_LOG", "off");
     let server = Server::run(shell, directory.path());
     let mut home = Rack::join(&server, 1, 11, 1);
-    let mut asker = Rack::join(&server, 2, 22, 1);
-    let swap = asker.begin(PAGE, OFFERED, 1);
+    let mut requester = Rack::join(&server, 2, 22, 1);
+    let swap = requester.begin(PAGE, OFFERED, 1);
     let process = Pid::from_raw(server.id().try_into().unwrap()).unwrap();
     prlimit(Some(process), Resource::Fsize, Rlimit { current: Some(1), maximum: None }).unwrap();
-    asker.commit(swap, PAGE, OFFERED);
+    requester.commit(swap, PAGE, OFFERED);
     // By the answer to this the commit has failed.
-    let refused = asker.connection.ask(support::put("after", 1));
+    let refused = requester.connection.ask(support::put("after", 1));
     assert!(matches!(refused, MetadataReply::Refused(Refusal::Store(_))), "{refused:?}");
-    for rack in [&mut home, &mut asker] {
+    for rack in [&mut home, &mut requester] {
         rack.say(ToServer::Outcome { swap, page: PAGE });
-        rack.say(ToServer::Want { page: PageId(9), offered: PageId(109), nonce: 5 });
+        rack.say(ToServer::Request { page: PageId(9), offered: PageId(109), nonce: 5 });
         // Answered, and nothing came before.
         assert_eq!(rack.locate(PAGE), Some((1, 100)));
     }
     server.kill();
-    let (mut home, mut asker, _server) = pool(directory.path());
-    let committed = asker.outcome(swap, PAGE);
+    let (mut home, mut requester, _server) = pool(directory.path());
+    let committed = requester.outcome(swap, PAGE);
     assert_eq!(home.outcome(swap, OFFERED), committed);
-    assert_eq!(asker.locate(PAGE).unwrap().0, if committed { 2 } else { 1 });
+    assert_eq!(requester.locate(PAGE).unwrap().0, if committed { 2 } else { 1 });
 }

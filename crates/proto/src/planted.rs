@@ -22,7 +22,7 @@ pub enum Bug {
     ReturnBeforeDrain,
     /// A rack copies without waiting for writers and leases.
     SkipDrain,
-    /// The asker commits while its copy is under way.
+    /// The requester commits while its copy is under way.
     CommitBeforeCopy,
     /// The page keeps its epoch when it moves.
     ReuseEpoch,
@@ -71,7 +71,7 @@ pub enum Bug {
     ForgetRightToWrite,
     /// A spare frame is free again while a copy into it is under way.
     FreeSpareEarly,
-    /// The asker gives up by itself after it has asked for the commit.
+    /// The requester gives up by itself after it has asked for the commit.
     ThawInDoubt,
     /// A restarted rack gives up a swap in doubt.
     ForgetDoubt,
@@ -85,7 +85,7 @@ pub enum Bug {
     TellOfCommitsBeforeDurable,
     /// The metadata server says "given up" without ending the swap.
     DenyWithoutEnding,
-    /// An asker asks the metadata server once, and not again.
+    /// An requester asks the metadata server once, and not again.
     AskOnce,
     /// A restarted holder answers for leases of its dead predecessor, whose operations may land.
     AnswerForTheDead,

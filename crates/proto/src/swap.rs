@@ -3,7 +3,7 @@
 //! Two machines: [`Rack`], for both sides of a swap, and [`Server`], the part of the metadata
 //! server. Only [`Server`]'s commit decides.
 
-mod asker;
+mod requester;
 mod forward;
 mod event;
 mod finish;

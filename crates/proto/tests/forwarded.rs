@@ -1,5 +1,5 @@
 //! Writes while a page moves, message by message: the home writes its page for everybody, and its copy
-//! of the offered one lacks what the asker writes.
+//! of the offered one lacks what the requester writes.
 
 mod side;
 
@@ -9,7 +9,7 @@ use rackpool_model::{Epoch, FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::swap::{Drain, Phase, RackAction, RackEvent, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, peer_asks_to_copy, tells};
 
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
@@ -29,8 +29,8 @@ const MERGES: RackAction = RackAction::ApplyDirtyLines { swap: SWAP, frame: Fram
 fn forwarding() -> Home {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
-    home.got(SwapMessage::Noted);
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
+    home.got(SwapMessage::IncompleteNoted);
     home
 }
 
@@ -46,7 +46,7 @@ const OUT: RackEvent = RackEvent::Drained(SWAP, Drain::DirtyLogged);
 fn stale() -> Home {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.got(SwapMessage::Stale), [tells(SwapMessage::Noted)]);
+    assert_eq!(home.got(SwapMessage::CopyIncomplete), [tells(SwapMessage::IncompleteNoted)]);
     home
 }
 
@@ -55,10 +55,10 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     let mut home = Home::new();
     home.doubt();
     assert!(!home.rack.forwards(PAGE));
-    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
     assert_eq!(home.step(WANTED), [], "it was asked for");
     assert!(!home.rack.forwards(PAGE), "its peer may not know of it");
-    home.got(SwapMessage::Noted);
+    home.got(SwapMessage::IncompleteNoted);
     assert!(home.rack.forwards(PAGE) && !home.rack.forwards(OFFERED));
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert!(!home.rack.forwards(PAGE));
@@ -75,8 +75,8 @@ fn closed() -> Home {
 #[test]
 fn clients_write_a_page_from_the_freeze_on_if_somebody_will() {
     let mut home = Home::new();
-    let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
-    home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
+    let SwapMessage::Prepare { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
+    home.got(SwapMessage::Prepare { wanted, milli, read_hot: false, offered, live });
     assert!(is_dirty_logged(&home), "who asks for it writes it");
     assert!(ready(&mut home) && is_dirty_logged(&home));
 
@@ -98,14 +98,14 @@ fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
     home.doubt();
     home.step(WANTED);
     assert!(!is_dirty_logged(&home), "its peer may not know of it");
-    home.got(SwapMessage::Noted);
+    home.got(SwapMessage::IncompleteNoted);
     assert!(is_dirty_logged(&home));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
     let mut late = Home::new();
     late.doubt();
     late.step(WANTED);
     late.step(decided(true));
-    late.got(SwapMessage::Noted);
+    late.got(SwapMessage::IncompleteNoted);
     assert!(!is_dirty_logged(&late), "it is committed");
 }
 
@@ -114,7 +114,7 @@ fn nothing_is_handed_over_before_those_who_write_are_out() {
     let mut home = forwarding();
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert!(!is_dirty_logged(&home), "nobody begins");
-    assert_eq!(home.got(SwapMessage::HasLeft), []);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), []);
     assert_eq!(home.step(OUT), [sends(true)]);
     assert_eq!(home.step(OUT), [], "that was said");
     assert!(!is_dirty_logged(&home));
@@ -124,7 +124,7 @@ fn nothing_is_handed_over_before_those_who_write_are_out() {
 fn nobody_waits_for_a_writer_who_is_stopped() {
     let mut home = forwarding();
     home.step(decided(true));
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     let retry = SwapRules::DEFAULT.retry;
     let mut open_for = Duration::ZERO;
     for _ in 0..3 {
@@ -156,11 +156,11 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
 }
 
-/// The home lets the asker copy the page: whether it says that it is written meanwhile.
+/// The home lets the requester copy the page: whether it says that it is written meanwhile.
 fn ready(home: &mut Home) -> bool {
     let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
     match drained[..] {
-        [RackAction::TellRack(_, Between { message: SwapMessage::Ready { stale, .. }, .. })] => {
+        [RackAction::TellRack(_, Between { message: SwapMessage::Prepared { stale, .. }, .. })] => {
             stale
         }
         _ => panic!("{drained:?}"),
@@ -180,15 +180,15 @@ fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it
     let repeated = home.got(offer());
     assert!(matches!(
         repeated[..],
-        [RackAction::TellRack(_, Between { message: SwapMessage::Ready { stale: true, .. }, .. })]
+        [RackAction::TellRack(_, Between { message: SwapMessage::Prepared { stale: true, .. }, .. })]
     ));
 }
 
 #[test]
-fn a_page_that_the_asker_mostly_writes_is_written_for_others_without_a_pause() {
+fn a_page_that_the_requester_mostly_writes_is_written_for_others_without_a_pause() {
     let mut home = Home::new();
-    let SwapMessage::Offer { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
-    home.got(SwapMessage::Offer { wanted, milli, read_hot: false, offered, live });
+    let SwapMessage::Prepare { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
+    home.got(SwapMessage::Prepare { wanted, milli, read_hot: false, offered, live });
     assert!(home.rack.forwards(PAGE) && !home.rack.expects_no_writer(PAGE));
     assert!(ready(&mut home) && home.rack.forwards(PAGE));
 }
@@ -200,15 +200,15 @@ fn a_page_that_nobody_wants_to_write_is_not_written_when_it_may_be_copied() {
     assert!(home.rack.forwards(PAGE));
     assert!(!ready(&mut home));
     assert!(!home.rack.forwards(PAGE), "its copy would lack that, and nobody knows");
-    assert_eq!(home.step(WANTED), [tells(SwapMessage::Stale)]);
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
 }
 
 #[test]
 fn a_page_that_is_written_is_copied_when_that_is_noted() {
     let mut home = Home::new();
     let ticket = home.accept();
-    let SwapMessage::Pull { frame, .. } = pull(ticket) else { unreachable!() };
-    home.got(SwapMessage::Pull { ticket, frame, stale: true });
+    let SwapMessage::Copy { frame, .. } = peer_asks_to_copy(ticket) else { unreachable!() };
+    home.got(SwapMessage::Copy { ticket, frame, stale: true });
     home.step(RackEvent::Copied { swap: SWAP, whole: true });
     home.restart(2);
     home.step(decided(true));
@@ -219,19 +219,19 @@ fn a_page_that_is_written_is_copied_when_that_is_noted() {
 }
 
 #[test]
-fn an_asker_says_with_its_first_pull_that_its_page_is_written() {
-    let mut asker = Home::new();
-    asker.begin(OFFERED);
+fn an_requester_says_with_its_first_pull_that_its_page_is_written() {
+    let mut requester = Home::new();
+    requester.begin(OFFERED);
     let (ticket, frame, epoch) = (8, FrameId(7), Epoch::new(5));
-    asker.got(SwapMessage::Ready { ticket, frame, epoch, stale: true });
-    assert_eq!(asker.state(0), (PageState::Frozen, PAGE));
-    assert!(asker.rack.forwards(PAGE) && !asker.rack.forwards(OFFERED));
-    assert_eq!(asker.step(WANTED), []);
-    let pull = SwapMessage::Pull { ticket, frame: FrameId(0), stale: true };
-    let drained = asker.step(RackEvent::Drained(SWAP, Drain::Writers));
-    assert_eq!(drained, [tells(pull)]);
-    assert!(asker.rack.forwards(PAGE));
-    let record = Record::from_words(&asker.records[0]).expect("a whole record").expect("one");
+    requester.got(SwapMessage::Prepared { ticket, frame, epoch, stale: true });
+    assert_eq!(requester.state(0), (PageState::Frozen, PAGE));
+    assert!(requester.rack.forwards(PAGE) && !requester.rack.forwards(OFFERED));
+    assert_eq!(requester.step(WANTED), []);
+    let peer_asks_to_copy = SwapMessage::Copy { ticket, frame: FrameId(0), stale: true };
+    let drained = requester.step(RackEvent::Drained(SWAP, Drain::Writers));
+    assert_eq!(drained, [tells(peer_asks_to_copy)]);
+    assert!(requester.rack.forwards(PAGE));
+    let record = Record::from_words(&requester.records[0]).expect("a whole record").expect("one");
     assert!(record.written && record.stale, "{record:?}");
 }
 
@@ -263,7 +263,7 @@ fn a_notice_without_an_answer_is_repeated() {
     home.step(WANTED);
     home.now = home.rack.deadline().expect("it does not wait for ever");
     assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
-    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Stale)));
+    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::CopyIncomplete)));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
     let mut home = closed();
     home.step(RackEvent::Redirected(SWAP));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
-    assert_eq!(home.got(SwapMessage::HasLeft), [sends(true)], "it asks for what it lacks");
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [sends(true)], "it asks for what it lacks");
     let applied = Between { swap: SWAP, message: SwapMessage::DirtyLinesApplied };
     home.step(RackEvent::RackSent(RackId(3), applied));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "that was another rack");
@@ -291,7 +291,7 @@ fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
 #[test]
 fn what_was_written_is_sent_again_ever_less_often() {
     let mut home = closed();
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     let (mut sent, end) = (0, home.now.after(Duration::from_secs(10)));
     while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
         home.now = next;
@@ -310,14 +310,14 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     assert!(is_dirty_logged(&home), "clients write on: the whole page will be copied once more");
     assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
     assert_eq!(home.step(OUT), [sends(false)]);
-    let again = [drains(Drain::DirtyLogged), tells(SwapMessage::HasLeft)];
+    let again = [drains(Drain::DirtyLogged), tells(SwapMessage::IsQuiesced)];
     assert_eq!(home.restart(3), again, "who began in an earlier life may be there still");
     assert_eq!(home.step(OUT), [sends(false)]);
     home.got(SwapMessage::DirtyLinesApplied);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
     assert_eq!(
         home.restart(4),
-        [drains(Drain::Holders), tells(SwapMessage::HasLeft)],
+        [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)],
         "it was applied, or it would not be leaving"
     );
 }
@@ -366,7 +366,7 @@ fn a_restart_does_not_forget_that_a_copy_is_stale() {
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     home.now = home.rack.deadline().expect("it asks for the rest");
     let due = home.step(RackEvent::DeadlinePassed);
-    assert!(due.contains(&tells(SwapMessage::HasLeft)), "{due:?}");
+    assert!(due.contains(&tells(SwapMessage::IsQuiesced)), "{due:?}");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn a_copy_that_lacks_nothing_is_read_at_once() {
     home.doubt();
     assert_eq!(home.step(decided(true)), [COMMITTED]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
-    assert_eq!(home.got(SwapMessage::Stale), [], "too late: nothing will be written");
+    assert_eq!(home.got(SwapMessage::CopyIncomplete), [], "too late: nothing will be written");
     assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)]);
 }
 
@@ -384,13 +384,13 @@ fn what_only_a_memory_that_is_no_more_had_is_lost_and_not_read_without() {
     let mut home = stale();
     home.step(decided(true));
     assert!(!home.rack.is_lost(OFFERED));
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     assert!(home.rack.is_lost(OFFERED) && !home.rack.is_lost(PAGE));
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     let later = home.rack.deadline();
     assert!(later.is_none_or(|at| at > home.now), "it waits for nothing: {later:?}");
     home.restart(2);
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     assert!(home.rack.is_lost(OFFERED), "nor after a restart");
 }
 

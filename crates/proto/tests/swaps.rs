@@ -7,16 +7,16 @@ use std::time::Duration;
 use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::swap::{Drain, Phase, RECORD_WORDS, RackAction, RackEvent, SwapRules};
-use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapId, SwapMessage, ToServer};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, pull, tells};
+use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapId, SwapMessage, ToServer};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, peer_asks_to_copy, tells};
 
 #[test]
 fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
     let mut home = Home::new();
     home.commit();
     let left = home.step(RackEvent::Drained(SWAP, Drain::Holders));
-    assert_eq!(left, [tells(SwapMessage::Left), drains(Drain::Everyone)]);
-    assert_eq!(home.got(SwapMessage::Left), []);
+    assert_eq!(left, [tells(SwapMessage::Quiesced), drains(Drain::Everyone)]);
+    assert_eq!(home.got(SwapMessage::Quiesced), []);
     assert_eq!(
         home.memory.words[&FrameId(1)],
         PageWord::new(PageState::Live, Epoch::new(6), OFFERED)
@@ -31,17 +31,17 @@ fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it(
 fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.got(SwapMessage::HasLeft), [ASKS], "it is committed, or nobody would ask");
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [ASKS], "it is committed, or nobody would ask");
     home.step(decided(true));
-    assert_eq!(home.got(SwapMessage::HasLeft), [drains(Drain::Holders)]);
-    assert_eq!(home.got(SwapMessage::HasLeft), []);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [drains(Drain::Holders)]);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), []);
     home.step(RackEvent::Drained(SWAP, Drain::Holders));
-    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)]);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
     home.step(RackEvent::Drained(SWAP, Drain::Everyone));
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     assert_eq!(home.rack.under_way(), 0);
-    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)], "it is over");
-    assert_eq!(home.got(SwapMessage::Left), [], "nobody answers an answer");
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)], "it is over");
+    assert_eq!(home.got(SwapMessage::Quiesced), [], "nobody answers an answer");
 }
 
 #[test]
@@ -61,14 +61,14 @@ fn writers_do_not_wait_for_readers_who_do_not_find_the_way() {
     home.now = home.rack.deadline().expect("it does not wait for ever");
     assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
     let due = home.step(RackEvent::DeadlinePassed);
-    assert_eq!(due, [drains(Drain::Holders), tells(SwapMessage::HasLeft)]);
+    assert_eq!(due, [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)]);
 
     let mut home = Home::new();
     home.commit_while_read();
     let actions = home.restart(2);
     assert_eq!(
         actions,
-        [drains(Drain::Holders), tells(SwapMessage::HasLeft)],
+        [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)],
         "nobody asks for it"
     );
 }
@@ -79,7 +79,7 @@ fn a_rack_with_a_damaged_record_does_not_say_that_it_has_left_what_it_does_not_k
     home.commit();
     home.records[4][2] = 0;
     home.restart(2);
-    assert_eq!(home.got(SwapMessage::HasLeft), []);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), []);
 }
 
 #[test]
@@ -90,34 +90,34 @@ fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
     home.commit();
     home.step(RackEvent::Drained(SWAP, Drain::Holders));
     home.step(RackEvent::Drained(SWAP, Drain::Everyone));
-    home.got(SwapMessage::Left);
-    assert_eq!(home.got(SwapMessage::HasLeft), [tells(SwapMessage::Left)]);
+    home.got(SwapMessage::Quiesced);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
 }
 
 /// The words were stored and looked at in one step: they seemed to be as they should, and the page
 /// stayed frozen.
 #[test]
 fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
-    let mut asker = Home::new();
-    let before = asker.memory.words.clone();
-    asker.begin(PageId(50));
-    asker.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
+    let mut requester = Home::new();
+    let before = requester.memory.words.clone();
+    requester.begin(PageId(50));
+    requester.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
     let (frame, epoch) = (FrameId(7), Epoch::new(3));
-    let ready = SwapMessage::Ready { ticket: 1, frame, epoch, stale: false };
-    assert!(asker.got(ready).contains(&tells(SwapMessage::Gone)));
-    assert_eq!((asker.memory.words, asker.records[0][0]), (before, 0));
-    assert_eq!(asker.rack.under_way(), 0);
+    let ready = SwapMessage::Prepared { ticket: 1, frame, epoch, stale: false };
+    assert!(requester.got(ready).contains(&tells(SwapMessage::Aborted)));
+    assert_eq!((requester.memory.words, requester.records[0][0]), (before, 0));
+    assert_eq!(requester.rack.under_way(), 0);
 }
 
 #[test]
 fn the_left_of_another_swap_or_another_rack_does_not_thaw_the_page() {
     let mut home = Home::new();
     home.commit();
-    let left = |swap| Between { swap, message: SwapMessage::Left };
+    let left = |swap| Between { swap, message: SwapMessage::Quiesced };
     home.step(RackEvent::RackSent(ASKER, left(SwapId(76))));
     home.step(RackEvent::RackSent(RackId(3), left(SWAP)));
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
 }
 
@@ -129,7 +129,7 @@ fn a_peer_that_does_not_say_that_it_has_left_is_asked_ever_less_often() {
     let end = home.now.after(Duration::from_secs(10));
     while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
         home.now = next;
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [tells(SwapMessage::HasLeft)]);
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [tells(SwapMessage::IsQuiesced)]);
         asked += 1;
     }
     assert!((20..60).contains(&asked), "{asked} times in 10 s");
@@ -140,9 +140,9 @@ fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
     let mut home = Home::new();
     home.commit();
     let actions = home.restart(2);
-    assert_eq!(actions, [drains(Drain::Holders), tells(SwapMessage::HasLeft)]);
+    assert_eq!(actions, [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
-    home.got(SwapMessage::Left);
+    home.got(SwapMessage::Quiesced);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
     // The page is written, and its record is still there.
     assert_eq!(home.restart(3), [drains(Drain::Holders)]);
@@ -156,19 +156,19 @@ fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
 fn a_left_that_overtakes_the_decision_is_remembered() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.got(SwapMessage::Left), [ASKS]);
+    assert_eq!(home.got(SwapMessage::Quiesced), [ASKS]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     home.step(decided(true));
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
 }
 
 #[test]
-fn a_home_in_doubt_asks_when_the_asker_has_given_up() {
+fn a_home_in_doubt_asks_when_the_requester_has_given_up() {
     let mut home = Home::new();
     let ticket = home.doubt();
-    let pulled = home.got(pull(ticket));
-    assert_eq!(pulled, [tells(SwapMessage::Pulled)], "the answer may have been lost");
-    assert_eq!(home.got(SwapMessage::Gone), [ASKS]);
+    let peer_copied = home.got(peer_asks_to_copy(ticket));
+    assert_eq!(peer_copied, [tells(SwapMessage::Copied)], "the answer may have been lost");
+    assert_eq!(home.got(SwapMessage::Aborted), [ASKS]);
     home.step(decided(false));
     assert_eq!(home.state(0), (PageState::Live, PAGE));
 }
@@ -188,7 +188,7 @@ fn an_open_swap_is_given_up_at_its_deadline_but_one_in_doubt_asks() {
     let mut home = Home::new();
     home.accept();
     home.now = Time::ZERO.after(Duration::from_millis(100));
-    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Gone)));
+    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Aborted)));
     assert_eq!(home.state(0), (PageState::Live, PAGE));
 
     let mut home = Home::new();
@@ -219,8 +219,8 @@ fn an_earlier_acceptance_of_the_same_swap_does_not_count() {
     let earlier = home.accept();
     home.restart(2);
     assert_ne!(home.accept(), earlier);
-    let gone = home.got(pull(earlier));
-    assert_eq!(gone, [tells(SwapMessage::Gone)]);
+    let gone = home.got(peer_asks_to_copy(earlier));
+    assert_eq!(gone, [tells(SwapMessage::Aborted)]);
 }
 
 #[test]
@@ -228,17 +228,17 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
     let mut home = Home::new();
     home.memory.milli = 9000;
     let refused = home.got(offer());
-    assert_eq!(refused, [tells(SwapMessage::Refused(OfferRefusal::ReadHot))]);
+    assert_eq!(refused, [tells(SwapMessage::Refused(PrepareRefusal::ReadHot))]);
     assert_eq!(home.rack.under_way(), 0);
 }
 
 /// What a rack says when a page that it wants may be swapped for what it gives, which was cold when it
 /// was chosen and is hot now.
 fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
-    let mut asker = Home::new();
-    asker.memory.gives = gives;
-    asker.memory.heats = true;
-    asker.begin(OFFERED)
+    let mut requester = Home::new();
+    requester.memory.gives = gives;
+    requester.memory.heats = true;
+    requester.begin(OFFERED)
 }
 
 /// The heat of its last use once kept a free page from ever being given, and the rack from getting any.
@@ -246,13 +246,13 @@ fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
 fn a_free_page_is_given_however_hot_it_was() {
     let offered = PageLife { page: PageId(2), epoch: Epoch::ZERO };
     let offer =
-        SwapMessage::Offer { wanted: OFFERED, milli: 9000, read_hot: false, offered, live: false };
+        SwapMessage::Prepare { wanted: OFFERED, milli: 9000, read_hot: false, offered, live: false };
     assert_eq!(says_at_the_beginning(PageId(2)), [tells(offer)]);
 }
 
 #[test]
 fn a_page_that_became_hot_since_it_was_offered_is_not_given() {
-    let end = RackAction::TellServer(ToServer::End { swap: SWAP });
+    let end = RackAction::TellServer(ToServer::Abort { swap: SWAP });
     assert_eq!(says_at_the_beginning(PAGE), [end]);
 }
 
@@ -261,8 +261,8 @@ fn an_offer_of_a_page_that_cannot_be_is_refused() {
     let mut home = Home::new();
     let offered = PageLife { page: PageId(0), epoch: Epoch::ZERO };
     let live = true;
-    let offer = SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: false, offered, live };
+    let offer = SwapMessage::Prepare { wanted: PAGE, milli: 9000, read_hot: false, offered, live };
     let refused = home.got(offer);
-    assert_eq!(refused, [tells(SwapMessage::Refused(OfferRefusal::Unavailable))]);
+    assert_eq!(refused, [tells(SwapMessage::Refused(PrepareRefusal::Unavailable))]);
     assert_eq!(home.state(0), (PageState::Live, PAGE));
 }

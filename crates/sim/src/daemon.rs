@@ -11,7 +11,7 @@ use rackpool_proto::lease::{
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
 use rackpool_proto::swap::{Drain, News, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
-use rackpool_wire::swap::{OfferRefusal, SwapId, SwapMessage};
+use rackpool_wire::swap::{PrepareRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
 use crate::forward::Forwarded;
@@ -278,7 +278,7 @@ impl<B: Bugs> World<B> {
                 }
             }
             News::Left(page) => inputs.push_back(Input::Holder(HolderEvent::Left(page))),
-            News::OfferRefused(page, OfferRefusal::ReadHot) => {
+            News::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));
                 }
@@ -406,12 +406,12 @@ impl<B: Bugs> World<B> {
         }
         match message {
             Message::Between(between) => {
-                if let SwapMessage::Offer { wanted, read_hot: false, .. } = between.message {
+                if let SwapMessage::Prepare { wanted, read_hot: false, .. } = between.message {
                     // It is refused, and comes again.
                     self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
                 }
                 self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(from), between)));
-                if between.message == SwapMessage::Noted {
+                if between.message == SwapMessage::IncompleteNoted {
                     self.look_soon(rack);
                 }
             }

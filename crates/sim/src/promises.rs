@@ -113,7 +113,7 @@ impl<B: Bugs> World<B> {
             MetadataReply::Swap { .. } if self.server.failed => {
                 self.breaks(|| "the metadata server swaps on although its disk has failed".into());
             }
-            MetadataReply::Swap { message: FromServer::Begin { swap, nonce, .. }, .. } => {
+            MetadataReply::Swap { message: FromServer::Granted { swap, nonce, .. }, .. } => {
                 let Some((rack, _)) = self.daemon_at(to) else { return };
                 let begun = self.server.promises.begun.insert(*swap, (rack, *nonce));
                 if begun.is_some_and(|begun| begun != (rack, *nonce)) {

@@ -3,7 +3,7 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{PageId, RackId};
 
-use crate::swap::{OfferRefusal, WantRefusal};
+use crate::swap::{PrepareRefusal, RequestRefusal};
 
 /// The most pages of one [`ControlReply::TopPages`](crate::control::ControlReply::TopPages).
 pub const MAX_TOP_PAGES: u16 = 256;
@@ -64,24 +64,24 @@ pub enum PageNews {
         offered: PageId,
     },
     /// It was hot here, but nothing cold was there to give for it.
-    NothingToOffer,
+    NoColdPage,
     /// The metadata server dropped the wish.
-    WantRefused(WantRefusal),
+    RequestRefused(RequestRefusal),
     /// Its home kept it.
-    OfferRefused(OfferRefusal),
+    PrepareRefused(PrepareRefusal),
     /// This rack, its home, kept it.
     Kept {
         /// Who wanted it.
-        asker: RackId,
+        requester: RackId,
         /// How hot it was there, in thousandths.
         milli: u64,
         /// Why it stayed.
-        reason: OfferRefusal,
+        reason: PrepareRefusal,
     },
     /// This rack, its home, agreed to give it.
     Promised {
         /// To whom.
-        asker: RackId,
+        requester: RackId,
         /// How hot it was there, in thousandths.
         milli: u64,
     },
@@ -107,10 +107,10 @@ impl PageNews {
     pub fn is_again(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Wanted { .. }, Self::Wanted { .. }) => true,
-            (Self::Kept { asker, reason, .. }, Self::Kept { asker: other, reason: before, .. }) => {
-                (asker, reason) == (other, before)
+            (Self::Kept { requester, reason, .. }, Self::Kept { requester: other, reason: before, .. }) => {
+                (requester, reason) == (other, before)
             }
-            (Self::Promised { asker, .. }, Self::Promised { asker: other, .. }) => asker == other,
+            (Self::Promised { requester, .. }, Self::Promised { requester: other, .. }) => requester == other,
             _ => self == before,
         }
     }

@@ -262,7 +262,7 @@ pub enum Refusal {
     /// A field of the request is outside its bounds.
     #[error(transparent)]
     OutOfBounds(OutOfBounds),
-    /// The asker's credentials don't allow it.
+    /// The requester's credentials don't allow it.
     #[error("{0}")]
     Denied(String),
     /// The store could not make the change durable. Whether it has, shows when the metadata server is

@@ -19,11 +19,11 @@ pub enum PeerRequest {
     Lookup {
         /// The page.
         page: PageId,
-        /// The asker's number of the question. Only the answer to its last one counts.
+        /// The requester's number of the question. Only the answer to its last one counts.
         question: u64,
         /// What for: a page that is frozen is leased for reading only.
         access: Access,
-        /// Whether the asker wants to keep a copy.
+        /// Whether the requester wants to keep a copy.
         keep: bool,
     },
     /// Give the lease back that was given over this endpoint: drain your own operations on the page,
@@ -92,7 +92,7 @@ pub enum PeerRequest {
     DirtyLines {
         /// The swap.
         swap: SwapId,
-        /// Where the page lies at the asker.
+        /// Where the page lies at the requester.
         frame: FrameId,
         /// Whether the lines are all; if not only the page as a whole has everything.
         known: bool,
@@ -108,7 +108,7 @@ pub enum PeerRequest {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The lease that was given over this endpoint is back unasked: the page has come to the asker. The
+    /// The lease that was given over this endpoint is back unasked: the page has come to the requester. The
     /// answer says nothing, and what is lost is called back.
     Return {
         /// The page.
@@ -118,7 +118,7 @@ pub enum PeerRequest {
     },
     /// Where will the page lie that goes to the asked rack with this swap? Answered as [`Self::Lookup`] for
     /// reading, when it can be read there. If the asked rack knows the swap the lease is good for writing, too,
-    /// as soon as the asker has left the page.
+    /// as soon as the requester has left the page.
     Redirect {
         /// The swap.
         swap: SwapId,
@@ -130,7 +130,7 @@ pub enum PeerRequest {
 /// What a daemon answers to another.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PeerReply {
-    /// The page lies here; the asker holds a lease now.
+    /// The page lies here; the requester holds a lease now.
     Location {
         /// The home's number of the lease, which is good for the endpoint over which it comes.
         lease: u64,
@@ -144,7 +144,7 @@ pub enum PeerReply {
         writable: bool,
         /// Whether the home carries out [`PeerRequest::Write`] meanwhile: the page moves.
         forwards: bool,
-        /// The number under which the page is shared: the asker may keep a copy as long as the lease
+        /// The number under which the page is shared: the requester may keep a copy as long as the lease
         /// is good.
         sharing: Option<u64>,
     },

@@ -22,7 +22,7 @@ pub struct PageLife {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum ToServer {
     /// I want `page` and give `offered` for it.
-    Want {
+    Request {
         /// The page, at home elsewhere.
         page: PageId,
         /// A page of the sender.
@@ -31,7 +31,7 @@ pub enum ToServer {
         nonce: u64,
     },
     /// The swap will not be; it was given up.
-    End {
+    Abort {
         /// The swap.
         swap: SwapId,
     },
@@ -57,7 +57,7 @@ pub enum ToServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum FromServer {
     /// Go on: both pages are locked for this swap.
-    Begin {
+    Granted {
         /// The swap.
         swap: SwapId,
         /// The nonce of the want.
@@ -70,10 +70,10 @@ pub enum FromServer {
         /// The nonce of the want.
         nonce: u64,
         /// Why.
-        reason: WantRefusal,
+        reason: RequestRefusal,
     },
     /// What has become of the swap.
-    Decided {
+    Decision {
         /// The swap.
         swap: SwapId,
         /// Whether both pages have moved. If not, they never will by this swap.
@@ -83,8 +83,8 @@ pub enum FromServer {
 
 /// Why the metadata server drops a want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
-pub enum WantRefusal {
-    /// The page is at home at the asker.
+pub enum RequestRefusal {
+    /// The page is at home at the requester.
     AtHome,
     /// One of the pages has no home.
     NoSuchPage,
@@ -106,21 +106,21 @@ pub struct Between {
 /// A message about one swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum SwapMessage {
-    /// Asker to home: give me your page for mine.
-    Offer {
-        /// The page that the asker wants.
+    /// Requester to home: give me your page for mine.
+    Prepare {
+        /// The page that the requester wants.
         wanted: PageId,
-        /// Its hotness at the asker, in thousandths.
+        /// Its hotness at the requester, in thousandths.
         milli: u64,
-        /// Whether it is read-hot at the asker.
+        /// Whether it is read-hot at the requester.
         read_hot: bool,
-        /// The page that the asker gives.
+        /// The page that the requester gives.
         offered: PageLife,
         /// Whether the offered page holds anything.
         live: bool,
     },
-    /// Home to asker: the page is frozen and no client or holder of a lease writes it.
-    Ready {
+    /// Home to requester: the page is frozen and no client or holder of a lease writes it.
+    Prepared {
         /// The home's number for this acceptance.
         ticket: u64,
         /// Where the page lies.
@@ -128,48 +128,48 @@ pub enum SwapMessage {
         /// Its epoch.
         epoch: Epoch,
         /// Whether writes go on in it: then record that your copy is stale before you copy. Said from an
-        /// acceptance's first message on, it needs no [`Self::Noted`].
+        /// acceptance's first message on, it needs no [`Self::IncompleteNoted`].
         stale: bool,
     },
-    /// Asker to home: mine is frozen too, copy it.
-    Pull {
-        /// From [`Self::Ready`].
+    /// Requester to home: mine is frozen too, copy it.
+    Copy {
+        /// From [`Self::Prepared`].
         ticket: u64,
         /// Where the offered page lies.
         frame: FrameId,
-        /// Whether writes go on in it: as in [`Self::Ready`].
+        /// Whether writes go on in it: as in [`Self::Prepared`].
         stale: bool,
     },
-    /// Home to asker: the offered page is copied, and only the metadata server may still give the swap
+    /// Home to requester: the offered page is copied, and only the metadata server may still give the swap
     /// up.
-    Pulled,
+    Copied,
     /// Either to the other, before the commit: the page that I gave you to copy will be written after
-    /// all, so your copy lacks something. Note that before you answer [`Self::Noted`].
-    Stale,
+    /// all, so your copy lacks something. Note that before you answer [`Self::IncompleteNoted`].
+    CopyIncomplete,
     /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
-    Noted,
+    IncompleteNoted,
     /// Either to the other: the metadata server has said that the swap is committed.
     Committed,
     /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
     /// Said as well by a rack that has no record of the swap.
     DirtyLinesApplied,
     /// Either to the other, after the commit: does anybody use the page that you gave?
-    HasLeft,
+    IsQuiesced,
     /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said as
     /// well by a rack that has no record of the swap.
-    Left,
+    Quiesced,
     /// Either to the other: the swap is given up, or was never known.
-    Gone,
-    /// Home to asker: no.
-    Refused(OfferRefusal),
+    Aborted,
+    /// Home to requester: no.
+    Refused(PrepareRefusal),
 }
 
 /// Why a home does not give a page away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
-pub enum OfferRefusal {
+pub enum PrepareRefusal {
     /// The page is at least as hot at its home.
     Hotter,
-    /// The same, but the asker mostly reads it and may cache it, read-only.
+    /// The same, but the requester mostly reads it and may cache it, read-only.
     ReadHot,
     /// The page has come lately and rests.
     Rests,

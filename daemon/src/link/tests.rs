@@ -107,10 +107,10 @@ fn put(name: usize) -> MetadataRequest {
 }
 
 /// Asks until there is an answer: on a busy host one may come late.
-async fn ask(asker: &Asker, request: &MetadataRequest) -> MetadataReply {
+async fn ask(requester: &Requester, request: &MetadataRequest) -> MetadataReply {
     let asking = async {
         loop {
-            if let Some(reply) = asker.ask(request.clone()).await {
+            if let Some(reply) = requester.ask(request.clone()).await {
                 return reply;
             }
         }
@@ -131,7 +131,7 @@ async fn heartbeats_and_look_ups_do_not_wait_for_the_writes_that_clients_wait_fo
     let (seeing, mut seen) = watch::channel(Seen::default());
     tokio::spawn(serve(listener, seeing, is_written));
     let (figures, keys) = (Arc::default(), Keyring::awaited());
-    let (link, asker) = Link::new(server, announcement(), figures, Some(PAGES), keys, LEASE);
+    let (link, requester) = Link::new(server, announcement(), figures, Some(PAGES), keys, LEASE);
     let (commands, _received) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     tokio::spawn(link.keep(Arc::new(Waker::new(commands, wake))));
@@ -139,17 +139,17 @@ async fn heartbeats_and_look_ups_do_not_wait_for_the_writes_that_clients_wait_fo
 
     // More clients than the server leaves unanswered, all at once.
     for client in 0..UNANSWERED + 8 {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.ask(put(client)).await });
+        let requester = requester.clone();
+        tokio::spawn(async move { requester.ask(put(client)).await });
     }
     let beats = wait(&mut seen, |seen| seen.held >= CHANGES).await.beats;
     let locate = MetadataRequest::Locate { page: PageId(3) };
-    assert!(matches!(ask(&asker, &locate).await, MetadataReply::Located { .. }));
-    asker.hurry();
+    assert!(matches!(ask(&requester, &locate).await, MetadataReply::Located { .. }));
+    requester.hurry();
     let now = wait(&mut seen, |seen| seen.beats > beats).await;
     assert_eq!((now.held, now.most_held), (CHANGES, CHANGES));
 
     writes.send(true).unwrap();
-    let changed = ask(&asker, &put(0)).await;
+    let changed = ask(&requester, &put(0)).await;
     assert_eq!(changed, MetadataReply::Root { addr: None, changed: true });
 }

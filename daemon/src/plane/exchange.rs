@@ -1,6 +1,6 @@
 //! Handing objects over between racks exactly once, although either daemon may die at any time.
 //!
-//! Both sides keep a record of the last exchange in their metadata. The asker writes its record
+//! Both sides keep a record of the last exchange in their metadata. The requester writes its record
 //! before it sends, and sends again until it is answered; the server writes its record before it
 //! changes anything, and answers a repeated request from the record. There is at most one
 //! exchange under way from one rack to another.

@@ -460,7 +460,7 @@ impl DataPlane {
         self.drive_peers(self.now())
     }
 
-    /// How long an exchange waits before its asker is told that there is no answer.
+    /// How long an exchange waits before its requester is told that there is no answer.
     pub(super) fn exchange_deadline(&self) -> Instant {
         self.now() + self.lease
     }

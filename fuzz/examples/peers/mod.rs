@@ -43,7 +43,7 @@ pub(crate) fn replies() -> [PeerReply; 3] {
 /// Messages about a swap.
 pub(crate) const fn about_swaps() -> [SwapMessage; 2] {
     [
-        SwapMessage::Ready { ticket: 8, frame: FRAME, epoch: EPOCH, stale: true },
-        SwapMessage::Pull { ticket: 8, frame: FRAME, stale: true },
+        SwapMessage::Prepared { ticket: 8, frame: FRAME, epoch: EPOCH, stale: true },
+        SwapMessage::Copy { ticket: 8, frame: FRAME, stale: true },
     ]
 }

@@ -44,7 +44,7 @@ impl Moving {
         let (ticket, stale) = moving.ready();
         assert!(stale);
         moving.copy(ticket);
-        assert_eq!(moving.asked().1, [SwapMessage::Pulled]);
+        assert_eq!(moving.asked().1, [SwapMessage::Copied]);
         moving
     }
 
@@ -116,7 +116,7 @@ fn who_writes_since_an_earlier_swap_is_not_forgotten() {
     moving.slot().lines.take(|_, _| {});
     moving.offer(false);
     let (_, messages) = moving.asked();
-    let [SwapMessage::Ready { ticket, stale: true, .. }] = messages[..] else {
+    let [SwapMessage::Prepared { ticket, stale: true, .. }] = messages[..] else {
         panic!("{messages:?}")
     };
     moving.end_to_write();

@@ -62,7 +62,7 @@ impl Moving {
     pub(super) fn offer(&mut self, read_hot: bool) {
         let offered = PageLife { page: COMES, epoch: COMES_AT };
         let (wanted, milli) = (self.goes, u64::MAX);
-        self.tell(SwapMessage::Offer { wanted, milli, read_hot, offered, live: true });
+        self.tell(SwapMessage::Prepare { wanted, milli, read_hot, offered, live: true });
     }
 
     /// Gives back what was called back.
@@ -77,7 +77,7 @@ impl Moving {
 
     /// Copies the page that comes.
     pub(super) fn copy(&mut self, ticket: u64) {
-        self.tell(SwapMessage::Pull { ticket, frame: FrameId(2), stale: false });
+        self.tell(SwapMessage::Copy { ticket, frame: FrameId(2), stale: false });
         let (requests, _) = self.asked();
         let contents = PeerRequest::Contents { page: COMES, epoch: COMES_AT };
         let [(over, number, ref request)] = requests[..] else { panic!("{requests:?}") };
@@ -92,7 +92,7 @@ impl Moving {
     pub(super) fn ready(&mut self) -> (u64, bool) {
         self.give_back(true);
         let (_, messages) = self.asked();
-        let [SwapMessage::Ready { ticket, stale, .. }] = messages[..] else {
+        let [SwapMessage::Prepared { ticket, stale, .. }] = messages[..] else {
             panic!("{messages:?}")
         };
         (ticket, stale)
@@ -105,7 +105,7 @@ impl Moving {
         assert!(!stale, "nobody wants to write it");
         self.copy(ticket);
         let (requests, messages) = self.asked();
-        assert_eq!(messages, [SwapMessage::Pulled]);
+        assert_eq!(messages, [SwapMessage::Copied]);
         let [(over, number, PeerRequest::Redirect { swap: SWAP, page })] = requests[..] else {
             panic!("{requests:?}")
         };
@@ -114,7 +114,7 @@ impl Moving {
     }
 
     pub(super) fn decide(&mut self) {
-        let decided = FromServer::Decided { swap: SWAP, committed: true };
+        let decided = FromServer::Decision { swap: SWAP, committed: true };
         self.stand.plane.server_sent(decided).unwrap();
         self.stand.step(0);
     }
@@ -154,7 +154,7 @@ impl Moving {
             _ => None,
         });
         self.stand.reply(call.unwrap(), &PeerReply::Returned);
-        assert_eq!(self.asked().1, [SwapMessage::Left]);
+        assert_eq!(self.asked().1, [SwapMessage::Quiesced]);
     }
 
     /// This rack has lease 77 of the page that comes.
@@ -213,7 +213,7 @@ fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
     assert!(stale, "whoever copies it has to know");
     assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
     moving.copy(ticket);
-    assert_eq!(moving.asked().1, [SwapMessage::Pulled]);
+    assert_eq!(moving.asked().1, [SwapMessage::Copied]);
     assert_eq!(moving.stand.asks(theirs, &write), PeerReply::Written { moving: true });
 }
 
@@ -241,8 +241,8 @@ fn a_page_that_has_come_is_read_at_once_and_written_when_its_old_home_has_left_i
     assert_eq!(moving.translate(1, COMES, Access::Write), None, "it waits");
     moving.asked();
     moving.stand.step(20);
-    assert!(moving.asked().1.contains(&SwapMessage::HasLeft));
-    moving.tell(SwapMessage::Left);
+    assert!(moving.asked().1.contains(&SwapMessage::IsQuiesced));
+    moving.tell(SwapMessage::Quiesced);
     assert!(is_here(moving.stand.answer(1)));
 }
 
@@ -284,7 +284,7 @@ fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has
     assert_eq!(writable(&moving.stand.asks(theirs, &read)), Some(false), "not by chance");
     let goes = moving.goes;
     assert_eq!(writable(&moving.stand.asks(theirs, &redirect(SWAP, goes))), Some(false));
-    moving.tell(SwapMessage::Left);
+    moving.tell(SwapMessage::Quiesced);
     assert_eq!(writable(&moving.stand.asks(other, &lookup(COMES))), Some(true));
 }
 
@@ -293,14 +293,14 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     let mut moving = Moving::new();
     moving.commit();
     moving.redirect();
-    moving.tell(SwapMessage::HasLeft);
+    moving.tell(SwapMessage::IsQuiesced);
     let (requests, messages) = moving.asked();
-    assert!(!messages.contains(&SwapMessage::Left), "a lease for reading is out");
+    assert!(!messages.contains(&SwapMessage::Quiesced), "a lease for reading is out");
     moving.give_back_last(&requests);
     // Before that this memory is too new to be asked.
     moving.stand.step(2_500);
-    moving.tell(SwapMessage::HasLeft);
-    assert!(moving.asked().1.contains(&SwapMessage::Left), "as often as it is asked");
+    moving.tell(SwapMessage::IsQuiesced);
+    assert!(moving.asked().1.contains(&SwapMessage::Quiesced), "as often as it is asked");
 }
 
 /// A lease that was called back with the page's arrival made its writers wait for two messages more.
@@ -310,8 +310,8 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     let ours = moving.ours;
     moving.lease_what_comes();
     moving.doubt();
-    moving.tell(SwapMessage::Stale);
-    assert_eq!(moving.asked().1, [SwapMessage::Noted]);
+    moving.tell(SwapMessage::CopyIncomplete);
+    assert_eq!(moving.asked().1, [SwapMessage::IncompleteNoted]);
     moving.decide();
     moving.asked();
     let (lines, bytes) = (vec![1], vec![9; 64]);
@@ -367,7 +367,7 @@ fn an_old_home_calls_no_lease_back_that_came_back_unasked() {
     assert_eq!(moving.stand.asks(theirs, &back(lease)), PeerReply::Heard);
     moving.redirect();
     let (requests, messages) = moving.asked();
-    assert_eq!(messages, [SwapMessage::Left]);
+    assert_eq!(messages, [SwapMessage::Quiesced]);
     let calls = |request: &PeerRequest| matches!(request, PeerRequest::Revoke { .. });
     assert!(!requests.iter().any(|(.., request)| calls(request)), "{requests:?}");
 }
@@ -381,8 +381,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let write = PeerRequest::Write { addr: addr(goes), bytes: vec![7; 8] };
     let waits = moving.stand.ask(theirs, &write);
     assert_eq!(moving.stand.replied(theirs, waits), None);
-    assert_eq!(moving.asked().1, [SwapMessage::Stale]);
-    moving.tell(SwapMessage::Noted);
+    assert_eq!(moving.asked().1, [SwapMessage::CopyIncomplete]);
+    moving.tell(SwapMessage::IncompleteNoted);
     assert_eq!(moving.stand.replied(theirs, waits), Some(PeerReply::Written { moving: true }));
     assert!(is_here(moving.stand.answer(1)), "by its clients, too");
     assert!(matches!(
@@ -417,8 +417,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
 fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     let mut moving = Moving::new();
     moving.doubt();
-    moving.tell(SwapMessage::Stale);
-    assert_eq!(moving.asked().1, [SwapMessage::Noted]);
+    moving.tell(SwapMessage::CopyIncomplete);
+    assert_eq!(moving.asked().1, [SwapMessage::IncompleteNoted]);
     moving.decide();
     let read = PeerRequest::FetchAndAdd { addr: addr(COMES).add(64).unwrap(), delta: 0 };
     let waits = moving.stand.ask(moving.theirs, &read);
@@ -446,7 +446,7 @@ fn lines_that_no_page_has_are_not_merged() {
     for (lines, bytes) in [(vec![u32::MAX], vec![9; 64]), (vec![0, 1], vec![9; 64])] {
         let mut moving = Moving::new();
         moving.doubt();
-        moving.tell(SwapMessage::Stale);
+        moving.tell(SwapMessage::CopyIncomplete);
         moving.decide();
         moving.asked();
         let request =
@@ -468,7 +468,7 @@ fn what_is_refused_is_not_noted_as_written() {
         &PeerRequest::Lookup { page: goes, question: 1, access: Access::Write, keep: false },
     );
     moving.asked();
-    moving.tell(SwapMessage::Noted);
+    moving.tell(SwapMessage::IncompleteNoted);
     let size = PlaneUnderTest::page_size();
     for before_end in [1, 4, 7] {
         let addr = GlobalAddr::new(goes, size.bytes() - before_end, size).unwrap();
@@ -505,7 +505,7 @@ fn objects_of_a_lost_page_are_taken_back_from_everybody() {
     let (other, own, gone) =
         (addr(COMES), addr(COMES).add(64).unwrap(), addr(COMES).add(128).unwrap());
     moving.doubt();
-    moving.tell(SwapMessage::Stale);
+    moving.tell(SwapMessage::CopyIncomplete);
     moving.decide();
     let free =
         PeerRequest::Free { rack: HOME, memory: MemoryId(1), sequence: 1, addrs: vec![other] };
@@ -516,7 +516,7 @@ fn objects_of_a_lost_page_are_taken_back_from_everybody() {
     slot.inbox[1].store(gone.raw(), Ordering::Relaxed);
     assert_eq!(moving.stand.call(1, RackRequest::Release), None);
 
-    moving.tell(SwapMessage::Left);
+    moving.tell(SwapMessage::Quiesced);
     assert_eq!(moving.translate(2, COMES, Access::Read), Some(RackAnswer::PageLost));
     let freed = PeerReply::Freed { refused: 1, moved: vec![] };
     assert_eq!(moving.stand.replied(moving.theirs, waits), Some(freed));

@@ -9,7 +9,7 @@ use super::{HOME, REMOTE, Stand, location};
 /// Longer than a lease.
 const LONG_MS: u64 = 3_000;
 
-/// A client that asks where a page is, whose home has the question and then cuts the asker off, who
+/// A client that asks where a page is, whose home has the question and then cuts the requester off, who
 /// has stood still.
 fn has_stood_still() -> Stand {
     let mut stand = Stand::new();

@@ -76,7 +76,7 @@ fn a_page_is_written_at_its_new_home_from_the_moment_that_it_is_left() {
     assert_eq!(moving.write_goes(2, 5), None, "it waits");
     moving.redirect_for(true);
     let (requests, messages) = moving.asked();
-    assert_eq!(messages, [SwapMessage::Left]);
+    assert_eq!(messages, [SwapMessage::Quiesced]);
     assert!(requests.is_empty(), "{requests:?}");
     moving.stand.plane.complete(0);
     moving.stand.step(0);
@@ -139,7 +139,7 @@ fn a_restarted_old_home_writes_where_the_new_one_lets_it() {
     moving.stand.step(0);
     moving.stand.plane.connect(Some(HOME)).unwrap();
     let (requests, messages) = moving.asked();
-    assert!(!messages.contains(&SwapMessage::Left), "its earlier life may have given leases");
+    assert!(!messages.contains(&SwapMessage::Quiesced), "its earlier life may have given leases");
     let asked = requests.iter().find_map(|(over, number, request)| match request {
         PeerRequest::Lookup { page, .. } if *page == goes => Some((*over, *number)),
         _ => None,
@@ -203,7 +203,7 @@ fn what_another_rack_writes_in_a_page_that_comes_waits_until_its_old_home_has_le
     for waits in waits {
         assert_eq!(moving.stand.replied(theirs, waits), None, "its old home may be read");
     }
-    moving.tell(SwapMessage::Left);
+    moving.tell(SwapMessage::Quiesced);
     let replies = waits.map(|waits| moving.stand.replied(theirs, waits).unwrap());
     let before = 0x0202_0202_0202_0202;
     assert_eq!(replies, [PeerReply::Written { moving: false }, PeerReply::Value(before)]);
@@ -283,7 +283,7 @@ fn what_a_rack_wanted_done_that_does_not_wait_any_more_is_not_done() {
             moving.theirs = moving.stand.plane.accept(HOME);
             moving.stand.step(0);
         }
-        moving.tell(SwapMessage::Left);
+        moving.tell(SwapMessage::Quiesced);
         assert_eq!(value(&mut moving), PeerReply::Value(0));
     }
 }
@@ -293,7 +293,7 @@ fn what_a_rack_wanted_done_that_does_not_wait_any_more_is_not_done() {
 fn who_has_stood_still_does_not_do_what_has_waited_for_too_long() {
     let mut moving = Moving::new();
     let waits = wait_at_new_home(&mut moving);
-    let left = PeerRequest::Swap(Between { swap: SWAP, message: SwapMessage::Left });
+    let left = PeerRequest::Swap(Between { swap: SWAP, message: SwapMessage::Quiesced });
     moving.stand.asked += 1;
     let left = message::ask(moving.stand.asked, 0, None, &encode(&left).unwrap());
     moving.stand.plane.message(moving.theirs, &left);

@@ -8,7 +8,7 @@ use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::{UsageError, chain, outln, print};
 use rackpool_wire::history::{PageHistory, PageNews, PageNote};
 use rackpool_wire::metadata::{PageStory, PoolStatus};
-use rackpool_wire::swap::{OfferRefusal, WantRefusal};
+use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
 use crate::report::utc_millis;
 
@@ -110,7 +110,7 @@ fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -
         let _ = writeln!(
             text,
             "  now       {} gives {} for {}: swap {:x} is {state}",
-            lock.asker, lock.offered, lock.wanted, lock.swap.0
+            lock.requester, lock.offered, lock.wanted, lock.swap.0
         );
     }
     if !story.waiting.is_empty() {
@@ -200,22 +200,22 @@ pub(super) fn line(note: &PageNote) -> String {
         PageNews::Wanted { offered } => {
             format!("asks for it and offers {offered}: hotness {here} here")
         }
-        PageNews::NothingToOffer => {
+        PageNews::NoColdPage => {
             format!("wants it but has nothing cold to give: hotness {here} here")
         }
-        PageNews::WantRefused(reason) => {
+        PageNews::RequestRefused(reason) => {
             format!("does not get it: {}", want_refused(reason))
         }
-        PageNews::OfferRefused(reason) => {
+        PageNews::PrepareRefused(reason) => {
             format!("asks and does not get it: {}; hotness {here} here", offer_refused(reason))
         }
-        PageNews::Kept { asker, milli, reason } => format!(
-            "keeps it from {asker}: {}; hotness {here} here, {} there",
+        PageNews::Kept { requester, milli, reason } => format!(
+            "keeps it from {requester}: {}; hotness {here} here, {} there",
             offer_refused(reason),
             degrees(milli)
         ),
-        PageNews::Promised { asker, milli } => {
-            format!("agrees to give it to {asker}: hotness {here} here, {} there", degrees(milli))
+        PageNews::Promised { requester, milli } => {
+            format!("agrees to give it to {requester}: hotness {here} here, {} there", degrees(milli))
         }
         PageNews::GaveUp => "gives the swap up: the page stays where it is".into(),
         PageNews::Arrived => "it came".into(),
@@ -231,22 +231,22 @@ pub(super) fn line(note: &PageNote) -> String {
     text
 }
 
-const fn want_refused(reason: WantRefusal) -> &'static str {
+const fn want_refused(reason: RequestRefusal) -> &'static str {
     match reason {
-        WantRefusal::AtHome => "it is at home there already",
-        WantRefusal::NoSuchPage => "the metadata server knows no such page",
-        WantRefusal::NotYours => "what was offered is not its own any more",
-        WantRefusal::QueueFull => "too many racks wait for pages",
+        RequestRefusal::AtHome => "it is at home there already",
+        RequestRefusal::NoSuchPage => "the metadata server knows no such page",
+        RequestRefusal::NotYours => "what was offered is not its own any more",
+        RequestRefusal::QueueFull => "too many racks wait for pages",
     }
 }
 
-const fn offer_refused(reason: OfferRefusal) -> &'static str {
+const fn offer_refused(reason: PrepareRefusal) -> &'static str {
     match reason {
-        OfferRefusal::Hotter => "at least as hot at home",
-        OfferRefusal::ReadHot => "at least as hot at home, and mostly read by the asker",
-        OfferRefusal::Rests => "it came lately and rests",
-        OfferRefusal::Unavailable => "in another swap, or it holds nothing that can move",
-        OfferRefusal::Full => "its home has too many swaps or no free frame",
+        PrepareRefusal::Hotter => "at least as hot at home",
+        PrepareRefusal::ReadHot => "at least as hot at home, and mostly read by the requester",
+        PrepareRefusal::Rests => "it came lately and rests",
+        PrepareRefusal::Unavailable => "in another swap, or it holds nothing that can move",
+        PrepareRefusal::Full => "its home has too many swaps or no free frame",
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         let note =
             |unix_ms, news| PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli: 0, news };
         let asks = PageNews::Wanted { offered: PageId(7) };
-        let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+        let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
         let notes = [asks, refused, asks, refused, asks, PageNews::Arrived, asks];
         let notes = (1..).zip(notes).map(|(at, news)| note(at, news)).collect();
         let heat = PageHeat {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn both_sides_of_a_refusal_are_told_with_their_hotness() {
-        let news = PageNews::Kept { asker: RackId(1), milli: 5_200, reason: OfferRefusal::Hotter };
+        let news = PageNews::Kept { requester: RackId(1), milli: 5_200, reason: PrepareRefusal::Hotter };
         let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, news };
         assert_eq!(
             line(&note),

@@ -176,7 +176,7 @@ pub(super) fn explain(
     let swap = story.locked.map(|lock| {
         json!({
             "swap": hex(lock.swap.0),
-            "asker": lock.asker.0,
+            "requester": lock.requester.0,
             "wanted": lock.wanted.0,
             "offered": lock.offered.0,
             "committing": lock.committing,

@@ -121,7 +121,7 @@ fn reasons(tried: &[Tried], options: &ReplayOptions) -> String {
     let refused = best.outcome.refused;
     let reasons = [
         ("at least as hot at home", refused.hotter),
-        ("the same, and mostly read by the asker", refused.read_hot),
+        ("the same, and mostly read by the requester", refused.read_hot),
         ("had come lately", refused.rests),
         ("nothing cold to give for it", refused.nothing_to_offer),
         ("in another swap or moved meanwhile", refused.unavailable),

@@ -21,7 +21,7 @@ pub enum Event {
     Requested {
         /// On which connection.
         from: ConnectionToken,
-        /// The asker's number for it.
+        /// The requester's number for it.
         tag: u64,
         /// What is asked.
         request: MetadataRequest,
@@ -61,7 +61,7 @@ pub enum Action {
     Reply {
         /// The connection the request came on.
         to: ConnectionToken,
-        /// The asker's number for the request.
+        /// The requester's number for the request.
         tag: u64,
         /// The answer. The shell fills in `store_bytes` of a status and the `fabric_key` of a
         /// registration.

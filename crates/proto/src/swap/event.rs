@@ -1,5 +1,5 @@
 use rackpool_model::{FrameId, PageId, PageWord, RackId};
-use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapId, ToServer, WantRefusal};
+use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapId, ToServer, RequestRefusal};
 
 use super::{RECORD_WORDS, RecordError};
 
@@ -163,11 +163,11 @@ pub enum News {
     /// A swap was given up.
     GaveUp(SwapId),
     /// There is nothing cold to give for the page.
-    NothingToOffer(PageId),
+    NoColdPage(PageId),
     /// The metadata server dropped the want.
-    WantRefused(PageId, WantRefusal),
+    RequestRefused(PageId, RequestRefusal),
     /// The page's home keeps it.
-    OfferRefused(PageId, OfferRefusal),
+    PrepareRefused(PageId, PrepareRefusal),
     /// The record in this slot is damaged: it and its frames are left alone.
     Damaged(usize, RecordError),
 }

@@ -97,7 +97,7 @@ impl<B: Bugs> Rack<B> {
         self.actions.push_back(RackAction::Drain { swap, frame, page, who });
         self.set_leaving(slot, Leaving::Holders);
         if self.bugs.has(Bug::LeftBeforeReturned) {
-            self.tell_peer(slot, SwapMessage::Left);
+            self.tell_peer(slot, SwapMessage::Quiesced);
         }
     }
 
@@ -162,7 +162,7 @@ impl<B: Bugs> Rack<B> {
             finish.pause = (finish.pause * 2).clamp(1, LONGEST_PAUSE);
             under_way.send_again = now.after(retry.saturating_mul(finish.pause));
         }
-        self.tell_peer(slot, SwapMessage::HasLeft);
+        self.tell_peer(slot, SwapMessage::IsQuiesced);
     }
 
     /// Somebody has left the frame that the page goes out of.
@@ -173,7 +173,7 @@ impl<B: Bugs> Rack<B> {
             // before see bytes that do not change: their access counts as done when they looked.
             (Leaving::Holders, Drain::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
-                self.tell_peer(slot, SwapMessage::Left);
+                self.tell_peer(slot, SwapMessage::Quiesced);
                 self.actions.push_back(RackAction::Report(News::Left(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Drain::Everyone);
                 let Some(frame) = record.out_frame else { return };
@@ -200,12 +200,12 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// The peer asks whether this rack has left the page that it gave.
-    pub(super) fn asked_whether_left(&mut self, rack: RackId, swap: SwapId) {
+    pub(super) fn asked_whether_quiesced(&mut self, rack: RackId, swap: SwapId) {
         let Some(slot) = self.slot_of(swap) else {
             // What is not known is over, or of a memory that is no more. But a damaged record may be
             // the one that is meant.
             if self.has_no_record_of(swap) {
-                self.tell(rack, swap, SwapMessage::Left);
+                self.tell(rack, swap, SwapMessage::Quiesced);
             }
             return;
         };
@@ -218,13 +218,13 @@ impl<B: Bugs> Rack<B> {
             Some((Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {
-                    self.tell_peer(slot, SwapMessage::Left);
+                    self.tell_peer(slot, SwapMessage::Quiesced);
                 } else if !self.bugs.has(Bug::WaitForReaders) {
                     // It can be read there, and somebody may want to write it.
                     self.redirected(swap);
                 }
             }
-            _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Left),
+            _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Quiesced),
             // It is committed, or nobody would ask.
             _ => self.hurry(slot),
         }

@@ -112,7 +112,7 @@ impl<B: Bugs> Rack<B> {
                     let asked = Forwarding::Asked { again };
                     let early = self.bugs.has(Bug::WriteBeforeNoted);
                     self.mark_written(slot, if early { Forwarding::Given } else { asked });
-                    self.tell_peer(slot, SwapMessage::Stale);
+                    self.tell_peer(slot, SwapMessage::CopyIncomplete);
                 }
                 Step::Finish(_) => {}
             }
@@ -161,7 +161,7 @@ impl<B: Bugs> Rack<B> {
         let Some(under_way) = &mut self.slots[slot] else { return };
         if under_way.asks_to_note_at().is_some_and(|again| now >= again) {
             under_way.forwarding = Forwarding::Asked { again: now.after(retry) };
-            self.tell_peer(slot, SwapMessage::Stale);
+            self.tell_peer(slot, SwapMessage::CopyIncomplete);
         }
     }
 
@@ -180,17 +180,17 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// The peer asks for that to be noted.
-    pub(super) fn copy_is_stale(&mut self, slot: usize) {
+    pub(super) fn copy_is_incomplete(&mut self, slot: usize) {
         let Some(UnderWay { stage, .. }) = &self.slots[slot] else { return };
         let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } = stage else { return };
         if record.in_frame.is_some() {
             self.note_stale(slot);
-            self.tell_peer(slot, SwapMessage::Noted);
+            self.tell_peer(slot, SwapMessage::IncompleteNoted);
         }
     }
 
     /// The peer knows: this rack may write the page that it gives.
-    pub(super) fn stale_is_noted(&mut self, frames: &impl Frames, slot: usize) {
+    pub(super) fn incomplete_is_noted(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(under_way) = &mut self.slots[slot]
             && matches!(under_way.forwarding, Forwarding::Asked { .. })
         {
@@ -352,7 +352,7 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// The new home of the page that this rack gave has all that was written here.
-    pub(super) fn peer_merged(&mut self, rack: RackId, swap: SwapId) {
+    pub(super) fn peer_applied(&mut self, rack: RackId, swap: SwapId) {
         let Some(slot) = self.slot_of(swap) else { return };
         let Some(under_way) = &mut self.slots[slot] else { return };
         if under_way.peer == rack && under_way.is_finishing() {

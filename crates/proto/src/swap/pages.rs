@@ -66,7 +66,7 @@ impl<B: Bugs> Rack<B> {
     /// away for it at any time.
     #[must_use]
     pub fn offers(&self, page: PageId) -> bool {
-        self.wants.values().any(|want| want.offered == page)
+        self.requests.values().any(|want| want.offered == page)
     }
 
     /// What committed swaps wait for.

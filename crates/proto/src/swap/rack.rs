@@ -15,7 +15,7 @@ use crate::planted::{Bug, Bugs, Sound};
 const REMEMBERED: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Want {
+pub(super) struct SwapRequest {
     pub(super) offered: PageId,
     pub(super) nonce: u64,
     pub(super) milli: u64,
@@ -32,7 +32,7 @@ pub struct Rack<B = Sound> {
     pub(super) bugs: B,
     /// The next nonce or ticket; no two lives have the same.
     next_number: u64,
-    pub(super) wants: BTreeMap<PageId, Want>,
+    pub(super) requests: BTreeMap<PageId, SwapRequest>,
     pub(super) paused: BTreeMap<PageId, Time>,
     /// One for each record; the first half is for swaps asked, the second for those served.
     pub(super) slots: [Option<UnderWay>; RECORDS],
@@ -58,7 +58,7 @@ impl<B: Bugs> Rack<B> {
             rules,
             bugs,
             next_number: incarnation.0,
-            wants: BTreeMap::new(),
+            requests: BTreeMap::new(),
             paused: BTreeMap::new(),
             slots: [None; RECORDS],
             damaged: [false; RECORDS],
@@ -138,14 +138,14 @@ impl<B: Bugs> Rack<B> {
         });
         let notes = self.slots.iter().flatten().filter_map(UnderWay::asks_to_note_at);
         let swaps = swaps.chain(notes);
-        let wants = self.wants.values().map(|want| want.until.min(want.send_again));
+        let wants = self.requests.values().map(|want| want.until.min(want.send_again));
         swaps.chain(wants).min()
     }
 
     /// How many pages are wanted whose swap has not begun.
     #[must_use]
     pub fn wants(&self) -> usize {
-        self.wants.len()
+        self.requests.len()
     }
 
     /// How many swaps are under way.
@@ -156,9 +156,9 @@ impl<B: Bugs> Rack<B> {
 
     fn server_sent(&mut self, frames: &impl Frames, message: FromServer) {
         match message {
-            FromServer::Begin { swap, nonce, home } => self.begun(frames, swap, nonce, home),
-            FromServer::Refused { nonce, reason } => self.want_refused(nonce, reason),
-            FromServer::Decided { swap, committed } => {
+            FromServer::Granted { swap, nonce, home } => self.begun(frames, swap, nonce, home),
+            FromServer::Refused { nonce, reason } => self.request_refused(nonce, reason),
+            FromServer::Decision { swap, committed } => {
                 let Some(slot) = self.slot_of(swap) else { return };
                 let Some(under_way) = self.slots[slot] else { return };
                 if under_way.is_in_doubt() {
@@ -176,10 +176,10 @@ impl<B: Bugs> Rack<B> {
     fn rack_sent(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
         let Between { swap, message } = between;
         match message {
-            SwapMessage::Offer { .. } => return self.offered(frames, rack, between),
-            SwapMessage::HasLeft => return self.asked_whether_left(rack, swap),
-            SwapMessage::Left => return self.peer_left(rack, swap),
-            SwapMessage::DirtyLinesApplied => return self.peer_merged(rack, swap),
+            SwapMessage::Prepare { .. } => return self.offered(frames, rack, between),
+            SwapMessage::IsQuiesced => return self.asked_whether_quiesced(rack, swap),
+            SwapMessage::Quiesced => return self.peer_left(rack, swap),
+            SwapMessage::DirtyLinesApplied => return self.peer_applied(rack, swap),
             SwapMessage::Committed => return self.peer_heard(rack, swap),
             _ => {}
         }
@@ -188,24 +188,24 @@ impl<B: Bugs> Rack<B> {
             .filter(|slot| self.slots[*slot].is_some_and(|under_way| under_way.peer == rack))
         else {
             // Never in answer to itself, or two racks would tell each other for ever.
-            if message != SwapMessage::Gone {
-                self.tell(rack, swap, SwapMessage::Gone);
+            if message != SwapMessage::Aborted {
+                self.tell(rack, swap, SwapMessage::Aborted);
             }
             return;
         };
         match message {
-            SwapMessage::Gone => self.peer_gave_up(slot),
-            SwapMessage::Pull { ticket, frame, stale } => self.pull(slot, ticket, frame, stale),
-            SwapMessage::Ready { ticket, frame, epoch, stale } => {
+            SwapMessage::Aborted => self.peer_gave_up(slot),
+            SwapMessage::Copy { ticket, frame, stale } => self.peer_asks_to_copy(slot, ticket, frame, stale),
+            SwapMessage::Prepared { ticket, frame, epoch, stale } => {
                 self.ready(frames, slot, ticket, frame, (epoch, stale));
             }
-            SwapMessage::Pulled => self.pulled(slot),
-            SwapMessage::Stale => self.copy_is_stale(slot),
-            SwapMessage::Noted => self.stale_is_noted(frames, slot),
-            SwapMessage::Refused(reason) => self.offer_refused(slot, reason),
-            SwapMessage::Offer { .. }
-            | SwapMessage::HasLeft
-            | SwapMessage::Left
+            SwapMessage::Copied => self.peer_copied(slot),
+            SwapMessage::CopyIncomplete => self.copy_is_incomplete(slot),
+            SwapMessage::IncompleteNoted => self.incomplete_is_noted(frames, slot),
+            SwapMessage::Refused(reason) => self.prepare_refused(slot, reason),
+            SwapMessage::Prepare { .. }
+            | SwapMessage::IsQuiesced
+            | SwapMessage::Quiesced
             | SwapMessage::Committed
             | SwapMessage::DirtyLinesApplied => {}
         }
@@ -223,7 +223,7 @@ impl<B: Bugs> Rack<B> {
 
     fn peer_gave_up(&mut self, slot: usize) {
         match self.slots[slot] {
-            // An asker that repeats its commit must not ask: that would end the swap.
+            // An requester that repeats its commit must not ask: that would end the swap.
             Some(one) if one.is_in_doubt() && one.role() == Role::Home => self.hurry(slot),
             _ => self.give_up(slot),
         }
@@ -241,8 +241,8 @@ impl<B: Bugs> Rack<B> {
                 let role = record.role;
                 self.may_be_copied(frames, slot);
                 match role {
-                    Role::Asker => self.send_pull(slot),
-                    Role::Home => self.send_ready(slot),
+                    Role::Requester => self.send_copy(slot),
+                    Role::Home => self.send_prepared(slot),
                 }
             }
             (Step::Finish(_), Drain::DirtyLogged) => self.closed(slot),
@@ -263,12 +263,12 @@ impl<B: Bugs> Rack<B> {
             return;
         };
         match role {
-            Role::Asker if !whole => self.give_up(slot),
-            Role::Asker => {
+            Role::Requester if !whole => self.give_up(slot),
+            Role::Requester => {
                 prepared.copied = true;
                 self.commit_when_copied(slot);
             }
-            // A failed copy is tried again when the asker repeats itself.
+            // A failed copy is tried again when the requester repeats itself.
             Role::Home if whole => self.copied_here(slot),
             Role::Home => {}
         }
@@ -276,7 +276,7 @@ impl<B: Bugs> Rack<B> {
 
     /// Does what time asks for, and takes decided swaps one step further.
     fn drive(&mut self, frames: &impl Frames) {
-        self.drive_wants();
+        self.drive_requests();
         for slot in 0..RECORDS {
             let Some(under_way) = self.slots[slot] else { continue };
             if !under_way.is_finishing()
@@ -286,7 +286,7 @@ impl<B: Bugs> Rack<B> {
                 self.give_up(slot);
             } else if under_way.is_in_doubt()
                 && self.now >= under_way.deadline
-                && under_way.role() == Role::Asker
+                && under_way.role() == Role::Requester
                 && self.bugs.has(Bug::ThawInDoubt)
             {
                 self.decided(slot, Phase::GivenUp);
@@ -310,7 +310,7 @@ impl<B: Bugs> Rack<B> {
                     self.actions
                         .push_back(RackAction::TellServer(ToServer::Outcome { swap, page }));
                 }
-                Role::Asker => self.send_commit(slot),
+                Role::Requester => self.send_commit(slot),
                 // The metadata server tells both sides; only if that is lost it is asked.
                 Role::Home => {}
             },
@@ -332,9 +332,9 @@ impl<B: Bugs> Rack<B> {
             return;
         }
         let (swap, role) = (under_way.id, under_way.role());
-        self.tell_peer(slot, SwapMessage::Gone);
-        if role == Role::Asker {
-            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+        self.tell_peer(slot, SwapMessage::Aborted);
+        if role == Role::Requester {
+            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
         }
         self.decided(slot, Phase::GivenUp);
     }
@@ -357,7 +357,7 @@ impl<B: Bugs> Rack<B> {
                 let again = self.now.after(self.rules.retry);
                 (under_way.send_again, under_way.deadline) = (again, again);
                 let record = *record;
-                if record.role == Role::Asker && phase == Phase::GivenUp {
+                if record.role == Role::Requester && phase == Phase::GivenUp {
                     self.paused.insert(record.incoming.page, until);
                 }
                 self.note(slot, &record);
@@ -396,7 +396,7 @@ impl<B: Bugs> Rack<B> {
     /// A record for a swap of this role, if one is empty.
     pub(super) fn empty_slot(&self, role: Role) -> Option<usize> {
         let half = RECORDS / 2;
-        let mut slots = if role == Role::Asker { 0..half } else { half..RECORDS };
+        let mut slots = if role == Role::Requester { 0..half } else { half..RECORDS };
         slots.find(|slot| self.slots[*slot].is_none() && !self.damaged[*slot])
     }
 

@@ -32,7 +32,7 @@ pub enum Phase {
 #[repr(u8)]
 pub enum Role {
     /// Wants the hot page.
-    Asker = 1,
+    Requester = 1,
     /// Has it.
     Home = 2,
 }
@@ -106,7 +106,7 @@ impl Record {
             _ => return Err(wrong(0)),
         };
         let role = match role {
-            1 => Role::Asker,
+            1 => Role::Requester,
             2 => Role::Home,
             _ => return Err(wrong(0)),
         };

@@ -1,14 +1,14 @@
 //! The side that has the hot page.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
-use rackpool_wire::swap::{Between, OfferRefusal, PageLife, SwapMessage};
+use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapMessage};
 
 use super::record::is_possible;
 use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
 use super::{Drain, Frames, Phase, Rack, RackAction, Record, Role};
 use crate::planted::{Bug, Bugs};
 
-/// What an [`SwapMessage::Offer`] says.
+/// What an [`SwapMessage::Prepare`] says.
 #[derive(Clone, Copy)]
 struct Asked {
     wanted: PageId,
@@ -21,13 +21,13 @@ struct Asked {
 impl<B: Bugs> Rack<B> {
     pub(super) fn offered(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
         let Between { swap, message } = between;
-        let SwapMessage::Offer { wanted, milli, read_hot, offered, live } = message else { return };
+        let SwapMessage::Prepare { wanted, milli, read_hot, offered, live } = message else { return };
         let asked = Asked { wanted, milli, read_hot, offered, live };
         if let Some(slot) = self.slot_of(swap) {
             if self.is_same(slot, rack, &asked) {
-                self.send_ready(slot);
+                self.send_prepared(slot);
             } else {
-                self.tell(rack, swap, SwapMessage::Gone);
+                self.tell(rack, swap, SwapMessage::Aborted);
             }
             return;
         }
@@ -55,30 +55,30 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// Whether to give the page away; if so, the record (its peer and swap are the caller's).
-    fn judge(&self, frames: &impl Frames, asked: &Asked) -> Result<(usize, Record), OfferRefusal> {
+    fn judge(&self, frames: &impl Frames, asked: &Asked) -> Result<(usize, Record), PrepareRefusal> {
         let Asked { wanted, offered, live, .. } = *asked;
-        let (out_frame, word) = frames.find(wanted).ok_or(OfferRefusal::Unavailable)?;
+        let (out_frame, word) = frames.find(wanted).ok_or(PrepareRefusal::Unavailable)?;
         let taken = self.is_busy(wanted) || self.is_busy(offered.page);
         let known = frames.find(offered.page).is_some();
         // Who mostly reads it may have a copy. Others come again when it is not shared any more.
         if word.state() == Some(PageState::Shared) && asked.read_hot && !taken {
-            return Err(OfferRefusal::ReadHot);
+            return Err(PrepareRefusal::ReadHot);
         }
         if word.state() != Some(PageState::Live) || taken || known || !is_possible(offered) {
-            return Err(OfferRefusal::Unavailable);
+            return Err(PrepareRefusal::Unavailable);
         }
         if frames.stays(wanted) {
             let read_hot = asked.read_hot && frames.heat(wanted).read_hot;
-            return Err(if read_hot { OfferRefusal::ReadHot } else { OfferRefusal::Rests });
+            return Err(if read_hot { PrepareRefusal::ReadHot } else { PrepareRefusal::Rests });
         }
         if frames.heat(wanted).milli >= asked.milli {
-            let kept = if asked.read_hot { OfferRefusal::ReadHot } else { OfferRefusal::Hotter };
+            let kept = if asked.read_hot { PrepareRefusal::ReadHot } else { PrepareRefusal::Hotter };
             return Err(kept);
         }
-        let slot = self.empty_slot(Role::Home).ok_or(OfferRefusal::Full)?;
+        let slot = self.empty_slot(Role::Home).ok_or(PrepareRefusal::Full)?;
         let (in_frame, vacant) = if live {
-            let spare = frames.spare().ok_or(OfferRefusal::Full)?;
-            let word = frames.word(spare).ok_or(OfferRefusal::Full)?;
+            let spare = frames.spare().ok_or(PrepareRefusal::Full)?;
+            let word = frames.word(spare).ok_or(PrepareRefusal::Full)?;
             (Some(spare), PageLife { page: word.page(), epoch: word.epoch() })
         } else {
             (None, PageLife { page: offered.page, epoch: offered.epoch.next() })
@@ -131,11 +131,11 @@ impl<B: Bugs> Rack<B> {
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
         self.slots[slot] = Some(UnderWay { ticket: self.number(), forwarding, ..under_way });
-        self.send_ready(slot);
+        self.send_prepared(slot);
     }
 
-    /// Tells the asker that nobody but this rack writes the page, once that is so.
-    pub(super) fn send_ready(&mut self, slot: usize) {
+    /// Tells the requester that nobody but this rack writes the page, once that is so.
+    pub(super) fn send_prepared(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
             return;
@@ -145,10 +145,10 @@ impl<B: Bugs> Rack<B> {
             return;
         };
         let (epoch, stale) = (record.out.epoch, self.says_stale(&record));
-        self.tell_peer(slot, SwapMessage::Ready { ticket, frame, epoch, stale });
+        self.tell_peer(slot, SwapMessage::Prepared { ticket, frame, epoch, stale });
     }
 
-    /// Whether the asker means this acceptance, not an earlier one of the same swap.
+    /// Whether the requester means this acceptance, not an earlier one of the same swap.
     fn is_meant(&self, slot: usize, ticket: u64) -> bool {
         let is_home = |under_way: &UnderWay| {
             let same = under_way.ticket == ticket || self.bugs.has(Bug::IgnoreTicket);
@@ -157,9 +157,9 @@ impl<B: Bugs> Rack<B> {
         self.slots[slot].as_ref().is_some_and(is_home)
     }
 
-    pub(super) fn pull(&mut self, slot: usize, ticket: u64, theirs: FrameId, stale: bool) {
+    pub(super) fn peer_asks_to_copy(&mut self, slot: usize, ticket: u64, theirs: FrameId, stale: bool) {
         if !self.is_meant(slot, ticket) {
-            return self.tell_peer(slot, SwapMessage::Gone);
+            return self.tell_peer(slot, SwapMessage::Aborted);
         }
         if stale && !self.bugs.has(Bug::PullPastTheMark) {
             self.note_stale(slot);
@@ -178,12 +178,12 @@ impl<B: Bugs> Rack<B> {
                 }
             }
             (Step::Prepare(_), _) => self.copied_here(slot),
-            (Step::InDoubt, _) => self.tell_peer(slot, SwapMessage::Pulled),
+            (Step::InDoubt, _) => self.tell_peer(slot, SwapMessage::Copied),
             (Step::Finish(_), _) => {}
         }
     }
 
-    /// All that comes is here: from now on the asker may have the swap committed.
+    /// All that comes is here: from now on the requester may have the swap committed.
     pub(super) fn copied_here(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {
@@ -195,7 +195,7 @@ impl<B: Bugs> Rack<B> {
         } else {
             self.enter_doubt(slot, record);
         }
-        self.tell_peer(slot, SwapMessage::Pulled);
+        self.tell_peer(slot, SwapMessage::Copied);
         self.redirect(&record);
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use rackpool_model::{MemoryId, PageId, RackId};
 use rackpool_wire::metadata::PageLock;
-use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, WantRefusal};
+use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, RequestRefusal};
 
 use super::SwapRules;
 use crate::Time;
@@ -18,7 +18,7 @@ pub use event::{ServerEvent, SwapBatch};
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    asker: RackId,
+    requester: RackId,
     offered: PageId,
     nonce: u64,
     /// Its place among all that wait.
@@ -28,12 +28,12 @@ struct Waiting {
 
 #[derive(Clone, Copy, Debug)]
 struct Begun {
-    asker: RackId,
+    requester: RackId,
     home: RackId,
     nonce: u64,
     page: PageId,
     offered: PageId,
-    /// What the asker and the home serve: with another memory nothing is left to swap.
+    /// What the requester and the home serve: with another memory nothing is left to swap.
     memories: [MemoryId; 2],
     until: Time,
     /// Its commit waits for the store, or is on its way there.
@@ -113,8 +113,8 @@ impl<B: Bugs> Server<B> {
         commits.retain(|(swap, moved)| {
             let stands = moved.iter().all(|to| serves(ahead, to.home, to.memory));
             if !stands && let Some(begun) = self.begun.remove(swap) {
-                let decided = FromServer::Decided { swap: *swap, committed: false };
-                self.messages.extend([(begun.asker, decided), (begun.home, decided)]);
+                let decided = FromServer::Decision { swap: *swap, committed: false };
+                self.messages.extend([(begun.requester, decided), (begun.home, decided)]);
             }
             stands
         });
@@ -139,7 +139,7 @@ impl<B: Bugs> Server<B> {
         let holds = |(_, begun): &(&SwapId, &Begun)| begun.page == page || begun.offered == page;
         self.begun.iter().find(holds).map(|(swap, begun)| PageLock {
             swap: *swap,
-            asker: begun.asker,
+            requester: begun.requester,
             wanted: begun.page,
             offered: begun.offered,
             committing: begun.committing,
@@ -148,7 +148,7 @@ impl<B: Bugs> Server<B> {
 
     /// The racks that wait for the page, in their order.
     pub fn waiting_for(&self, page: PageId) -> impl Iterator<Item = RackId> {
-        self.queues.get(&page).into_iter().flatten().map(|waiting| waiting.asker)
+        self.queues.get(&page).into_iter().flatten().map(|waiting| waiting.requester)
     }
 
     /// When [`ServerEvent::DeadlinePassed`] is due.
@@ -173,13 +173,13 @@ impl<B: Bugs> Server<B> {
 
     fn rack_sent(&mut self, directory: &Directory, rack: RackId, message: ToServer) {
         match message {
-            ToServer::Want { page, offered, nonce } => {
+            ToServer::Request { page, offered, nonce } => {
                 if let Err(reason) = self.want(directory, rack, page, offered, nonce) {
                     self.tell(rack, FromServer::Refused { nonce, reason });
                 }
             }
-            ToServer::End { swap } => {
-                let ends = |begun: &Begun| !begun.committing && begun.asker == rack;
+            ToServer::Abort { swap } => {
+                let ends = |begun: &Begun| !begun.committing && begun.requester == rack;
                 if self.begun.get(&swap).is_some_and(ends) {
                     self.begun.remove(&swap);
                 }
@@ -194,21 +194,21 @@ impl<B: Bugs> Server<B> {
     fn want(
         &mut self,
         directory: &Directory,
-        asker: RackId,
+        requester: RackId,
         page: PageId,
         offered: PageId,
         nonce: u64,
-    ) -> Result<(), WantRefusal> {
-        let same = |begun: &&Begun| begun.asker == asker && begun.nonce == nonce;
+    ) -> Result<(), RequestRefusal> {
+        let same = |begun: &&Begun| begun.requester == requester && begun.nonce == nonce;
         if let Some((&swap, &begun)) = self.begun.iter().find(|(_, begun)| same(begun)) {
-            self.tell(asker, FromServer::Begin { swap, nonce, home: begun.home });
+            self.tell(requester, FromServer::Granted { swap, nonce, home: begun.home });
             return Ok(());
         }
-        check(directory, asker, page, offered)?;
+        check(directory, requester, page, offered)?;
         let waiting: usize = self.queues.values().map(VecDeque::len).sum();
         let until = self.now.after(self.rules.want);
         let queue = self.queues.entry(page).or_default();
-        if let Some(known) = queue.iter_mut().find(|waiting| waiting.asker == asker) {
+        if let Some(known) = queue.iter_mut().find(|waiting| waiting.requester == requester) {
             // A late copy of an older want must not displace a newer one.
             if nonce >= known.nonce {
                 (known.offered, known.nonce, known.until) = (offered, nonce, until);
@@ -216,11 +216,11 @@ impl<B: Bugs> Server<B> {
             return Ok(());
         }
         if waiting >= self.rules.wants {
-            return Err(WantRefusal::QueueFull);
+            return Err(RequestRefusal::QueueFull);
         }
         self.next_arrival += 1;
         let arrival = self.next_arrival;
-        queue.push_back(Waiting { asker, offered, nonce, arrival, until });
+        queue.push_back(Waiting { requester, offered, nonce, arrival, until });
         Ok(())
     }
 
@@ -235,18 +235,18 @@ impl<B: Bugs> Server<B> {
             if let Some(queue) = self.queues.get_mut(&page) {
                 queue.pop_front();
             }
-            let Waiting { asker, offered, nonce, .. } = head;
-            match check(directory, asker, page, offered) {
-                Err(reason) => self.tell(asker, FromServer::Refused { nonce, reason }),
+            let Waiting { requester, offered, nonce, .. } = head;
+            match check(directory, requester, page, offered) {
+                Err(reason) => self.tell(requester, FromServer::Refused { nonce, reason }),
                 Ok((home, memories)) => {
                     self.next_swap += 1;
                     let swap = SwapId(self.next_swap);
                     let until = self.now.after(self.rules.server_patience);
                     let committing = false;
                     let begun =
-                        Begun { asker, home, nonce, page, offered, memories, until, committing };
+                        Begun { requester, home, nonce, page, offered, memories, until, committing };
                     self.begun.insert(swap, begun);
-                    self.tell(asker, FromServer::Begin { swap, nonce, home });
+                    self.tell(requester, FromServer::Granted { swap, nonce, home });
                 }
             }
         }
@@ -279,25 +279,25 @@ impl<B: Bugs> Server<B> {
                 self.to_commit.push((swap, entries));
                 return;
             }
-            self.tell(rack, FromServer::Decided { swap, committed });
+            self.tell(rack, FromServer::Decision { swap, committed });
             return;
         };
-        // To others than the asker nothing can be said that stays true.
-        if begun.committing || begun.asker != rack {
+        // To others than the requester nothing can be said that stays true.
+        if begun.committing || begun.requester != rack {
             return;
         }
         if (begun.page, begun.offered) != (page.page, offered.page) {
             self.begun.remove(&swap);
-            self.tell(rack, FromServer::Decided { swap, committed: false });
+            self.tell(rack, FromServer::Decision { swap, committed: false });
             return;
         }
         begun.committing = true;
-        let (asker, home, [mine, theirs]) = (begun.asker, begun.home, begun.memories);
-        let entries = [entry(page, asker, mine), entry(offered, home, theirs)];
+        let (requester, home, [mine, theirs]) = (begun.requester, begun.home, begun.memories);
+        let entries = [entry(page, requester, mine), entry(offered, home, theirs)];
         self.to_commit.push((swap, entries));
         if self.bugs.has(Bug::AnswerBeforeDurable) {
-            self.tell(asker, FromServer::Decided { swap, committed: true });
-            self.tell(home, FromServer::Decided { swap, committed: true });
+            self.tell(requester, FromServer::Decision { swap, committed: true });
+            self.tell(home, FromServer::Decision { swap, committed: true });
         }
     }
 
@@ -306,7 +306,7 @@ impl<B: Bugs> Server<B> {
         match self.begun.get(&swap) {
             // The answer follows the commit.
             Some(begun) if begun.committing => return,
-            Some(begun) if begun.asker != rack && begun.home != rack => return,
+            Some(begun) if begun.requester != rack && begun.home != rack => return,
             Some(_) if self.bugs.has(Bug::DenyWithoutEnding) => {}
             Some(_) => {
                 self.begun.remove(&swap);
@@ -314,7 +314,7 @@ impl<B: Bugs> Server<B> {
             None => {}
         }
         let committed = is_moved(directory, rack, swap, page);
-        self.tell(rack, FromServer::Decided { swap, committed });
+        self.tell(rack, FromServer::Decision { swap, committed });
     }
 
     fn committed(&mut self, batch: u64) {
@@ -322,7 +322,7 @@ impl<B: Bugs> Server<B> {
         for (swap, moved) in commits {
             self.begun.remove(&swap);
             for moved in moved {
-                self.tell(moved.home, FromServer::Decided { swap, committed: true });
+                self.tell(moved.home, FromServer::Decision { swap, committed: true });
             }
         }
     }
@@ -332,7 +332,7 @@ impl<B: Bugs> Server<B> {
         self.begun.retain(|_, begun| {
             let [mine, theirs] = begun.memories;
             let stands =
-                serves(directory, begun.asker, mine) && serves(directory, begun.home, theirs);
+                serves(directory, begun.requester, mine) && serves(directory, begun.home, theirs);
             begun.committing || (stands && begun.until > now)
         });
         self.queues.retain(|_, queue| {

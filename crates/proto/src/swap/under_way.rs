@@ -86,7 +86,7 @@ impl UnderWay {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Asker: the home has not answered.
+    /// Requester: the home has not answered.
     Offering(Offering),
     /// What follows has a record.
     Noted { record: Record, step: Step },
@@ -147,14 +147,14 @@ pub(super) struct Prepared {
     pub(super) drained: bool,
     /// The incoming page is copied.
     pub(super) copied: bool,
-    /// Asker: the home has copied its incoming page.
-    pub(super) pulled: bool,
+    /// Requester: the home has copied its incoming page.
+    pub(super) peer_copied: bool,
 }
 
 impl UnderWay {
     pub(super) const fn role(&self) -> Role {
         match &self.stage {
-            Stage::Offering(_) => Role::Asker,
+            Stage::Offering(_) => Role::Requester,
             Stage::Noted { record, .. } => record.role,
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Swaps {
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     swap: SwapId,
-    asker: RackId,
+    requester: RackId,
     home: RackId,
     page: PageId,
     offered: PageId,
@@ -117,25 +117,25 @@ impl Model {
                 let any = PageId(1 + u32::from(page) % last);
                 let page = if page < 32 { any } else { choose(homes(false), page)? };
                 let nonce = u64::from(nonce) + 256 * self.swaps.wanted.len() as u64;
-                (ToServer::Want { page, offered, nonce }, Some((nonce, page, offered)))
+                (ToServer::Request { page, offered, nonce }, Some((nonce, page, offered)))
             }
             Say::Commit { swap, epoch } => {
-                let Begun { swap, asker, page, offered, .. } = self.swaps.choose(swap)?;
-                rack = if mistake == Mistake::Rack { rack } else { asker };
+                let Begun { swap, requester, page, offered, .. } = self.swaps.choose(swap)?;
+                rack = if mistake == Mistake::Rack { rack } else { requester };
                 let life = |page| PageLife { page, epoch: Epoch::new(epoch.into()) };
                 (ToServer::Commit { swap, page: life(page), offered: life(offered) }, None)
             }
             Say::Outcome { swap } => {
-                let Begun { swap, asker, home, page, offered } = self.swaps.choose(swap)?;
+                let Begun { swap, requester, home, page, offered } = self.swaps.choose(swap)?;
                 rack = match mistake {
                     Mistake::Rack => rack,
-                    _ if rack.0.is_multiple_of(2) => asker,
+                    _ if rack.0.is_multiple_of(2) => requester,
                     _ => home,
                 };
-                let page = if rack == asker { page } else { offered };
+                let page = if rack == requester { page } else { offered };
                 (ToServer::Outcome { swap, page }, None)
             }
-            Say::End { swap } => (ToServer::End { swap: self.swaps.choose(swap)?.swap }, None),
+            Say::End { swap } => (ToServer::Abort { swap: self.swaps.choose(swap)?.swap }, None),
         };
         if let Some((nonce, page, offered)) = nonce_of {
             self.swaps.wanted.insert((rack, nonce), (page, offered));
@@ -153,15 +153,15 @@ impl Model {
     pub(super) fn page_moved(&mut self, moved: Moved) {
         let swap = moved.swap;
         let begun = self.swaps.begun.iter().find(|begun| begun.swap == swap).copied();
-        let begun = begun.expect("a swap that its asker knows");
+        let begun = begun.expect("a swap that its requester knows");
         assert_eq!(swap.0 >> 32, u64::from(self.boots), "a swap of an earlier boot");
         assert!(!self.swaps.denied.contains(&swap), "{swap:?} was denied");
         assert_eq!(self.racks[&moved.home].0, moved.memory, "not to a memory that is gone");
         match self.swaps.half.take() {
             None => {
-                assert_eq!((moved.page, moved.home), (begun.page, begun.asker));
+                assert_eq!((moved.page, moved.home), (begun.page, begun.requester));
                 assert_eq!(self.home(begun.page), Some(begun.home));
-                assert_eq!(self.home(begun.offered), Some(begun.asker));
+                assert_eq!(self.home(begun.offered), Some(begun.requester));
                 self.swaps.half = Some(moved);
             }
             Some(half) => {
@@ -184,14 +184,14 @@ impl Model {
         assert!(!self.swaps.failed, "{message:?} although the store has failed");
         let mut racks = self.swaps.connections.iter().filter(|(_, connection)| **connection == to);
         match message {
-            FromServer::Begin { swap, nonce, home } => {
+            FromServer::Granted { swap, nonce, home } => {
                 let asked = |(rack, _): (&RackId, _)| {
                     let (page, offered) = *self.swaps.wanted.get(&(*rack, nonce))?;
-                    Some(Begun { swap, asker: *rack, home, page, offered })
+                    Some(Begun { swap, requester: *rack, home, page, offered })
                 };
-                let begun = racks.find_map(asked).expect("an asker at that connection");
+                let begun = racks.find_map(asked).expect("an requester at that connection");
                 assert_eq!(self.home(begun.page), Some(home));
-                assert_eq!(self.home(begun.offered), Some(begun.asker));
+                assert_eq!(self.home(begun.offered), Some(begun.requester));
                 assert_eq!(swap.0 >> 32, u64::from(self.boots));
                 if self.swaps.begun.iter().all(|known| known.swap != swap) {
                     self.swaps.begun.push(begun);
@@ -200,7 +200,7 @@ impl Model {
             FromServer::Refused { nonce, .. } => {
                 assert!(racks.any(|(rack, _)| self.swaps.wanted.contains_key(&(*rack, nonce))));
             }
-            FromServer::Decided { swap, committed } => {
+            FromServer::Decision { swap, committed } => {
                 assert!(racks.next().is_some(), "nobody is there");
                 assert!(committed <= self.swaps.stored.contains(&swap), "said before durable");
                 if !committed {

@@ -104,12 +104,12 @@ impl Home {
     /// Wants a page, and hears that its swap may begin.
     pub(crate) fn begin(&mut self, page: PageId) -> Vec<RackAction> {
         let wants = self.step(RackEvent::Heated { page, milli: 9000, read_hot: false });
-        let [RackAction::TellServer(ToServer::Want { nonce, offered, .. })] = wants[..] else {
+        let [RackAction::TellServer(ToServer::Request { nonce, offered, .. })] = wants[..] else {
             panic!("it wants nothing: {wants:?}");
         };
         assert_eq!(offered, self.memory.gives);
         self.memory.hot |= self.memory.heats;
-        let begin = FromServer::Begin { swap: SWAP, nonce, home: ASKER };
+        let begin = FromServer::Granted { swap: SWAP, nonce, home: ASKER };
         self.step(RackEvent::ServerSent(begin))
     }
 
@@ -125,7 +125,7 @@ impl Home {
             [
                 RackAction::TellRack(
                     ASKER,
-                    Between { message: SwapMessage::Ready { ticket, .. }, .. },
+                    Between { message: SwapMessage::Prepared { ticket, .. }, .. },
                 ),
             ] => ticket,
             ref other => panic!("not ready: {other:?}"),
@@ -135,9 +135,9 @@ impl Home {
     /// Up to the phase in which only the metadata server decides.
     pub(crate) fn doubt(&mut self) -> u64 {
         let ticket = self.accept();
-        self.got(pull(ticket));
-        let pulled = self.step(RackEvent::Copied { swap: SWAP, whole: true });
-        assert_eq!(pulled, [tells(SwapMessage::Pulled), REDIRECTS]);
+        self.got(peer_asks_to_copy(ticket));
+        let peer_copied = self.step(RackEvent::Copied { swap: SWAP, whole: true });
+        assert_eq!(peer_copied, [tells(SwapMessage::Copied), REDIRECTS]);
         assert_eq!(self.phase(), Some(Phase::InDoubt));
         assert_eq!(self.state(0), (PageState::Frozen, PAGE), "reads go on");
         ticket
@@ -166,11 +166,11 @@ impl Home {
 
 pub(crate) fn offer() -> SwapMessage {
     let offered = PageLife { page: OFFERED, epoch: Epoch::new(5) };
-    SwapMessage::Offer { wanted: PAGE, milli: 9000, read_hot: true, offered, live: true }
+    SwapMessage::Prepare { wanted: PAGE, milli: 9000, read_hot: true, offered, live: true }
 }
 
-pub(crate) const fn pull(ticket: u64) -> SwapMessage {
-    SwapMessage::Pull { ticket, frame: FrameId(3), stale: false }
+pub(crate) const fn peer_asks_to_copy(ticket: u64) -> SwapMessage {
+    SwapMessage::Copy { ticket, frame: FrameId(3), stale: false }
 }
 
 pub(crate) const fn tells(message: SwapMessage) -> RackAction {
@@ -187,5 +187,5 @@ pub(crate) const ASKS: RackAction =
     RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
 
 pub(crate) fn decided(committed: bool) -> RackEvent {
-    RackEvent::ServerSent(FromServer::Decided { swap: SWAP, committed })
+    RackEvent::ServerSent(FromServer::Decision { swap: SWAP, committed })
 }

@@ -68,12 +68,12 @@ impl Words<'_> {
     fn of_swap(&self, word: &str) -> ToServer {
         let swap = SwapId(self.counted("swap"));
         match word {
-            "want" => ToServer::Want {
+            "want" => ToServer::Request {
                 page: self.page("page"),
                 offered: self.page("offered"),
                 nonce: self.number("nonce", 1),
             },
-            "end" => ToServer::End { swap },
+            "end" => ToServer::Abort { swap },
             "outcome" => ToServer::Outcome { swap, page: self.page("page") },
             _ => ToServer::Commit {
                 swap,

@@ -102,11 +102,11 @@ fn reply_line(reply: &MetadataReply) -> String {
 
 fn swap_line(message: &FromServer) -> String {
     match message {
-        FromServer::Begin { swap, nonce, home } => {
+        FromServer::Granted { swap, nonce, home } => {
             format!("begin swap {}, nonce {nonce}, with {home}", version(swap.0))
         }
         FromServer::Refused { nonce, reason } => format!("want {nonce} refused: {reason:?}"),
-        FromServer::Decided { swap, committed } => {
+        FromServer::Decision { swap, committed } => {
             let committed = if *committed { "committed" } else { "given up" };
             format!("swap {} {committed}", version(swap.0))
         }
@@ -120,9 +120,9 @@ fn story_line(story: &PageStory) -> String {
     if let Some(LastMove { swap, epoch }) = moved {
         write!(line, " by swap {} with epoch {}", version(swap.0), epoch.raw()).unwrap();
     }
-    if let Some(PageLock { swap, asker, wanted, offered, committing }) = locked {
+    if let Some(PageLock { swap, requester, wanted, offered, committing }) = locked {
         let swap = version(swap.0);
-        write!(line, ", in swap {swap} of {asker}: {} for {}", wanted.0, offered.0).unwrap();
+        write!(line, ", in swap {swap} of {requester}: {} for {}", wanted.0, offered.0).unwrap();
         line.push_str(if *committing { ", committing" } else { "" });
     }
     for rack in waiting {

@@ -28,11 +28,11 @@ pub struct Outcome {
 /// Why pages stayed where they were, and how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// The asker had nothing cold to give.
+    /// The requester had nothing cold to give.
     pub nothing_to_offer: u64,
     /// The page was at least as hot at its home.
     pub hotter: u64,
-    /// The same, and the asker mostly reads it.
+    /// The same, and the requester mostly reads it.
     pub read_hot: u64,
     /// It had come lately.
     pub rests: u64,

@@ -10,7 +10,7 @@ use rackpool_proto::swap::{
     News, RECORD_WORDS, RECORDS, Rack as Machine, RackAction, RackEvent, Server, ServerEvent,
     SwapBatch,
 };
-use rackpool_wire::swap::{OfferRefusal, SwapId, ToServer, WantRefusal};
+use rackpool_wire::swap::{PrepareRefusal, SwapId, ToServer, RequestRefusal};
 
 use super::memory::{Memory, View};
 use super::{Costs, Outcome, Policy, ReplayError};
@@ -200,7 +200,7 @@ impl Pool {
         let Some(rack) = self.racks.get_mut(&id) else { return };
         match action {
             RackAction::TellServer(message) => {
-                if let ToServer::Want { nonce, .. } = message {
+                if let ToServer::Request { nonce, .. } = message {
                     self.asked.insert((id, nonce));
                 }
                 self.steps.push_back(Step::Server(ServerEvent::RackSent(id, message)));
@@ -249,17 +249,17 @@ impl Pool {
             News::GaveUp(swap) => {
                 self.given_up.insert(swap);
             }
-            News::NothingToOffer(_) => refused.nothing_to_offer += 1,
-            News::WantRefused(_, WantRefusal::QueueFull) => refused.full += 1,
-            News::WantRefused(..) => refused.by_server += 1,
-            News::OfferRefused(_, reason) => {
+            News::NoColdPage(_) => refused.nothing_to_offer += 1,
+            News::RequestRefused(_, RequestRefusal::QueueFull) => refused.full += 1,
+            News::RequestRefused(..) => refused.by_server += 1,
+            News::PrepareRefused(_, reason) => {
                 self.offers_refused += 1;
                 *match reason {
-                    OfferRefusal::Hotter => &mut refused.hotter,
-                    OfferRefusal::ReadHot => &mut refused.read_hot,
-                    OfferRefusal::Rests => &mut refused.rests,
-                    OfferRefusal::Unavailable => &mut refused.unavailable,
-                    OfferRefusal::Full => &mut refused.full,
+                    PrepareRefusal::Hotter => &mut refused.hotter,
+                    PrepareRefusal::ReadHot => &mut refused.read_hot,
+                    PrepareRefusal::Rests => &mut refused.rests,
+                    PrepareRefusal::Unavailable => &mut refused.unavailable,
+                    PrepareRefusal::Full => &mut refused.full,
                 } += 1;
             }
             News::Thawed(_)

@@ -37,10 +37,10 @@ pub struct PageLock {
     /// The swap.
     pub swap: SwapId,
     /// The rack that asked for it.
-    pub asker: RackId,
-    /// The page that the asker wants.
+    pub requester: RackId,
+    /// The page that the requester wants.
     pub wanted: PageId,
-    /// The page that the asker gives.
+    /// The page that the requester gives.
     pub offered: PageId,
     /// Whether it is being made durable: it can't be given up any more.
     pub committing: bool,

@@ -4,7 +4,7 @@ use rackpool_metrics::Histogram;
 use rackpool_proto::swap::News;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::control::SwapStatus;
-use rackpool_wire::swap::{OfferRefusal, WantRefusal};
+use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
 use crate::plane::command::{count, get, set};
 
@@ -13,7 +13,7 @@ use crate::plane::command::{count, get, set};
 #[repr(usize)]
 pub(crate) enum Refused {
     /// This rack has nothing cold to give.
-    NothingToOffer,
+    NoColdPage,
     /// This rack has copied as much as it may.
     Budget,
     /// The page is at home here by now.
@@ -112,19 +112,19 @@ impl SwapFigures {
             News::Arrived(_) => count(&self.arrived),
             News::Departed(_) => count(&self.departed),
             News::GaveUp(_) => count(&self.given_up),
-            News::NothingToOffer(_) => self.refuse(Refused::NothingToOffer),
-            News::WantRefused(_, why) => self.refuse(match why {
-                WantRefusal::AtHome => Refused::AtHome,
-                WantRefusal::NoSuchPage => Refused::NoSuchPage,
-                WantRefusal::NotYours => Refused::NotYours,
-                WantRefusal::QueueFull => Refused::QueueFull,
+            News::NoColdPage(_) => self.refuse(Refused::NoColdPage),
+            News::RequestRefused(_, why) => self.refuse(match why {
+                RequestRefusal::AtHome => Refused::AtHome,
+                RequestRefusal::NoSuchPage => Refused::NoSuchPage,
+                RequestRefusal::NotYours => Refused::NotYours,
+                RequestRefusal::QueueFull => Refused::QueueFull,
             }),
-            News::OfferRefused(_, why) => self.refuse(match why {
-                OfferRefusal::Hotter => Refused::Hotter,
-                OfferRefusal::ReadHot => Refused::ReadHot,
-                OfferRefusal::Rests => Refused::Rests,
-                OfferRefusal::Unavailable => Refused::Unavailable,
-                OfferRefusal::Full => Refused::Full,
+            News::PrepareRefused(_, why) => self.refuse(match why {
+                PrepareRefusal::Hotter => Refused::Hotter,
+                PrepareRefusal::ReadHot => Refused::ReadHot,
+                PrepareRefusal::Rests => Refused::Rests,
+                PrepareRefusal::Unavailable => Refused::Unavailable,
+                PrepareRefusal::Full => Refused::Full,
             }),
             News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => {}
         }
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn refusals_are_counted_by_their_reason() {
         let figures = SwapFigures::default();
-        figures.note(&News::OfferRefused(PageId(1), OfferRefusal::Rests));
-        figures.note(&News::OfferRefused(PageId(1), OfferRefusal::Full));
-        figures.note(&News::WantRefused(PageId(1), WantRefusal::QueueFull));
-        figures.refuse(Refused::NothingToOffer);
+        figures.note(&News::PrepareRefused(PageId(1), PrepareRefusal::Rests));
+        figures.note(&News::PrepareRefused(PageId(1), PrepareRefusal::Full));
+        figures.note(&News::RequestRefused(PageId(1), RequestRefusal::QueueFull));
+        figures.refuse(Refused::NoColdPage);
         let counted: Vec<_> =
             figures.refused().filter_map(|(why, count)| (count == 1).then_some(why)).collect();
         assert_eq!(counted, ["nothing to offer", "queue full", "rests", "full"]);

@@ -23,7 +23,7 @@ pub(super) struct Offer {
     pub(super) page: PageId,
     /// The rack that is asked for the page, or asks for it.
     pub(super) peer: RackId,
-    /// How hot the page is at the asker, in thousandths.
+    /// How hot the page is at the requester, in thousandths.
     pub(super) milli: u64,
 }
 
@@ -60,7 +60,7 @@ impl History {
         story.stamp = stamp;
         self.lately.insert(stamp, page);
         // A refusal says that it was asked for: so asking again and again does not push out the rest.
-        let refused = matches!(news, PageNews::OfferRefused(_) | PageNews::WantRefused(_));
+        let refused = matches!(news, PageNews::PrepareRefused(_) | PageNews::RequestRefused(_));
         let asked = story.notes.back().map(|note| note.news);
         if refused && matches!(asked, Some(PageNews::Wanted { .. })) {
             story.notes.pop_back();
@@ -116,7 +116,7 @@ fn unix_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_wire::swap::OfferRefusal;
+    use rackpool_wire::swap::PrepareRefusal;
 
     use super::*;
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_happens_again_is_counted_and_what_is_old_makes_room() {
         let mut history = History::default();
-        let kept = |milli| PageNews::Kept { asker: RackId(1), milli, reason: OfferRefusal::Hotter };
+        let kept = |milli| PageNews::Kept { requester: RackId(1), milli, reason: PrepareRefusal::Hotter };
         history.note_at(10, PAGE, 9000, kept(5000));
         history.note_at(20, PAGE, 8000, kept(6000));
         let found = history.of(PAGE);
@@ -147,11 +147,11 @@ mod tests {
         history.note_at(1, PAGE, 1000, PageNews::Departed);
         for at in 0..50 {
             history.note_at(10 + at, PAGE, 5000, PageNews::Wanted { offered: PageId(1) });
-            let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+            let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
             history.note_at(10 + at, PAGE, 5000, refused);
         }
         let told: Vec<_> = history.of(PAGE).iter().map(|note| (note.news, note.times)).collect();
-        let refused = PageNews::OfferRefused(OfferRefusal::Hotter);
+        let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
         assert_eq!(told, [(PageNews::Departed, 1), (refused, 50)]);
     }
 

@@ -27,7 +27,7 @@ use rackpool_proto::swap::{News, Rack, RackAction, RackEvent, SwapRules};
 use rackpool_rrpc::AskId;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
-use rackpool_wire::swap::{Between, FromServer, OfferRefusal, SwapMessage, ToServer};
+use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapMessage, ToServer};
 
 use super::command::count;
 use super::peers::Purpose;
@@ -258,16 +258,16 @@ impl DataPlane {
     pub(super) fn serve_swap(&mut self, ask: AskId, between: Between) -> anyhow::Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
-        if matches!(between.message, SwapMessage::Offer { .. }) {
+        if matches!(between.message, SwapMessage::Prepare { .. }) {
             count(&self.figures.swaps.served);
         }
-        if between.message == SwapMessage::HasLeft
+        if between.message == SwapMessage::IsQuiesced
             && self.leases.may_be_used_by_the_dead(self.now())
         {
             // Of a memory that is no more it is not known what was given. It is asked again.
             return Ok(());
         }
-        if let SwapMessage::Offer { wanted, read_hot: false, .. } = between.message {
+        if let SwapMessage::Prepare { wanted, read_hot: false, .. } = between.message {
             // It is refused as long as the page is shared, and comes again.
             self.sharing.need(wanted);
         }
@@ -332,16 +332,16 @@ impl DataPlane {
         self.swaps.remember(now, &action);
         match action {
             RackAction::TellServer(message) => {
-                if let ToServer::Want { .. } = message {
+                if let ToServer::Request { .. } = message {
                     self.swaps.cursor = self.swaps.cursor.wrapping_add(STRIDE);
                 }
                 self.notice(Notice::TellServer(message));
             }
             RackAction::TellRack(rack, between) => {
-                if let SwapMessage::Offer { .. } = between.message {
+                if let SwapMessage::Prepare { .. } = between.message {
                     count(&self.figures.swaps.asked);
                 }
-                if between.message == SwapMessage::HasLeft {
+                if between.message == SwapMessage::IsQuiesced {
                     self.tell_of_unleft(now, rack);
                 }
                 self.meet(rack);
@@ -409,8 +409,8 @@ impl DataPlane {
                 tracing::debug!("swap {:x} is given up", swap.0);
                 self.swaps.copies.give_up(swap);
             }
-            News::OfferRefused(page, OfferRefusal::ReadHot) => self.copy_wanted(page)?,
-            News::NothingToOffer(_) | News::WantRefused(..) | News::OfferRefused(..) => {}
+            News::PrepareRefused(page, PrepareRefusal::ReadHot) => self.copy_wanted(page)?,
+            News::NoColdPage(_) | News::RequestRefused(..) | News::PrepareRefused(..) => {}
         }
         Ok(())
     }

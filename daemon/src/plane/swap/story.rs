@@ -13,16 +13,16 @@ use super::{DataPlane, Swaps};
 
 impl Swaps {
     /// Another rack wants a page of this one.
-    pub(super) fn remember_offer(&mut self, asker: RackId, between: &Between) {
-        if let SwapMessage::Offer { wanted, milli, .. } = between.message {
-            self.history.offered(between.swap, Offer { page: wanted, peer: asker, milli });
+    pub(super) fn remember_offer(&mut self, requester: RackId, between: &Between) {
+        if let SwapMessage::Prepare { wanted, milli, .. } = between.message {
+            self.history.offered(between.swap, Offer { page: wanted, peer: requester, milli });
         }
     }
 
     /// Remembers what an action of the machine tells of a page.
     pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
         let told = match *action {
-            RackAction::TellServer(ToServer::Want { page, offered, .. }) => {
+            RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
                 Some((page, PageNews::Wanted { offered }))
             }
             RackAction::TellRack(rack, Between { swap, message }) => {
@@ -50,17 +50,17 @@ impl Swaps {
     ) -> Option<(PageId, PageNews)> {
         let asked = |swaps: &Self| swaps.history.offer_of(swap).filter(|offer| offer.peer == rack);
         match message {
-            SwapMessage::Offer { wanted, milli, .. } => {
+            SwapMessage::Prepare { wanted, milli, .. } => {
                 self.history.offered(swap, Offer { page: wanted, peer: rack, milli });
                 None
             }
             SwapMessage::Refused(reason) => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageNews::Kept { asker: peer, milli, reason }))
+                Some((page, PageNews::Kept { requester: peer, milli, reason }))
             }
-            SwapMessage::Ready { .. } => {
+            SwapMessage::Prepared { .. } => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageNews::Promised { asker: peer, milli }))
+                Some((page, PageNews::Promised { requester: peer, milli }))
             }
             _ => None,
         }
@@ -70,14 +70,14 @@ impl Swaps {
         match *news {
             News::Arrived(page) => Some((page, PageNews::Arrived)),
             News::Departed(page) => Some((page, PageNews::Departed)),
-            News::NothingToOffer(page) => Some((page, PageNews::NothingToOffer)),
-            News::WantRefused(page, reason) => Some((page, PageNews::WantRefused(reason))),
-            News::OfferRefused(page, reason) => Some((page, PageNews::OfferRefused(reason))),
+            News::NoColdPage(page) => Some((page, PageNews::NoColdPage)),
+            News::RequestRefused(page, reason) => Some((page, PageNews::RequestRefused(reason))),
+            News::PrepareRefused(page, reason) => Some((page, PageNews::PrepareRefused(reason))),
             News::GaveUp(swap) => {
                 let page = self.history.offer_of(swap)?.page;
                 // A refusal ends the swap as well, and says more.
                 let last = self.history.of(page).last().map(|note| note.news);
-                let refused = matches!(last, Some(PageNews::OfferRefused(_)));
+                let refused = matches!(last, Some(PageNews::PrepareRefused(_)));
                 (!refused).then_some((page, PageNews::GaveUp))
             }
             News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => None,

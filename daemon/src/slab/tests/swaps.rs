@@ -94,24 +94,24 @@ struct Pair {
 impl Pair {
     fn server_got(&mut self, from: usize, message: ToServer) {
         let answer = match message {
-            ToServer::Want { nonce, .. } if !self.begun => {
+            ToServer::Request { nonce, .. } if !self.begun => {
                 self.begun = true;
-                FromServer::Begin { swap: SWAP, nonce, home: RackId(0) }
+                FromServer::Granted { swap: SWAP, nonce, home: RackId(0) }
             }
-            ToServer::Want { .. } => return,
-            ToServer::End { .. } => {
+            ToServer::Request { .. } => return,
+            ToServer::Abort { .. } => {
                 self.committed.get_or_insert(false);
                 return;
             }
             ToServer::Commit { .. } => {
                 let committed = *self.committed.get_or_insert(true);
-                let decided = FromServer::Decided { swap: SWAP, committed };
+                let decided = FromServer::Decision { swap: SWAP, committed };
                 self.inputs.push_back((1 - from, RackEvent::ServerSent(decided)));
                 decided
             }
             ToServer::Outcome { .. } => {
                 let committed = *self.committed.get_or_insert(false);
-                FromServer::Decided { swap: SWAP, committed }
+                FromServer::Decision { swap: SWAP, committed }
             }
         };
         self.inputs.push_back((from, RackEvent::ServerSent(answer)));
@@ -184,7 +184,7 @@ impl Pair {
     }
 }
 
-/// The home has a page of objects, the asker another one or a free page; the asker wants it.
+/// The home has a page of objects, the requester another one or a free page; the requester wants it.
 fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     let mut sides = [Side::new(100), Side::new(500)];
     let mut held: Vec<_> = (0..9).map(|_| sides[0].fixture.alloc(SIZE).unwrap()).collect();
@@ -235,8 +235,8 @@ fn a_swap_moves_the_objects_of_both_pages() {
         let (mut pair, held) = pair(live);
         pair.run();
         assert_eq!(pair.committed, Some(true));
-        let [home, asker] = &pair.sides;
-        assert!(held[..9].iter().all(|addr| asker.fixture.slab.is_allocated(*addr)));
+        let [home, requester] = &pair.sides;
+        assert!(held[..9].iter().all(|addr| requester.fixture.slab.is_allocated(*addr)));
         assert!(held[9..].iter().all(|addr| home.fixture.slab.is_allocated(*addr)));
         // What is handed out next comes from the page that has come, next to what is in use there.
         let next = pair.sides[1].fixture.alloc(SIZE).unwrap();

@@ -1,36 +1,36 @@
 use rackpool_model::{MemoryId, PageId, RackId};
-use rackpool_wire::swap::{SwapId, WantRefusal};
+use rackpool_wire::swap::{SwapId, RequestRefusal};
 
 use crate::directory::Directory;
 
-/// The home of a page that the asker may want, and the memories of both.
+/// The home of a page that the requester may want, and the memories of both.
 pub(super) fn check(
     directory: &Directory,
-    asker: RackId,
+    requester: RackId,
     page: PageId,
     offered: PageId,
-) -> Result<(RackId, [MemoryId; 2]), WantRefusal> {
-    let home = directory.home(page).ok_or(WantRefusal::NoSuchPage)?;
-    let owner = directory.home(offered).ok_or(WantRefusal::NoSuchPage)?;
-    if home == asker {
-        return Err(WantRefusal::AtHome);
+) -> Result<(RackId, [MemoryId; 2]), RequestRefusal> {
+    let home = directory.home(page).ok_or(RequestRefusal::NoSuchPage)?;
+    let owner = directory.home(offered).ok_or(RequestRefusal::NoSuchPage)?;
+    if home == requester {
+        return Err(RequestRefusal::AtHome);
     }
-    if owner != asker {
-        return Err(WantRefusal::NotYours);
+    if owner != requester {
+        return Err(RequestRefusal::NotYours);
     }
-    Ok((home, memories(directory, asker, home)?))
+    Ok((home, memories(directory, requester, home)?))
 }
 
 /// What the two racks serve.
 pub(super) fn memories(
     directory: &Directory,
-    asker: RackId,
+    requester: RackId,
     home: RackId,
-) -> Result<[MemoryId; 2], WantRefusal> {
+) -> Result<[MemoryId; 2], RequestRefusal> {
     let memory = |rack| directory.served_by(rack).map(|run| run.memory);
-    match (memory(asker), memory(home)) {
+    match (memory(requester), memory(home)) {
         (Some(mine), Some(theirs)) => Ok([mine, theirs]),
-        _ => Err(WantRefusal::NoSuchPage),
+        _ => Err(RequestRefusal::NoSuchPage),
     }
 }
 

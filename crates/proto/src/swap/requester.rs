@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageState, RackId};
-use rackpool_wire::swap::{OfferRefusal, PageLife, SwapId, SwapMessage, ToServer, WantRefusal};
+use rackpool_wire::swap::{PrepareRefusal, PageLife, SwapId, SwapMessage, ToServer, RequestRefusal};
 
-use super::rack::Want;
+use super::rack::SwapRequest;
 use super::record::is_possible;
 use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
 use super::{Drain, Frames, News, Phase, Rack, RackAction, Record, Role};
@@ -20,35 +20,35 @@ impl<B: Bugs> Rack<B> {
         milli: u64,
         read_hot: bool,
     ) {
-        if let Some(want) = self.wants.get_mut(&page) {
+        if let Some(want) = self.requests.get_mut(&page) {
             (want.milli, want.read_hot) = (milli, read_hot);
             return;
         }
         self.paused.retain(|_, until| *until > self.now);
         let here = frames.find(page).is_some();
-        let full = self.wants.len() >= self.rules.wants;
+        let full = self.requests.len() >= self.rules.wants;
         if here || full || self.is_busy(page) || self.paused.contains_key(&page) {
             return;
         }
-        let busy = |page| self.is_busy(page) || self.wants.values().any(|w| w.offered == page);
+        let busy = |page| self.is_busy(page) || self.requests.values().any(|w| w.offered == page);
         let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
             self.paused.insert(page, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::Report(News::NothingToOffer(page)));
+            self.actions.push_back(RackAction::Report(News::NoColdPage(page)));
             return;
         };
         let (nonce, until) = (self.number(), self.now.after(self.rules.want));
         let offered = offered.page;
-        let want = Want { offered, nonce, milli, read_hot, send_again: self.now, until };
-        self.wants.insert(page, want);
+        let want = SwapRequest { offered, nonce, milli, read_hot, send_again: self.now, until };
+        self.requests.insert(page, want);
     }
 
-    pub(super) fn drive_wants(&mut self) {
+    pub(super) fn drive_requests(&mut self) {
         let (now, pause) = (self.now, self.rules.pause);
-        for page in self.wants.keys().copied().collect::<Vec<_>>() {
-            let Some(want) = self.wants.get_mut(&page) else { continue };
-            let Want { offered, nonce, .. } = *want;
+        for page in self.requests.keys().copied().collect::<Vec<_>>() {
+            let Some(want) = self.requests.get_mut(&page) else { continue };
+            let SwapRequest { offered, nonce, .. } = *want;
             if now >= want.until {
-                self.wants.remove(&page);
+                self.requests.remove(&page);
                 self.paused.insert(page, now.after(pause));
             } else if now >= want.send_again {
                 // Waiting in the queue is slower than a swap.
@@ -56,19 +56,19 @@ impl<B: Bugs> Rack<B> {
                 if self.bugs.has(Bug::AskOnce) {
                     (want.send_again, want.until) = (Time::END, Time::END);
                 }
-                let want = ToServer::Want { page, offered, nonce };
+                let want = ToServer::Request { page, offered, nonce };
                 self.actions.push_back(RackAction::TellServer(want));
             }
         }
     }
 
-    pub(super) fn want_refused(&mut self, nonce: u64, reason: WantRefusal) {
-        let Some((&page, _)) = self.wants.iter().find(|(_, want)| want.nonce == nonce) else {
+    pub(super) fn request_refused(&mut self, nonce: u64, reason: RequestRefusal) {
+        let Some((&page, _)) = self.requests.iter().find(|(_, want)| want.nonce == nonce) else {
             return;
         };
-        self.wants.remove(&page);
+        self.requests.remove(&page);
         self.paused.insert(page, self.now.after(self.rules.pause));
-        self.actions.push_back(RackAction::Report(News::WantRefused(page, reason)));
+        self.actions.push_back(RackAction::Report(News::RequestRefused(page, reason)));
     }
 
     /// A want is consumed by the swap that it becomes, so no swap is begun twice.
@@ -76,12 +76,12 @@ impl<B: Bugs> Rack<B> {
         if self.slot_of(swap).is_some() {
             return;
         }
-        let want = self.wants.iter().find(|(_, want)| want.nonce == nonce);
+        let want = self.requests.iter().find(|(_, want)| want.nonce == nonce);
         let Some((wanted, want)) = want.map(|(page, want)| (*page, *want)) else {
-            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
             return;
         };
-        self.wants.remove(&wanted);
+        self.requests.remove(&wanted);
         let is_offerable = |page| {
             let (frame, word) = frames.find(page)?;
             let movable = match word.state() {
@@ -92,13 +92,13 @@ impl<B: Bugs> Rack<B> {
             };
             (movable && !self.is_busy(page)).then_some((frame, word))
         };
-        let slot = self.empty_slot(Role::Asker).filter(|_| !self.is_busy(wanted));
+        let slot = self.empty_slot(Role::Requester).filter(|_| !self.is_busy(wanted));
         let (Some(slot), Some((frame, word))) = (slot, is_offerable(want.offered)) else {
             self.paused.insert(wanted, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::TellServer(ToServer::End { swap }));
+            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
             return;
         };
-        let Want { milli, read_hot, .. } = want;
+        let SwapRequest { milli, read_hot, .. } = want;
         let stage = Stage::Offering(Offering { wanted, milli, read_hot, frame, word });
         let deadline = self.now.after(self.rules.patience);
         let under_way = UnderWay::new(swap, home, stage, deadline);
@@ -112,10 +112,10 @@ impl<B: Bugs> Rack<B> {
             Stage::Offering(Offering { wanted, milli, read_hot, word, .. }) => {
                 let offered = PageLife { page: word.page(), epoch: word.epoch() };
                 let live = word.state() == Some(PageState::Live);
-                let offer = SwapMessage::Offer { wanted, milli, read_hot, offered, live };
+                let offer = SwapMessage::Prepare { wanted, milli, read_hot, offered, live };
                 self.tell_peer(slot, offer);
             }
-            Stage::Noted { step: Step::Prepare(_), .. } => self.send_pull(slot),
+            Stage::Noted { step: Step::Prepare(_), .. } => self.send_copy(slot),
             Stage::Noted { .. } => {}
         }
     }
@@ -150,7 +150,7 @@ impl<B: Bugs> Rack<B> {
         let incoming = PageLife { page: wanted, epoch };
         let record = Record {
             phase: Phase::Open,
-            role: Role::Asker,
+            role: Role::Requester,
             peer,
             swap,
             out: PageLife { page: word.page(), epoch: word.epoch() },
@@ -180,29 +180,29 @@ impl<B: Bugs> Rack<B> {
             under_way.ticket = ticket;
             under_way.copying = true;
         }
-        self.send_pull(slot);
+        self.send_copy(slot);
     }
 
     /// Lets the home copy, once nobody writes the offered page.
-    pub(super) fn send_pull(&mut self, slot: usize) {
+    pub(super) fn send_copy(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
             return;
         };
-        let Step::Prepare(Prepared { drained: true, pulled: false, .. }) = step else { return };
+        let Step::Prepare(Prepared { drained: true, peer_copied: false, .. }) = step else { return };
         // A free page needs no copy: the home does not look at the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
         let stale = self.says_stale(&record);
-        self.tell_peer(slot, SwapMessage::Pull { ticket, frame, stale });
+        self.tell_peer(slot, SwapMessage::Copy { ticket, frame, stale });
     }
 
-    pub(super) fn pulled(&mut self, slot: usize) {
+    pub(super) fn peer_copied(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {
             return;
         };
-        if let (Role::Asker, Step::Prepare(prepared)) = (record.role, step) {
-            prepared.pulled = true;
+        if let (Role::Requester, Step::Prepare(prepared)) = (record.role, step) {
+            prepared.peer_copied = true;
         }
         self.commit_when_copied(slot);
     }
@@ -214,7 +214,7 @@ impl<B: Bugs> Rack<B> {
         };
         let Step::Prepare(prepared) = step else { return };
         let copied = prepared.copied || self.bugs.has(Bug::CommitBeforeCopy);
-        if record.role == Role::Asker && prepared.drained && prepared.pulled && copied {
+        if record.role == Role::Requester && prepared.drained && prepared.peer_copied && copied {
             self.enter_doubt(slot, record);
             self.send_commit(slot);
             self.redirect(&record);
@@ -232,11 +232,11 @@ impl<B: Bugs> Rack<B> {
         self.actions.push_back(RackAction::TellServer(commit));
     }
 
-    pub(super) fn offer_refused(&mut self, slot: usize, reason: OfferRefusal) {
+    pub(super) fn prepare_refused(&mut self, slot: usize, reason: PrepareRefusal) {
         let Some(UnderWay { stage: Stage::Offering(offering), .. }) = self.slots[slot] else {
             return;
         };
-        let news = News::OfferRefused(offering.wanted, reason);
+        let news = News::PrepareRefused(offering.wanted, reason);
         self.actions.push_back(RackAction::Report(news));
         self.give_up(slot);
     }
