@@ -41,7 +41,7 @@ fn page_word(word: PageWord) {
         PageEvent::Frozen,
         PageEvent::Thawed,
         PageEvent::Left,
-        PageEvent::Drained,
+        PageEvent::Quiesced,
         PageEvent::Arrived,
     ] {
         let Ok(next) = word.apply(event) else { continue };

@@ -24,13 +24,13 @@ pub enum PageState {
 pub enum PageEvent {
     /// The free page was allocated: its epoch grows.
     Allocated,
-    /// A swap began: writers are drained.
+    /// A swap began: writers are quiesced.
     Frozen,
     /// Clients may write the frozen page again, each of which notes first what it writes.
     DirtyLogged,
-    /// They may not any more: they are drained.
+    /// They may not any more: they are quiesced.
     Closed,
-    /// Other racks may keep copies from now on: writers are drained.
+    /// Other racks may keep copies from now on: writers are quiesced.
     Shared,
     /// Readers and writers go on: the swap was given up, the page's old home has left it, or the
     /// copies are gone.
@@ -38,7 +38,7 @@ pub enum PageEvent {
     /// The page is going: it was freed, or its swap has been committed.
     Left,
     /// The last user has gone; the frame is free again.
-    Drained,
+    Quiesced,
     /// A page from elsewhere will be copied into this free frame.
     Reserved {
         /// The page to come.
@@ -201,7 +201,7 @@ impl PageWord {
             (Live, PageEvent::Shared) => self.with_state(Shared),
             (Frozen | Shared, PageEvent::Thawed) => self.with_state(Live),
             (Live | Frozen, PageEvent::Left) => self.with_state(Leaving),
-            (Leaving, PageEvent::Drained) => self.with_state(Free),
+            (Leaving, PageEvent::Quiesced) => self.with_state(Free),
             (Free, PageEvent::Reserved { page, epoch }) => Self::new(Arriving, epoch, page),
             (Arriving, PageEvent::Arrived) => Self::new(Frozen, self.epoch().next(), self.page()),
             (Arriving, PageEvent::Cancelled { page, epoch }) => Self::new(Free, epoch, page),
@@ -226,7 +226,7 @@ mod tests {
             PageEvent::Shared,
             PageEvent::Thawed,
             PageEvent::Left,
-            PageEvent::Drained,
+            PageEvent::Quiesced,
             PageEvent::Reserved { page, epoch },
             PageEvent::Arrived,
             PageEvent::Cancelled { page, epoch },
@@ -241,7 +241,7 @@ mod tests {
             (PageEvent::Frozen, PageState::Frozen),
             (PageEvent::Thawed, PageState::Live),
             (PageEvent::Left, PageState::Leaving),
-            (PageEvent::Drained, PageState::Free),
+            (PageEvent::Quiesced, PageState::Free),
         ] {
             word = word.apply(event).unwrap();
             assert_eq!((word.state(), word.page()), (Some(state), PAGE));
@@ -253,7 +253,7 @@ mod tests {
     fn a_word_that_was_writable_never_comes_back() {
         // Whatever happens to a live page, once it is live again after leaving its word differs.
         let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
-        let free = live.apply(PageEvent::Left).unwrap().apply(PageEvent::Drained).unwrap();
+        let free = live.apply(PageEvent::Left).unwrap().apply(PageEvent::Quiesced).unwrap();
         assert_ne!(free.apply(PageEvent::Allocated).unwrap(), live);
         let reserved = PageEvent::Reserved { page: PAGE, epoch: live.epoch() };
         let back = free.apply(reserved).unwrap().apply(PageEvent::Arrived).unwrap();

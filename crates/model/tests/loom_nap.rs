@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use rackpool_model::{Alarm, Awaited, NapWord, Naps};
 
-/// An eventfd: readable from a ring until it is drained.
+/// An eventfd: readable from a ring until it is quiesced.
 #[derive(Default)]
 struct Event {
     is_rung: Mutex<bool>,

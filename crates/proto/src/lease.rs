@@ -30,8 +30,8 @@ pub enum LeaseKind {
     Read,
     /// Reading and writing.
     Write,
-    /// Reading, and writing as soon as the holder, whose page it was, has [left](HolderEvent::Left) it.
-    WriteOnceLeft,
+    /// Reading, and writing as soon as the holder, whose page it was, has [left](HolderEvent::Quiesced) it.
+    WriteOnceQuiesced,
     /// Reading, and keeping a copy as long as the lease is good. The page is shared.
     Share(SharingId),
 }

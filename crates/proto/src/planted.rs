@@ -19,9 +19,9 @@ pub enum Bug {
     /// A holder counts a grant that its own call back has overtaken.
     TakeOvertakenGrant,
     /// A holder gives a lease back while operations are under way.
-    ReturnBeforeDrain,
+    ReturnBeforeQuiesce,
     /// A rack copies without waiting for writers and leases.
-    SkipDrain,
+    SkipQuiesce,
     /// The requester commits while its copy is under way.
     CommitBeforeCopy,
     /// The page keeps its epoch when it moves.
@@ -106,7 +106,7 @@ pub enum Bug {
     /// A sharing that nobody uses goes on.
     ShareForEver,
     /// A home lets a page be copied while writers are in it.
-    ShareBeforeDrain,
+    ShareBeforeQuiesce,
     /// A copy is read although its time is over.
     ReadAfterTheLease,
     /// A rack gives a lease back before it hides the copy.
@@ -138,7 +138,7 @@ pub enum Bug {
     /// A client of the simulator writes to a page although its word is frozen.
     IgnoreFrozenWord,
     /// A vacated frame is free although readers are in it.
-    ReleaseBeforeDrain,
+    ReleaseBeforeQuiesce,
     /// The metadata server answers requests before their changes are durable.
     ReplyBeforeDurable,
     /// The metadata server shows what is being written.

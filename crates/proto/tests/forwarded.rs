@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Drain, Phase, RackAction, RackEvent, Record, SwapRules};
+use rackpool_proto::swap::{Quiesce, Phase, RackAction, RackEvent, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, peer_asks_to_copy, tells};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, quiesces, offer, peer_asks_to_copy, tells};
 
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
@@ -40,7 +40,7 @@ fn is_dirty_logged(home: &Home) -> bool {
 }
 
 /// Nobody is in the midst of a write.
-const OUT: RackEvent = RackEvent::Drained(SWAP, Drain::DirtyLogged);
+const OUT: RackEvent = RackEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
 
 /// In doubt, and its copy of the offered page lacks something.
 fn stale() -> Home {
@@ -60,7 +60,7 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.forwards(PAGE), "its peer may not know of it");
     home.got(SwapMessage::IncompleteNoted);
     assert!(home.rack.forwards(PAGE) && !home.rack.forwards(OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
     assert!(!home.rack.forwards(PAGE));
 }
 
@@ -112,7 +112,7 @@ fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
 #[test]
 fn nothing_is_handed_over_before_those_who_write_are_out() {
     let mut home = forwarding();
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
     assert!(!is_dirty_logged(&home), "nobody begins");
     assert_eq!(home.got(SwapMessage::IsQuiesced), []);
     assert_eq!(home.step(OUT), [sends(true)]);
@@ -138,7 +138,7 @@ fn nobody_waits_for_a_writer_who_is_stopped() {
         home.now = home.rack.deadline().expect("it tries again");
         assert!(home.now.since(opened_at) > open_for, "ever less often");
         open_for = home.now.since(opened_at);
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [drains(Drain::DirtyLogged)]);
+        assert_eq!(home.step(RackEvent::DeadlinePassed), [quiesces(Quiesce::DirtyLoggers)]);
         assert!(!is_dirty_logged(&home) && !home.rack.forwards(PAGE));
     }
     assert_eq!(home.step(OUT), [sends(true)]);
@@ -150,7 +150,7 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     home.doubt();
     home.step(WANTED);
     home.restart(2);
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
     home.now = home.rack.deadline().expect("it waits");
     home.step(RackEvent::DeadlinePassed);
     assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
@@ -158,12 +158,12 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
 
 /// The home lets the requester copy the page: whether it says that it is written meanwhile.
 fn ready(home: &mut Home) -> bool {
-    let drained = home.step(RackEvent::Drained(SWAP, Drain::Writers));
-    match drained[..] {
+    let quiesced = home.step(RackEvent::Quiesced(SWAP, Quiesce::Writers));
+    match quiesced[..] {
         [RackAction::TellRack(_, Between { message: SwapMessage::Prepared { stale, .. }, .. })] => {
             stale
         }
-        _ => panic!("{drained:?}"),
+        _ => panic!("{quiesced:?}"),
     }
 }
 
@@ -228,8 +228,8 @@ fn an_requester_says_with_its_first_pull_that_its_page_is_written() {
     assert!(requester.rack.forwards(PAGE) && !requester.rack.forwards(OFFERED));
     assert_eq!(requester.step(WANTED), []);
     let peer_asks_to_copy = SwapMessage::Copy { ticket, frame: FrameId(0), stale: true };
-    let drained = requester.step(RackEvent::Drained(SWAP, Drain::Writers));
-    assert_eq!(drained, [tells(peer_asks_to_copy)]);
+    let quiesced = requester.step(RackEvent::Quiesced(SWAP, Quiesce::Writers));
+    assert_eq!(quiesced, [tells(peer_asks_to_copy)]);
     assert!(requester.rack.forwards(PAGE));
     let record = Record::from_words(&requester.records[0]).expect("a whole record").expect("one");
     assert!(record.written && record.stale, "{record:?}");
@@ -238,8 +238,8 @@ fn an_requester_says_with_its_first_pull_that_its_page_is_written() {
 #[test]
 fn what_the_other_rack_was_told_of_the_commit_counts() {
     let mut home = forwarding();
-    let drains = [drains(Drain::DirtyLogged)];
-    assert_eq!(home.got(SwapMessage::Committed), drains, "and nobody is told again");
+    let quiesces = [quiesces(Quiesce::DirtyLoggers)];
+    assert_eq!(home.got(SwapMessage::Committed), quiesces, "and nobody is told again");
     assert_eq!(home.got(SwapMessage::Committed), []);
     let mut open = Home::new();
     open.accept();
@@ -278,13 +278,13 @@ fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
 #[test]
 fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
     let mut home = closed();
-    home.step(RackEvent::Redirected(SWAP));
+    home.step(RackEvent::LeasePrefetched(SWAP));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
     assert_eq!(home.got(SwapMessage::IsQuiesced), [sends(true)], "it asks for what it lacks");
     let applied = Between { swap: SWAP, message: SwapMessage::DirtyLinesApplied };
     home.step(RackEvent::RackSent(RackId(3), applied));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "that was another rack");
-    assert_eq!(home.got(SwapMessage::DirtyLinesApplied), [drains(Drain::Holders)]);
+    assert_eq!(home.got(SwapMessage::DirtyLinesApplied), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -308,16 +308,16 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
     assert!(!home.rack.forwards(PAGE));
     assert!(is_dirty_logged(&home), "clients write on: the whole page will be copied once more");
-    assert_eq!(home.step(decided(true)), [COMMITTED, drains(Drain::DirtyLogged)]);
+    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
     assert_eq!(home.step(OUT), [sends(false)]);
-    let again = [drains(Drain::DirtyLogged), tells(SwapMessage::IsQuiesced)];
+    let again = [quiesces(Quiesce::DirtyLoggers), tells(SwapMessage::IsQuiesced)];
     assert_eq!(home.restart(3), again, "who began in an earlier life may be there still");
     assert_eq!(home.step(OUT), [sends(false)]);
     home.got(SwapMessage::DirtyLinesApplied);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
     assert_eq!(
         home.restart(4),
-        [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)],
+        [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)],
         "it was applied, or it would not be leaving"
     );
 }

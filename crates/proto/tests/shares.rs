@@ -34,7 +34,7 @@ impl OnePage {
         Self { home: Home::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound), word }
     }
 
-    /// What has to be drained.
+    /// What has to be quiesced.
     fn step(&mut self, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
         let word = self.word;
         let find = move |page| (page == word.page()).then_some((FrameId(0), word));
@@ -54,18 +54,18 @@ impl OnePage {
 
     fn share(&mut self, ms: u64) {
         let wanted = HomeEvent::Wanted { page: PAGE, busy: false };
-        let drain = HomeAction::Drain(FrameId(0), PAGE);
-        assert_eq!(self.step(ms, wanted), [drain]);
+        let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
+        assert_eq!(self.step(ms, wanted), [quiesce]);
         assert!(self.word.is_readable() && !self.word.is_writable());
         assert_eq!(self.home.sharing(PAGE), None, "somebody may be writing");
-        assert_eq!(self.step(ms, HomeEvent::Drained(PAGE)), []);
+        assert_eq!(self.step(ms, HomeEvent::Quiesced(PAGE)), []);
     }
 
     fn write(&mut self, ms: u64) {
-        let drain = HomeAction::Drain(FrameId(0), PAGE);
-        assert_eq!(self.step(ms, HomeEvent::Needed(PAGE)), [drain]);
+        let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
+        assert_eq!(self.step(ms, HomeEvent::Needed(PAGE)), [quiesce]);
         assert!(!self.word.is_writable() && self.home.sharing(PAGE).is_none());
-        self.step(ms, HomeEvent::Drained(PAGE));
+        self.step(ms, HomeEvent::Quiesced(PAGE));
         assert!(self.word.is_writable());
     }
 }
@@ -100,18 +100,18 @@ fn a_page_that_is_written_again_and_again_rests_longer_and_longer() {
 fn who_wants_to_write_before_there_are_copies_waits_for_nobody() {
     let mut one = OnePage::new(live());
     one.step(0, HomeEvent::Wanted { page: PAGE, busy: false });
-    assert_eq!(one.step(1, HomeEvent::Needed(PAGE)), [HomeAction::Spare(PAGE)]);
+    assert_eq!(one.step(1, HomeEvent::Needed(PAGE)), [HomeAction::CancelQuiesce(PAGE)]);
     assert_eq!(one.word, live());
-    assert_eq!(one.step(2, HomeEvent::Drained(PAGE)), [], "an old drain");
+    assert_eq!(one.step(2, HomeEvent::Quiesced(PAGE)), [], "an old quiesce");
     assert!(one.home.is_empty());
 }
 
 #[test]
 fn what_an_earlier_life_shared_is_called_back_before_it_is_written() {
     let mut one = OnePage::new(live().apply(PageEvent::Shared).unwrap());
-    assert_eq!(one.actions(), [HomeAction::Drain(FrameId(0), PAGE)]);
+    assert_eq!(one.actions(), [HomeAction::Quiesce(FrameId(0), PAGE)]);
     assert_eq!(one.home.sharing(PAGE), None);
-    one.step(5, HomeEvent::Drained(PAGE));
+    one.step(5, HomeEvent::Quiesced(PAGE));
     assert!(one.word.is_writable());
 }
 
@@ -126,10 +126,10 @@ fn a_sharing_that_nobody_uses_any_more_ends() {
     assert_eq!(one.step(500, HomeEvent::Leased(PAGE)), []);
     assert_eq!(one.step(10 + idle, HomeEvent::DeadlinePassed), [], "it is in use");
     assert_eq!(one.home.deadline(), Some(at(500 + idle)));
-    let drain = HomeAction::Drain(FrameId(0), PAGE);
-    assert_eq!(one.step(500 + idle, HomeEvent::DeadlinePassed), [drain]);
+    let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
+    assert_eq!(one.step(500 + idle, HomeEvent::DeadlinePassed), [quiesce]);
     assert_eq!((one.home.deadline(), one.home.is_ending()), (None, true));
-    one.step(501 + idle, HomeEvent::Drained(PAGE));
+    one.step(501 + idle, HomeEvent::Quiesced(PAGE));
     assert!(one.word.is_writable() && one.home.is_empty());
     // It lasted: its rest is short.
     one.share(602 + idle);

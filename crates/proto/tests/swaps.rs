@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Drain, Phase, RECORD_WORDS, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Quiesce, Phase, RECORD_WORDS, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapId, SwapMessage, ToServer};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, drains, offer, peer_asks_to_copy, tells};
+use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, quiesces, offer, peer_asks_to_copy, tells};
 
 #[test]
 fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
     let mut home = Home::new();
     home.commit();
-    let left = home.step(RackEvent::Drained(SWAP, Drain::Holders));
-    assert_eq!(left, [tells(SwapMessage::Quiesced), drains(Drain::Everyone)]);
+    let left = home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
+    assert_eq!(left, [tells(SwapMessage::Quiesced), quiesces(Quiesce::Everyone)]);
     assert_eq!(home.got(SwapMessage::Quiesced), []);
     assert_eq!(
         home.memory.words[&FrameId(1)],
         PageWord::new(PageState::Live, Epoch::new(6), OFFERED)
     );
     assert!(home.rack.is_busy(OFFERED), "until the record is gone");
-    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
     assert_eq!(home.state(0), (PageState::Free, PageId(2)));
     assert_eq!((home.rack.under_way(), home.records[4][0]), (0, 0));
 }
@@ -33,11 +33,11 @@ fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
     home.doubt();
     assert_eq!(home.got(SwapMessage::IsQuiesced), [ASKS], "it is committed, or nobody would ask");
     home.step(decided(true));
-    assert_eq!(home.got(SwapMessage::IsQuiesced), [drains(Drain::Holders)]);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.got(SwapMessage::IsQuiesced), []);
-    home.step(RackEvent::Drained(SWAP, Drain::Holders));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
-    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.rack.under_way(), 0);
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)], "it is over");
@@ -48,9 +48,9 @@ fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
 fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(RackEvent::Redirected(SWAP)), []);
+    assert_eq!(home.step(RackEvent::LeasePrefetched(SWAP)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
-    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Committed), drains(Drain::Holders)]);
+    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Committed), quiesces(Quiesce::Holders)]);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -61,14 +61,14 @@ fn writers_do_not_wait_for_readers_who_do_not_find_the_way() {
     home.now = home.rack.deadline().expect("it does not wait for ever");
     assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
     let due = home.step(RackEvent::DeadlinePassed);
-    assert_eq!(due, [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)]);
+    assert_eq!(due, [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)]);
 
     let mut home = Home::new();
     home.commit_while_read();
     let actions = home.restart(2);
     assert_eq!(
         actions,
-        [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)],
+        [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)],
         "nobody asks for it"
     );
 }
@@ -88,8 +88,8 @@ fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
     home.records[3] = [1; RECORD_WORDS];
     home.restart(2);
     home.commit();
-    home.step(RackEvent::Drained(SWAP, Drain::Holders));
-    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
 }
@@ -140,15 +140,15 @@ fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
     let mut home = Home::new();
     home.commit();
     let actions = home.restart(2);
-    assert_eq!(actions, [drains(Drain::Holders), tells(SwapMessage::IsQuiesced)]);
+    assert_eq!(actions, [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
     // The page is written, and its record is still there.
-    assert_eq!(home.restart(3), [drains(Drain::Holders)]);
+    assert_eq!(home.restart(3), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
-    home.step(RackEvent::Drained(SWAP, Drain::Holders));
-    home.step(RackEvent::Drained(SWAP, Drain::Everyone));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
+    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
     assert_eq!((home.rack.under_way(), home.phase()), (0, None));
 }
 

@@ -115,7 +115,7 @@ impl AccessSlot {
     ) -> Result<AccessGuard<'_>, PageWord> {
         self.0.store((u64::from(frame.0) << 2) | usage as u64, Ordering::Relaxed);
         // SYNC: pairs with the `heavy` barrier that the daemon sets up between changing the word
-        // and `is_drained`; with its fence where this is one.
+        // and `is_quiesced`; with its fence where this is one.
         barrier.stand();
         let guard = AccessGuard(self);
         let found = word.load();
@@ -153,7 +153,7 @@ impl Drop for AccessGuard<'_> {
 
 /// Who has to leave a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drain {
+pub enum Occupants {
     /// Writers who have entered while the page was live: it is frozen. Others note what they write.
     NotDirtyLogged,
     /// All writers.
@@ -165,17 +165,17 @@ pub enum Drain {
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
 /// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was dirty-logged:
 /// whoever enters afterwards sees the changed word, whoever entered before is seen here.
-pub fn is_drained<'a>(
+pub fn is_quiesced<'a>(
     frame: FrameId,
-    drain: Drain,
+    occupants: Occupants,
     slots: impl IntoIterator<Item = &'a AccessSlot>,
 ) -> bool {
     slots.into_iter().all(|slot| match slot.announced() {
         Some((used, _)) if used != frame => true,
-        Some((_, usage)) => match drain {
-            Drain::NotDirtyLogged => usage != Use::Write,
-            Drain::Writers => usage == Use::Read,
-            Drain::Everyone => false,
+        Some((_, usage)) => match occupants {
+            Occupants::NotDirtyLogged => usage != Use::Write,
+            Occupants::Writers => usage == Use::Read,
+            Occupants::Everyone => false,
         },
         None => true,
     })
@@ -207,11 +207,11 @@ mod tests {
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
         let word = PageWordRef::new(&cell);
         let guard = slot.enter(FrameId(3), Intent::Read, word, live(), Barrier::Full).unwrap();
-        assert!(is_drained(FrameId(3), Drain::Writers, [&slot]));
-        assert!(!is_drained(FrameId(3), Drain::Everyone, [&slot]));
-        assert!(is_drained(FrameId(4), Drain::Everyone, [&slot]));
+        assert!(is_quiesced(FrameId(3), Occupants::Writers, [&slot]));
+        assert!(!is_quiesced(FrameId(3), Occupants::Everyone, [&slot]));
+        assert!(is_quiesced(FrameId(4), Occupants::Everyone, [&slot]));
         drop(guard);
-        assert!(is_drained(FrameId(3), Drain::Everyone, [&slot]));
+        assert!(is_quiesced(FrameId(3), Occupants::Everyone, [&slot]));
     }
 
     #[test]
@@ -222,18 +222,18 @@ mod tests {
         assert!(slot.enter_dirty_logged(FrameId(3), word, live()).is_err(), "it is not dirty_logged");
         let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
         assert_eq!(slot.announced(), Some((FrameId(3), Use::DirtyLogged)));
-        let is_out = |drain| is_drained(FrameId(3), drain, [&slot]);
+        let is_out = |occupants| is_quiesced(FrameId(3), occupants, [&slot]);
         assert_eq!(
-            [Drain::NotDirtyLogged, Drain::Writers, Drain::Everyone].map(is_out),
+            [Occupants::NotDirtyLogged, Occupants::Writers, Occupants::Everyone].map(is_out),
             [true, false, false]
         );
         drop(guard);
         let guard = slot.enter(FrameId(3), Intent::Write, word, dirty_logged, Barrier::Full).unwrap();
-        assert!(!is_out(Drain::NotDirtyLogged), "it has entered a live page");
+        assert!(!is_out(Occupants::NotDirtyLogged), "it has entered a live page");
         drop(guard);
         cell.store(live().raw(), Ordering::Relaxed);
         assert_eq!(slot.enter_dirty_logged(FrameId(3), word, dirty_logged).err(), Some(live()));
-        assert!(is_out(Drain::Everyone));
+        assert!(is_out(Occupants::Everyone));
     }
 
     /// docs/design/rack-memory.md.

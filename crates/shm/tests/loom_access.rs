@@ -3,7 +3,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessSlot, Drain, Intent, PageWordRef, is_drained};
+use rackpool_shm::access::{AccessSlot, Occupants, Intent, PageWordRef, is_quiesced};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::{Barrier, heavy};
 
@@ -34,17 +34,17 @@ fn a_write_never_lands_after_the_drain() {
         let leaving = live().apply(PageEvent::Left).expect("a live page can leave");
         word.store(leaving.raw(), Ordering::Release);
         heavy();
-        if is_drained(FRAME, Drain::Everyone, [&*slot]) {
+        if is_quiesced(FRAME, Occupants::Everyone, [&*slot]) {
             let before = bytes.load(Ordering::Relaxed);
             client.join().expect("the client does not panic");
-            assert_eq!(bytes.load(Ordering::Relaxed), before, "a write landed after the drain");
+            assert_eq!(bytes.load(Ordering::Relaxed), before, "a write landed after the quiesce");
         } else {
             client.join().expect("the client does not panic");
         }
     });
 }
 
-/// What a client wrote under its guard is seen by whoever found the frame drained.
+/// What a client wrote under its guard is seen by whoever found the frame quiesced.
 #[test]
 fn drained_means_the_write_is_visible() {
     loom::model(|| {
@@ -67,7 +67,7 @@ fn drained_means_the_write_is_visible() {
         let frozen = live().apply(PageEvent::Frozen).expect("a live page can be frozen");
         word.store(frozen.raw(), Ordering::Release);
         heavy();
-        if is_drained(FRAME, Drain::Writers, [&*slot]) {
+        if is_quiesced(FRAME, Occupants::Writers, [&*slot]) {
             let seen = bytes.load(Ordering::Relaxed);
             client.join().expect("the client does not panic");
             if entered.load(Ordering::Relaxed) == 1 {
@@ -101,7 +101,7 @@ fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
         };
         word.store(frozen.raw(), Ordering::Release);
         heavy();
-        assert!(is_drained(FRAME, Drain::Writers, [&*slot]), "a reader was waited for");
+        assert!(is_quiesced(FRAME, Occupants::Writers, [&*slot]), "a reader was waited for");
         client.join().expect("the client does not panic");
     });
 }
@@ -133,7 +133,7 @@ fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
             word.store(frozen.raw(), Ordering::Release);
             word.store(left.raw(), Ordering::Release);
             heavy();
-            if is_drained(FRAME, Drain::Everyone, [&*slot]) {
+            if is_quiesced(FRAME, Occupants::Everyone, [&*slot]) {
                 vacated.store(1, Ordering::Relaxed);
             }
             client.join().expect("the client does not panic");

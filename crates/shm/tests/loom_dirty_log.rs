@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessSlot, Drain, PageWordRef, is_drained};
+use rackpool_shm::access::{AccessSlot, Occupants, PageWordRef, is_quiesced};
 use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::heavy;
@@ -60,7 +60,7 @@ impl Page {
     fn close(&self) -> bool {
         self.word.store(closed().raw(), Ordering::Release);
         fence(Ordering::SeqCst);
-        is_drained(FRAME, Drain::Writers, [&self.slot])
+        is_quiesced(FRAME, Occupants::Writers, [&self.slot])
     }
 }
 
@@ -124,7 +124,7 @@ fn who_writes_since_an_earlier_swap_is_not_forgotten() {
         page.word.store(dirty_logged().raw(), Ordering::Release);
         page.lines.look_at_last(|_, last| lines.extend(last));
         heavy();
-        if is_drained(FRAME, Drain::NotDirtyLogged, [&page.slot]) {
+        if is_quiesced(FRAME, Occupants::NotDirtyLogged, [&page.slot]) {
             let copy = page.bytes.load(Ordering::Relaxed);
             if page.close() {
                 page.take(&mut lines);

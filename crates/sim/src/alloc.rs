@@ -27,7 +27,7 @@ pub(crate) struct Freeing {
 
 impl Freeing {
     pub(crate) fn is_over(&self, memory: &Memory) -> bool {
-        self.clean && memory.is_drained(self.frame, |_| true)
+        self.clean && memory.is_quiesced(self.frame, |_| true)
     }
 }
 
@@ -136,7 +136,7 @@ impl<B: Bugs> World<B> {
         daemon.frees = left;
         for Freeing { page, frame, .. } in over {
             let word = self.racks[rack].memory.frame(frame).word;
-            match word.apply(PageEvent::Drained) {
+            match word.apply(PageEvent::Quiesced) {
                 Ok(free) if word.page() == page => {
                     self.store(rack, frame, free);
                     if let Some(daemon) = &mut self.racks[rack].daemon {

@@ -19,24 +19,24 @@ impl<B: Bugs> RackNode<B> {
         self.link.as_ref().is_some_and(Link::is_serving)
     }
 
-    /// Swaps, records, drains and sharings, and wants; `None` when the daemon is down.
+    /// Swaps, records, quiesces and sharings, and wants; `None` when the daemon is down.
     fn under_way(&self) -> Option<[usize; 4]> {
         let daemon = self.daemon.as_ref()?;
         let written = self.memory.records.iter().filter(|words| words[0] != 0).count();
         let damaged = self.damages.iter().filter(|damage| damage.words[0] != 0).count();
         let records = written - damaged;
         // What is shared is not any more soon after the last copy was read.
-        let drains = daemon.drains.len() + daemon.frees.len() + daemon.shares.len();
-        Some([daemon.swap.under_way(), records, drains, daemon.swap.wants()])
+        let quiesces = daemon.quiesces.len() + daemon.frees.len() + daemon.shares.len();
+        Some([daemon.swap.under_way(), records, quiesces, daemon.swap.wants()])
     }
 }
 
 impl<B: Bugs> World<B> {
     /// The same, without what waits for a human.
     fn under_way(&self, rack: usize) -> Option<[usize; 4]> {
-        let [swaps, records, drains, wants] = self.racks[rack].under_way()?;
+        let [swaps, records, quiesces, wants] = self.racks[rack].under_way()?;
         let waiting = self.left_waiting(rack);
-        Some([swaps - waiting, records - waiting, drains, wants])
+        Some([swaps - waiting, records - waiting, quiesces, wants])
     }
 
     /// A daemon stores a page word.
@@ -106,8 +106,8 @@ impl<B: Bugs> World<B> {
             match self.under_way(index) {
                 None => unrest.push(format!("rack {index} is down")),
                 Some([0, 0, 0, 0]) => {}
-                Some([swaps, records, drains, wants]) => unrest.push(format!(
-                    "rack {index} has {swaps} swaps, {records} records, {drains} drains or sharings, {wants} wants"
+                Some([swaps, records, quiesces, wants]) => unrest.push(format!(
+                    "rack {index} has {swaps} swaps, {records} records, {quiesces} quiesces or sharings, {wants} wants"
                 )),
             }
         }

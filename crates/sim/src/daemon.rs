@@ -10,12 +10,12 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
-use rackpool_proto::swap::{Drain, News, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
+use rackpool_proto::swap::{Quiesce, News, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
 use rackpool_wire::swap::{PrepareRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
 use crate::forward::Forwarded;
-use crate::drain::{Waiter, Whose};
+use crate::quiesce::{Waiter, Whose};
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
 use crate::requests::Pending;
@@ -33,12 +33,12 @@ pub(crate) struct Daemon<B> {
     /// What it has written for others since the page was frozen, and what a peer has sent.
     pub(crate) forwarded: Forwarded,
     /// Frames that somebody must leave.
-    pub(crate) drains: Vec<Waiter>,
+    pub(crate) quiesces: Vec<Waiter>,
     pub(crate) frees: Vec<Freeing>,
     /// Requests of clients that are not answered.
     pub(crate) calls: Vec<Pending>,
     /// Pages that go, whose readers are to know where they can go on, and the swaps by which they do.
-    pub(crate) redirects: BTreeMap<PageId, SwapId>,
+    pub(crate) lease_prefetches: BTreeMap<PageId, SwapId>,
     /// Who asks for leases of pages that arrive: the rack, the page, the question, what for.
     pub(crate) lookups: Vec<(usize, PageId, u64, Wish)>,
     /// Where pages were found last.
@@ -68,10 +68,10 @@ impl<B: Bugs> Daemon<B> {
             copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
             heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
             forwarded: Forwarded::default(),
-            drains: Vec::new(),
+            quiesces: Vec::new(),
             frees: Vec::new(),
             calls: Vec::new(),
-            redirects: BTreeMap::new(),
+            lease_prefetches: BTreeMap::new(),
             lookups: Vec::new(),
             homes: BTreeMap::new(),
             reported: [false; RECORDS],
@@ -215,47 +215,47 @@ impl<B: Bugs> World<B> {
             RackAction::TellRack(to, between) => {
                 self.send(rack, usize::from(to.0), Message::Between(between));
             }
-            RackAction::Note { slot, words } => self.note(rack, slot, &words),
-            RackAction::Erase { slot } => self.erase(rack, slot),
+            RackAction::StoreRecord { slot, words } => self.note(rack, slot, &words),
+            RackAction::EraseRecord { slot } => self.erase(rack, slot),
             RackAction::SendDirtyLines { swap, to, frame, known } => {
                 self.send_dirty_lines(rack, usize::from(to.0), swap, frame, known);
             }
             RackAction::ApplyDirtyLines { frame, .. } => self.apply_dirty_lines(rack, frame),
-            RackAction::Store(frame, word) => {
+            RackAction::StoreWord(frame, word) => {
                 self.take_frame(rack, frame);
                 self.forget_writes(rack, frame, word);
                 self.store(rack, frame, word);
                 self.look_soon(rack);
             }
-            RackAction::Drain { swap, frame, page, who } => {
-                let clean = matches!(who, Drain::Everyone | Drain::DirtyLogged);
+            RackAction::Quiesce { swap, frame, page, who } => {
+                let clean = matches!(who, Quiesce::Everyone | Quiesce::DirtyLoggers);
                 let waiter = Waiter { whose: Whose::Swap(swap), frame, page, who, clean };
                 if let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.drains.push(waiter);
+                    daemon.quiesces.push(waiter);
                 }
-                if who == Drain::Writers {
+                if who == Quiesce::Writers {
                     self.remember_noted_last(rack, frame);
                 }
                 let needed = match who {
-                    Drain::Writers => Users::Writers,
-                    Drain::Holders => Users::Everyone,
-                    Drain::Everyone | Drain::DirtyLogged => return,
+                    Quiesce::Writers => Users::Writers,
+                    Quiesce::Holders => Users::Everyone,
+                    Quiesce::Everyone | Quiesce::DirtyLoggers => return,
                 };
                 inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, needed)));
             }
-            RackAction::Spare(swap, page) => {
+            RackAction::CancelQuiesce(swap, page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.drains.retain(|waiter| waiter.whose != Whose::Swap(swap));
+                    daemon.quiesces.retain(|waiter| waiter.whose != Whose::Swap(swap));
                 }
                 inputs.push_back(Input::Home(HomeEvent::PageSpared(page)));
             }
             RackAction::Copy { swap, from, theirs, ours } => {
                 self.post_copy(rack, usize::from(from.0), swap, theirs, ours);
             }
-            RackAction::Redirect { swap, page, to } => {
-                self.redirect(rack, swap, page, usize::from(to.0), inputs);
+            RackAction::PrefetchLease { swap, page, to } => {
+                self.prefetch_lease(rack, swap, page, usize::from(to.0), inputs);
             }
-            RackAction::Report(news) => self.note_news(rack, news, inputs),
+            RackAction::Record(news) => self.note_news(rack, news, inputs),
         }
     }
 
@@ -277,7 +277,7 @@ impl<B: Bugs> World<B> {
                     daemon.homes.insert(page, usize::from(home.0));
                 }
             }
-            News::Left(page) => inputs.push_back(Input::Holder(HolderEvent::Left(page))),
+            News::Quiesced(page) => inputs.push_back(Input::Holder(HolderEvent::Quiesced(page))),
             News::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));
@@ -300,10 +300,10 @@ impl<B: Bugs> World<B> {
             HomeAction::Clean(page, users) => {
                 let Some(daemon) = &mut self.racks[rack].daemon else { return };
                 let waits = |waiter: &&mut Waiter| {
-                    let for_writers = waiter.who == Drain::Writers;
+                    let for_writers = waiter.who == Quiesce::Writers;
                     waiter.page == page && (for_writers || users == Users::Everyone)
                 };
-                for waiter in daemon.drains.iter_mut().filter(waits) {
+                for waiter in daemon.quiesces.iter_mut().filter(waits) {
                     waiter.clean = true;
                 }
                 self.look_at_drains(rack, inputs);
@@ -318,7 +318,7 @@ impl<B: Bugs> World<B> {
         let bugs = self.bugs;
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
-        daemon.drains.retain(|waiter| {
+        daemon.quiesces.retain(|waiter| {
             let over = waiter.is_over(&node.memory, bugs);
             if over {
                 inputs.push_back(waiter.news());
@@ -355,7 +355,7 @@ impl<B: Bugs> World<B> {
         let machines = [daemon.swap.deadline(), daemon.home.deadline(), shares, copies];
         let deadline = machines.into_iter().flatten().min();
         let bugs = self.bugs;
-        let out = daemon.drains.iter().any(|waiter| waiter.is_over(&node.memory, bugs))
+        let out = daemon.quiesces.iter().any(|waiter| waiter.is_over(&node.memory, bugs))
             || daemon.frees.iter().any(|freeing| freeing.is_over(&node.memory));
         let looks = out.then_some(self.now + 100 * MICRO);
         let asks = daemon.calls.iter().filter_map(Pending::asks_again).min();
@@ -371,11 +371,11 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A client is in no frame any more: a drain may wait for that.
+    /// A client is in no frame any more: a quiesce may wait for that.
     pub(crate) fn clear_slot(&mut self, rack: usize, client: usize) {
         self.racks[rack].memory.slots[client] = None;
         let Some(daemon) = &self.racks[rack].daemon else { return };
-        if !(daemon.drains.is_empty() && daemon.frees.is_empty()) {
+        if !(daemon.quiesces.is_empty() && daemon.frees.is_empty()) {
             self.wake_rack(rack);
         }
     }
@@ -427,9 +427,9 @@ impl<B: Bugs> World<B> {
                 self.feed(rack, Input::Holder(granted));
                 let swap = self.racks[rack].daemon.as_ref().map(|daemon| &daemon.swap);
                 if swap.is_some_and(|swap| !swap.has_to_leave(page)) {
-                    self.feed(rack, Input::Holder(HolderEvent::Left(page)));
+                    self.feed(rack, Input::Holder(HolderEvent::Quiesced(page)));
                 }
-                self.redirected(rack, page);
+                self.lease_prefetched(rack, page);
                 self.keep(rack, page);
                 self.retry_calls(rack);
             }

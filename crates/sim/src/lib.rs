@@ -13,7 +13,7 @@ mod daemon;
 mod damage;
 mod forward;
 mod disk;
-mod drain;
+mod quiesce;
 mod fabric;
 mod faults;
 mod history;

@@ -110,7 +110,7 @@ impl Memory {
     }
 
     /// Whether nobody uses the frame like that.
-    pub(crate) fn is_drained(&self, frame: FrameId, like: impl Fn(Use) -> bool) -> bool {
+    pub(crate) fn is_quiesced(&self, frame: FrameId, like: impl Fn(Use) -> bool) -> bool {
         !self.slots.iter().flatten().any(|slot| slot.frame == frame && like(slot.usage))
     }
 }

@@ -60,7 +60,7 @@ pub(crate) enum Wish {
     /// To keep a copy.
     Copy,
     /// To read on, and then to write, at the new home of a page that goes with this swap.
-    Redirect(SwapId),
+    PrefetchLease(SwapId),
 }
 
 /// One operation of a client.

@@ -68,7 +68,7 @@ impl<B: Bugs> World<B> {
     }
 
     /// A page goes: its readers are to know where they can go on. Those of part of the pages are none.
-    pub(crate) fn redirect(
+    pub(crate) fn prefetch_lease(
         &mut self,
         rack: usize,
         swap: SwapId,
@@ -77,21 +77,21 @@ impl<B: Bugs> World<B> {
         inputs: &mut VecDeque<Input>,
     ) {
         if self.rng.percent(20) {
-            return inputs.push_back(Input::Swap(RackEvent::Redirected(swap)));
+            return inputs.push_back(Input::Swap(RackEvent::LeasePrefetched(swap)));
         }
         let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        daemon.redirects.insert(page, swap);
+        daemon.lease_prefetches.insert(page, swap);
         let question = daemon.holder.ask(now, page);
-        let lookup = Message::Lookup { page, question, wish: Wish::Redirect(swap) };
+        let lookup = Message::Lookup { page, question, wish: Wish::PrefetchLease(swap) };
         self.send(rack, to, lookup);
     }
 
     /// There is a lease of the page at its new home.
-    pub(crate) fn redirected(&mut self, rack: usize, page: PageId) {
+    pub(crate) fn lease_prefetched(&mut self, rack: usize, page: PageId) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        if let Some(swap) = daemon.redirects.remove(&page) {
-            self.feed(rack, Input::Swap(RackEvent::Redirected(swap)));
+        if let Some(swap) = daemon.lease_prefetches.remove(&page) {
+            self.feed(rack, Input::Swap(RackEvent::LeasePrefetched(swap)));
         }
     }
 
@@ -137,8 +137,8 @@ impl<B: Bugs> World<B> {
             }
             Some(PageState::Frozen) => match wish {
                 Wish::Write => return,
-                Wish::Redirect(swap) if daemon.swap.has_come_by(swap, page, rack_id(peer)) => {
-                    LeaseKind::WriteOnceLeft
+                Wish::PrefetchLease(swap) if daemon.swap.has_come_by(swap, page, rack_id(peer)) => {
+                    LeaseKind::WriteOnceQuiesced
                 }
                 _ => LeaseKind::Read,
             },
@@ -160,7 +160,7 @@ impl<B: Bugs> World<B> {
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let event = match wish {
-            Wish::Read | Wish::Redirect(_) => return,
+            Wish::Read | Wish::PrefetchLease(_) => return,
             Wish::Write => share::HomeEvent::Needed(page),
             Wish::Copy => {
                 let busy = daemon.swap.is_busy(page);

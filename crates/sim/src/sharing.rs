@@ -8,10 +8,10 @@ use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{
     CopiesAction, CopiesEvent, HomeAction, HomeEvent as HomeShared, SharingId,
 };
-use rackpool_proto::swap::Drain;
+use rackpool_proto::swap::Quiesce;
 
 use crate::daemon::Input;
-use crate::drain::{Waiter, Whose};
+use crate::quiesce::{Waiter, Whose};
 use crate::memory::View;
 use crate::world::World;
 
@@ -27,17 +27,17 @@ impl<B: Bugs> World<B> {
                 self.store(rack, frame, word);
                 self.look_soon(rack);
             }
-            HomeAction::Drain(frame, page) => {
-                let (whose, who) = (Whose::Share, Drain::Writers);
+            HomeAction::Quiesce(frame, page) => {
+                let (whose, who) = (Whose::Share, Quiesce::Writers);
                 if let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.drains.push(Waiter { whose, frame, page, who, clean: false });
+                    daemon.quiesces.push(Waiter { whose, frame, page, who, clean: false });
                 }
                 inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, Users::Writers)));
             }
-            HomeAction::Spare(page) => {
+            HomeAction::CancelQuiesce(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     let waits = |one: &Waiter| one.page == page && one.whose == Whose::Share;
-                    daemon.drains.retain(|waiter| !waits(waiter));
+                    daemon.quiesces.retain(|waiter| !waits(waiter));
                 }
                 inputs.push_back(Input::Home(HomeEvent::PageSpared(page)));
             }

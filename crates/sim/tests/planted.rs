@@ -15,7 +15,7 @@ fn every_planted_bug_is_found_by_a_seed_that_a_sound_world_survives() {
 
 #[test]
 fn a_failure_names_its_seed_and_replays_identically() {
-    let failure = find(Bug::SkipDrain);
+    let failure = find(Bug::SkipQuiesce);
     assert!(failure.to_string().contains(&format!("cargo x sim --seed {}", failure.seed)));
-    assert_eq!(run_with(failure.seed, Planted(Bug::SkipDrain)), Err(failure));
+    assert_eq!(run_with(failure.seed, Planted(Bug::SkipQuiesce)), Err(failure));
 }

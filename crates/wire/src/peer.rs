@@ -119,7 +119,7 @@ pub enum PeerRequest {
     /// Where will the page lie that goes to the asked rack with this swap? Answered as [`Self::Lookup`] for
     /// reading, when it can be read there. If the asked rack knows the swap the lease is good for writing, too,
     /// as soon as the requester has left the page.
-    Redirect {
+    PrefetchLease {
         /// The swap.
         swap: SwapId,
         /// The page.

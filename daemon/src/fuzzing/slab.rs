@@ -82,7 +82,7 @@ impl SlabUnderTest {
     pub fn drain(&mut self) -> anyhow::Result<()> {
         self.slab.close_empty_pages()?;
         for frame in self.slab.take_leaving() {
-            self.slab.drained(frame)?;
+            self.slab.quiesced(frame)?;
         }
         Ok(())
     }

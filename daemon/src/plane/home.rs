@@ -41,7 +41,7 @@ impl DataPlane {
             return self.reply(ask, &PeerReply::Invalid(text));
         }
         let used = match request {
-            PeerRequest::Lookup { page, .. } | PeerRequest::Redirect { page, .. } => Some(page),
+            PeerRequest::Lookup { page, .. } | PeerRequest::PrefetchLease { page, .. } => Some(page),
             PeerRequest::CompareAndSwap { addr, .. }
             | PeerRequest::FetchAndAdd { addr, .. }
             | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
@@ -54,7 +54,7 @@ impl DataPlane {
                 }
                 self.serve_lookup(page, access, keep, ask.endpoint)?
             }
-            PeerRequest::Redirect { swap, page } => {
+            PeerRequest::PrefetchLease { swap, page } => {
                 self.serve_redirect(swap, page, ask.endpoint)?
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
@@ -142,7 +142,7 @@ impl DataPlane {
             Err(refusal) => return Ok(refusal),
         };
         let most = match self.most_of(page, found.1, false) {
-            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => LeaseKind::WriteOnceLeft,
+            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => LeaseKind::WriteOnceQuiesced,
             most => most,
         };
         self.give(page, endpoint, found, most, self.writes_for_others(page))
@@ -165,9 +165,9 @@ impl DataPlane {
                 self.copy_leased(page)?;
                 Some(sharing.0)
             }
-            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceLeft => None,
+            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
         };
-        let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceLeft);
+        let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
         let epoch = word.epoch();
         Ok(PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing })
     }

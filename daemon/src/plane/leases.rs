@@ -382,7 +382,7 @@ impl DataPlane {
 
     /// This rack has left a page that it gives: its clients may write it at its new home.
     pub(super) fn left(&mut self, page: PageId) -> anyhow::Result<()> {
-        self.tell_holder(HolderEvent::Left(page))?;
+        self.tell_holder(HolderEvent::Quiesced(page))?;
         self.finish_leased(page);
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Pages on their way out: clean of the racks that leased them, drained of this rack's clients, then
+//! Pages on their way out: clean of the racks that leased them, quiesced of this rack's clients, then
 //! free.
 
 use std::collections::BTreeSet;
 
 use rackpool_model::PageId;
 use rackpool_proto::lease::Users;
-use rackpool_shm::access::{Drain, is_drained};
+use rackpool_shm::access::{Occupants, is_quiesced};
 use rackpool_sync::barrier;
 
 use super::DataPlane;
@@ -42,11 +42,11 @@ impl DataPlane {
                 self.page_needed(page, Users::Everyone)?;
             }
             if self.leaving.clean.contains(&page)
-                && is_drained(frame, Drain::Everyone, self.clients.access_slots())
+                && is_quiesced(frame, Occupants::Everyone, self.clients.access_slots())
             {
                 self.leaving.needed.remove(&page);
                 self.leaving.clean.remove(&page);
-                self.slab.drained(frame)?;
+                self.slab.quiesced(frame)?;
                 self.swaps.freed(page);
             } else {
                 staying.push(frame);

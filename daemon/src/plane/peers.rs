@@ -27,7 +27,7 @@ pub(super) enum Purpose {
     /// Another lease of a page that is in use.
     Renew { page: PageId, question: u64 },
     /// A lease of a page that goes, at its new home.
-    Redirect { swap: SwapId, page: PageId, question: u64 },
+    PrefetchLease { swap: SwapId, page: PageId, question: u64 },
     /// A client's operation, which the other rack carries out.
     Operation(Operation),
     /// An exactly-once exchange, which is sent again until it is answered.
@@ -207,7 +207,7 @@ impl DataPlane {
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
-                    Purpose::Redirect { swap, .. } => self.not_redirected(swap)?,
+                    Purpose::PrefetchLease { swap, .. } => self.not_redirected(swap)?,
                     Purpose::Renew { .. } | Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
@@ -318,7 +318,7 @@ impl DataPlane {
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
-            Purpose::Redirect { swap, .. } => self.not_redirected(swap)?,
+            Purpose::PrefetchLease { swap, .. } => self.not_redirected(swap)?,
             Purpose::Renew { .. } | Purpose::Swap => {}
         }
         Ok(())
@@ -373,8 +373,8 @@ impl DataPlane {
             Purpose::Renew { page, question } => {
                 self.renewed(page, question, (rack, endpoint), reply, LeaseKind::Write)
             }
-            Purpose::Redirect { swap, page, question } => {
-                self.redirected(swap, (page, question), (rack, endpoint), reply)
+            Purpose::PrefetchLease { swap, page, question } => {
+                self.lease_prefetched(swap, (page, question), (rack, endpoint), reply)
             }
             Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
             Purpose::Exchange => self.exchange_answered(rack, reply),
@@ -419,7 +419,7 @@ impl DataPlane {
                 Purpose::Exchange
                 | Purpose::Revoke { .. }
                 | Purpose::Renew { .. }
-                | Purpose::Redirect { .. }
+                | Purpose::PrefetchLease { .. }
                 | Purpose::Swap => {}
             }
         }

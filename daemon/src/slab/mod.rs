@@ -274,7 +274,7 @@ impl Slab {
         !self.leaving.is_empty()
     }
 
-    /// The frames whose page is leaving, to be looked at: those that are not drained come back by
+    /// The frames whose page is leaving, to be looked at: those that are not quiesced come back by
     /// [`Self::keep_leaving`].
     pub(crate) fn take_leaving(&mut self) -> Vec<FrameId> {
         std::mem::take(&mut self.leaving)
@@ -297,10 +297,10 @@ impl Slab {
     }
 
     /// The last user of a leaving page has gone: its frame is free.
-    pub(crate) fn drained(&mut self, frame: FrameId) -> Result<(), SlabError> {
+    pub(crate) fn quiesced(&mut self, frame: FrameId) -> Result<(), SlabError> {
         let word = self.word(frame)?;
         self.set_use(frame, PageUse::Unused)?;
-        self.step(frame, PageEvent::Drained)?;
+        self.step(frame, PageEvent::Quiesced)?;
         self.free_pages.insert(word.page(), frame);
         Ok(())
     }

@@ -67,7 +67,7 @@ impl Fixture {
 
     fn drain(&mut self) {
         for frame in self.slab.take_leaving() {
-            self.slab.drained(frame).unwrap();
+            self.slab.quiesced(frame).unwrap();
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn requests() -> [PeerRequest; 6] {
         PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
         PeerRequest::DirtyLines { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
         PeerRequest::Return { page: PageId(9), lease: 3 },
-        PeerRequest::Redirect { swap: SwapId(6), page: PageId(9) },
+        PeerRequest::PrefetchLease { swap: SwapId(6), page: PageId(9) },
     ]
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Moving {
     /// The slab header of both pages.
     usage: u64,
     /// The question for a lease of the page that goes, at its new home.
-    redirect: Option<(EndpointId, u64)>,
+    prefetch_lease: Option<(EndpointId, u64)>,
 }
 
 impl Moving {
@@ -33,7 +33,7 @@ impl Moving {
             PeerReply::Location { usage, writable: true, .. } => usage,
             other => panic!("{other:?}"),
         };
-        Self { stand, goes, theirs, ours, usage, redirect: None }
+        Self { stand, goes, theirs, ours, usage, prefetch_lease: None }
     }
 
     pub(super) fn tell(&mut self, message: SwapMessage) {
@@ -106,11 +106,11 @@ impl Moving {
         self.copy(ticket);
         let (requests, messages) = self.asked();
         assert_eq!(messages, [SwapMessage::Copied]);
-        let [(over, number, PeerRequest::Redirect { swap: SWAP, page })] = requests[..] else {
+        let [(over, number, PeerRequest::PrefetchLease { swap: SWAP, page })] = requests[..] else {
             panic!("{requests:?}")
         };
         assert_eq!((over, page), (self.ours, self.goes));
-        self.redirect = Some((over, number));
+        self.prefetch_lease = Some((over, number));
     }
 
     pub(super) fn decide(&mut self) {
@@ -125,7 +125,7 @@ impl Moving {
     }
 
     /// The page that goes can be read at its new home.
-    pub(super) fn redirect(&mut self) {
+    pub(super) fn prefetch_lease(&mut self) {
         self.redirect_for(false);
     }
 
@@ -141,7 +141,7 @@ impl Moving {
             forwards: false,
             sharing: None,
         };
-        self.stand.reply(self.redirect.take().unwrap(), &location);
+        self.stand.reply(self.prefetch_lease.take().unwrap(), &location);
     }
 
     /// The last lease of the page that goes, which is called back in these requests, is back.
@@ -253,7 +253,7 @@ fn a_page_that_has_gone_is_read_here_until_the_daemon_can_say_where_to_go_on() {
     moving.commit();
     assert!(is_here(moving.translate(0, goes, Access::Read)), "nothing is known of the new home");
     moving.asked();
-    moving.redirect();
+    moving.prefetch_lease();
     let remote = RackAnswer::Remote { home: HOME, usage };
     assert_eq!(moving.translate(1, goes, Access::Read), Some(remote));
     let (requests, _) = moving.asked();
@@ -266,8 +266,8 @@ fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has
     let mut moving = Moving::new();
     let theirs = moving.theirs;
     let other = moving.stand.plane.accept(OTHER);
-    let redirect = |swap, page| PeerRequest::Redirect { swap, page };
-    let early = moving.stand.ask(theirs, &redirect(SWAP, COMES));
+    let prefetch_lease = |swap, page| PeerRequest::PrefetchLease { swap, page };
+    let early = moving.stand.ask(theirs, &prefetch_lease(SWAP, COMES));
     moving.commit();
     let writable = |reply: &PeerReply| match *reply {
         PeerReply::Location { writable, .. } => Some(writable),
@@ -277,13 +277,13 @@ fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has
     for (over, swap, expected) in
         [(theirs, SWAP, true), (theirs, SwapId(SWAP.0 + 1), false), (other, SWAP, false)]
     {
-        let reply = moving.stand.asks(over, &redirect(swap, COMES));
+        let reply = moving.stand.asks(over, &prefetch_lease(swap, COMES));
         assert_eq!(writable(&reply), Some(expected), "{reply:?}");
     }
     let read = PeerRequest::Lookup { page: COMES, question: 1, access: Access::Read, keep: false };
     assert_eq!(writable(&moving.stand.asks(theirs, &read)), Some(false), "not by chance");
     let goes = moving.goes;
-    assert_eq!(writable(&moving.stand.asks(theirs, &redirect(SWAP, goes))), Some(false));
+    assert_eq!(writable(&moving.stand.asks(theirs, &prefetch_lease(SWAP, goes))), Some(false));
     moving.tell(SwapMessage::Quiesced);
     assert_eq!(writable(&moving.stand.asks(other, &lookup(COMES))), Some(true));
 }
@@ -292,7 +292,7 @@ fn only_the_old_home_of_a_page_may_write_it_before_its_new_one_hears_that_it_has
 fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     let mut moving = Moving::new();
     moving.commit();
-    moving.redirect();
+    moving.prefetch_lease();
     moving.tell(SwapMessage::IsQuiesced);
     let (requests, messages) = moving.asked();
     assert!(!messages.contains(&SwapMessage::Quiesced), "a lease for reading is out");
@@ -365,7 +365,7 @@ fn an_old_home_calls_no_lease_back_that_came_back_unasked() {
     let back = |lease| PeerRequest::Return { page: goes, lease };
     assert_eq!(moving.stand.asks(theirs, &back(lease - 1)), PeerReply::Heard, "an older one");
     assert_eq!(moving.stand.asks(theirs, &back(lease)), PeerReply::Heard);
-    moving.redirect();
+    moving.prefetch_lease();
     let (requests, messages) = moving.asked();
     assert_eq!(messages, [SwapMessage::Quiesced]);
     let calls = |request: &PeerRequest| matches!(request, PeerRequest::Revoke { .. });
@@ -406,7 +406,7 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let line = addr(goes).offset(PlaneUnderTest::page_size()) / 64;
     assert_eq!((lines.len(), u64::from(lines[0])), (1, line));
     assert_eq!(bytes[..9], [8, 7, 7, 7, 7, 7, 7, 7, 0]);
-    moving.redirect();
+    moving.prefetch_lease();
     assert!(is_here(moving.translate(2, goes, Access::Read)), "its new home has not applied");
     moving.tell(SwapMessage::DirtyLinesApplied);
     assert!(!is_here(moving.translate(3, goes, Access::Read)));

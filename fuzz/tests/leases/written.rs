@@ -13,7 +13,7 @@ impl Moving {
 
     /// The page can be read at its new home, and nothing is missing there.
     fn leave(&mut self) {
-        self.redirect();
+        self.prefetch_lease();
         self.asked();
     }
 }
@@ -40,7 +40,7 @@ fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
     assert_eq!(moving.write_goes(3, 6), Some(RackAnswer::Moved), "whatever the batch");
     let add = RackRequest::FetchAndAdd { addr: addr(goes), delta: ADD };
     assert_eq!(moving.stand.call(4, add), None);
-    moving.redirect();
+    moving.prefetch_lease();
     let (requests, _) = moving.asked();
     let (over, number) = sent(&requests, goes);
     let added = requests.iter().find_map(|(over, number, request)| match request {
@@ -126,7 +126,7 @@ fn a_restarted_old_home_writes_where_the_new_one_lets_it() {
     let mut moving = Moving::new();
     let goes = moving.goes;
     moving.commit();
-    moving.redirect();
+    moving.prefetch_lease();
     let (requests, _) = moving.asked();
     moving.give_back_last(&requests);
     let plane = &mut moving.stand.plane;
@@ -155,7 +155,7 @@ fn what_the_new_home_does_not_write_comes_again() {
         let goes = moving.goes;
         moving.commit();
         assert_eq!(moving.write_goes(2, 5), None);
-        moving.redirect();
+        moving.prefetch_lease();
         let asked = sent(&moving.asked().0, goes);
         moving.stand.reply(asked, &reply);
         assert_eq!(moving.stand.answer(2), Some(RackAnswer::Moved));
@@ -230,7 +230,7 @@ fn what_a_gone_client_wanted_done_is_not_done() {
     assert_eq!(moving.stand.call(4, add), None);
     moving.stand.plane.kill(CLIENT).unwrap();
     moving.stand.step(0);
-    moving.redirect();
+    moving.prefetch_lease();
     let (requests, _) = moving.asked();
     let changes = |request: &PeerRequest| {
         matches!(request, PeerRequest::Write { .. } | PeerRequest::FetchAndAdd { .. })
@@ -310,7 +310,7 @@ fn a_lease_that_is_asked_for_is_not_asked_for_again() {
     let goes = moving.goes;
     moving.commit();
     assert_eq!(moving.write_goes(2, 5), None);
-    moving.redirect();
+    moving.prefetch_lease();
     let (requests, _) = moving.asked();
     let asked = sent(&requests, goes);
     moving.give_back_last(&requests);

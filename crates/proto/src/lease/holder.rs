@@ -26,7 +26,7 @@ pub enum HolderEvent {
     /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back unasked.
     Arrived(PageId),
     /// This rack has left the page that it gives: nobody reads it here any more, so it may be written at its new home.
-    Left(PageId),
+    Quiesced(PageId),
     /// An operation begun with [`Holder::begin`] has ended, well or not.
     OperationEnded(PageId, EndpointToken, Access),
     /// The endpoint is gone, and every operation over it has ended.
@@ -141,7 +141,7 @@ impl<B: Bugs> Holder<B> {
         let held = self.used(page)?;
         let allowed = match (access, held.lease.kind) {
             (Access::Read, _) | (_, LeaseKind::Write) => true,
-            (_, LeaseKind::WriteOnceLeft) => self.bugs.has(Bug::WriteBeforeLeft),
+            (_, LeaseKind::WriteOnceQuiesced) => self.bugs.has(Bug::WriteBeforeLeft),
             _ => false,
         };
         if !allowed && !self.bugs.has(Bug::WriteUnderReadLease) {
@@ -218,7 +218,7 @@ impl<B: Bugs> Holder<B> {
         let operations = self.older.remove(&(page, lease.endpoint)).unwrap_or_default();
         let good = match lease.kind {
             LeaseKind::Share(_) => self.rules.copy(),
-            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceLeft => self.rules.lease,
+            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => self.rules.lease,
         };
         let (until, renew) = (asked.after(good), asked.after(good / 2));
         self.held.insert(page, Held { lease, until, renew, operations });
@@ -271,9 +271,9 @@ impl<B: Bugs> Holder<B> {
                     self.revoked(page, endpoint, id, Users::Everyone);
                 }
             }
-            HolderEvent::Left(page) => {
+            HolderEvent::Quiesced(page) => {
                 if let Some(held) = self.held.get_mut(&page)
-                    && held.lease.kind == LeaseKind::WriteOnceLeft
+                    && held.lease.kind == LeaseKind::WriteOnceQuiesced
                 {
                     held.lease.kind = LeaseKind::Write;
                 }
@@ -322,7 +322,7 @@ impl<B: Bugs> Holder<B> {
     }
 
     fn give_back(&mut self) {
-        let hasty = self.bugs.has(Bug::ReturnBeforeDrain);
+        let hasty = self.bugs.has(Bug::ReturnBeforeQuiesce);
         let ready = |back: &&Back| hasty || !self.is_used(back.0, back.1, back.3);
         for back in self.returning.iter().filter(ready).copied().collect::<Vec<_>>() {
             self.returning.remove(&back);

@@ -130,7 +130,7 @@ impl<B: Bugs> Home<B> {
         };
         let copy_until = before.map_or(Time::ZERO, |before| before.copy_until);
         let given = match kind {
-            LeaseKind::Write | LeaseKind::WriteOnceLeft => {
+            LeaseKind::Write | LeaseKind::WriteOnceQuiesced => {
                 Given { id, more: Some(id), copy_until, asked: None }
             }
             LeaseKind::Read => Given { id, more, copy_until, asked },

@@ -21,8 +21,8 @@ pub enum HomeEvent {
     Leased(PageId),
     /// Somebody wants to write or free the page. That waits until the page is live.
     Needed(PageId),
-    /// What [`HomeAction::Drain`] asks for has come true.
-    Drained(PageId),
+    /// What [`HomeAction::Quiesce`] asks for has come true.
+    Quiesced(PageId),
     /// The time named by the machine's deadline has come.
     DeadlinePassed,
 }
@@ -34,9 +34,9 @@ pub enum HomeAction {
     Store(FrameId, PageWord),
     /// A barrier after the last word; then tell when those are gone: those of this rack, and the leases
     /// that are good for writing or a copy.
-    Drain(FrameId, PageId),
-    /// Nobody waits for this page to be drained any more.
-    Spare(PageId),
+    Quiesce(FrameId, PageId),
+    /// Nobody waits for this page to be quiesced any more.
+    CancelQuiesce(PageId),
 }
 
 /// Where a page of this rack lies, and its word.
@@ -116,7 +116,7 @@ impl<B: Bugs> Home<B> {
                 }
             }
             HomeEvent::Needed(page) => self.needed(find, page),
-            HomeEvent::Drained(page) => self.drained(find, page),
+            HomeEvent::Quiesced(page) => self.quiesced(find, page),
             HomeEvent::DeadlinePassed => self.end_idle(),
         }
     }
@@ -136,7 +136,7 @@ impl<B: Bugs> Home<B> {
     #[must_use]
     pub fn sharing(&self, page: PageId) -> Option<SharingId> {
         let sharing = self.shared.get(&page)?;
-        let hasty = sharing.step == Step::Begin && self.bugs.has(Bug::ShareBeforeDrain);
+        let hasty = sharing.step == Step::Begin && self.bugs.has(Bug::ShareBeforeQuiesce);
         (sharing.step == Step::Shared || hasty).then_some(sharing.id)
     }
 
@@ -176,7 +176,7 @@ impl<B: Bugs> Home<B> {
         let Ok(shared) = word.apply(PageEvent::Shared) else { return };
         self.begin(frame, page, Step::Begin);
         self.actions.push_back(HomeAction::Store(frame, shared));
-        self.actions.push_back(HomeAction::Drain(frame, page));
+        self.actions.push_back(HomeAction::Quiesce(frame, page));
     }
 
     fn begin(&mut self, frame: FrameId, page: PageId, step: Step) {
@@ -204,7 +204,7 @@ impl<B: Bugs> Home<B> {
         match self.shared.get(&page).map(|sharing| sharing.step) {
             // Nobody has a copy yet.
             Some(Step::Begin) => {
-                self.actions.push_back(HomeAction::Spare(page));
+                self.actions.push_back(HomeAction::CancelQuiesce(page));
                 self.thaw(find, page);
             }
             Some(Step::Shared) if self.bugs.has(Bug::ThawWithCopies) => self.thaw(find, page),
@@ -217,12 +217,12 @@ impl<B: Bugs> Home<B> {
         if let Some(sharing) = self.shared.get_mut(&page) {
             sharing.step = Step::End;
             // Who only reads from afar reads on.
-            let drain = HomeAction::Drain(sharing.frame, page);
-            self.actions.push_back(drain);
+            let quiesce = HomeAction::Quiesce(sharing.frame, page);
+            self.actions.push_back(quiesce);
         }
     }
 
-    fn drained(&mut self, find: Find<'_>, page: PageId) {
+    fn quiesced(&mut self, find: Find<'_>, page: PageId) {
         let (now, sharing) = (self.now, self.shared.get_mut(&page));
         match sharing.map(|sharing| (sharing.step, sharing)) {
             Some((Step::Begin, sharing)) => {

@@ -19,8 +19,8 @@ pub enum RackEvent {
     ServerSent(FromServer),
     /// Another rack has sent a message.
     RackSent(RackId, Between),
-    /// What [`RackAction::Drain`] asks for has come true.
-    Drained(SwapId, Drain),
+    /// What [`RackAction::Quiesce`] asks for has come true.
+    Quiesced(SwapId, Quiesce),
     /// A copy has ended. Each [`RackAction::Copy`] ends, in bounded time.
     Copied {
         /// The swap.
@@ -28,8 +28,8 @@ pub enum RackEvent {
         /// Whether all bytes are there.
         whole: bool,
     },
-    /// What [`RackAction::Redirect`] asks for is done, or can't be.
-    Redirected(SwapId),
+    /// What [`RackAction::PrefetchLease`] asks for is done, or can't be.
+    LeasePrefetched(SwapId),
     /// Somebody writes, or waits to write, a page that goes.
     WriteWanted(PageId),
     /// Another rack has sent what it has written in the page that it gives since it was frozen. The shell
@@ -50,14 +50,14 @@ pub enum RackEvent {
 
 /// Who must be out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Drain {
+pub enum Quiesce {
     /// Writers of this rack, and every holder of a lease that is good for writing. While the page is dirty-logged those
     /// may stay who note what they write; who noted it before, for another swap, may write it still: what each
     /// client noted last is to be remembered for [`RackAction::SendDirtyLines`], too.
     Writers,
     /// Writers of this rack, of a page that was dirty-logged and has just been closed. They are looked for behind a
     /// fence of this processor, for they have put up one themselves.
-    DirtyLogged,
+    DirtyLoggers,
     /// Every holder of a lease.
     Holders,
     /// Everybody of this rack; nobody else is in it any more.
@@ -72,22 +72,22 @@ pub enum RackAction {
     /// Send to another rack.
     TellRack(RackId, Between),
     /// Store a record: words 1 and up, then word 0.
-    Note {
+    StoreRecord {
         /// Which of the records.
         slot: usize,
         /// Its words.
         words: [u64; RECORD_WORDS],
     },
     /// Store 0 in word 0 of a record, and nothing else: half of a record is none.
-    Erase {
+    EraseRecord {
         /// Which of the records.
         slot: usize,
     },
     /// Store a page word.
-    Store(FrameId, PageWord),
+    StoreWord(FrameId, PageWord),
     /// Tell when nobody is there any more. Those of this rack are looked for behind a barrier after the
     /// last word.
-    Drain {
+    Quiesce {
         /// The swap.
         swap: SwapId,
         /// The frame.
@@ -95,10 +95,10 @@ pub enum RackAction {
         /// The page in it.
         page: PageId,
         /// Who must be out.
-        who: Drain,
+        who: Quiesce,
     },
-    /// Nobody waits for this page to be drained any more.
-    Spare(SwapId, PageId),
+    /// Nobody waits for this page to be quiesced any more.
+    CancelQuiesce(SwapId, PageId),
     /// Read a page of another rack with one one-sided operation. After the commit it is read once more if
     /// that rack does not know any more what was written in it.
     Copy {
@@ -133,7 +133,7 @@ pub enum RackAction {
     /// The page will be read in that rack if the swap is committed: find out how readers of this rack
     /// reach it there, as soon as it can be read there, then tell. Its home waits for that, and not for
     /// long, before it turns its own readers away.
-    Redirect {
+    PrefetchLease {
         /// The swap.
         swap: SwapId,
         /// The page.
@@ -142,7 +142,7 @@ pub enum RackAction {
         to: RackId,
     },
     /// For people, and for the heat of the page.
-    Report(News),
+    Record(News),
 }
 
 /// What is worth telling.
@@ -156,7 +156,7 @@ pub enum News {
     /// The page has moved away.
     Departed(PageId),
     /// It is read here by nobody any more who has not looked at it before, and its new home is told so.
-    Left(PageId),
+    Quiesced(PageId),
     /// The page was to come here, but its old home lost its memory before it had sent what was written
     /// there meanwhile.
     Lost(PageId),

@@ -5,7 +5,7 @@ use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
-use super::{Drain, Frames, News, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record};
 use crate::planted::{Bug, Bugs};
 
 /// A question that is not answered is asked ever less often, down to once in so many retries.
@@ -61,7 +61,7 @@ impl<B: Bugs> Rack<B> {
             if let Some((frame, word)) = out
                 && let Ok(thawed) = word.apply(PageEvent::Thawed)
             {
-                self.actions.push_back(RackAction::Store(frame, thawed));
+                self.actions.push_back(RackAction::StoreWord(frame, thawed));
             }
         }
         let lands = self.slots[slot].is_some_and(|under_way| under_way.copying);
@@ -74,7 +74,7 @@ impl<B: Bugs> Rack<B> {
         if let Some((frame, word)) = incoming
             && let Ok(free) = word.apply(PageEvent::Cancelled { page, epoch })
         {
-            self.actions.push_back(RackAction::Store(frame, free));
+            self.actions.push_back(RackAction::StoreWord(frame, free));
         }
     }
 
@@ -90,11 +90,11 @@ impl<B: Bugs> Rack<B> {
             let Ok(leaving) = word.apply(PageEvent::Left) else {
                 return self.set_leaving(slot, Leaving::Done);
             };
-            self.actions.push_back(RackAction::Store(frame, leaving));
-            self.actions.push_back(RackAction::Report(News::Departed(record.out.page)));
+            self.actions.push_back(RackAction::StoreWord(frame, leaving));
+            self.actions.push_back(RackAction::Record(News::Departed(record.out.page)));
         }
-        let (swap, page, who) = (record.swap, record.out.page, Drain::Holders);
-        self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+        let (swap, page, who) = (record.swap, record.out.page, Quiesce::Holders);
+        self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
         self.set_leaving(slot, Leaving::Holders);
         if self.bugs.has(Bug::LeftBeforeReturned) {
             self.tell_peer(slot, SwapMessage::Quiesced);
@@ -106,16 +106,16 @@ impl<B: Bugs> Rack<B> {
     fn may_turn_readers_away(&self, slot: usize) -> bool {
         let waits_for_ever = self.bugs.has(Bug::WaitForReaders);
         self.slots[slot].is_some_and(|under_way| {
-            under_way.redirected || (self.now >= under_way.deadline && !waits_for_ever)
+            under_way.lease_prefetched || (self.now >= under_way.deadline && !waits_for_ever)
         })
     }
 
     /// Readers of this rack can go on at the new home of the page that it gives.
-    pub(super) fn redirected(&mut self, swap: SwapId) {
+    pub(super) fn lease_prefetched(&mut self, swap: SwapId) {
         if let Some(slot) = self.slot_of(swap)
             && let Some(under_way) = &mut self.slots[slot]
         {
-            under_way.redirected = true;
+            under_way.lease_prefetched = true;
         }
     }
 
@@ -133,8 +133,8 @@ impl<B: Bugs> Rack<B> {
             if self.bugs.has(Bug::ReuseEpoch) {
                 word = PageWord::new(PageState::Frozen, record.incoming.epoch, word.page());
             }
-            self.actions.push_back(RackAction::Store(frame, word));
-            self.actions.push_back(RackAction::Report(News::Arrived(word.page())));
+            self.actions.push_back(RackAction::StoreWord(frame, word));
+            self.actions.push_back(RackAction::Record(News::Arrived(word.page())));
             if record.stale {
                 self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
@@ -142,8 +142,8 @@ impl<B: Bugs> Rack<B> {
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
         match word.apply(PageEvent::Thawed) {
             Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeLeft) => {
-                self.actions.push_back(RackAction::Store(frame, thawed));
-                self.actions.push_back(RackAction::Report(News::Thawed(word.page())));
+                self.actions.push_back(RackAction::StoreWord(frame, thawed));
+                self.actions.push_back(RackAction::Record(News::Thawed(word.page())));
                 self.set_settled(slot);
             }
             Ok(_) => self.ask_whether_left(slot),
@@ -166,23 +166,23 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// Somebody has left the frame that the page goes out of.
-    pub(super) fn left_by(&mut self, frames: &impl Frames, slot: usize, who: Drain) {
+    pub(super) fn left_by(&mut self, frames: &impl Frames, slot: usize, who: Quiesce) {
         let Some((record, finish)) = self.finishing(slot) else { return };
         match (finish.out, who) {
             // Who looks at the word from here on is turned away. Those of this rack who have looked
             // before see bytes that do not change: their access counts as done when they looked.
-            (Leaving::Holders, Drain::Holders) => {
+            (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
-                self.actions.push_back(RackAction::Report(News::Left(record.out.page)));
-                let (swap, page, who) = (record.swap, record.out.page, Drain::Everyone);
+                self.actions.push_back(RackAction::Record(News::Quiesced(record.out.page)));
+                let (swap, page, who) = (record.swap, record.out.page, Quiesce::Everyone);
                 let Some(frame) = record.out_frame else { return };
-                self.actions.push_back(RackAction::Drain { swap, frame, page, who });
-                if self.bugs.has(Bug::ReleaseBeforeDrain) {
+                self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+                if self.bugs.has(Bug::ReleaseBeforeQuiesce) {
                     self.release(frames, slot, &record);
                 }
             }
-            (Leaving::Readers, Drain::Everyone) => self.release(frames, slot, &record),
+            (Leaving::Readers, Quiesce::Everyone) => self.release(frames, slot, &record),
             _ => {}
         }
     }
@@ -195,7 +195,7 @@ impl<B: Bugs> Rack<B> {
             Some((frame, word))
         });
         if let Some((frame, word)) = next {
-            self.actions.push_back(RackAction::Store(frame, word));
+            self.actions.push_back(RackAction::StoreWord(frame, word));
         }
     }
 
@@ -221,7 +221,7 @@ impl<B: Bugs> Rack<B> {
                     self.tell_peer(slot, SwapMessage::Quiesced);
                 } else if !self.bugs.has(Bug::WaitForReaders) {
                     // It can be read there, and somebody may want to write it.
-                    self.redirected(swap);
+                    self.lease_prefetched(swap);
                 }
             }
             _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Quiesced),

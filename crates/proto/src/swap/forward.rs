@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Drain, Frames, News, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -53,7 +53,7 @@ impl<B: Bugs> Rack<B> {
         let is_given = |swap: &UnderWay| match swap.stage {
             Stage::Noted { record, step } if record.out.page == page => match step {
                 // Writers of before are in it still, so nobody copies it.
-                Step::Prepare(Prepared { drained: false, .. }) => true,
+                Step::Prepare(Prepared { quiesced: false, .. }) => true,
                 Step::Prepare(_) | Step::InDoubt => swap.forwarding == Forwarding::Given,
                 Step::Finish(_) => {
                     let is_open = matches!(swap.handover, Handover::Open { .. });
@@ -104,7 +104,7 @@ impl<B: Bugs> Rack<B> {
                 continue;
             }
             match step {
-                Step::Prepare(Prepared { drained: false, .. }) => {
+                Step::Prepare(Prepared { quiesced: false, .. }) => {
                     under_way.forwarding = Forwarding::Wanted;
                     self.open(frames, slot);
                 }
@@ -134,7 +134,7 @@ impl<B: Bugs> Rack<B> {
             && let Some((frame, word)) = word_of(frames, record.out_frame, record.out.page)
             && let Ok(dirty_logged) = word.apply(PageEvent::DirtyLogged)
         {
-            self.actions.push_back(RackAction::Store(frame, dirty_logged));
+            self.actions.push_back(RackAction::StoreWord(frame, dirty_logged));
         }
     }
 
@@ -228,20 +228,20 @@ impl<B: Bugs> Rack<B> {
                 if let Ok(closed) = word.apply(PageEvent::Closed)
                     && !self.bugs.has(Bug::SendWhileOpen)
                 {
-                    self.actions.push_back(RackAction::Store(frame, closed));
+                    self.actions.push_back(RackAction::StoreWord(frame, closed));
                 }
-                let who = Drain::DirtyLogged;
-                self.actions.push_back(RackAction::Drain { swap, frame, page, who });
+                let who = Quiesce::DirtyLoggers;
+                self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
             }
             Handover::Closing { until, pause, dirty_logged } if now >= until => {
                 let pause = longer(pause);
                 let until = now.after(retry.saturating_mul(pause));
                 under_way.handover = Handover::Open { until, pause };
-                self.actions.push_back(RackAction::Spare(swap, page));
+                self.actions.push_back(RackAction::CancelQuiesce(swap, page));
                 if let Ok(open) = word.apply(PageEvent::DirtyLogged)
                     && dirty_logged
                 {
-                    self.actions.push_back(RackAction::Store(frame, open));
+                    self.actions.push_back(RackAction::StoreWord(frame, open));
                 }
             }
             Handover::Due { at, pause } if now >= at => {
@@ -346,7 +346,7 @@ impl<B: Bugs> Rack<B> {
             self.ask_whether_left(slot);
         } else if !core::mem::replace(&mut under_way.lost, true) {
             // Who has left, or knows nothing, has nothing to send: its memory is another one.
-            self.actions.push_back(RackAction::Report(News::Lost(record.incoming.page)));
+            self.actions.push_back(RackAction::Record(News::Lost(record.incoming.page)));
         }
         false
     }

@@ -37,7 +37,7 @@ impl<B: Bugs> Rack<B> {
         })
     }
 
-    /// Whether the page goes and is not [left](super::News::Left) so far.
+    /// Whether the page goes and is not [left](super::News::Quiesced) so far.
     #[must_use]
     pub fn has_to_leave(&self, page: PageId) -> bool {
         self.slots.iter().flatten().any(|swap| match swap.stage {
@@ -50,7 +50,7 @@ impl<B: Bugs> Rack<B> {
     }
 
     /// Whether this page has come from that rack with this swap, and may be written as soon as that has left
-    /// it, by itself first of all: a lease for [`WriteOnceLeft`](crate::lease::LeaseKind) may be given to it.
+    /// it, by itself first of all: a lease for [`WriteOnceQuiesced`](crate::lease::LeaseKind) may be given to it.
     #[must_use]
     pub fn has_come_by(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
         self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {

@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
 use super::under_way::{Forwarding, Finish, Leaving, Stage, Step, UnderWay};
 use super::{
-    Drain, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
+    Quiesce, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
     SwapRules,
 };
 use crate::Time;
@@ -71,7 +71,7 @@ impl<B: Bugs> Rack<B> {
                 Ok(Some(record)) => rack.adopt(slot, record),
                 Err(error) => {
                     rack.damaged[slot] = !bugs.has(Bug::ReuseDamagedRecord);
-                    rack.actions.push_back(RackAction::Report(News::Damaged(slot, error)));
+                    rack.actions.push_back(RackAction::Record(News::Damaged(slot, error)));
                 }
             }
         }
@@ -90,7 +90,7 @@ impl<B: Bugs> Rack<B> {
         };
         let stage = Stage::Noted { record, step };
         self.slots[slot] = Some(UnderWay {
-            redirected: true,
+            lease_prefetched: true,
             forwarding: Forwarding::Never,
             ..UnderWay::new(record.swap, record.peer, stage, self.now)
         });
@@ -105,9 +105,9 @@ impl<B: Bugs> Rack<B> {
             }
             RackEvent::ServerSent(message) => self.server_sent(frames, message),
             RackEvent::RackSent(rack, between) => self.rack_sent(frames, rack, between),
-            RackEvent::Drained(swap, who) => self.drained(frames, swap, who),
+            RackEvent::Quiesced(swap, who) => self.quiesced(frames, swap, who),
             RackEvent::Copied { swap, whole } => self.copied(swap, whole),
-            RackEvent::Redirected(swap) => self.redirected(swap),
+            RackEvent::LeasePrefetched(swap) => self.lease_prefetched(swap),
             RackEvent::WriteWanted(page) => self.write_wanted(frames, page),
             RackEvent::DirtyLinesReceived { from, swap, theirs, known } => {
                 self.dirty_lines_received(frames, from, swap, theirs, known);
@@ -229,15 +229,15 @@ impl<B: Bugs> Rack<B> {
         }
     }
 
-    fn drained(&mut self, frames: &impl Frames, swap: SwapId, who: Drain) {
+    fn quiesced(&mut self, frames: &impl Frames, swap: SwapId, who: Quiesce) {
         let Some(slot) = self.slot_of(swap) else { return };
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {
             return;
         };
         match (step, who) {
-            (Step::Prepare(prepared), Drain::Writers) => {
-                prepared.drained = true;
+            (Step::Prepare(prepared), Quiesce::Writers) => {
+                prepared.quiesced = true;
                 let role = record.role;
                 self.may_be_copied(frames, slot);
                 match role {
@@ -245,7 +245,7 @@ impl<B: Bugs> Rack<B> {
                     Role::Home => self.send_prepared(slot),
                 }
             }
-            (Step::Finish(_), Drain::DirtyLogged) => self.closed(slot),
+            (Step::Finish(_), Quiesce::DirtyLoggers) => self.closed(slot),
             (Step::Finish(_), _) => self.left_by(frames, slot, who),
             _ => {}
         }
@@ -343,7 +343,7 @@ impl<B: Bugs> Rack<B> {
         let Some(under_way) = &mut self.slots[slot] else { return };
         let swap = under_way.id;
         if phase == Phase::GivenUp {
-            self.actions.push_back(RackAction::Report(News::GaveUp(swap)));
+            self.actions.push_back(RackAction::Record(News::GaveUp(swap)));
         }
         let until = self.now.after(self.rules.pause);
         match &mut under_way.stage {
@@ -361,13 +361,13 @@ impl<B: Bugs> Rack<B> {
                     self.paused.insert(record.incoming.page, until);
                 }
                 self.note(slot, &record);
-                self.actions.push_back(RackAction::Spare(swap, record.out.page));
+                self.actions.push_back(RackAction::CancelQuiesce(swap, record.out.page));
             }
         }
     }
 
     pub(super) fn note(&mut self, slot: usize, record: &Record) {
-        self.actions.push_back(RackAction::Note { slot, words: record.to_words() });
+        self.actions.push_back(RackAction::StoreRecord { slot, words: record.to_words() });
     }
 
     /// Enters the phase in which only the metadata server decides.
@@ -382,10 +382,10 @@ impl<B: Bugs> Rack<B> {
 
     /// If the swap is committed readers of the page that goes will have to know the way: the answer
     /// comes when they do.
-    pub(super) fn redirect(&mut self, record: &Record) {
+    pub(super) fn prefetch_lease(&mut self, record: &Record) {
         if record.out_frame.is_some() {
             let (swap, page, to) = (record.swap, record.out.page, record.peer);
-            self.actions.push_back(RackAction::Redirect { swap, page, to });
+            self.actions.push_back(RackAction::PrefetchLease { swap, page, to });
         }
     }
 
@@ -403,7 +403,7 @@ impl<B: Bugs> Rack<B> {
     /// Drops a swap that is over, with its record.
     pub(super) fn forget(&mut self, slot: usize) {
         let Some(under_way) = self.slots[slot].take() else { return };
-        self.actions.push_back(RackAction::Erase { slot });
+        self.actions.push_back(RackAction::EraseRecord { slot });
         if self.over.len() == REMEMBERED {
             self.over.pop_front();
         }

@@ -8,7 +8,7 @@ use rackpool_wire::swap::{PrepareRefusal, PageLife, SwapId, SwapMessage, ToServe
 use super::rack::SwapRequest;
 use super::record::is_possible;
 use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
-use super::{Drain, Frames, News, Phase, Rack, RackAction, Record, Role};
+use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record, Role};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -33,7 +33,7 @@ impl<B: Bugs> Rack<B> {
         let busy = |page| self.is_busy(page) || self.requests.values().any(|w| w.offered == page);
         let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
             self.paused.insert(page, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::Report(News::NoColdPage(page)));
+            self.actions.push_back(RackAction::Record(News::NoColdPage(page)));
             return;
         };
         let (nonce, until) = (self.number(), self.now.after(self.rules.want));
@@ -68,7 +68,7 @@ impl<B: Bugs> Rack<B> {
         };
         self.requests.remove(&page);
         self.paused.insert(page, self.now.after(self.rules.pause));
-        self.actions.push_back(RackAction::Report(News::RequestRefused(page, reason)));
+        self.actions.push_back(RackAction::Record(News::RequestRefused(page, reason)));
     }
 
     /// A want is consumed by the swap that it becomes, so no swap is begun twice.
@@ -165,13 +165,13 @@ impl<B: Bugs> Rack<B> {
         let frozen = if live { word.apply(PageEvent::Frozen).map(Some) } else { Ok(None) };
         let (Ok(reserved), Ok(frozen)) = (reserved, frozen) else { return self.give_up(slot) };
         self.note(slot, &record);
-        self.actions.push_back(RackAction::Store(in_frame, reserved));
-        let mut prepared = Prepared { drained: true, ..Prepared::default() };
+        self.actions.push_back(RackAction::StoreWord(in_frame, reserved));
+        let mut prepared = Prepared { quiesced: true, ..Prepared::default() };
         if let Some(frozen) = frozen {
-            let (page, who) = (record.out.page, Drain::Writers);
-            self.actions.push_back(RackAction::Store(frame, frozen));
-            self.actions.push_back(RackAction::Drain { swap, frame, page, who });
-            prepared.drained = self.bugs.has(Bug::SkipDrain);
+            let (page, who) = (record.out.page, Quiesce::Writers);
+            self.actions.push_back(RackAction::StoreWord(frame, frozen));
+            self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+            prepared.quiesced = self.bugs.has(Bug::SkipQuiesce);
         }
         let copy = RackAction::Copy { swap, from: peer, theirs, ours: in_frame };
         self.actions.push_back(copy);
@@ -189,7 +189,7 @@ impl<B: Bugs> Rack<B> {
         else {
             return;
         };
-        let Step::Prepare(Prepared { drained: true, peer_copied: false, .. }) = step else { return };
+        let Step::Prepare(Prepared { quiesced: true, peer_copied: false, .. }) = step else { return };
         // A free page needs no copy: the home does not look at the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
         let stale = self.says_stale(&record);
@@ -214,10 +214,10 @@ impl<B: Bugs> Rack<B> {
         };
         let Step::Prepare(prepared) = step else { return };
         let copied = prepared.copied || self.bugs.has(Bug::CommitBeforeCopy);
-        if record.role == Role::Requester && prepared.drained && prepared.peer_copied && copied {
+        if record.role == Role::Requester && prepared.quiesced && prepared.peer_copied && copied {
             self.enter_doubt(slot, record);
             self.send_commit(slot);
-            self.redirect(&record);
+            self.prefetch_lease(&record);
         }
     }
 
@@ -237,7 +237,7 @@ impl<B: Bugs> Rack<B> {
             return;
         };
         let news = News::PrepareRefused(offering.wanted, reason);
-        self.actions.push_back(RackAction::Report(news));
+        self.actions.push_back(RackAction::Record(news));
         self.give_up(slot);
     }
 }

@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapMessage};
 
 use super::record::is_possible;
 use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
-use super::{Drain, Frames, Phase, Rack, RackAction, Record, Role};
+use super::{Quiesce, Frames, Phase, Rack, RackAction, Record, Role};
 use crate::planted::{Bug, Bugs};
 
 /// What an [`SwapMessage::Prepare`] says.
@@ -120,13 +120,13 @@ impl<B: Bugs> Rack<B> {
         }
         self.note(slot, &record);
         if let Some((frame, word)) = reserved {
-            self.actions.push_back(RackAction::Store(frame, word));
+            self.actions.push_back(RackAction::StoreWord(frame, word));
         }
-        self.actions.push_back(RackAction::Store(frame, frozen));
-        let (swap, page, who) = (record.swap, record.out.page, Drain::Writers);
-        self.actions.push_back(RackAction::Drain { swap, frame, page, who });
-        let drained = self.bugs.has(Bug::SkipDrain);
-        let prepared = Prepared { drained, ..Prepared::default() };
+        self.actions.push_back(RackAction::StoreWord(frame, frozen));
+        let (swap, page, who) = (record.swap, record.out.page, Quiesce::Writers);
+        self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+        let quiesced = self.bugs.has(Bug::SkipQuiesce);
+        let prepared = Prepared { quiesced, ..Prepared::default() };
         let deadline = self.now.after(self.rules.patience);
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
@@ -140,7 +140,7 @@ impl<B: Bugs> Rack<B> {
         else {
             return;
         };
-        let (Step::Prepare(Prepared { drained: true, .. }), Some(frame)) = (step, record.out_frame)
+        let (Step::Prepare(Prepared { quiesced: true, .. }), Some(frame)) = (step, record.out_frame)
         else {
             return;
         };
@@ -169,7 +169,7 @@ impl<B: Bugs> Rack<B> {
         };
         let Stage::Noted { record, step } = stage else { return };
         match (step, record.in_frame) {
-            (Step::Prepare(Prepared { drained: false, .. }), _) => {}
+            (Step::Prepare(Prepared { quiesced: false, .. }), _) => {}
             (Step::Prepare(Prepared { copied: false, .. }), Some(ours)) => {
                 if !*copying {
                     *copying = true;
@@ -196,6 +196,6 @@ impl<B: Bugs> Rack<B> {
             self.enter_doubt(slot, record);
         }
         self.tell_peer(slot, SwapMessage::Copied);
-        self.redirect(&record);
+        self.prefetch_lease(&record);
     }
 }

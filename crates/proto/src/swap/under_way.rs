@@ -22,7 +22,7 @@ pub(super) struct UnderWay {
     pub(super) peer_left: bool,
     /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody has
     /// asked for them: a restarted rack does not.
-    pub(super) redirected: bool,
+    pub(super) lease_prefetched: bool,
     /// Whether this rack goes on to write the page that goes when it may be copied.
     pub(super) forwarding: Forwarding,
     /// How the peer gets what was written so.
@@ -75,7 +75,7 @@ impl UnderWay {
             ticket: 0,
             copying: false,
             peer_left: false,
-            redirected: false,
+            lease_prefetched: false,
             forwarding: Forwarding::Unwanted,
             handover: Handover::Open { until: Time::ZERO, pause: 0 },
             caught_up: false,
@@ -103,7 +103,7 @@ pub(super) struct Offering {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Open: pages are frozen, drained, copied.
+    /// Open: pages are frozen, quiesced, copied.
     Prepare(Prepared),
     InDoubt,
     /// The words follow what was decided.
@@ -144,7 +144,7 @@ impl Leaving {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prepared {
     /// Nobody writes the out page.
-    pub(super) drained: bool,
+    pub(super) quiesced: bool,
     /// The incoming page is copied.
     pub(super) copied: bool,
     /// Requester: the home has copied its incoming page.
@@ -190,7 +190,7 @@ pub(super) fn word_of(
 pub(super) fn vacated(word: PageWord, vacant: PageLife) -> Option<PageWord> {
     let PageLife { page, epoch } = vacant;
     let events = [
-        PageEvent::Drained,
+        PageEvent::Quiesced,
         PageEvent::Reserved { page, epoch },
         PageEvent::Cancelled { page, epoch },
     ];

@@ -7,7 +7,7 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    Drain, Frames, Offered, Phase, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent, Record,
+    Quiesce, Frames, Offered, Phase, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent, Record,
     SwapRules,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
@@ -79,12 +79,12 @@ impl Home {
         let mut others = Vec::new();
         while let Some(action) = self.rack.poll() {
             match action {
-                RackAction::Store(frame, word) => {
+                RackAction::StoreWord(frame, word) => {
                     self.memory.words.insert(frame, word);
                 }
-                RackAction::Note { slot, words } => self.records[slot] = words,
-                RackAction::Erase { slot } => self.records[slot][0] = 0,
-                RackAction::Report(_) | RackAction::Spare(..) => {}
+                RackAction::StoreRecord { slot, words } => self.records[slot] = words,
+                RackAction::EraseRecord { slot } => self.records[slot][0] = 0,
+                RackAction::Record(_) | RackAction::CancelQuiesce(..) => {}
                 other => others.push(other),
             }
         }
@@ -121,7 +121,7 @@ impl Home {
     /// Up to the acceptance: the ticket.
     pub(crate) fn accept(&mut self) -> u64 {
         self.got(offer());
-        match self.step(RackEvent::Drained(SWAP, Drain::Writers))[..] {
+        match self.step(RackEvent::Quiesced(SWAP, Quiesce::Writers))[..] {
             [
                 RackAction::TellRack(
                     ASKER,
@@ -159,7 +159,7 @@ impl Home {
     /// The page has gone and the other has come; the rest is under way.
     pub(crate) fn commit(&mut self) {
         self.commit_while_read();
-        assert_eq!(self.step(RackEvent::Redirected(SWAP)), [drains(Drain::Holders)]);
+        assert_eq!(self.step(RackEvent::LeasePrefetched(SWAP)), [quiesces(Quiesce::Holders)]);
         assert_eq!(self.state(0), (PageState::Leaving, PAGE));
     }
 }
@@ -177,11 +177,11 @@ pub(crate) const fn tells(message: SwapMessage) -> RackAction {
     RackAction::TellRack(ASKER, Between { swap: SWAP, message })
 }
 
-pub(crate) fn drains(who: Drain) -> RackAction {
-    RackAction::Drain { swap: SWAP, frame: FrameId(0), page: PAGE, who }
+pub(crate) fn quiesces(who: Quiesce) -> RackAction {
+    RackAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 
-pub(crate) const REDIRECTS: RackAction = RackAction::Redirect { swap: SWAP, page: PAGE, to: ASKER };
+pub(crate) const REDIRECTS: RackAction = RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: ASKER };
 
 pub(crate) const ASKS: RackAction =
     RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });

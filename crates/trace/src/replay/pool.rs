@@ -208,26 +208,26 @@ impl Pool {
             RackAction::TellRack(to, between) => {
                 self.steps.push_back(Step::Rack(to, RackEvent::RackSent(id, between)));
             }
-            RackAction::Store(frame, word) => rack.memory.store(frame, word),
-            RackAction::Drain { swap, who, .. } => {
-                self.steps.push_back(Step::Rack(id, RackEvent::Drained(swap, who)));
+            RackAction::StoreWord(frame, word) => rack.memory.store(frame, word),
+            RackAction::Quiesce { swap, who, .. } => {
+                self.steps.push_back(Step::Rack(id, RackEvent::Quiesced(swap, who)));
             }
             RackAction::Copy { swap, from, theirs, .. } => {
                 self.begin_copy(now, id, swap, from, theirs)
             }
-            RackAction::Redirect { swap, .. } => {
-                self.steps.push_back(Step::Rack(id, RackEvent::Redirected(swap)));
+            RackAction::PrefetchLease { swap, .. } => {
+                self.steps.push_back(Step::Rack(id, RackEvent::LeasePrefetched(swap)));
             }
             RackAction::SendDirtyLines { swap, to, frame: theirs, known } => {
                 let came = RackEvent::DirtyLinesReceived { from: id, swap, theirs, known };
                 self.steps.push_back(Step::Rack(to, came));
             }
-            RackAction::Report(news) => self.hear(now, id, news),
+            RackAction::Record(news) => self.hear(now, id, news),
             // Pages have no bytes here.
             RackAction::ApplyDirtyLines { .. }
-            | RackAction::Note { .. }
-            | RackAction::Erase { .. }
-            | RackAction::Spare(..) => {}
+            | RackAction::StoreRecord { .. }
+            | RackAction::EraseRecord { .. }
+            | RackAction::CancelQuiesce(..) => {}
         }
     }
 
@@ -264,7 +264,7 @@ impl Pool {
             }
             News::Thawed(_)
             | News::Departed(_)
-            | News::Left(_)
+            | News::Quiesced(_)
             | News::Lost(_)
             | News::Damaged(..) => {}
         }

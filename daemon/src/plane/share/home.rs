@@ -4,7 +4,7 @@ use rackpool_model::{FrameId, PageId, PageState, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{LeaseKind, Users};
 use rackpool_proto::share::{HomeAction, HomeEvent};
-use rackpool_shm::access::{self, is_drained};
+use rackpool_shm::access::{self, is_quiesced};
 use rackpool_sync::barrier;
 use rackpool_wire::history::PageNews;
 
@@ -17,7 +17,7 @@ const UNSHARED_AT_ONCE: usize = 4;
 
 /// A page that nobody may write, and no rack may keep a copy of, any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draining {
+pub(super) struct Quiescing {
     frame: FrameId,
     page: PageId,
     /// No lease is out that is good for writing or a copy.
@@ -101,12 +101,12 @@ impl DataPlane {
                         count(&self.figures.sharing.begun);
                     }
                 }
-                HomeAction::Drain(frame, page) => {
-                    self.sharing.drains.push(Draining { frame, page, clean: false });
+                HomeAction::Quiesce(frame, page) => {
+                    self.sharing.quiesces.push(Quiescing { frame, page, clean: false });
                     self.page_needed(page, Users::Writers)?;
                 }
-                HomeAction::Spare(page) => {
-                    self.sharing.drains.retain(|draining| draining.page != page);
+                HomeAction::CancelQuiesce(page) => {
+                    self.sharing.quiesces.retain(|quiescing| quiescing.page != page);
                     self.page_spared(page)?;
                 }
             }
@@ -118,32 +118,32 @@ impl DataPlane {
 
     /// No other rack writes the page or keeps a copy any more.
     pub(in crate::plane) fn share_page_clean(&mut self, page: PageId) {
-        let waits = |draining: &&mut Draining| draining.page == page;
-        for draining in self.sharing.drains.iter_mut().filter(waits) {
-            draining.clean = true;
+        let waits = |quiescing: &&mut Quiescing| quiescing.page == page;
+        for quiescing in self.sharing.quiesces.iter_mut().filter(waits) {
+            quiescing.clean = true;
         }
     }
 
-    /// Tells the machine which pages are drained.
+    /// Tells the machine which pages are quiesced.
     pub(super) fn look_at_share_drains(&mut self) -> anyhow::Result<()> {
-        if self.sharing.drains.is_empty() {
+        if self.sharing.quiesces.is_empty() {
             return Ok(());
         }
         if std::mem::take(&mut self.sharing.changed) {
             barrier::heavy();
         }
-        let mut drained = Vec::new();
+        let mut quiesced = Vec::new();
         let clients = &self.clients;
-        self.sharing.drains.retain(|draining| {
+        self.sharing.quiesces.retain(|quiescing| {
             // Those of this rack read on.
-            let out = draining.clean
-                && is_drained(draining.frame, access::Drain::Writers, clients.access_slots());
+            let out = quiescing.clean
+                && is_quiesced(quiescing.frame, access::Occupants::Writers, clients.access_slots());
             if out {
-                drained.push(HomeEvent::Drained(draining.page));
+                quiesced.push(HomeEvent::Quiesced(quiescing.page));
             }
             !out
         });
-        for event in drained {
+        for event in quiesced {
             self.tell_shares(event)?;
         }
         Ok(())

@@ -21,7 +21,7 @@ use super::DataPlane;
 use super::stalls::Progress;
 use crate::slab::Slab;
 use copies::Reading;
-use home::Draining;
+use home::Quiescing;
 
 pub(super) use copies::is_kept;
 pub(crate) use figures::ShareFigures;
@@ -40,7 +40,7 @@ pub(super) struct Sharing {
     home: Home,
     /// When the home's machine wants to be woken.
     home_due: Option<Time>,
-    drains: Vec<Draining>,
+    quiesces: Vec<Quiescing>,
     /// A word was changed since the last barrier.
     changed: bool,
     /// Pages that somebody wants to write.
@@ -95,7 +95,7 @@ impl Sharing {
             start_ns: clock.saturating_sub(since),
             home: Home::restore(Time::ZERO, rules, first, slab.shared_pages(), Sound),
             home_due: None,
-            drains: Vec::new(),
+            quiesces: Vec::new(),
             changed: false,
             needed: BTreeSet::new(),
             // Never 0.
@@ -138,7 +138,7 @@ impl Sharing {
 
     /// Whether something happens by itself with time.
     pub(super) fn has_deadlines(&self) -> bool {
-        !self.drains.is_empty()
+        !self.quiesces.is_empty()
             || !self.needed.is_empty()
             || !self.used.is_empty()
             || !self.inputs.is_empty()

@@ -126,7 +126,7 @@ impl SwapFigures {
                 PrepareRefusal::Unavailable => Refused::Unavailable,
                 PrepareRefusal::Full => Refused::Full,
             }),
-            News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => {}
+            News::Thawed(_) | News::Quiesced(_) | News::Lost(_) | News::Damaged(..) => {}
         }
     }
 }

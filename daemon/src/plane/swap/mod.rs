@@ -5,10 +5,10 @@
 mod budget;
 mod copy;
 mod forwarded;
-mod drains;
+mod quiesce;
 mod figures;
 mod history;
-mod redirect;
+mod prefetch_lease;
 mod story;
 mod unleft;
 mod view;
@@ -37,7 +37,7 @@ use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
 use forwarded::Forwarded;
-use drains::Drains;
+use quiesce::Quiesces;
 use figures::Refused;
 use history::History;
 use unleft::Unleft;
@@ -84,7 +84,7 @@ pub(super) struct Swaps {
     runs: bool,
     /// The frames as the fabric knows them.
     frames: RegionId,
-    drains: Drains,
+    quiesces: Quiesces,
     copies: Copies,
     forwarded: Forwarded,
     waiters: Waiters,
@@ -124,7 +124,7 @@ impl Swaps {
             inputs: VecDeque::new(),
             runs: false,
             frames,
-            drains: Drains::default(),
+            quiesces: Quiesces::default(),
             copies: Copies::default(),
             forwarded: Forwarded::default(),
             waiters: Waiters::default(),
@@ -170,7 +170,7 @@ impl Swaps {
 
     /// Whether something happens by itself with time.
     pub(super) fn has_deadlines(&self) -> bool {
-        let waits = !self.drains.is_empty() || !self.waiters.is_empty();
+        let waits = !self.quiesces.is_empty() || !self.waiters.is_empty();
         self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
@@ -280,7 +280,7 @@ impl DataPlane {
         let due = self.swaps.due.is_some_and(|due| self.swaps.at(now) >= due);
         if due {
             self.tell_swaps(RackEvent::DeadlinePassed)?;
-        } else if !self.swaps.drains.is_empty() || !self.swaps.inputs.is_empty() {
+        } else if !self.swaps.quiesces.is_empty() || !self.swaps.inputs.is_empty() {
             self.run_swaps()?;
         }
         self.drive_waiters(now)
@@ -348,9 +348,9 @@ impl DataPlane {
                 let request = PeerRequest::Swap(between);
                 self.ask(rack, request, Purpose::Swap, now + MESSAGE)?;
             }
-            RackAction::Note { slot, words } => self.slab.note_swap(slot, &words)?,
-            RackAction::Erase { slot } => self.slab.erase_swap(slot)?,
-            RackAction::Store(frame, word) => {
+            RackAction::StoreRecord { slot, words } => self.slab.note_swap(slot, &words)?,
+            RackAction::EraseRecord { slot } => self.slab.erase_swap(slot)?,
+            RackAction::StoreWord(frame, word) => {
                 self.slab.follow_swap(frame, word)?;
                 if word.state() != Some(PageState::Frozen) {
                     self.swaps.forwarded.forget(frame);
@@ -360,15 +360,15 @@ impl DataPlane {
                 self.send_dirty_lines(now, swap, to, (frame, known))?;
             }
             RackAction::ApplyDirtyLines { swap, frame } => self.apply_dirty_lines(swap, frame)?,
-            RackAction::Drain { swap, frame, page, who } => {
-                self.begin_drain(now, swap, (frame, page), who)?;
+            RackAction::Quiesce { swap, frame, page, who } => {
+                self.begin_quiesce(now, swap, (frame, page), who)?;
             }
-            RackAction::Spare(swap, page) => self.end_drain(swap, page)?,
+            RackAction::CancelQuiesce(swap, page) => self.cancel_quiesce(swap, page)?,
             RackAction::Copy { swap, from, theirs, ours } => {
                 self.begin_copy(swap, from, theirs, ours)?;
             }
-            RackAction::Redirect { swap, page, to } => self.begin_redirect(now, swap, page, to)?,
-            RackAction::Report(news) => self.report(now, &news)?,
+            RackAction::PrefetchLease { swap, page, to } => self.begin_lease_prefetch(now, swap, page, to)?,
+            RackAction::Record(news) => self.report(now, &news)?,
         }
         Ok(())
     }
@@ -394,7 +394,7 @@ impl DataPlane {
                     self.leases.note_gone(now, page, home);
                 }
             }
-            News::Left(page) => self.left(page)?,
+            News::Quiesced(page) => self.left(page)?,
             News::Damaged(slot, error) => {
                 tracing::error!(
                     "the record of swap {slot} is damaged, its frames are lost: {error}"

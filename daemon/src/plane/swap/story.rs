@@ -28,7 +28,7 @@ impl Swaps {
             RackAction::TellRack(rack, Between { swap, message }) => {
                 self.told_rack(rack, swap, message)
             }
-            RackAction::Report(news) => self.reported(&news),
+            RackAction::Record(news) => self.reported(&news),
             _ => None,
         };
         if let Some((page, news)) = told {
@@ -80,7 +80,7 @@ impl Swaps {
                 let refused = matches!(last, Some(PageNews::PrepareRefused(_)));
                 (!refused).then_some((page, PageNews::GaveUp))
             }
-            News::Thawed(_) | News::Left(_) | News::Lost(_) | News::Damaged(..) => None,
+            News::Thawed(_) | News::Quiesced(_) | News::Lost(_) | News::Damaged(..) => None,
         }
     }
 

@@ -39,7 +39,7 @@ impl Work {
     const fn access(request: &PeerRequest) -> Option<Access> {
         match *request {
             PeerRequest::Lookup { access, .. } => Some(access),
-            PeerRequest::Redirect { .. } => Some(Access::Read),
+            PeerRequest::PrefetchLease { .. } => Some(Access::Read),
             // Who adds nothing reads.
             PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
             PeerRequest::Write { .. }
@@ -54,7 +54,7 @@ impl Work {
         match self {
             Self::Write(..) | Self::Atomic(..) => true,
             Self::Serve(_, request, _) => {
-                !matches!(request, PeerRequest::Lookup { .. } | PeerRequest::Redirect { .. })
+                !matches!(request, PeerRequest::Lookup { .. } | PeerRequest::PrefetchLease { .. })
             }
             Self::Translate(..) | Self::Release(..) | Self::GiveBack(..) => false,
         }

@@ -8,7 +8,7 @@ use rackpool_model::{Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{Drain, Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Quiesce, Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -125,22 +125,22 @@ impl Pair {
                 let from = RackId(u16::try_from(side).unwrap());
                 return self.inputs.push_back((1 - side, RackEvent::RackSent(from, between)));
             }
-            RackAction::Note { slot, words } => return slab.note_swap(slot, &words).unwrap(),
-            RackAction::Erase { slot } => return slab.erase_swap(slot).unwrap(),
-            RackAction::Store(frame, word) => return slab.follow_swap(frame, word).unwrap(),
-            RackAction::Drain { swap, page, who, .. } => {
-                if who == Drain::Writers {
+            RackAction::StoreRecord { slot, words } => return slab.note_swap(slot, &words).unwrap(),
+            RackAction::EraseRecord { slot } => return slab.erase_swap(slot).unwrap(),
+            RackAction::StoreWord(frame, word) => return slab.follow_swap(frame, word).unwrap(),
+            RackAction::Quiesce { swap, page, who, .. } => {
+                if who == Quiesce::Writers {
                     // Somebody always wants to write a page that goes.
                     self.inputs.push_back((side, RackEvent::WriteWanted(page)));
                 }
-                RackEvent::Drained(swap, who)
+                RackEvent::Quiesced(swap, who)
             }
             RackAction::SendDirtyLines { swap, frame: theirs, known, .. } => {
                 let from = RackId(u16::try_from(side).unwrap());
                 let came = RackEvent::DirtyLinesReceived { from, swap, theirs, known };
                 return self.inputs.push_back((1 - side, came));
             }
-            RackAction::Redirect { swap, .. } => RackEvent::Redirected(swap),
+            RackAction::PrefetchLease { swap, .. } => RackEvent::LeasePrefetched(swap),
             RackAction::Copy { swap, ours, .. } => {
                 let word = slab.word_of(ours).unwrap();
                 let other = &self.sides[1 - side].fixture.slab;
@@ -150,7 +150,7 @@ impl Pair {
                 RackEvent::Copied { swap, whole }
             }
             // What objects hold is no matter of the allocator's.
-            RackAction::Spare(..) | RackAction::ApplyDirtyLines { .. } | RackAction::Report(_) => return,
+            RackAction::CancelQuiesce(..) | RackAction::ApplyDirtyLines { .. } | RackAction::Record(_) => return,
         };
         self.inputs.push_back((side, event));
     }

@@ -15,7 +15,7 @@ use crate::plane::peers::Purpose;
 
 impl DataPlane {
     /// Asks the new home for a lease. It answers when the page can be read there.
-    pub(super) fn begin_redirect(
+    pub(super) fn begin_lease_prefetch(
         &mut self,
         now: Instant,
         swap: SwapId,
@@ -23,17 +23,17 @@ impl DataPlane {
         to: RackId,
     ) -> anyhow::Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(to) else {
-            self.swaps.inputs.push_back(RackEvent::Redirected(swap));
+            self.swaps.inputs.push_back(RackEvent::LeasePrefetched(swap));
             return Ok(());
         };
         let question = self.leases.ask(now, page);
-        let purpose = Purpose::Redirect { swap, page, question };
-        let request = PeerRequest::Redirect { swap, page };
+        let purpose = Purpose::PrefetchLease { swap, page, question };
+        let request = PeerRequest::PrefetchLease { swap, page };
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
     /// The new home has answered, be it that the page has not come.
-    pub(in crate::plane) fn redirected(
+    pub(in crate::plane) fn lease_prefetched(
         &mut self,
         swap: SwapId,
         (page, question): (PageId, u64),
@@ -41,7 +41,7 @@ impl DataPlane {
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
         let for_writing = if self.swaps.machine.has_to_leave(page) {
-            LeaseKind::WriteOnceLeft
+            LeaseKind::WriteOnceQuiesced
         } else {
             LeaseKind::Write
         };
@@ -62,6 +62,6 @@ impl DataPlane {
 
     /// There is no answer: readers find their way by themselves.
     pub(in crate::plane) fn not_redirected(&mut self, swap: SwapId) -> anyhow::Result<()> {
-        self.tell_swaps(RackEvent::Redirected(swap))
+        self.tell_swaps(RackEvent::LeasePrefetched(swap))
     }
 }

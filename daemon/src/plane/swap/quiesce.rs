@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rackpool_model::{FrameId, PageId, PageWord};
 use rackpool_proto::lease::Users;
-use rackpool_proto::swap::{Drain, RackEvent};
-use rackpool_shm::access::{self, AccessSlot, is_drained};
+use rackpool_proto::swap::{Quiesce, RackEvent};
+use rackpool_shm::access::{self, AccessSlot, is_quiesced};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_sync::barrier;
 use rackpool_wire::swap::SwapId;
@@ -20,11 +20,11 @@ const LATER: Duration = Duration::from_millis(1);
 
 /// A frame that somebody must leave.
 #[derive(Clone, Copy, Debug)]
-struct Draining {
+struct Quiescing {
     swap: SwapId,
     frame: FrameId,
     page: PageId,
-    who: Drain,
+    who: Quiesce,
     /// No lease of the page is out.
     clean: bool,
     /// When a barrier has to stand before access slots are looked at, if it does not yet.
@@ -33,36 +33,36 @@ struct Draining {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Drains {
-    all: Vec<Draining>,
+pub(super) struct Quiesces {
+    all: Vec<Quiescing>,
 }
 
-impl Drains {
+impl Quiesces {
     pub(super) const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     fn clean(&mut self, page: PageId, users: Users) {
-        let waits = |draining: &&mut Draining| {
-            let for_writers = draining.who == Drain::Writers;
-            draining.page == page && (for_writers || users == Users::Everyone)
+        let waits = |quiescing: &&mut Quiescing| {
+            let for_writers = quiescing.who == Quiesce::Writers;
+            quiescing.page == page && (for_writers || users == Users::Everyone)
         };
-        for draining in self.all.iter_mut().filter(waits) {
-            draining.clean = true;
+        for quiescing in self.all.iter_mut().filter(waits) {
+            quiescing.clean = true;
         }
     }
 
     /// Puts up a barrier if one is due by now. It stands before all that is looked at from then on: the
     /// words of all who are waited for were stored before.
     fn put_up_barrier(&mut self, now: Instant) {
-        if self.all.iter().any(|draining| draining.barrier_at.is_some_and(|at| at <= now)) {
+        if self.all.iter().any(|quiescing| quiescing.barrier_at.is_some_and(|at| at <= now)) {
             barrier::heavy();
-            self.all.iter_mut().for_each(|draining| draining.barrier_at = None);
+            self.all.iter_mut().for_each(|quiescing| quiescing.barrier_at = None);
         }
     }
 }
 
-impl Draining {
+impl Quiescing {
     /// Whether those who are waited for are out.
     fn is_over<'a>(
         &self,
@@ -71,77 +71,77 @@ impl Draining {
     ) -> bool {
         let looks_at_slots = match self.who {
             // The others are known to write, or about to note it.
-            Drain::Writers if is_dirty_logged => Some(access::Drain::NotDirtyLogged),
-            Drain::Writers | Drain::DirtyLogged => Some(access::Drain::Writers),
+            Quiesce::Writers if is_dirty_logged => Some(access::Occupants::NotDirtyLogged),
+            Quiesce::Writers | Quiesce::DirtyLoggers => Some(access::Occupants::Writers),
             // Those of this rack see bytes that stay until they are out, too.
-            Drain::Holders => None,
-            Drain::Everyone => Some(access::Drain::Everyone),
+            Quiesce::Holders => None,
+            Quiesce::Everyone => Some(access::Occupants::Everyone),
         };
         let has_barrier = self.barrier_at.is_none();
         self.clean
-            && looks_at_slots.is_none_or(|who| has_barrier && is_drained(self.frame, who, slots))
+            && looks_at_slots.is_none_or(|who| has_barrier && is_quiesced(self.frame, who, slots))
     }
 }
 
 impl DataPlane {
-    pub(super) fn begin_drain(
+    pub(super) fn begin_quiesce(
         &mut self,
         now: Instant,
         swap: SwapId,
         (frame, page): (FrameId, PageId),
-        who: Drain,
+        who: Quiesce,
     ) -> anyhow::Result<()> {
         let (leased_by, barrier_at) = match who {
-            Drain::Writers => {
+            Quiesce::Writers => {
                 self.remember_noted_last(frame);
                 (Some(Users::Writers), Some(now))
             }
-            Drain::DirtyLogged => {
+            Quiesce::DirtyLoggers => {
                 // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: who enters is seen in his slot, or
                 // sees the word that was stored before.
                 fence(Ordering::SeqCst);
                 (None, None)
             }
             // Nobody's access slot says anything about a lease.
-            Drain::Holders => (Some(Users::Everyone), None),
+            Quiesce::Holders => (Some(Users::Everyone), None),
             // Their turn comes last: the leases are back.
-            Drain::Everyone => (None, Some(now + LATER)),
+            Quiesce::Everyone => (None, Some(now + LATER)),
         };
         let clean = leased_by.is_none();
-        self.swaps.drains.all.push(Draining { swap, frame, page, who, clean, barrier_at });
+        self.swaps.quiesces.all.push(Quiescing { swap, frame, page, who, clean, barrier_at });
         leased_by.map_or(Ok(()), |users| self.page_needed(page, users))
     }
 
-    pub(super) fn end_drain(&mut self, swap: SwapId, page: PageId) -> anyhow::Result<()> {
-        self.swaps.drains.all.retain(|draining| draining.swap != swap);
+    pub(super) fn cancel_quiesce(&mut self, swap: SwapId, page: PageId) -> anyhow::Result<()> {
+        self.swaps.quiesces.all.retain(|quiescing| quiescing.swap != swap);
         self.page_spared(page)
     }
 
     /// No other rack writes the page any more, or uses it.
     pub(in crate::plane) fn swap_page_clean(&mut self, page: PageId, users: Users) {
         // What follows is looked at in the next round, or by whoever is at it already.
-        self.swaps.drains.clean(page, users);
+        self.swaps.quiesces.clean(page, users);
     }
 
-    /// Tells the machine which frames are drained; whether there were any.
+    /// Tells the machine which frames are quiesced; whether there were any.
     pub(super) fn look_at_drains(&mut self) -> bool {
-        if self.swaps.drains.is_empty() {
+        if self.swaps.quiesces.is_empty() {
             return false;
         }
         let now = self.now();
-        self.swaps.drains.put_up_barrier(now);
-        let mut drained = Vec::new();
+        self.swaps.quiesces.put_up_barrier(now);
+        let mut quiesced = Vec::new();
         let (clients, slab) = (&self.clients, &self.slab);
-        self.swaps.drains.all.retain(|draining| {
-            let is_dirty_logged = slab.word_of(draining.frame).is_some_and(PageWord::is_dirty_logged);
-            let out = draining.is_over(is_dirty_logged, clients.access_slots());
+        self.swaps.quiesces.all.retain(|quiescing| {
+            let is_dirty_logged = slab.word_of(quiescing.frame).is_some_and(PageWord::is_dirty_logged);
+            let out = quiescing.is_over(is_dirty_logged, clients.access_slots());
             if out {
-                drained.push(RackEvent::Drained(draining.swap, draining.who));
+                quiesced.push(RackEvent::Quiesced(quiescing.swap, quiescing.who));
             }
             !out
         });
-        let any = !drained.is_empty();
-        self.swaps.inputs.extend(drained);
+        let any = !quiesced.is_empty();
+        self.swaps.inputs.extend(quiesced);
         any
     }
 }
@@ -157,33 +157,33 @@ mod tests {
     const FRAME: FrameId = FrameId(2);
     const SLOTS: [&AccessSlot; 0] = [];
 
-    fn draining(who: Drain, barrier_at: Option<Instant>) -> Draining {
+    fn quiescing(who: Quiesce, barrier_at: Option<Instant>) -> Quiescing {
         let (swap, frame, page) = (SwapId(1), FRAME, PageId(3));
-        Draining { swap, frame, page, who, clean: true, barrier_at }
+        Quiescing { swap, frame, page, who, clean: true, barrier_at }
     }
 
     /// How many of all are over.
-    fn over(drains: &Drains) -> usize {
-        drains.all.iter().filter(|draining| draining.is_over(false, SLOTS)).count()
+    fn over(quiesces: &Quiesces) -> usize {
+        quiesces.all.iter().filter(|quiescing| quiescing.is_over(false, SLOTS)).count()
     }
 
     #[test]
     fn nobody_of_this_rack_counts_as_out_before_the_barrier() {
         let now = Instant::now();
-        let everyone = draining(Drain::Everyone, Some(now + LATER));
-        let mut drains = Drains { all: vec![everyone] };
-        drains.put_up_barrier(now);
-        assert_eq!(over(&drains), 0);
-        drains.put_up_barrier(now + LATER);
-        assert_eq!(over(&drains), 1);
+        let everyone = quiescing(Quiesce::Everyone, Some(now + LATER));
+        let mut quiesces = Quiesces { all: vec![everyone] };
+        quiesces.put_up_barrier(now);
+        assert_eq!(over(&quiesces), 0);
+        quiesces.put_up_barrier(now + LATER);
+        assert_eq!(over(&quiesces), 1);
     }
 
     #[test]
     fn holders_of_leases_are_out_without_a_barrier_when_no_lease_is() {
-        let mut drains = Drains { all: vec![draining(Drain::Holders, None)] };
-        assert_eq!(over(&drains), 1);
-        drains.all[0].clean = false;
-        assert_eq!(over(&drains), 0);
+        let mut quiesces = Quiesces { all: vec![quiescing(Quiesce::Holders, None)] };
+        assert_eq!(over(&quiesces), 1);
+        quiesces.all[0].clean = false;
+        assert_eq!(over(&quiesces), 0);
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let dirty_logged = live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
         let (slot, word) = (AccessSlot::new(), AtomicU64::new(dirty_logged.raw()));
         let guard = slot.enter_dirty_logged(FRAME, PageWordRef::new(&word), dirty_logged).unwrap();
-        let [freeze, close] = [Drain::Writers, Drain::DirtyLogged].map(|who| draining(who, None));
+        let [freeze, close] = [Quiesce::Writers, Quiesce::DirtyLoggers].map(|who| quiescing(who, None));
         assert!(freeze.is_over(true, [&slot]));
         assert!(!freeze.is_over(false, [&slot]), "he has entered during an earlier swap");
         assert!(!close.is_over(true, [&slot]) && !close.is_over(false, [&slot]));
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn one_barrier_is_enough_for_all() {
         let now = Instant::now();
-        let everyone = draining(Drain::Everyone, Some(now + LATER));
-        let mut drains = Drains { all: vec![everyone, draining(Drain::Writers, Some(now))] };
-        assert_eq!(over(&drains), 0);
-        drains.put_up_barrier(now);
-        assert_eq!(over(&drains), 2);
+        let everyone = quiescing(Quiesce::Everyone, Some(now + LATER));
+        let mut quiesces = Quiesces { all: vec![everyone, quiescing(Quiesce::Writers, Some(now))] };
+        assert_eq!(over(&quiesces), 0);
+        quiesces.put_up_barrier(now);
+        assert_eq!(over(&quiesces), 2);
     }
 }

@@ -3,7 +3,7 @@
 use rackpool_model::{FrameId, PageId};
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share;
-use rackpool_proto::swap::{Drain, RackEvent};
+use rackpool_proto::swap::{Quiesce, RackEvent};
 use rackpool_wire::swap::SwapId;
 
 use crate::daemon::Input;
@@ -14,7 +14,7 @@ pub(crate) struct Waiter {
     pub(crate) whose: Whose,
     pub(crate) frame: FrameId,
     pub(crate) page: PageId,
-    pub(crate) who: Drain,
+    pub(crate) who: Quiesce,
     /// No lease is out.
     pub(crate) clean: bool,
 }
@@ -30,8 +30,8 @@ impl Waiter {
     /// What its machine is told.
     pub(crate) const fn news(&self) -> Input {
         match self.whose {
-            Whose::Swap(swap) => Input::Swap(RackEvent::Drained(swap, self.who)),
-            Whose::Share => Input::Shares(share::HomeEvent::Drained(self.page)),
+            Whose::Swap(swap) => Input::Swap(RackEvent::Quiesced(swap, self.who)),
+            Whose::Share => Input::Shares(share::HomeEvent::Quiesced(self.page)),
         }
     }
 
@@ -41,14 +41,14 @@ impl Waiter {
         self.clean
             && match self.who {
                 // The others are known to write, or about to note it.
-                Drain::Writers if is_dirty_logged || bugs.has(Bug::OverlookDirtyLoggers) => {
-                    memory.is_drained(self.frame, |usage| usage == Use::Write)
+                Quiesce::Writers if is_dirty_logged || bugs.has(Bug::OverlookDirtyLoggers) => {
+                    memory.is_quiesced(self.frame, |usage| usage == Use::Write)
                 }
-                Drain::Writers | Drain::DirtyLogged => {
-                    memory.is_drained(self.frame, |usage| usage != Use::Read)
+                Quiesce::Writers | Quiesce::DirtyLoggers => {
+                    memory.is_quiesced(self.frame, |usage| usage != Use::Read)
                 }
-                Drain::Holders => true,
-                Drain::Everyone => memory.is_drained(self.frame, |_| true),
+                Quiesce::Holders => true,
+                Quiesce::Everyone => memory.is_quiesced(self.frame, |_| true),
             }
     }
 }
