@@ -62,7 +62,7 @@ fn main() -> anyhow::Result<()> {
     table()
 }
 
-/// What Prometheus, a browser and somebody else ask at the port of the figures; the first byte says
+/// What Prometheus, a browser and somebody else ask at the port of the metrics; the first byte says
 /// how it is cut.
 fn scrapes() -> anyhow::Result<()> {
     let prometheus = b"GET /metrics?name[]=x HTTP/1.1\r\nHost: rack:9000\r\n\

@@ -24,7 +24,7 @@
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
 //! | [`reply`] | servers that `rackpool ycsb` measures |
-//! | [`scrape`] | who asks at the port of the figures |
+//! | [`scrape`] | who asks at the port of the metrics |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,

@@ -48,7 +48,7 @@ struct Story {
 /// homes from the metadata server, clients and daemons that die. Whatever comes:
 /// - the data plane goes on (an error would end the daemon) and posts no transfer out of bounds;
 /// - what it sends can be read by other racks, and is never more than a message may be;
-/// - a daemon that starts anew derives the very figures from the metadata that this one has;
+/// - a daemon that starts anew derives the very metrics from the metadata that this one has;
 /// - an answer stands in a cell only if it can be understood;
 /// - when all clients have gone and only they took part, nothing is in use.
 pub fn plane(bytes: &[u8]) {
@@ -119,7 +119,7 @@ impl Story {
         self.plane.step(Duration::from_millis(later_ms)).unwrap();
         for (endpoint, message) in self.plane.sent() {
             match message::decode(&message).unwrap() {
-                Message::Ask { number, body, .. } => {
+                Message::Request { number, body, .. } => {
                     self.calls.push((endpoint, number, decode(&message[body]).unwrap()));
                 }
                 Message::Answer { head, .. } => {
@@ -230,7 +230,7 @@ impl Story {
 
     /// The daemon dies, perhaps with a damaged record of another rack, and starts again.
     fn restart(&mut self, input: &mut Input<'_>) {
-        let before = self.plane.figures();
+        let before = self.plane.metrics();
         let kind = input.byte();
         if kind & 1 == 1 {
             self.has_peers = true;
@@ -240,7 +240,7 @@ impl Story {
         self.plane.restart().unwrap();
         self.endpoints.clear();
         self.calls.clear();
-        let after = self.plane.figures();
+        let after = self.plane.metrics();
         // What another rack was being given back may be freed by the record.
         assert!(after.1 <= before.1 && (after.1 == before.1 || kind & 3 == 3));
         for id in (1..=u32::from(CLIENTS)).filter(|id| kind & (4 << id) == 0) {
@@ -393,7 +393,7 @@ impl Story {
         for _ in 0..4 {
             self.step(5000);
         }
-        let (free, used, is_leaving) = self.plane.figures();
+        let (free, used, is_leaving) = self.plane.metrics();
         if !self.has_peers {
             assert!(!is_leaving, "pages that nobody uses do not leave");
             for id in 1..=u32::from(CLIENTS) {
@@ -405,7 +405,7 @@ impl Story {
             }
         }
         self.plane.restart().unwrap();
-        assert_eq!(self.plane.figures(), (free, used, is_leaving), "what a new daemon derives");
+        assert_eq!(self.plane.metrics(), (free, used, is_leaving), "what a new daemon derives");
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{EndpointId, FabricError, Operation, RegionId, RemoteRegion, WorkRequest};
 use rackpool_rrpc::message::{self, Message};
 use rackpool_rrpc::{
-    Action, Arena, AskId, Block, Call, CallId, Data, Event, Machine, Mode, News, Outcome, Overdue,
+    Action, Arena, RequestId, Block, Call, CallId, Data, Event, RpcMachine, Mode, CallEvent, Outcome, Overdue,
     RemotePlace, Route, Wants,
 };
 
@@ -16,12 +16,12 @@ const ARENA: u64 = 16 << 10;
 const ENDPOINT: EndpointId = EndpointId(1);
 
 struct Story {
-    machine: Machine,
+    machine: RpcMachine,
     now: Instant,
     /// Posted and not completed.
     posted: BTreeSet<u64>,
     open: BTreeMap<CallId, Wants>,
-    asked: Vec<AskId>,
+    asked: Vec<RequestId>,
     held: Vec<Block>,
     is_open: bool,
 }
@@ -38,7 +38,7 @@ pub fn rrpc(bytes: &[u8]) {
     let now = Instant::now();
     let arena = Arena::new(RegionId(0), RemoteRegion(1), ARENA);
     let mut story = Story {
-        machine: Machine::new(now, arena, 4),
+        machine: RpcMachine::new(now, arena, 4),
         now,
         posted: BTreeSet::new(),
         open: BTreeMap::new(),
@@ -229,9 +229,9 @@ impl Story {
     }
 
     fn hear(&mut self) {
-        while let Some(news) = self.machine.news() {
-            match news {
-                News::Answered { call, data, .. } => {
+        while let Some(call_events) = self.machine.call_events() {
+            match call_events {
+                CallEvent::Answered { call, data, .. } => {
                     let wants = self.open.remove(&call).expect("a request ends once");
                     let most = match wants {
                         Wants::Head => 0,
@@ -243,11 +243,11 @@ impl Story {
                         self.held.push(block);
                     }
                 }
-                News::Failed { call, .. } => {
+                CallEvent::Failed { call, .. } => {
                     self.open.remove(&call).expect("a request ends once");
                 }
-                News::Asked { ask, .. } => self.asked.push(ask),
-                News::Withdrawn { ask } => self.asked.retain(|other| *other != ask),
+                CallEvent::Asked { ask, .. } => self.asked.push(ask),
+                CallEvent::Withdrawn { ask } => self.asked.retain(|other| *other != ask),
                 _ => {}
             }
         }
@@ -274,7 +274,7 @@ impl Story {
 /// The bytes of a message, from what was read in them.
 fn again(message: &Message, bytes: &[u8]) -> Vec<u8> {
     match message {
-        Message::Ask { number, inline, place, body } => {
+        Message::Request { number, inline, place, body } => {
             message::ask(*number, *inline, place.as_ref(), &bytes[body.clone()])
         }
         Message::Probe { number, inline, place, len } => {
@@ -286,10 +286,10 @@ fn again(message: &Message, bytes: &[u8]) -> Vec<u8> {
             answer[start..].copy_from_slice(&bytes[data.clone()]);
             answer
         }
-        Message::Lies { number, place, head } => {
+        Message::DataReady { number, place, head } => {
             message::lies(*number, place, &bytes[head.clone()])
         }
-        Message::Landed { number, len, head } => {
+        Message::DataWritten { number, len, head } => {
             message::landed(*number, *len, &bytes[head.clone()])
         }
         Message::Release { number } => message::release(*number),

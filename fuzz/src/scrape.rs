@@ -1,9 +1,9 @@
-//! What is asked at the port of the figures.
+//! What is asked at the port of the metrics.
 
 use rackpool_metrics::fuzzing::{MAX_HEAD, asked};
 
 /// Bytes ask for the same however they are cut into pieces, a head of any length is decided on, and
-/// only who asks for the figures gets them. The first byte says how long the pieces are.
+/// only who asks for the metrics gets them. The first byte says how long the pieces are.
 pub fn scrape(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let whole = asked(bytes);
@@ -18,6 +18,6 @@ pub fn scrape(bytes: &[u8]) {
     if let Some(Ok(with_text)) = whole {
         let start = bytes.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or_default();
         let method = if with_text { "GET /metrics" } else { "HEAD /metrics" };
-        assert!(bytes[start..].starts_with(method.as_bytes()), "nobody asked for figures");
+        assert!(bytes[start..].starts_with(method.as_bytes()), "nobody asked for metrics");
     }
 }

@@ -30,7 +30,7 @@ struct Story {
 /// It refuses to start, or
 /// - no object is handed out that is in use, overlaps one, or is no address;
 /// - every object it counts can be taken back, and afterwards nothing is in use;
-/// - starting once more gives the same figures;
+/// - starting once more gives the same metrics;
 /// - no operation fails.
 ///
 /// Without damage every object stays in use until it is taken back, and nothing gets lost.
@@ -113,9 +113,9 @@ impl Story {
     }
 
     fn restart(&mut self) {
-        let before = self.slab.figures();
+        let before = self.slab.metrics();
         self.slab.restart().unwrap();
-        assert_eq!(self.slab.figures(), before, "what a restarted daemon counts");
+        assert_eq!(self.slab.metrics(), before, "what a restarted daemon counts");
         self.check();
     }
 
@@ -124,7 +124,7 @@ impl Story {
             assert!(self.slab.is_allocated(*addr), "{addr} is no longer in use");
         }
         if !self.is_damaged {
-            assert_eq!(self.slab.figures().1, self.held.values().sum::<u64>());
+            assert_eq!(self.slab.metrics().1, self.held.values().sum::<u64>());
         }
     }
 
@@ -206,12 +206,12 @@ impl Story {
             let freed = self.slab.free(addr).unwrap();
             assert!(freed || self.is_damaged, "{addr} is in use and was not taken back");
         }
-        let used = self.slab.figures().1;
+        let used = self.slab.metrics().1;
         // A page that damage has frozen keeps its objects.
         assert!(used == 0 || self.is_damaged, "{used} bytes in use are in no object");
         self.slab.drain().unwrap();
         self.slab.restart().unwrap();
-        let (free, used) = self.slab.figures();
+        let (free, used) = self.slab.metrics();
         assert!(
             self.is_damaged || (free, used) == (FRAMES, 0),
             "{free} frames free, {used} B used"

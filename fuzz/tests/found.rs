@@ -89,7 +89,7 @@ fn fill(plane: &mut PlaneUnderTest) {
 fn requests(plane: &PlaneUnderTest) -> Vec<(EndpointId, u64, PeerRequest)> {
     let sent = plane.sent().into_iter();
     let requests = sent.filter_map(|(endpoint, bytes)| match message::decode(&bytes).unwrap() {
-        Message::Ask { number, body, .. } => {
+        Message::Request { number, body, .. } => {
             Some((endpoint, number, decode(&bytes[body]).unwrap()))
         }
         _ => None,
@@ -130,7 +130,7 @@ fn a_refill_into_an_inbox_that_is_not_empty_loses_nothing() {
     assert_eq!(ask(&mut plane, 0, refill(64)), Some(RackAnswer::Invalid));
     plane.kill(CLIENT).unwrap();
     step(&mut plane);
-    assert_eq!(plane.figures().1, 0);
+    assert_eq!(plane.metrics().1, 0);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Stand {
         self.plane.step(Duration::from_millis(ms)).unwrap();
         for (endpoint, bytes) in self.plane.sent() {
             let heard = match message::decode(&bytes).unwrap() {
-                Message::Ask { number, body, .. } => {
+                Message::Request { number, body, .. } => {
                     Heard::Request(number, decode(&bytes[body]).unwrap())
                 }
                 Message::Answer { number, head, .. } => {
@@ -239,7 +239,7 @@ fn member(rack: RackId) -> Member {
 #[test]
 fn a_rack_says_what_is_free_before_anybody_asks_it_for_anything() {
     let plane = PlaneUnderTest::new().unwrap();
-    let (free, ..) = plane.figures();
+    let (free, ..) = plane.metrics();
     assert_eq!((free > 0, plane.published_free_frames()), (true, u64::from(free)));
 }
 

@@ -15,7 +15,7 @@ use rackpool_fabric::{
 };
 use rackpool_model::{Incarnation, RackId};
 use rackpool_rrpc::{
-    Arena, Call, Data, Figures, Mode, News, Overdue, Place, Rrpc, Thresholds, Wants,
+    Arena, Call, Data, RpcMetrics, Mode, CallEvent, Overdue, Place, Rrpc, Thresholds, Wants,
 };
 use rackpool_shm::{Mapping, cache};
 use rackpool_sync::atomic::{AtomicU64, Ordering as WordOrdering, fence};
@@ -161,8 +161,8 @@ impl End {
     }
 
     fn answer(&mut self) {
-        while let Some(news) = self.rrpc.news() {
-            let News::Asked { ask, body } = news else { continue };
+        while let Some(call_events) = self.rrpc.call_events() {
+            let CallEvent::Asked { ask, body } = call_events else { continue };
             let len = body.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
             let export = RemoteRegion::FRAMES;
             let place = Place { region: self.frames_region, export, offset: 0, len };
@@ -222,7 +222,7 @@ impl Caller {
         let start = Instant::now();
         loop {
             caller.end.poll();
-            if let Some(News::Calibrated { .. }) = caller.end.rrpc.news() {
+            if let Some(CallEvent::Calibrated { .. }) = caller.end.rrpc.call_events() {
                 return Ok(caller);
             }
             caller.end.rrpc.flush(&mut *caller.end.fabric);
@@ -240,10 +240,10 @@ impl Caller {
 
     /// The mode that a request for `len` bytes took which named none.
     pub(super) fn chosen(&mut self, len: u32) -> anyhow::Result<Mode> {
-        let taken = |figures: Figures| [figures.pure, figures.then_one_sided, figures.zero_copy];
-        let before = taken(self.end.rrpc.figures());
+        let taken = |metrics: RpcMetrics| [metrics.pure, metrics.then_one_sided, metrics.zero_copy];
+        let before = taken(self.end.rrpc.metrics());
         self.call(None, len);
-        let after = taken(self.end.rrpc.figures());
+        let after = taken(self.end.rrpc.metrics());
         let more = before.iter().zip(&after).position(|(before, after)| after > before);
         let modes = [Mode::Pure, Mode::ThenOneSided, Mode::ZeroCopy];
         Ok(modes[more.context("a request is counted in the mode that it took")?])
@@ -268,9 +268,9 @@ impl Caller {
         rrpc.flush(&mut **fabric);
         loop {
             self.end.poll();
-            while let Some(news) = self.end.rrpc.news() {
-                match news {
-                    News::Answered { data, .. } => {
+            while let Some(call_events) = self.end.rrpc.call_events() {
+                match call_events {
+                    CallEvent::Answered { data, .. } => {
                         assert_eq!(data.len(), u64::from(len));
                         if let Data::Arena { block, .. } = data {
                             self.end.rrpc.give_back(block);
@@ -279,7 +279,7 @@ impl Caller {
                         self.end.rrpc.flush(&mut *self.end.fabric);
                         return;
                     }
-                    News::Failed { failure, .. } => panic!("{failure}"),
+                    CallEvent::Failed { failure, .. } => panic!("{failure}"),
                     _ => {}
                 }
             }
@@ -315,8 +315,8 @@ impl Caller {
         rrpc.flush(&mut **fabric);
         loop {
             self.end.poll();
-            match self.end.rrpc.news() {
-                Some(News::Transferred { result, .. }) => return result.expect("a good place"),
+            match self.end.rrpc.call_events() {
+                Some(CallEvent::Transferred { result, .. }) => return result.expect("a good place"),
                 _ => self.end.rrpc.flush(&mut *self.end.fabric),
             }
         }

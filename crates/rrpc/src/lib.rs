@@ -3,9 +3,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`Machine`] | requests, answers, buffers and deadlines, without clock, fabric or memory |
+//! | [`RpcMachine`] | requests, answers, buffers and deadlines, without clock, fabric or memory |
 //! | [`Rrpc`] | the machine beside a fabric |
-//! | [`Call`], [`News`] | what its owner asks for, and what it is told |
+//! | [`Call`], [`CallEvent`] | what its owner asks for, and what it is told |
 //! | [`Thresholds`] | which mode for which size, measured when a connection is made |
 //! | [`Arena`] | exported memory in blocks |
 //! | [`message`] | the bytes between two racks |
@@ -16,11 +16,11 @@
 mod arena;
 mod calibration;
 mod call;
-mod figures;
+mod metrics;
 mod flow;
 mod machine;
 pub mod message;
-mod news;
+mod call_events;
 mod place;
 mod rrpc;
 mod slots;
@@ -28,10 +28,10 @@ mod thresholds;
 
 pub use arena::{Arena, Block};
 pub use call::{Call, CallError, Failure, Mode, Overdue, Wants};
-pub use figures::Figures;
-pub use machine::{Action, Event, MOST_OPEN, Machine, Outcome, Route};
+pub use metrics::RpcMetrics;
+pub use machine::{Action, Event, MOST_OPEN, RpcMachine, Outcome, Route};
 pub use message::{MAX_BODY, MAX_INLINE, MessageError};
-pub use news::{AskId, Bytes, CallId, Data, News};
+pub use call_events::{RequestId, Bytes, CallId, Data, CallEvent};
 pub use place::{Place, RemotePlace};
 pub use rrpc::Rrpc;
 pub use thresholds::Thresholds;

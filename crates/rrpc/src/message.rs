@@ -27,7 +27,7 @@ pub const NO_ANSWER: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A request.
-    Ask {
+    Request {
         /// The caller's number.
         number: u64,
         /// The most data that shall come with the message of the answer, in bytes.
@@ -41,9 +41,9 @@ pub enum Message {
     Probe {
         /// The caller's number.
         number: u64,
-        /// As in `Ask`.
+        /// As in `Request`.
         inline: u32,
-        /// As in `Ask`.
+        /// As in `Request`.
         place: Option<RemotePlace>,
         /// How many bytes.
         len: u32,
@@ -58,7 +58,7 @@ pub enum Message {
         data: Range<usize>,
     },
     /// An answer whose data is to be read.
-    Lies {
+    DataReady {
         /// The caller's number.
         number: u64,
         /// Where it lies; never empty.
@@ -67,7 +67,7 @@ pub enum Message {
         head: Range<usize>,
     },
     /// An answer whose data has been written.
-    Landed {
+    DataWritten {
         /// The caller's number.
         number: u64,
         /// How many bytes.
@@ -133,13 +133,13 @@ pub enum MessageError {
     },
 }
 
-const ASK: u8 = 1;
+const REQUEST: u8 = 1;
 const ASK_PLACE: u8 = 2;
 const PROBE: u8 = 3;
 const PROBE_PLACE: u8 = 4;
 const ANSWER: u8 = 5;
-const LIES: u8 = 6;
-const LANDED: u8 = 7;
+const DATA_READY: u8 = 6;
+const DATA_WRITTEN: u8 = 7;
 const RELEASE: u8 = 8;
 const CANCEL: u8 = 9;
 const WITHDRAWN: u8 = 10;
@@ -170,7 +170,7 @@ fn length(bytes: usize) -> u32 {
 /// A request with this body.
 #[must_use]
 pub fn ask(number: u64, inline: u32, place: Option<&RemotePlace>, body: &[u8]) -> Vec<u8> {
-    let kind = if place.is_some() { ASK_PLACE } else { ASK };
+    let kind = if place.is_some() { ASK_PLACE } else { REQUEST };
     let mut bytes = start(kind, inline, number, PLACE + body.len());
     if let Some(place) = place {
         put_place(&mut bytes, place);
@@ -206,7 +206,7 @@ pub fn answer(number: u64, head: &[u8], data: usize) -> Vec<u8> {
 /// An answer whose data lies there.
 #[must_use]
 pub fn lies(number: u64, place: &RemotePlace, head: &[u8]) -> Vec<u8> {
-    let mut bytes = start(LIES, length(head.len()), number, PLACE + head.len());
+    let mut bytes = start(DATA_READY, length(head.len()), number, PLACE + head.len());
     put_place(&mut bytes, place);
     bytes.extend(head);
     bytes
@@ -215,7 +215,7 @@ pub fn lies(number: u64, place: &RemotePlace, head: &[u8]) -> Vec<u8> {
 /// An answer whose data is written before this arrives.
 #[must_use]
 pub fn landed(number: u64, len: u32, head: &[u8]) -> Vec<u8> {
-    let mut bytes = start(LANDED, len, number, head.len());
+    let mut bytes = start(DATA_WRITTEN, len, number, head.len());
     bytes.extend(head);
     bytes
 }
@@ -318,10 +318,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
     }
     let number = header.number;
     Ok(match kind {
-        ASK => Message::Ask { number, inline: word, place: None, body: HEADER..bytes.len() },
+        REQUEST => Message::Request { number, inline: word, place: None, body: HEADER..bytes.len() },
         ASK_PLACE => {
             let place = Some(header.place(bytes)?);
-            Message::Ask { number, inline: word, place, body: HEADER + PLACE..bytes.len() }
+            Message::Request { number, inline: word, place, body: HEADER + PLACE..bytes.len() }
         }
         PROBE => {
             let len = header.probe_len(bytes)?;
@@ -341,12 +341,12 @@ pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
             }
             Message::Answer { number, head: HEADER..data, data: data..bytes.len() }
         }
-        LIES => {
+        DATA_READY => {
             let place = header.place(bytes)?;
-            Message::Lies { number, place, head: header.rest_is_head(bytes, HEADER + PLACE)? }
+            Message::DataReady { number, place, head: header.rest_is_head(bytes, HEADER + PLACE)? }
         }
-        LANDED if word == 0 => return Err(header.wrong("data length")),
-        LANDED => Message::Landed { number, len: word, head: HEADER..bytes.len() },
+        DATA_WRITTEN if word == 0 => return Err(header.wrong("data length")),
+        DATA_WRITTEN => Message::DataWritten { number, len: word, head: HEADER..bytes.len() },
         RELEASE => Message::Release { number: header.is_all(bytes)? },
         CANCEL => Message::Cancel { number: header.is_all(bytes)? },
         WITHDRAWN => Message::Withdrawn { number: header.is_all(bytes)? },
@@ -367,11 +367,11 @@ mod tests {
         let number = 7 << 32 | 5;
         assert_eq!(
             decode(&ask(number, 512, None, b"body")),
-            Ok(Message::Ask { number, inline: 512, place: None, body: 16..20 })
+            Ok(Message::Request { number, inline: 512, place: None, body: 16..20 })
         );
         assert_eq!(
             decode(&ask(number, 0, Some(&AT), b"body")),
-            Ok(Message::Ask { number, inline: 0, place: Some(AT), body: 32..36 })
+            Ok(Message::Request { number, inline: 0, place: Some(AT), body: 32..36 })
         );
         assert_eq!(
             decode(&probe(number, 9, None, 4096)),
@@ -387,11 +387,11 @@ mod tests {
         );
         assert_eq!(
             decode(&lies(number, &AT, b"head")),
-            Ok(Message::Lies { number, place: AT, head: 32..36 })
+            Ok(Message::DataReady { number, place: AT, head: 32..36 })
         );
         assert_eq!(
             decode(&landed(number, 77, b"")),
-            Ok(Message::Landed { number, len: 77, head: 16..16 })
+            Ok(Message::DataWritten { number, len: 77, head: 16..16 })
         );
         assert_eq!(decode(&release(number)), Ok(Message::Release { number }));
         assert_eq!(decode(&cancel(number)), Ok(Message::Cancel { number }));
@@ -450,8 +450,8 @@ mod tests {
             let bytes = [&[kind, VERSION, 0, 0][..], &bytes].concat();
             let parts = match decode(&bytes) {
                 Ok(Message::Answer { head, data, .. }) => vec![head, data],
-                Ok(Message::Ask { body: part, .. } | Message::Lies { head: part, .. }
-                    | Message::Landed { head: part, .. }) => vec![part],
+                Ok(Message::Request { body: part, .. } | Message::DataReady { head: part, .. }
+                    | Message::DataWritten { head: part, .. }) => vec![part],
                 _ => Vec::new(),
             };
             for part in parts {

@@ -8,11 +8,11 @@ use rackpool_fabric::{
 
 use crate::message::{MAX_INLINE, NO_ROOM};
 use crate::{
-    Action, Arena, AskId, Block, Call, CallError, CallId, Event, Figures, Machine, News, Outcome,
+    Action, Arena, RequestId, Block, Call, CallError, CallId, Event, RpcMetrics, RpcMachine, CallEvent, Outcome,
     Place, Route, Thresholds,
 };
 
-/// Requests over a fabric that its owner polls: events go in, news come out, and
+/// Requests over a fabric that its owner polls: events go in, events come out, and
 /// [`flush`](Self::flush) once in a poll round does what is to be done. All one-sided operations
 /// of the fabric go through it.
 ///
@@ -20,13 +20,13 @@ use crate::{
 /// loop {
 ///     fabric.poll(&mut events);
 ///     for event in events.drain(..) { rrpc.take_in(now, event); }
-///     while let Some(news) = rrpc.news() { ... }             // answers, asks, transfers
+///     while let Some(call_events) = rrpc.call_events() { ... }             // answers, asks, transfers
 ///     rrpc.call(...); rrpc.answer(...); rrpc.transfer(...);
 ///     rrpc.flush(&mut fabric);
 /// }
 /// ```
 pub struct Rrpc {
-    machine: Machine,
+    machine: RpcMachine,
     memory: Arc<dyn MemoryRegion>,
 }
 
@@ -41,7 +41,7 @@ impl Rrpc {
     ) -> Self {
         let region = fabric.register(Arc::clone(&memory));
         let arena = Arena::new(region, export, bytes.min(memory.len()));
-        Self { machine: Machine::new(Instant::now(), arena, fabric.queue_depth()), memory }
+        Self { machine: RpcMachine::new(Instant::now(), arena, fabric.queue_depth()), memory }
     }
 
     /// How long a peer that stands still may keep what it was exposed to read, before it is cut off: as
@@ -67,8 +67,8 @@ impl Rrpc {
     }
 
     /// The next thing the owner is told.
-    pub fn news(&mut self) -> Option<News> {
-        self.machine.news()
+    pub fn call_events(&mut self) -> Option<CallEvent> {
+        self.machine.call_events()
     }
 
     /// Does what has gathered in a poll round: one list of one-sided operations for each peer,
@@ -120,19 +120,19 @@ impl Rrpc {
         self.machine.handle(now, Event::DeadlinePassed);
     }
 
-    /// Asks a peer. The request ends with [`News::Answered`] or [`News::Failed`].
+    /// Asks a peer. The request ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
     pub fn call(&mut self, endpoint: EndpointId, call: &Call<'_>) -> Result<CallId, CallError> {
         self.machine.call(endpoint, call)
     }
 
-    /// Gives a request up: see [`Machine::cancel`].
+    /// Gives a request up: see [`RpcMachine::cancel`].
     pub fn cancel(&mut self, call: CallId) {
         self.machine.cancel(call);
     }
 
     /// Answers with bytes, through the arena if the message is no place for them. If the arena has
     /// no room they go with the message after all, or the peer is told that there is no room.
-    pub fn answer(&mut self, ask: AskId, head: &[u8], data: &[u8]) {
+    pub fn answer(&mut self, ask: RequestId, head: &[u8], data: &[u8]) {
         let Ok(len) = u32::try_from(data.len()) else {
             return self.machine.refuse(ask, crate::message::DOES_NOT_FIT);
         };
@@ -167,7 +167,7 @@ impl Rrpc {
     /// has it or has given up.
     pub fn answer_from(
         &mut self,
-        ask: AskId,
+        ask: RequestId,
         head: &[u8],
         place: Place,
         memory: &dyn MemoryRegion,
@@ -190,11 +190,11 @@ impl Rrpc {
     }
 
     /// Says that there is no answer: a code of [`message`](crate::message).
-    pub fn refuse(&mut self, ask: AskId, why: u32) {
+    pub fn refuse(&mut self, ask: RequestId, why: u32) {
         self.machine.refuse(ask, why);
     }
 
-    /// Has a one-sided operation on a known place done: see [`Machine::transfer`].
+    /// Has a one-sided operation on a known place done: see [`RpcMachine::transfer`].
     pub fn transfer(
         &mut self,
         endpoint: EndpointId,
@@ -204,7 +204,7 @@ impl Rrpc {
         self.machine.transfer(endpoint, id, operation)
     }
 
-    /// Takes back transfers that were not posted yet: see [`Machine::withdraw_transfers`].
+    /// Takes back transfers that were not posted yet: see [`RpcMachine::withdraw_transfers`].
     pub fn withdraw_transfers(&mut self, which: impl FnMut(u64) -> bool) -> Vec<u64> {
         self.machine.withdraw_transfers(which)
     }
@@ -243,8 +243,8 @@ impl Rrpc {
 
     /// The counts so far.
     #[must_use]
-    pub const fn figures(&self) -> Figures {
-        self.machine.figures()
+    pub const fn metrics(&self) -> RpcMetrics {
+        self.machine.metrics()
     }
 
     /// Which mode is chosen for which size over an open endpoint.

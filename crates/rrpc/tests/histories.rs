@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rackpool_fabric::{MemoryRegion, Operation, RegionId, RemoteRegion, Transfer};
 use rackpool_rrpc::{
-    AskId, Call, CallError, CallId, Data, Failure, Mode, News, Overdue, Place, Wants,
+    RequestId, Call, CallError, CallId, Data, Failure, Mode, CallEvent, Overdue, Place, Wants,
 };
 use world::net::lock;
 use world::{World, frames_bytes};
@@ -40,7 +40,7 @@ struct Known {
     open: BTreeMap<CallId, Open>,
     /// Places that a peer may still write to.
     reserved: BTreeMap<CallId, Place>,
-    asked: VecDeque<(AskId, Vec<u8>)>,
+    asked: VecDeque<(RequestId, Vec<u8>)>,
     /// Data that was brought and not given back, with what it must be.
     held: Vec<(Data, Vec<u8>)>,
     transfers: BTreeSet<u64>,
@@ -210,8 +210,8 @@ impl History {
     /// What the racks were told must be what the model expects; what they hold must not change.
     fn learn(&mut self) {
         for side in [0, 1] {
-            for news in self.world.news(side) {
-                self.hear(side, news);
+            for call_events in self.world.call_events(side) {
+                self.hear(side, call_events);
             }
             for (data, expected) in &self.known[side].held {
                 assert!(self.bytes(side, data) == *expected, "a buffer in use was written to");
@@ -219,10 +219,10 @@ impl History {
         }
     }
 
-    fn hear(&mut self, side: usize, news: News) {
+    fn hear(&mut self, side: usize, call_events: CallEvent) {
         let known = &mut self.known[side];
-        match news {
-            News::Answered { call, head, data } => {
+        match call_events {
+            CallEvent::Answered { call, head, data } => {
                 let open = known.open.remove(&call).expect("a request ends once");
                 let most = match open.wants {
                     Wants::Head => 0,
@@ -239,7 +239,7 @@ impl History {
                 assert!(self.bytes(side, &data) == expected, "not what was answered");
                 self.known[side].held.push((data, expected));
             }
-            News::Failed { call, failure } => {
+            CallEvent::Failed { call, failure } => {
                 let open = known.open.remove(&call).expect("a request ends once");
                 if failure == Failure::DeadlinePassed {
                     assert!(open.deadline <= self.world.now && open.overdue == Overdue::GiveUp);
@@ -248,13 +248,13 @@ impl History {
                     }
                 }
             }
-            News::Free { call, place } => {
+            CallEvent::Free { call, place } => {
                 let reserved = known.reserved.remove(&call).map(|place| place.offset);
                 assert_eq!(reserved, Some(place.offset), "a place is free once");
             }
-            News::Asked { ask, body } => known.asked.push_back((ask, body.to_vec())),
-            News::Withdrawn { ask } => known.asked.retain(|(other, _)| *other != ask),
-            News::Transferred { id, .. } => assert!(known.transfers.remove(&id), "it ends once"),
+            CallEvent::Asked { ask, body } => known.asked.push_back((ask, body.to_vec())),
+            CallEvent::Withdrawn { ask } => known.asked.retain(|(other, _)| *other != ask),
+            CallEvent::Transferred { id, .. } => assert!(known.transfers.remove(&id), "it ends once"),
             _ => {}
         }
     }

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rackpool_fabric::{MemoryRegion, Operation, RemoteRegion, Transfer};
 use rackpool_rrpc::{
-    Call, CallError, Data, Failure, Mode, News, Overdue, RemotePlace, Wants, message,
+    Call, CallError, Data, Failure, Mode, CallEvent, Overdue, RemotePlace, Wants, message,
 };
 use world::net::lock;
 use world::{World, frames_bytes};
 
 const ARENA: u64 = 512 << 10;
 
-fn answered(news: Vec<News>) -> (Vec<u8>, Data) {
-    let mut answers = news.into_iter().filter_map(|news| match news {
-        News::Answered { head, data, .. } => Some((head.to_vec(), data)),
+fn answered(call_events: Vec<CallEvent>) -> (Vec<u8>, Data) {
+    let mut answers = call_events.into_iter().filter_map(|call_events| match call_events {
+        CallEvent::Answered { head, data, .. } => Some((head.to_vec(), data)),
         _ => None,
     });
     let answer = answers.next().expect("an answer");
@@ -42,9 +42,9 @@ fn bytes_of(world: &World, data: &Data) -> Vec<u8> {
     }
 }
 
-fn failure(news: Vec<News>) -> Failure {
-    match news.as_slice() {
-        [News::Failed { failure, .. }] => failure.clone(),
+fn failure(call_events: Vec<CallEvent>) -> Failure {
+    match call_events.as_slice() {
+        [CallEvent::Failed { failure, .. }] => failure.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -67,7 +67,7 @@ fn every_mode_brings_the_same_bytes() {
             let ask = world.asked()[0];
             world.answer_from_frames(ask, 77, len);
             world.run();
-            let (head, data) = answered(world.news(0));
+            let (head, data) = answered(world.call_events(0));
             assert_eq!(head, b"head");
             assert_eq!(matches!(data, Data::Message(_)), is_message, "{mode:?}");
             assert_eq!(bytes_of(&world, &data), frames_bytes(1)[77..][..len as usize]);
@@ -91,7 +91,7 @@ fn an_answer_of_bytes_goes_through_the_arena_when_it_is_long() {
     world.sides[1].rrpc.answer(ask, b"", &bytes);
     assert!(world.sides[1].rrpc.free_bytes() < ARENA, "it is exposed");
     world.run();
-    let (_, data) = answered(world.news(0));
+    let (_, data) = answered(world.call_events(0));
     assert_eq!(bytes_of(&world, &data), bytes);
     assert_eq!(world.sides[1].rrpc.free_bytes(), ARENA, "it came back");
 }
@@ -105,7 +105,7 @@ fn more_than_was_asked_for_is_an_error_of_the_request() {
         let ask = world.asked()[0];
         world.answer_from_frames(ask, 0, len);
         world.run();
-        assert_eq!(failure(world.news(0)), Failure::TooLarge { len });
+        assert_eq!(failure(world.call_events(0)), Failure::TooLarge { len });
     }
     // The server knows how much a place holds.
     let deadline = world.deadline();
@@ -119,7 +119,7 @@ fn more_than_was_asked_for_is_an_error_of_the_request() {
     let ask = world.asked()[0];
     world.answer_from_frames(ask, 0, 1001);
     world.run();
-    assert_eq!(failure(world.news(0)), Failure::Refused(message::DOES_NOT_FIT));
+    assert_eq!(failure(world.call_events(0)), Failure::Refused(message::DOES_NOT_FIT));
     assert_eq!(world.sides[0].rrpc.free_bytes(), ARENA);
 }
 
@@ -159,23 +159,23 @@ fn a_late_write_never_hits_a_reused_buffer() {
     world.run();
     world.call_with(&next).unwrap();
     world.run();
-    assert_eq!(world.news(0), [], "the first request is not heard of again");
+    assert_eq!(world.call_events(0), [], "the first request is not heard of again");
     let ask = world.asked()[0];
     world.answer_from_frames(ask, 1, 40_000);
     world.run();
-    let (_, data) = answered(world.news(0));
+    let (_, data) = answered(world.call_events(0));
     assert_eq!(bytes_of(&world, &data), frames_bytes(1)[1..40_001]);
 }
 
 #[test]
 fn a_deadline_is_told_at_once_and_keeps_the_buffer_until_the_write_has_landed() {
     let mut world = with_a_write_on_the_wire(|world, _| world.pass(Duration::from_millis(6)));
-    assert_eq!(failure(world.news(0)), Failure::DeadlinePassed);
+    assert_eq!(failure(world.call_events(0)), Failure::DeadlinePassed);
     assert!(world.sides[0].rrpc.free_bytes() < 40_000);
     world.run();
     assert_eq!(world.sides[0].rrpc.free_bytes(), 64 << 10);
-    assert_eq!(world.news(0), []);
-    assert_eq!(world.sides[0].rrpc.figures().late, 1);
+    assert_eq!(world.call_events(0), []);
+    assert_eq!(world.sides[0].rrpc.metrics().late, 1);
 }
 
 #[test]
@@ -194,14 +194,14 @@ fn a_request_that_is_not_answered_is_withdrawn() {
     let ask = world.asked()[0];
     world.sides[0].rrpc.cancel(id);
     world.round(0);
-    assert_eq!(world.news(0), [], "the peer may still write there");
+    assert_eq!(world.call_events(0), [], "the peer may still write there");
     world.run();
-    assert_eq!(world.news(1), [News::Withdrawn { ask }]);
-    assert_eq!(world.news(0), [News::Free { call: id, place }]);
+    assert_eq!(world.call_events(1), [CallEvent::Withdrawn { ask }]);
+    assert_eq!(world.call_events(0), [CallEvent::Free { call: id, place }]);
     // An answer that comes now goes nowhere.
     world.answer_from_frames(ask, 0, 5000);
     world.run();
-    assert_eq!((world.news(0), lock(&world.net).ends[1].lists.last()), (Vec::new(), None));
+    assert_eq!((world.call_events(0), lock(&world.net).ends[1].lists.last()), (Vec::new(), None));
 }
 
 #[test]
@@ -223,10 +223,10 @@ fn death_of_the_peer_ends_every_request_at_once() {
     lock(&world.net).end(0);
     world.round(0);
     let mut failed: Vec<_> = world
-        .news(0)
+        .call_events(0)
         .into_iter()
-        .map(|news| match news {
-            News::Failed { call, failure: Failure::Disconnected(_) } => call,
+        .map(|call_events| match call_events {
+            CallEvent::Failed { call, failure: Failure::Disconnected(_) } => call,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -266,11 +266,11 @@ fn a_request_that_must_not_be_carried_out_later_ends_its_endpoint_first() {
     world.call_with(&Call::new(b"add", deadline, Overdue::CutOff)).unwrap();
     world.run();
     world.pass(Duration::from_millis(4));
-    assert_eq!(world.news(0), [], "not before the endpoint has ended");
+    assert_eq!(world.call_events(0), [], "not before the endpoint has ended");
     assert!(!lock(&world.net).advance(0), "nothing more is sent");
     lock(&world.net).end(0);
     world.round(0);
-    assert!(matches!(failure(world.news(0)), Failure::Disconnected(_)));
+    assert!(matches!(failure(world.call_events(0)), Failure::Disconnected(_)));
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn one_list_and_one_doorbell_for_all_that_a_round_has_for_a_peer() {
         world.call_with(&call).unwrap();
     }
     world.run();
-    let (endpoint, before) = (world.endpoint(1), world.sides[1].rrpc.figures());
+    let (endpoint, before) = (world.endpoint(1), world.sides[1].rrpc.metrics());
     lock(&world.net).ends[1].lists.clear();
     lock(&world.net).ends[1].doorbells.clear();
     for (at, ask) in (0..).zip(world.asked()) {
@@ -328,12 +328,12 @@ fn one_list_and_one_doorbell_for_all_that_a_round_has_for_a_peer() {
         [25],
         "the messages that tell of ten of them too"
     );
-    let figures = world.sides[1].rrpc.figures();
-    assert_eq!(figures.operations - before.operations, 15);
-    assert_eq!(figures.messages - before.messages, 10);
-    assert_eq!(figures.doorbells - before.doorbells, 1);
-    assert_eq!(world.news(0).len(), 10);
-    assert_eq!(world.news(1).len(), 5);
+    let metrics = world.sides[1].rrpc.metrics();
+    assert_eq!(metrics.operations - before.operations, 15);
+    assert_eq!(metrics.messages - before.messages, 10);
+    assert_eq!(metrics.doorbells - before.doorbells, 1);
+    assert_eq!(world.call_events(0).len(), 10);
+    assert_eq!(world.call_events(1).len(), 5);
 }
 
 #[test]
@@ -346,11 +346,11 @@ fn an_answer_waits_for_a_buffer() {
         world.answer_from_frames(ask, 5, 40_000);
     }
     world.run();
-    let (_, first) = answered(world.news(0));
+    let (_, first) = answered(world.call_events(0));
     let Data::Arena { block, .. } = first else { panic!("{first:?}") };
     world.sides[0].rrpc.give_back(block);
     world.run();
-    let (_, second) = answered(world.news(0));
+    let (_, second) = answered(world.call_events(0));
     assert_eq!(bytes_of(&world, &second), frames_bytes(1)[5..40_005]);
 }
 
@@ -368,16 +368,16 @@ fn racks_that_answer_each_other_can_always_read() {
     }
     world.run();
     for side in [0, 1] {
-        for news in world.news(side) {
-            let News::Asked { ask, .. } = news else { panic!("{news:?}") };
+        for call_events in world.call_events(side) {
+            let CallEvent::Asked { ask, .. } = call_events else { panic!("{call_events:?}") };
             world.sides[side].rrpc.answer(ask, b"", &[5; 20_000]);
         }
     }
     world.run();
     for side in [0, 1] {
-        let answers = world.news(side);
+        let answers = world.call_events(side);
         let is_whole =
-            |news: &News| matches!(news, News::Answered { data, .. } if data.len() == 20_000);
+            |call_events: &CallEvent| matches!(call_events, CallEvent::Answered { data, .. } if data.len() == 20_000);
         assert!(answers.len() == 4 && answers.iter().all(is_whole), "{answers:?}");
     }
 }
@@ -391,7 +391,7 @@ fn two_wait_for_a_buffer() -> (World, [rackpool_rrpc::CallId; 2], rackpool_rrpc:
         world.answer_from_frames(ask, 5, len);
         world.run();
     }
-    let (_, first) = answered(world.news(0));
+    let (_, first) = answered(world.call_events(0));
     let Data::Arena { block, .. } = first else { panic!("{first:?}") };
     (world, [calls[1], calls[2]], block)
 }
@@ -399,14 +399,14 @@ fn two_wait_for_a_buffer() -> (World, [rackpool_rrpc::CallId; 2], rackpool_rrpc:
 #[test]
 fn who_waits_for_a_buffer_is_not_overtaken() {
     let (mut world, [second, third], block) = two_wait_for_a_buffer();
-    assert_eq!(world.news(0), [], "a short answer would fit, and it waits for its turn");
+    assert_eq!(world.call_events(0), [], "a short answer would fit, and it waits for its turn");
     world.sides[0].rrpc.give_back(block);
     world.run();
     let ended: Vec<_> = world
-        .news(0)
+        .call_events(0)
         .into_iter()
-        .map(|news| match news {
-            News::Answered { call, .. } => call,
+        .map(|call_events| match call_events {
+            CallEvent::Answered { call, .. } => call,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -418,8 +418,8 @@ fn who_is_given_up_lets_the_next_one_have_the_buffer() {
     let (mut world, [second, third], _held) = two_wait_for_a_buffer();
     world.sides[0].rrpc.cancel(second);
     world.run();
-    let news = world.news(0);
-    assert!(matches!(&news[..], [News::Answered { call, .. }] if *call == third), "{news:?}");
+    let call_events = world.call_events(0);
+    assert!(matches!(&call_events[..], [CallEvent::Answered { call, .. }] if *call == third), "{call_events:?}");
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     let asks = world.asked();
     world.sides[1].rrpc.answer(asks[0], b"", &[1; 65_537]);
     world.run();
-    assert_eq!(failure(world.news(0)), Failure::Refused(message::NO_ROOM));
+    assert_eq!(failure(world.call_events(0)), Failure::Refused(message::NO_ROOM));
     // Most of what answers may take is exposed, so the last one travels in the message, larger than was
     // wished.
     lock(&world.net).inject(1, message::ask(9 << 32, 0, None, b""));
@@ -440,7 +440,7 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     world.sides[1].rrpc.answer(stranger, b"", &[2; 40_000]);
     world.sides[1].rrpc.answer(asks[1], b"", &[3; 40_000]);
     world.run();
-    let (_, data) = answered(world.news(0));
+    let (_, data) = answered(world.call_events(0));
     assert_eq!(data.len(), 40_000);
     assert!(matches!(data, Data::Message(_)));
 }
@@ -500,9 +500,9 @@ fn answers_of_the_past_are_dropped() {
         lock(&world.net).inject(0, bytes);
     }
     world.run();
-    assert_eq!(world.news(0), []);
+    assert_eq!(world.call_events(0), []);
     assert!(world.sides[0].rrpc.thresholds(endpoint).is_some());
-    assert_eq!(world.sides[0].rrpc.figures().late, 3);
+    assert_eq!(world.sides[0].rrpc.metrics().late, 3);
 }
 
 #[test]
@@ -537,30 +537,30 @@ fn the_side_that_connects_measures_the_modes() {
     let mut world = World::apart(ARENA, 16);
     lock(&world.net).connect(true);
     world.run();
-    let calibrated = |news: &News| matches!(news, News::Calibrated { .. });
-    assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
-    assert_eq!(world.news(1), [], "whoever is measured is not asked");
-    assert!(world.sides[0].rrpc.figures().pure == 0, "probes are not counted");
+    let calibrated = |call_events: &CallEvent| matches!(call_events, CallEvent::Calibrated { .. });
+    assert_eq!(world.call_events(0).iter().filter(|n| calibrated(n)).count(), 1);
+    assert_eq!(world.call_events(1), [], "whoever is measured is not asked");
+    assert!(world.sides[0].rrpc.metrics().pure == 0, "probes are not counted");
 }
 
 /// A host that is busy while it connects does not stay with modes that nobody has measured.
 #[test]
 fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     let mut world = World::apart(ARENA, 16);
-    let calibrated = |news: &News| matches!(news, News::Calibrated { .. });
+    let calibrated = |call_events: &CallEvent| matches!(call_events, CallEvent::Calibrated { .. });
     lock(&world.net).connect(true);
     world.round(0);
     // Nothing on the wire moves meanwhile.
     for seconds in [1, 4, 2, 7] {
         assert!(world.sides[0].rrpc.deadline().is_some());
         world.pass(Duration::from_secs(seconds));
-        assert!(!world.news(0).iter().any(calibrated));
+        assert!(!world.call_events(0).iter().any(calibrated));
     }
     world.run();
-    assert!(!world.news(0).iter().any(calibrated), "8 s after the second time it did not begin");
+    assert!(!world.call_events(0).iter().any(calibrated), "8 s after the second time it did not begin");
     world.pass(Duration::from_secs(1));
     world.run();
-    assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
+    assert_eq!(world.call_events(0).iter().filter(|n| calibrated(n)).count(), 1);
     assert_eq!(world.sides[0].rrpc.deadline(), None);
 }
 
@@ -577,8 +577,8 @@ fn modes_are_measured_over_a_slow_network() {
             while lock(&world.net).advance(side) {}
         }
     }
-    let calibrated = |news: &News| matches!(news, News::Calibrated { .. });
-    assert_eq!(world.news(0).iter().filter(|n| calibrated(n)).count(), 1);
+    let calibrated = |call_events: &CallEvent| matches!(call_events, CallEvent::Calibrated { .. });
+    assert_eq!(world.call_events(0).iter().filter(|n| calibrated(n)).count(), 1);
 }
 
 #[test]
@@ -624,8 +624,8 @@ fn everything_gets_through_when_there_is_often_no_room() {
         for ask in world.asked() {
             world.answer_from_frames(ask, 9, 2000);
         }
-        for news in world.news(0) {
-            let (_, data) = answered(vec![news]);
+        for call_events in world.call_events(0) {
+            let (_, data) = answered(vec![call_events]);
             assert_eq!(bytes_of(&world, &data), frames_bytes(1)[9..2009]);
             let Data::Arena { block, .. } = data else { panic!("{data:?}") };
             world.sides[0].rrpc.give_back(block);
@@ -633,6 +633,6 @@ fn everything_gets_through_when_there_is_often_no_room() {
         }
     }
     assert_eq!(answers, 20);
-    assert_eq!(world.sides[0].rrpc.figures().then_one_sided, 20);
+    assert_eq!(world.sides[0].rrpc.metrics().then_one_sided, 20);
     assert_eq!(world.sides[0].rrpc.free_bytes(), ARENA);
 }

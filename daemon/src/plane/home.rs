@@ -5,7 +5,7 @@ use std::time::Instant;
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, FrameId, PageId, PageState, PageWord};
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
-use rackpool_rrpc::AskId;
+use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
 
@@ -17,20 +17,20 @@ use super::swap::Work;
 /// Another rack's allocation that waits for a page to become free.
 #[derive(Debug)]
 pub(super) struct StarvedPeer {
-    ask: AskId,
+    ask: RequestId,
     request: PeerRequest,
     deadline: Instant,
 }
 
 impl DataPlane {
-    pub(super) fn serve_peer(&mut self, ask: AskId, request: PeerRequest) -> anyhow::Result<()> {
+    pub(super) fn serve_peer(&mut self, ask: RequestId, request: PeerRequest) -> anyhow::Result<()> {
         self.serve_peer_until(ask, request, None)
     }
 
     /// The same for a request that has waited for a page, and may until then. `None`: it has just come.
     pub(super) fn serve_peer_until(
         &mut self,
-        ask: AskId,
+        ask: RequestId,
         request: PeerRequest,
         until: Option<Instant>,
     ) -> anyhow::Result<()> {
@@ -102,7 +102,7 @@ impl DataPlane {
     fn wait_to_serve(
         &mut self,
         page: PageId,
-        (ask, request): (AskId, PeerRequest),
+        (ask, request): (RequestId, PeerRequest),
         until: Option<Instant>,
     ) {
         // After a lease without an answer the other rack cuts this one off.

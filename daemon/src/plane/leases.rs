@@ -12,7 +12,7 @@ use rackpool_proto::lease::{
     LeaseKind, LeaseRules, Users,
 };
 use rackpool_proto::planted::Sound;
-use rackpool_rrpc::AskId;
+use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
@@ -40,7 +40,7 @@ pub(super) struct Leases {
     /// Endpoints over which nothing lands here any more, and which have not ended.
     fenced: BTreeSet<EndpointToken>,
     /// Homes that wait for a lease of theirs.
-    waiting_homes: BTreeMap<GrantedLease, Vec<AskId>>,
+    waiting_homes: BTreeMap<GrantedLease, Vec<RequestId>>,
     /// Where pages of other racks were found last.
     found: BTreeMap<PageId, Found>,
 }
@@ -322,7 +322,7 @@ impl DataPlane {
         page: PageId,
         lease: LeaseId,
         users: Users,
-        ask: AskId,
+        ask: RequestId,
     ) -> anyhow::Result<()> {
         let endpoint = token(ask.endpoint);
         // Before it is answered.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_rrpc::{CallId, Data, Failure, News, Rrpc};
+use rackpool_rrpc::{CallId, Data, Failure, CallEvent, Rrpc};
 use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
@@ -368,21 +368,21 @@ impl DataPlane {
     /// Whether there was something to hear.
     fn hear_of_peers(&mut self) -> anyhow::Result<bool> {
         let mut any = false;
-        while let Some(news) = self.rrpc.news() {
+        while let Some(news) = self.rrpc.call_events() {
             any = true;
             match news {
-                News::Asked { ask, body } => self.peer_asks(ask, &body)?,
-                News::Answered { call, head, data } => self.answered(call, &head, data)?,
-                News::Failed { call, failure } => self.failed(call, &failure)?,
-                News::Transferred { id, result, .. } if is_copy(id) => {
+                CallEvent::Asked { ask, body } => self.peer_asks(ask, &body)?,
+                CallEvent::Answered { call, head, data } => self.answered(call, &head, data)?,
+                CallEvent::Failed { call, failure } => self.failed(call, &failure)?,
+                CallEvent::Transferred { id, result, .. } if is_copy(id) => {
                     self.page_read(id, result)?
                 }
-                News::Transferred { id, result, .. } if is_kept(id) => {
+                CallEvent::Transferred { id, result, .. } if is_kept(id) => {
                     self.copy_read(id, result)?
                 }
-                News::Transferred { id, result, .. } => self.transferred(id, result)?,
-                News::Withdrawn { ask } => self.forget_asks(|waiting| waiting == ask),
-                News::Calibrated { endpoint, thresholds } => self.calibrated(endpoint, thresholds),
+                CallEvent::Transferred { id, result, .. } => self.transferred(id, result)?,
+                CallEvent::Withdrawn { ask } => self.forget_asks(|waiting| waiting == ask),
+                CallEvent::Calibrated { endpoint, thresholds } => self.calibrated(endpoint, thresholds),
                 // Nothing is given up here, and answers to what was given up go nowhere.
                 _ => {}
             }

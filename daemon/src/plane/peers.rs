@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
-use rackpool_rrpc::{AskId, CallError, CallId, Failure, Overdue, Thresholds};
+use rackpool_rrpc::{RequestId, CallError, CallId, Failure, Overdue, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
@@ -325,7 +325,7 @@ impl DataPlane {
     }
 
     /// Another rack asks. Its bytes are not trusted.
-    pub(super) fn peer_asks(&mut self, ask: AskId, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn peer_asks(&mut self, ask: RequestId, bytes: &[u8]) -> anyhow::Result<()> {
         match decode::<PeerRequest>(bytes) {
             Ok(request) => self.serve_peer(ask, request),
             Err(error) => {
@@ -392,7 +392,7 @@ impl DataPlane {
     }
 
     /// Answers a request of another rack.
-    pub(super) fn reply(&mut self, ask: AskId, reply: &PeerReply) -> anyhow::Result<()> {
+    pub(super) fn reply(&mut self, ask: RequestId, reply: &PeerReply) -> anyhow::Result<()> {
         self.rrpc.answer(ask, &encode(reply)?, &[]);
         Ok(())
     }

@@ -1,10 +1,10 @@
 use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation};
 
 use super::peer::{Buffer, Due, Open, Purpose, Role, State, Work};
-use super::{MOST_OPEN, Machine};
+use super::{MOST_OPEN, RpcMachine};
 use crate::message::{self, MAX_BODY, MAX_INLINE};
 use crate::{
-    Bytes, Call, CallError, CallId, Data, Failure, Mode, News, Place, RemotePlace, Thresholds,
+    Bytes, Call, CallError, CallId, Data, Failure, Mode, CallEvent, Place, RemotePlace, Thresholds,
     Wants,
 };
 
@@ -52,8 +52,8 @@ fn buffer_data(buffer: &mut Option<Buffer>, len: u32) -> Data {
 }
 
 /// The side that asks.
-impl Machine {
-    /// Asks a peer. The request ends with [`News::Answered`] or [`News::Failed`].
+impl RpcMachine {
+    /// Asks a peer. The request ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
     pub fn call(&mut self, endpoint: EndpointId, call: &Call<'_>) -> Result<CallId, CallError> {
         let peer = self.peers.get_mut(&endpoint).filter(|peer| !peer.is_ending);
         let peer = peer.ok_or(CallError::NotConnected)?;
@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Gives a request up: it is not heard of again, but for [`News::Free`] if the peer may still
+    /// Gives a request up: it is not heard of again, but for [`CallEvent::Free`] if the peer may still
     /// write to a place that the request named. Nothing happens when it has ended.
     pub fn cancel(&mut self, call: CallId) {
         let CallId { endpoint, number } = call;
@@ -133,7 +133,7 @@ impl Machine {
             return;
         }
         open.purpose = Purpose::GivenUp;
-        self.figures.given_up += 1;
+        self.metrics.given_up += 1;
         self.deadlines.remove(&(open.deadline, Due::Call(call)));
         match open.state {
             State::Waiting => self.send(endpoint, message::cancel(number)),
@@ -152,7 +152,7 @@ impl Machine {
         let CallId { endpoint, number } = call;
         match self.peers.get_mut(&endpoint)?.calls.get_mut(number) {
             Some(Open { state: State::Waiting, purpose: Purpose::GivenUp, .. }) => {
-                self.figures.late += 1;
+                self.metrics.late += 1;
                 if is_lent {
                     self.send(endpoint, message::release(number));
                 }
@@ -163,7 +163,7 @@ impl Machine {
                 return self.peers.get_mut(&endpoint)?.calls.get_mut(number);
             }
             Some(_) => self.cut_off(endpoint, "it answered a request twice".into()),
-            None => self.figures.late += 1,
+            None => self.metrics.late += 1,
         }
         None
     }
@@ -271,7 +271,7 @@ impl Machine {
         }
         match (role, result) {
             (Role::Transfer { id }, result) => {
-                self.tell(News::Transferred { endpoint, id, result });
+                self.tell(CallEvent::Transferred { endpoint, id, result });
             }
             (Role::Read { number }, Ok(())) => self.read_done(CallId { endpoint, number }),
             (Role::Write { block }, result) => {
@@ -291,7 +291,7 @@ impl Machine {
             match role {
                 Role::Transfer { id } => {
                     let result = Err(error.clone());
-                    self.tell(News::Transferred { endpoint, id, result });
+                    self.tell(CallEvent::Transferred { endpoint, id, result });
                 }
                 Role::Read { .. } => self.cut_off_if_fatal(endpoint, Some(error.clone())),
                 Role::Write { block } => {
@@ -333,11 +333,11 @@ impl Machine {
             return self.measured(call.endpoint);
         }
         match mode {
-            Mode::Pure => self.figures.pure += 1,
-            Mode::ThenOneSided => self.figures.then_one_sided += 1,
-            Mode::ZeroCopy => self.figures.zero_copy += 1,
+            Mode::Pure => self.metrics.pure += 1,
+            Mode::ThenOneSided => self.metrics.then_one_sided += 1,
+            Mode::ZeroCopy => self.metrics.zero_copy += 1,
         }
-        self.tell(News::Answered { call, head, data });
+        self.tell(CallEvent::Answered { call, head, data });
     }
 
     /// A request has no answer.
@@ -346,7 +346,7 @@ impl Machine {
         match open.purpose {
             Purpose::Owner => {
                 self.free_buffer(open.buffer);
-                self.tell(News::Failed { call, failure });
+                self.tell(CallEvent::Failed { call, failure });
             }
             Purpose::Probe => {
                 self.free_buffer(open.buffer);
@@ -374,7 +374,7 @@ impl Machine {
 
     pub(super) fn free_given_up(&mut self, call: CallId, buffer: Option<Buffer>) {
         match buffer {
-            Some(Buffer::Owner(place)) => self.tell(News::Free { call, place }),
+            Some(Buffer::Owner(place)) => self.tell(CallEvent::Free { call, place }),
             buffer => self.free_buffer(buffer),
         }
     }

@@ -1,11 +1,11 @@
 use rackpool_fabric::{EndpointId, FabricError};
 
-use super::Machine;
+use super::RpcMachine;
 use super::peer::{Due, ExposedBlock, Purpose, Role};
-use crate::{CallId, Failure, News, Overdue};
+use crate::{CallId, Failure, CallEvent, Overdue};
 
 /// Deadlines, and the end of endpoints.
-impl Machine {
+impl RpcMachine {
     /// Ends what has waited too long.
     pub(super) fn expire(&mut self) {
         while let Some((at, due)) = self.deadlines.first().copied()
@@ -32,7 +32,7 @@ impl Machine {
             }
             (Purpose::Owner, Overdue::GiveUp) => {
                 self.cancel(call);
-                self.tell(News::Failed { call, failure: Failure::DeadlinePassed });
+                self.tell(CallEvent::Failed { call, failure: Failure::DeadlinePassed });
             }
             (Purpose::Probe, _) => {
                 self.cancel(call);
@@ -60,7 +60,7 @@ impl Machine {
             match self.works.remove(id).map(|work| work.role) {
                 Some(Role::Transfer { id }) => {
                     let result = Err(error.clone());
-                    self.tell(News::Transferred { endpoint, id, result });
+                    self.tell(CallEvent::Transferred { endpoint, id, result });
                 }
                 Some(Role::Write { block: Some(block) }) => self.give_back(block),
                 _ => {}
@@ -76,7 +76,7 @@ impl Machine {
         self.ready.retain(|ready| *ready != endpoint);
         for (number, ask) in peer.asks {
             if let Some(ExposedBlock { block, until }) = ask.exposed {
-                self.deadlines.remove(&(until, Due::ExposedBlock(crate::AskId { endpoint, number })));
+                self.deadlines.remove(&(until, Due::ExposedBlock(crate::RequestId { endpoint, number })));
                 block.into_iter().for_each(|block| self.give_back(block));
             }
         }

@@ -13,7 +13,7 @@ use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, WorkReques
 
 use crate::flow::Offer;
 use crate::slots::Slots;
-use crate::{Arena, AskId, Block, CallError, CallId, Figures, News, Thresholds};
+use crate::{Arena, RequestId, Block, CallError, CallId, RpcMetrics, CallEvent, Thresholds};
 use peer::{Due, Peer, Role, Work};
 pub use server::Route;
 
@@ -87,7 +87,7 @@ pub enum Action {
     /// Answer a probe with so many bytes of the arena, whatever they are.
     AnswerProbe {
         /// To be named in the answer.
-        ask: AskId,
+        ask: RequestId,
         /// How many bytes.
         len: u32,
     },
@@ -124,10 +124,10 @@ pub enum Outcome {
 /// Requests between this rack and its peers.
 ///
 /// What the owner wants are functions; what happens is an [`Event`]. After either,
-/// [`news`](Self::news) gives what the owner is told and [`poll`](Self::poll) what the shell has to
+/// [`call_events`](Self::events) gives what the owner is told and [`poll`](Self::poll) what the shell has to
 /// do. The time is that of the last event.
 #[derive(Debug)]
-pub struct Machine {
+pub struct RpcMachine {
     now: Instant,
     arena: Arena,
     depth: usize,
@@ -143,11 +143,11 @@ pub struct Machine {
     /// Whether a fabric had no room for what an endpoint offered in this round.
     any_waits: bool,
     actions: VecDeque<Action>,
-    news: VecDeque<News>,
-    figures: Figures,
+    call_events: VecDeque<CallEvent>,
+    metrics: RpcMetrics,
 }
 
-impl Machine {
+impl RpcMachine {
     /// A machine without peers, over a fabric with queues of this depth.
     #[must_use]
     pub fn new(now: Instant, arena: Arena, queue_depth: usize) -> Self {
@@ -163,8 +163,8 @@ impl Machine {
             ready: VecDeque::new(),
             any_waits: false,
             actions: VecDeque::new(),
-            news: VecDeque::new(),
-            figures: Figures::default(),
+            call_events: VecDeque::new(),
+            metrics: RpcMetrics::default(),
         }
     }
 
@@ -192,8 +192,8 @@ impl Machine {
     }
 
     /// The next thing the owner is told.
-    pub fn news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    pub fn call_events(&mut self) -> Option<CallEvent> {
+        self.call_events.pop_front()
     }
 
     /// Who does not say for so long that it has read what it was exposed is cut off, and no sooner; 2 s
@@ -227,8 +227,8 @@ impl Machine {
                 Some(Offer::Post(list)) => return Some(Action::Post { endpoint, list }),
                 Some(Offer::Send(message)) => return Some(Action::Send { endpoint, message }),
                 Some(Offer::Flush { messages }) => {
-                    self.figures.messages += messages;
-                    self.figures.doorbells += 1;
+                    self.metrics.messages += messages;
+                    self.metrics.doorbells += 1;
                     Some(Action::Flush { endpoint })
                 }
                 None => None,
@@ -252,8 +252,8 @@ impl Machine {
 
     /// The counts so far.
     #[must_use]
-    pub const fn figures(&self) -> Figures {
-        self.figures
+    pub const fn metrics(&self) -> RpcMetrics {
+        self.metrics
     }
 
     /// The buffers.
@@ -279,7 +279,7 @@ impl Machine {
         self.feed_starved();
     }
 
-    /// Has a one-sided operation on a known place done. It ends with [`News::Transferred`].
+    /// Has a one-sided operation on a known place done. It ends with [`CallEvent::Transferred`].
     pub fn transfer(
         &mut self,
         endpoint: EndpointId,
@@ -332,8 +332,8 @@ impl Machine {
         }
     }
 
-    fn tell(&mut self, news: News) {
-        self.news.push_back(news);
+    fn tell(&mut self, call_events: CallEvent) {
+        self.call_events.push_back(call_events);
     }
 
     fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) {
@@ -368,7 +368,7 @@ impl Machine {
 
     fn posted(&mut self, endpoint: EndpointId, list: Vec<WorkRequest>) {
         if let Some(peer) = self.peers.get_mut(&endpoint) {
-            self.figures.operations += peer.flow.posted(list) as u64;
+            self.metrics.operations += peer.flow.posted(list) as u64;
         }
     }
 

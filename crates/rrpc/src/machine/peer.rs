@@ -8,14 +8,14 @@ use super::MOST_OPEN;
 use crate::calibration::Calibration;
 use crate::flow::Flow;
 use crate::slots::Slots;
-use crate::{AskId, Block, Bytes, CallId, Overdue, Place, RemotePlace, Thresholds};
+use crate::{RequestId, Block, Bytes, CallId, Overdue, Place, RemotePlace, Thresholds};
 
 /// What is under way between this rack and one other.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) calls: Slots<Open>,
     /// By the peer's numbers.
-    pub(super) asks: BTreeMap<u64, Ask>,
+    pub(super) asks: BTreeMap<u64, OpenRequest>,
     pub(super) flow: Flow,
     pub(super) thresholds: Thresholds,
     pub(super) calibration: Option<Calibration>,
@@ -116,7 +116,7 @@ pub(super) enum Buffer {
 
 /// A request of the peer that is not answered, or whose data the peer still reads.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct OpenRequest {
     pub(super) inline: u32,
     pub(super) place: Option<RemotePlace>,
     pub(super) exposed: Option<ExposedBlock>,
@@ -150,7 +150,7 @@ pub(super) enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Call(CallId),
-    ExposedBlock(AskId),
+    ExposedBlock(RequestId),
     /// The modes are to be measured again.
     Measure(EndpointId),
 }

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use rackpool_fabric::EndpointId;
 
-use super::Machine;
+use super::RpcMachine;
 use super::peer::{Buffer, Due, Open, Purpose, State};
 use crate::calibration::{Calibration, LONGEST};
-use crate::{Mode, News, Overdue, message};
+use crate::{Mode, CallEvent, Overdue, message};
 
 /// A peer whose probes took too long is measured again after this, and after twice as long each
 /// time,
@@ -17,7 +17,7 @@ const MOST_VAIN: u32 = 6;
 const MOST_DOUBLED: u32 = 3;
 
 /// Measuring the modes.
-impl Machine {
+impl RpcMachine {
     /// Begins to measure.
     pub(super) fn calibrate(&mut self, endpoint: EndpointId) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
@@ -88,7 +88,7 @@ impl Machine {
         let Some(calibration) = peer.calibration.take() else { return };
         if let Some(thresholds) = calibration.thresholds() {
             peer.thresholds = thresholds;
-            self.tell(News::Calibrated { endpoint, thresholds });
+            self.tell(CallEvent::Calibrated { endpoint, thresholds });
         } else if !peer.is_ending && peer.vain < MOST_VAIN {
             let at = self.now + AGAIN * 2_u32.pow(peer.vain);
             peer.vain += 1;

@@ -3,11 +3,11 @@ use std::time::Duration;
 
 use rackpool_fabric::{EndpointId, Operation};
 
-use super::peer::{Ask, Due, ExposedBlock, Role};
-use super::{Action, MOST_OPEN, Machine};
+use super::peer::{OpenRequest, Due, ExposedBlock, Role};
+use super::{Action, MOST_OPEN, RpcMachine};
 use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
-use crate::{AskId, Block, Bytes, CallId, News, Place, RemotePlace};
+use crate::{RequestId, Block, Bytes, CallId, CallEvent, Place, RemotePlace};
 
 /// How long a peer may read what it was exposed, unless the owner says otherwise.
 pub(super) const EXPOSED: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub enum Route {
 }
 
 /// The side that answers.
-impl Machine {
+impl RpcMachine {
     /// A message of a peer.
     pub(super) fn arrived(&mut self, endpoint: EndpointId, bytes: Vec<u8>) {
         if self.peers.get(&endpoint).is_none_or(|peer| peer.is_ending) {
@@ -36,16 +36,16 @@ impl Machine {
         };
         let call = |number| CallId { endpoint, number };
         match message {
-            Message::Ask { number, inline, place, body } => {
-                let ask = AskId { endpoint, number };
+            Message::Request { number, inline, place, body } => {
+                let ask = RequestId { endpoint, number };
                 if self.accept(ask, inline, place) {
-                    self.figures.asked += 1;
+                    self.metrics.asked += 1;
                     let body = Bytes::new(bytes, body.start, body.end);
-                    self.tell(News::Asked { ask, body });
+                    self.tell(CallEvent::Asked { ask, body });
                 }
             }
             Message::Probe { number, inline, place, len } => {
-                let ask = AskId { endpoint, number };
+                let ask = RequestId { endpoint, number };
                 if !self.accept(ask, inline, place) {
                 } else if len > LARGEST_PROBE || u64::from(len) > self.arena.bytes() {
                     self.refuse(ask, DOES_NOT_FIT);
@@ -60,28 +60,28 @@ impl Machine {
                 let data = Bytes::new(bytes, data.start, data.end);
                 self.answer_arrived(call(number), Bytes::new(text, 0, head_len), data);
             }
-            Message::Lies { number, place, head } => {
+            Message::DataReady { number, place, head } => {
                 self.lies(call(number), Bytes::new(bytes, head.start, head.end), place);
             }
-            Message::Landed { number, len, head } => {
+            Message::DataWritten { number, len, head } => {
                 self.landed(call(number), Bytes::new(bytes, head.start, head.end), len);
             }
-            Message::Release { number } => self.released(AskId { endpoint, number }),
-            Message::Cancel { number } => self.cancelled(AskId { endpoint, number }),
+            Message::Release { number } => self.released(RequestId { endpoint, number }),
+            Message::Cancel { number } => self.cancelled(RequestId { endpoint, number }),
             Message::Withdrawn { number } => self.withdrawn(call(number)),
             Message::Refused { number, why } => self.refused(call(number), why),
         }
     }
 
     /// Takes a request in, unless it breaks a rule.
-    fn accept(&mut self, ask: AskId, inline: u32, place: Option<RemotePlace>) -> bool {
+    fn accept(&mut self, ask: RequestId, inline: u32, place: Option<RemotePlace>) -> bool {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return false };
         let is_full = peer.asks.len() >= MOST_OPEN as usize || peer.flow.unsent() > MOST_UNSENT;
         let why = match peer.asks.entry(ask.number) {
             Entry::Occupied(_) => "it used the number of a request that is not answered yet",
             Entry::Vacant(_) if is_full => "it sent more requests than may be open",
             Entry::Vacant(vacant) => {
-                vacant.insert(Ask { inline, place, exposed: None });
+                vacant.insert(OpenRequest { inline, place, exposed: None });
                 return true;
             }
         };
@@ -89,7 +89,7 @@ impl Machine {
         false
     }
 
-    fn pending(&mut self, ask: AskId) -> Option<&mut Ask> {
+    fn pending(&mut self, ask: RequestId) -> Option<&mut OpenRequest> {
         let peer = self.peers.get_mut(&ask.endpoint).filter(|peer| !peer.is_ending)?;
         peer.asks.get_mut(&ask.number).filter(|ask| ask.exposed.is_none())
     }
@@ -97,7 +97,7 @@ impl Machine {
     /// How `len` bytes of data with a head of `head` bytes are to travel; `None` when nobody waits
     /// for the answer any more.
     #[must_use]
-    pub fn route(&mut self, ask: AskId, head: usize, len: u32) -> Option<Route> {
+    pub fn route(&mut self, ask: RequestId, head: usize, len: u32) -> Option<Route> {
         let fits = head + len as usize <= MAX_INLINE;
         let inline = self.pending(ask)?.inline;
         Some(if len == 0 || (len <= inline && fits) { Route::Inline } else { Route::OneSided })
@@ -105,7 +105,7 @@ impl Machine {
 
     /// Answers with `len` bytes of data in the message, written by `fill`. Larger data than the
     /// peer wished is allowed, if a message holds it. Nothing happens when nobody waits any more.
-    pub fn answer(&mut self, ask: AskId, head: &[u8], len: u32, fill: impl FnOnce(&mut [u8])) {
+    pub fn answer(&mut self, ask: RequestId, head: &[u8], len: u32, fill: impl FnOnce(&mut [u8])) {
         let data = len as usize;
         if head.len() + data > MAX_INLINE {
             return self.refuse(ask, DOES_NOT_FIT);
@@ -122,7 +122,7 @@ impl Machine {
     /// Answers with data that lies in exported memory, in the block if it is one, which then goes
     /// back to the arena when the peer has the data. Otherwise the owner must leave the data alone
     /// until the answer is of no use any more.
-    pub fn answer_from(&mut self, ask: AskId, head: &[u8], place: Place, block: Option<Block>) {
+    pub fn answer_from(&mut self, ask: RequestId, head: &[u8], place: Place, block: Option<Block>) {
         let until = self.now + self.exposes_for;
         let room = self.pending(ask).map(|ask| ask.place);
         let fits = match room {
@@ -134,7 +134,7 @@ impl Machine {
             block.into_iter().for_each(|block| self.give_back(block));
             return self.refuse(ask, DOES_NOT_FIT);
         }
-        let AskId { endpoint, number } = ask;
+        let RequestId { endpoint, number } = ask;
         if let Some(Some(remote)) = room {
             self.take_pending(ask);
             let operation = Operation::Write(place.transfer(&remote));
@@ -148,22 +148,22 @@ impl Machine {
     }
 
     /// Says that there is no answer, and why: a code of [`message`](crate::message).
-    pub fn refuse(&mut self, ask: AskId, why: u32) {
+    pub fn refuse(&mut self, ask: RequestId, why: u32) {
         if self.take_pending(ask) {
             self.send(ask.endpoint, message::refused(ask.number, why));
         }
     }
 
-    fn take_pending(&mut self, ask: AskId) -> bool {
+    fn take_pending(&mut self, ask: RequestId) -> bool {
         let peer = self.peers.get_mut(&ask.endpoint);
         peer.is_some_and(|peer| peer.take_pending(ask.number))
     }
 
     /// The peer has read what it was exposed.
-    fn released(&mut self, ask: AskId) {
+    fn released(&mut self, ask: RequestId) {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return };
         match peer.asks.remove(&ask.number) {
-            Some(Ask { exposed: Some(ExposedBlock { block, until }), .. }) => {
+            Some(OpenRequest { exposed: Some(ExposedBlock { block, until }), .. }) => {
                 self.deadlines.remove(&(until, Due::ExposedBlock(ask)));
                 block.into_iter().for_each(|block| self.give_back(block));
             }
@@ -173,10 +173,10 @@ impl Machine {
     }
 
     /// The peer waits no more. What is being written or exposed ends by itself.
-    fn cancelled(&mut self, ask: AskId) {
+    fn cancelled(&mut self, ask: RequestId) {
         if self.take_pending(ask) {
             self.send(ask.endpoint, message::withdrawn(ask.number));
-            self.tell(News::Withdrawn { ask });
+            self.tell(CallEvent::Withdrawn { ask });
         }
     }
 }

@@ -14,7 +14,7 @@ use rackpool_fabric::{
 };
 use rackpool_model::RackId;
 use rackpool_rrpc::{
-    Call, CallError, CallId, Data, Failure, Mode, News, Overdue, Place, Rrpc, Wants,
+    Call, CallError, CallId, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, Wants,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -171,8 +171,8 @@ impl Side {
             }
             self.rrpc.take_in(now, event);
         }
-        while let Some(news) = self.rrpc.news() {
-            self.learn(news);
+        while let Some(call_events) = self.rrpc.call_events() {
+            self.learn(call_events);
         }
         if self.end.is_some() {
             self.check_end();
@@ -208,9 +208,9 @@ impl Side {
         }
     }
 
-    fn learn(&mut self, news: News) {
-        match news {
-            News::Asked { ask, body } => {
+    fn learn(&mut self, call_events: CallEvent) {
+        match call_events {
+            CallEvent::Asked { ask, body } => {
                 let number = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
                 let (from, len) = (number(0), number(4));
                 self.asked += 1;
@@ -228,26 +228,26 @@ impl Side {
                 };
                 self.rrpc.answer_from(ask, &body[..4], place, &*self.frames).unwrap();
             }
-            News::Answered { call, head, data } => {
+            CallEvent::Answered { call, head, data } => {
                 let number = self.calls.remove(&call).expect("it ended twice");
                 let from = u32::from_le_bytes((*head).try_into().unwrap());
                 assert_eq!(from, number as u32 * 1000, "the answer to another request");
                 self.check(from, bytes_of(ASKS[number].0), data);
                 self.answered += 1;
             }
-            News::Failed { call, failure } => {
+            CallEvent::Failed { call, failure } => {
                 self.calls.remove(&call).expect("it ended twice");
                 let error = self.end.as_ref().expect("before the end").error();
                 assert_eq!(failure, Failure::Disconnected(error));
             }
-            News::Transferred { id, result, .. } => {
+            CallEvent::Transferred { id, result, .. } => {
                 let at = self.transfers.iter().position(|open| *open == id);
                 self.transfers.remove(at.expect("it ended twice"));
                 if result.is_ok() {
                     self.transferred += 1;
                 }
             }
-            News::Calibrated { .. } => {}
+            CallEvent::Calibrated { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -16,7 +16,7 @@ use rackpool_fabric::{
     EndpointId, Event, Fabric, MemoryRegion, Operation, RegionId, RemoteRegion, Transfer,
 };
 use rackpool_model::RackId;
-use rackpool_rrpc::{Call, Data, Failure, Mode, News, Overdue, Place, Rrpc, Wants};
+use rackpool_rrpc::{Call, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, Wants};
 
 /// Bytes that each rack exports: the arena, and what is answered.
 const FRAMES: u64 = 2 << 20;
@@ -61,7 +61,7 @@ struct End {
     rrpc: Rrpc,
     frames: Arc<dyn MemoryRegion>,
     endpoint: EndpointId,
-    news: Vec<News>,
+    call_events: Vec<CallEvent>,
     ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl End {
         let arena = Arc::clone(&frames);
         let rrpc = Rrpc::new(&mut *fabric, arena, RemoteRegion::FRAMES, ARENA);
         let endpoint = EndpointId(u64::MAX);
-        Self { fabric, rrpc, frames, endpoint, news: Vec::new(), ended: false }
+        Self { fabric, rrpc, frames, endpoint, call_events: Vec::new(), ended: false }
     }
 
     fn round(&mut self) {
@@ -89,15 +89,15 @@ impl End {
             }
             self.rrpc.take_in(now, event);
         }
-        self.news.extend(std::iter::from_fn(|| self.rrpc.news()));
+        self.call_events.extend(std::iter::from_fn(|| self.rrpc.call_events()));
         self.rrpc.tick(now);
         self.rrpc.flush(&mut *self.fabric);
     }
 
     /// Answers what it is asked: the body says from where, and how many bytes.
     fn serve(&mut self) {
-        for news in std::mem::take(&mut self.news) {
-            let News::Asked { ask, body } = news else { continue };
+        for call_events in std::mem::take(&mut self.call_events) {
+            let CallEvent::Asked { ask, body } = call_events else { continue };
             let number = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
             let (offset, len) = (ARENA + u64::from(number(0)), number(4));
             let (region, export) = (RegionId(0), RemoteRegion::FRAMES);
@@ -120,24 +120,24 @@ impl Pair {
         b.frames.write(ARENA, &bytes).unwrap();
         a.fabric.connect(&b.fabric.address()).unwrap();
         let mut pair = Self { a, b };
-        let measured = pair.until(|news| matches!(news, News::Calibrated { .. }));
+        let measured = pair.until(|call_events| matches!(call_events, CallEvent::Calibrated { .. }));
         assert_eq!(measured.len(), 1);
         let thresholds = pair.a.rrpc.thresholds(pair.a.endpoint).unwrap();
-        assert!(matches!(measured[0], News::Calibrated { thresholds: t, .. } if t == thresholds));
+        assert!(matches!(measured[0], CallEvent::Calibrated { thresholds: t, .. } if t == thresholds));
         pair
     }
 
     /// Both go on until the first rack is told this; everything it was told.
-    fn until(&mut self, wanted: impl Fn(&News) -> bool) -> Vec<News> {
+    fn until(&mut self, wanted: impl Fn(&CallEvent) -> bool) -> Vec<CallEvent> {
         let start = Instant::now();
         loop {
             self.a.round();
             self.b.round();
             self.b.serve();
-            if self.a.news.iter().any(&wanted) {
-                return std::mem::take(&mut self.a.news);
+            if self.a.call_events.iter().any(&wanted) {
+                return std::mem::take(&mut self.a.call_events);
             }
-            assert!(start.elapsed() < PATIENCE, "waited in vain: {:?}", self.a.news);
+            assert!(start.elapsed() < PATIENCE, "waited in vain: {:?}", self.a.call_events);
         }
     }
 
@@ -169,8 +169,8 @@ impl Pair {
     }
 }
 
-fn is_answer(news: &News) -> bool {
-    matches!(news, News::Answered { .. })
+fn is_answer(call_events: &CallEvent) -> bool {
+    matches!(call_events, CallEvent::Answered { .. })
 }
 
 pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
@@ -182,8 +182,8 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
             }
             for wants in [Wants::Exactly(len), Wants::UpTo(len)] {
                 pair.call(len / 3, wants, len, mode);
-                let mut news = pair.until(is_answer);
-                let Some(News::Answered { head, data, .. }) = news.pop() else { panic!() };
+                let mut call_events = pair.until(is_answer);
+                let Some(CallEvent::Answered { head, data, .. }) = call_events.pop() else { panic!() };
                 assert_eq!(pair.check(&head, data), u64::from(len));
             }
         }
@@ -199,7 +199,7 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
 
 pub fn many_requests_are_open_at_once(factory: &impl Factory) {
     let mut pair = Pair::new(factory);
-    let before = pair.a.rrpc.figures();
+    let before = pair.a.rrpc.metrics();
     let (mut sent, mut answered) = (0_u32, 0);
     while answered < 600 {
         while sent < 600 && sent < answered + 100 {
@@ -212,17 +212,17 @@ pub fn many_requests_are_open_at_once(factory: &impl Factory) {
             );
             sent += 1;
         }
-        for news in pair.until(is_answer) {
-            if let News::Answered { head, data, .. } = news {
+        for call_events in pair.until(is_answer) {
+            if let CallEvent::Answered { head, data, .. } = call_events {
                 pair.check(&head, data);
                 answered += 1;
             }
         }
     }
-    let figures = pair.a.rrpc.figures();
-    let all = |f: &rackpool_rrpc::Figures| f.pure + f.then_one_sided + f.zero_copy;
-    assert_eq!(all(&figures) - all(&before), 600);
-    assert_eq!(pair.b.rrpc.figures().asked, 600);
+    let metrics = pair.a.rrpc.metrics();
+    let all = |f: &rackpool_rrpc::RpcMetrics| f.pure + f.then_one_sided + f.zero_copy;
+    assert_eq!(all(&metrics) - all(&before), 600);
+    assert_eq!(pair.b.rrpc.metrics().asked, 600);
 }
 
 pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
@@ -232,7 +232,7 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
     // Measuring that ended for want of time has a last message to send: it goes with this request.
     pair.call(0, Wants::Head, 0, None);
     pair.until(is_answer);
-    let before = pair.a.rrpc.figures();
+    let before = pair.a.rrpc.metrics();
     for id in 0..10 {
         let at = id * 256;
         let transfer = Transfer {
@@ -245,15 +245,15 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
         pair.a.rrpc.transfer(pair.a.endpoint, id, Operation::Read(transfer)).unwrap();
     }
     pair.call(0, Wants::Head, 0, None);
-    pair.until(|news| matches!(news, News::Transferred { id: 9, result: Ok(()), .. }));
+    pair.until(|call_events| matches!(call_events, CallEvent::Transferred { id: 9, result: Ok(()), .. }));
     let mut bytes = [vec![0; 2560], vec![0; 2560]];
     own.read(0, &mut bytes[0]).unwrap();
     pair.b.frames.read(ARENA, &mut bytes[1]).unwrap();
     assert_eq!(bytes[0], bytes[1]);
-    let figures = pair.a.rrpc.figures();
-    assert_eq!(figures.operations - before.operations, 10);
-    assert_eq!(figures.messages - before.messages, 1);
-    assert_eq!(figures.doorbells - before.doorbells, 1, "for the list and the request");
+    let metrics = pair.a.rrpc.metrics();
+    assert_eq!(metrics.operations - before.operations, 10);
+    assert_eq!(metrics.messages - before.messages, 1);
+    assert_eq!(metrics.doorbells - before.doorbells, 1, "for the list and the request");
 }
 
 pub fn death_ends_every_request(factory: &impl Factory) {
@@ -271,8 +271,8 @@ pub fn death_ends_every_request(factory: &impl Factory) {
         assert!(start.elapsed() < PATIENCE, "the peer's death is not heard of");
     }
     let failed =
-        |news: &&News| matches!(news, News::Failed { failure: Failure::Disconnected(_), .. });
-    assert_eq!(a.news.iter().filter(failed).count(), 4, "in the same round: {:?}", a.news);
+        |call_events: &&CallEvent| matches!(call_events, CallEvent::Failed { failure: Failure::Disconnected(_), .. });
+    assert_eq!(a.call_events.iter().filter(failed).count(), 4, "in the same round: {:?}", a.call_events);
     assert_eq!(a.rrpc.free_bytes(), ARENA);
 }
 
@@ -296,10 +296,10 @@ pub fn a_silent_peer_is_given_up_or_cut_off(factory: &impl Factory) {
         assert!(start.elapsed() < PATIENCE, "nobody is cut off");
     }
     let told: Vec<_> = a
-        .news
+        .call_events
         .iter()
-        .map(|news| match news {
-            News::Failed { call, failure } => (*call, *failure == Failure::DeadlinePassed),
+        .map(|call_events| match call_events {
+            CallEvent::Failed { call, failure } => (*call, *failure == Failure::DeadlinePassed),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, Fabric, MemoryRegion, RegionId, RemoteRegion};
-use rackpool_rrpc::{AskId, Call, CallError, CallId, News, Overdue, Place, Rrpc, Wants};
+use rackpool_rrpc::{RequestId, Call, CallError, CallId, CallEvent, Overdue, Place, Rrpc, Wants};
 
 use net::{Net, Ram, Shared, Wire, lock};
 
@@ -27,7 +27,7 @@ pub struct Side {
     pub frames: Arc<Ram>,
     /// Exported memory that calls may name.
     pub own: Arc<Ram>,
-    pub news: Vec<News>,
+    pub call_events: Vec<CallEvent>,
 }
 
 pub struct World {
@@ -64,7 +64,7 @@ impl World {
             let rrpc = Rrpc::new(&mut wire, arenas[side].clone(), RemoteRegion(1), arena);
             assert_eq!(wire.register(own[side].clone()), RegionId(2));
             let (frames, own) = (Arc::clone(&frames[side]), Arc::clone(&own[side]));
-            Side { rrpc, wire, frames, own, news: Vec::new() }
+            Side { rrpc, wire, frames, own, call_events: Vec::new() }
         });
         Self { net, sides, now: Instant::now() }
     }
@@ -76,15 +76,15 @@ impl World {
     /// One poll round of a rack.
     pub fn round(&mut self, side: usize) {
         self.now += Duration::from_micros(1);
-        let Side { rrpc, wire, news, .. } = &mut self.sides[side];
+        let Side { rrpc, wire, call_events, .. } = &mut self.sides[side];
         let mut events = Vec::new();
         wire.poll(&mut events);
         for event in events {
             rrpc.take_in(self.now, event);
         }
-        news.extend(std::iter::from_fn(|| rrpc.news()));
+        call_events.extend(std::iter::from_fn(|| rrpc.call_events()));
         rrpc.flush(wire);
-        news.extend(std::iter::from_fn(|| rrpc.news()));
+        call_events.extend(std::iter::from_fn(|| rrpc.call_events()));
     }
 
     /// Everything on the wire takes place, until nothing happens any more.
@@ -129,15 +129,15 @@ impl World {
     }
 
     /// What the second rack is asked and has not been told before.
-    pub fn asked(&mut self) -> Vec<AskId> {
-        let news = std::mem::take(&mut self.sides[1].news);
-        let (asked, rest) = news.into_iter().partition(|news| matches!(news, News::Asked { .. }));
-        self.sides[1].news = rest;
-        let ask = |news| match news {
-            News::Asked { ask, .. } => ask,
+    pub fn asked(&mut self) -> Vec<RequestId> {
+        let call_events = std::mem::take(&mut self.sides[1].call_events);
+        let (asked, rest) = call_events.into_iter().partition(|call_events| matches!(call_events, CallEvent::Asked { .. }));
+        self.sides[1].call_events = rest;
+        let ask = |call_events| match call_events {
+            CallEvent::Asked { ask, .. } => ask,
             other => panic!("{other:?}"),
         };
-        let asked: Vec<News> = asked;
+        let asked: Vec<CallEvent> = asked;
         asked.into_iter().map(ask).collect()
     }
 
@@ -152,13 +152,13 @@ impl World {
     }
 
     /// The second rack answers with bytes of its frames.
-    pub fn answer_from_frames(&mut self, ask: AskId, offset: u64, len: u32) {
+    pub fn answer_from_frames(&mut self, ask: RequestId, offset: u64, len: u32) {
         let Side { rrpc, frames, .. } = &mut self.sides[1];
         let place = Self::in_frames(offset, len);
         rrpc.answer_from(ask, b"head", place, &**frames).expect("within the frames");
     }
 
-    pub fn news(&mut self, side: usize) -> Vec<News> {
-        std::mem::take(&mut self.sides[side].news)
+    pub fn call_events(&mut self, side: usize) -> Vec<CallEvent> {
+        std::mem::take(&mut self.sides[side].call_events)
     }
 }

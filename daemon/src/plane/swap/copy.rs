@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{EndpointId, FabricError};
 use rackpool_model::{FrameId, RackId};
 use rackpool_proto::swap::RackEvent;
-use rackpool_rrpc::{AskId, CallId, Data, Overdue, Wants};
+use rackpool_rrpc::{RequestId, CallId, Data, Overdue, Wants};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
@@ -208,7 +208,7 @@ impl DataPlane {
     /// Another rack wants the header and bitmap of a page that it is about to get.
     pub(in crate::plane) fn serve_contents(
         &mut self,
-        ask: AskId,
+        ask: RequestId,
         request: &PeerRequest,
     ) -> anyhow::Result<()> {
         let PeerRequest::Contents { page, epoch } = *request else { return Ok(()) };

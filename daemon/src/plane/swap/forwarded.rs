@@ -11,7 +11,7 @@ use rackpool_model::{
 };
 use rackpool_proto::swap::{Rack, RackEvent};
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_rrpc::{AskId, MAX_BODY};
+use rackpool_rrpc::{RequestId, MAX_BODY};
 use rackpool_shm::dirty_log;
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
@@ -311,7 +311,7 @@ impl DataPlane {
     /// Another rack sends what it has written in a page that comes here. Nothing in it is trusted.
     pub(in crate::plane) fn serve_delta(
         &mut self,
-        ask: AskId,
+        ask: RequestId,
         request: PeerRequest,
     ) -> anyhow::Result<()> {
         self.reply(ask, &PeerReply::Heard)?;

@@ -24,7 +24,7 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{News, Rack, RackAction, RackEvent, SwapRules};
-use rackpool_rrpc::AskId;
+use rackpool_rrpc::RequestId;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapMessage, ToServer};
@@ -255,7 +255,7 @@ impl DataPlane {
     }
 
     /// Another rack has said something about a swap. Nothing in it is trusted.
-    pub(super) fn serve_swap(&mut self, ask: AskId, between: Between) -> anyhow::Result<()> {
+    pub(super) fn serve_swap(&mut self, ask: RequestId, between: Between) -> anyhow::Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
         if matches!(between.message, SwapMessage::Prepare { .. }) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
-use rackpool_rrpc::AskId;
+use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
@@ -31,7 +31,7 @@ pub(in crate::plane) enum Work {
     GiveBack(ClientId, u16, Vec<GlobalAddr>),
     /// Another rack frees objects, looks a page up, or wants something written in it; for
     /// so long.
-    Serve(AskId, PeerRequest, Instant),
+    Serve(RequestId, PeerRequest, Instant),
 }
 
 impl Work {
@@ -132,7 +132,7 @@ impl DataPlane {
 
     /// The other rack can't be answered any more: what it has asked for is not done, for it may have heard
     /// that it was not, and gone on.
-    pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(AskId) -> bool) {
+    pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
                 Work::Serve(ask, ..) => !are_meant(ask),

@@ -1,6 +1,6 @@
 /// Counts for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct RpcMetrics {
     /// Requests answered by a message alone.
     pub pure: u64,
     /// Requests whose data was read after the answer.

@@ -15,7 +15,7 @@ pub struct CallId {
 
 /// A request of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AskId {
+pub struct RequestId {
     /// Who asks.
     pub endpoint: EndpointId,
     /// The number that the peer gave it.
@@ -85,7 +85,7 @@ impl Data {
 /// What the owner is told.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum News {
+pub enum CallEvent {
     /// A request has its answer. It is heard of for the last time.
     Answered {
         /// Which one.
@@ -112,14 +112,14 @@ pub enum News {
     /// A peer asks. It waits for an answer.
     Asked {
         /// To be named in the answer.
-        ask: AskId,
+        ask: RequestId,
         /// What is asked.
         body: Bytes,
     },
     /// A peer has given up its request: an answer goes nowhere.
     Withdrawn {
         /// Which one.
-        ask: AskId,
+        ask: RequestId,
     },
     /// A transfer has ended; every transfer ends exactly once.
     Transferred {
