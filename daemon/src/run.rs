@@ -34,7 +34,7 @@ use crate::link::{Requester, Link, Registered};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackFigures;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts, SwapSettings, Waker};
+use crate::plane::{Command, DataPlane, Figures, Located, ControlNotification, Parts, SwapSettings, Waker};
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
@@ -155,10 +155,10 @@ async fn serve(
             .await;
     }
     join(&mut link, &rack, known.is_none()).await?;
-    let (notices, mut noticed) = async_mpsc::unbounded_channel();
+    let (notifications, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
     let (mut plane, waker, Adopted { orphans, last }) =
-        data_plane(&rack, (fabric, buffers), notices, &figures, known.is_some(), poll, rules)?;
+        data_plane(&rack, (fabric, buffers), notifications, &figures, known.is_some(), poll, rules)?;
     reserve_ahead(options, &rack, &waker, &mut plane)?;
     let shown = RackFigures::of(&rack, &figures, metadata_server.credentials());
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;
@@ -188,7 +188,7 @@ async fn serve(
     let result = tokio::select! {
         served = control::serve(listener, Arc::clone(&control)) => served,
         kept = link.keep(Arc::clone(&waker)) => kept,
-        () = follow_notices(&mut noticed, &requester, &control) => Ok(()),
+        () = follow_notifications(&mut noticed, &requester, &control) => Ok(()),
         () = scraped => Ok(()),
         _ = plane_ended.recv() => Ok(()),
         () = crate::process::stdin_closed(options.stop_with_stdin) => Ok(()),
@@ -290,7 +290,7 @@ fn start(
 fn data_plane(
     rack: &Arc<Rack>,
     (fabric, buffers): (Box<dyn Fabric>, Buffers),
-    notices: async_mpsc::UnboundedSender<Notice>,
+    notifications: async_mpsc::UnboundedSender<ControlNotification>,
     figures: &Arc<Figures>,
     restarted: bool,
     poll: Duration,
@@ -312,7 +312,7 @@ fn data_plane(
         fabric,
         buffers: buffers.memory,
         commands: receiver,
-        notices,
+        notifications,
         figures: Arc::clone(figures),
         wake,
         poll,
@@ -405,23 +405,23 @@ fn open_client(rack: &Rack, client: ClientId, path: &Path) -> anyhow::Result<Cli
     Ok(ClientFile::new(Mapping::new(&found, bytes)?, threads)?)
 }
 
-async fn follow_notices(
-    notices: &mut async_mpsc::UnboundedReceiver<Notice>,
+async fn follow_notifications(
+    notifications: &mut async_mpsc::UnboundedReceiver<ControlNotification>,
     requester: &Requester,
     control: &Arc<Control>,
 ) {
-    while let Some(notice) = notices.recv().await {
-        match notice {
-            Notice::Meet => requester.hurry(),
-            Notice::Locate(page) => {
+    while let Some(notification) = notifications.recv().await {
+        match notification {
+            ControlNotification::Meet => requester.hurry(),
+            ControlNotification::Locate(page) => {
                 let (requester, control) = (requester.clone(), Arc::clone(control));
                 tokio::spawn(async move {
                     let home = locate(&requester, page).await;
                     control.plane.tell(Command::Located { page, home });
                 });
             }
-            Notice::TellServer(message) => requester.tell(message),
-            Notice::Reclaimed(client) => {
+            ControlNotification::TellServer(message) => requester.tell(message),
+            ControlNotification::Reclaimed(client) => {
                 if let Err(error) = std::fs::remove_file(control.rack.directory.client(client)) {
                     tracing::warn!("can't remove the file of client {}: {error}", client.0);
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackpool_metrics::{Histogram, Page, Source, Unit};
 use rackpool_model::RackId;
-use rackpool_proto::metadata::{Change, News, RackState};
+use rackpool_proto::metadata::{Change, OperatorEvent, RackState};
 use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rackpool_wire::metadata::MetadataRequest;
 
@@ -103,12 +103,12 @@ impl Figures {
     }
 
     /// The machine has told this.
-    pub(crate) fn heard(&self, news: &News) {
+    pub(crate) fn heard(&self, event: &OperatorEvent) {
         add(
-            match news {
-                News::Joined { .. } => &self.joined,
-                News::Left { .. } => &self.left,
-                News::Expired { .. } => &self.expired,
+            match event {
+                OperatorEvent::Joined { .. } => &self.joined,
+                OperatorEvent::Left { .. } => &self.left,
+                OperatorEvent::Expired { .. } => &self.expired,
             },
             1,
         );

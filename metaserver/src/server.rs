@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rackpool_model::FabricKey;
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine, News};
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine, OperatorEvent};
 use rackpool_wire::metadata::{MetadataReply, Tagged};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -145,10 +145,10 @@ impl Server {
                         self.figures.pushed();
                     }
                 }
-                Action::Report(news) => {
-                    self.figures.heard(&news);
+                Action::Report(event) => {
+                    self.figures.heard(&event);
                     self.figures.set_racks(self.machine.rack_states());
-                    report(&news);
+                    report(&event);
                 }
             }
         }
@@ -229,9 +229,9 @@ impl Storage {
     }
 }
 
-fn report(news: &News) {
-    match news {
-        News::Joined { rack, incarnation, pages, lost } => {
+fn report(event: &OperatorEvent) {
+    match event {
+        OperatorEvent::Joined { rack, incarnation, pages, lost } => {
             info!(
                 "{rack} joined: incarnation {}, {} pages from {}",
                 incarnation.0, pages.count, pages.first
@@ -242,7 +242,7 @@ fn report(news: &News) {
                 );
             }
         }
-        News::Left { rack } => info!("{rack} left"),
-        News::Expired { rack } => warn!("{rack} sent no heartbeat within its lease: it is dead"),
+        OperatorEvent::Left { rack } => info!("{rack} left"),
+        OperatorEvent::Expired { rack } => warn!("{rack} sent no heartbeat within its lease: it is dead"),
     }
 }

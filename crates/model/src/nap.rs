@@ -55,9 +55,9 @@ impl NapWord {
         Self(counter << 2 | (wants_room as u64) << 1 | asleep as u64)
     }
 
-    const fn waits_for(self, news: Awaited) -> bool {
+    const fn waits_for(self, event: Awaited) -> bool {
         let wants_room = self.0 & 2 != 0;
-        self.0 & 1 != 0 && (wants_room || matches!(news, Awaited::Message))
+        self.0 & 1 != 0 && (wants_room || matches!(event, Awaited::Message))
     }
 }
 
@@ -77,9 +77,9 @@ impl Naps {
 
 impl Alarm {
     /// Whether the peer's event has to be rung, once for each nap.
-    pub fn must_ring(&mut self, peer: NapWord, news: Awaited) -> bool {
+    pub fn must_ring(&mut self, peer: NapWord, event: Awaited) -> bool {
         let counter = peer.0 >> 2;
-        let rings = peer.waits_for(news) && counter != self.0;
+        let rings = peer.waits_for(event) && counter != self.0;
         if rings {
             self.0 = counter;
         }

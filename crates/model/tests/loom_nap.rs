@@ -42,8 +42,8 @@ struct Side {
 
 impl Side {
     /// Something is new for the sleeper.
-    fn tell(&self, alarm: &mut Alarm, news: Awaited, fenced: bool) {
-        let place = match news {
+    fn tell(&self, alarm: &mut Alarm, event: Awaited, fenced: bool) {
+        let place = match event {
             Awaited::Message => &self.messages,
             Awaited::Room => &self.room,
         };
@@ -53,7 +53,7 @@ impl Side {
             fence(Ordering::SeqCst);
         }
         let word = NapWord::from_raw(self.nap.load(Ordering::Relaxed));
-        if alarm.must_ring(word, news) {
+        if alarm.must_ring(word, event) {
             self.event.ring();
         }
     }
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-fn check(news: &'static [Awaited], fenced: bool) {
+fn check(event: &'static [Awaited], fenced: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -93,12 +93,12 @@ fn check(news: &'static [Awaited], fenced: bool) {
             let side = side.clone();
             loom::thread::spawn(move || {
                 let mut alarm = Alarm::default();
-                for news in news {
-                    side.tell(&mut alarm, *news, fenced);
+                for event in event {
+                    side.tell(&mut alarm, *event, fenced);
                 }
             })
         };
-        let count = |kind| news.iter().filter(|news| **news == kind).count() as u64;
+        let count = |kind| event.iter().filter(|event| **event == kind).count() as u64;
         side.sleep_until(count(Awaited::Message), count(Awaited::Room));
         teller.join().expect("a teller does not panic");
     });
@@ -114,7 +114,7 @@ fn room_wakes_a_sleeper_that_wants_it() {
     check(&[Awaited::Room], true);
 }
 
-/// One event for both, and one nap for several news.
+/// One event for both, and one nap for several event.
 #[test]
 fn messages_and_room_wake_a_sleeper() {
     check(&[Awaited::Message, Awaited::Room, Awaited::Message], true);

@@ -13,7 +13,7 @@ mod swaps;
 mod view;
 
 pub use change::Change;
-pub use event::{Action, BatchId, ConnectionToken, Event, News, RackState};
+pub use event::{Action, BatchId, ConnectionToken, Event, OperatorEvent, RackState};
 pub use machine::Machine;
 pub use records::{RecordError, Records};
 pub use roots::{MAX_ROOTS_BYTES, Roots};

@@ -16,7 +16,7 @@ mod served;
 mod server;
 mod under_way;
 
-pub use event::{Quiesce, News, RackAction, RackEvent};
+pub use event::{Quiesce, SwapEvent, RackAction, RackEvent};
 pub use frames::{Frames, Offered};
 pub use pages::Waits;
 pub use rack::Rack;

@@ -10,7 +10,7 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
-use rackpool_proto::swap::{Quiesce, News, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
+use rackpool_proto::swap::{Quiesce, SwapEvent, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
 use rackpool_wire::swap::{PrepareRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
@@ -255,14 +255,14 @@ impl<B: Bugs> World<B> {
             RackAction::PrefetchLease { swap, page, to } => {
                 self.prefetch_lease(rack, swap, page, usize::from(to.0), inputs);
             }
-            RackAction::Record(news) => self.note_news(rack, news, inputs),
+            RackAction::Record(event) => self.note_event(rack, event, inputs),
         }
     }
 
-    fn note_news(&mut self, rack: usize, news: News, inputs: &mut VecDeque<Input>) {
+    fn note_event(&mut self, rack: usize, event: SwapEvent, inputs: &mut VecDeque<Input>) {
         let now = self.local_time(rack);
-        match news {
-            News::Arrived(page) => {
+        match event {
+            SwapEvent::Arrived(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.heats.arrived(now, page);
                 }
@@ -270,21 +270,21 @@ impl<B: Bugs> World<B> {
                 inputs.push_back(Input::Holder(HolderEvent::Arrived(page)));
             }
             // Its clients can write there when it has left it.
-            News::Departed(page) => {
+            SwapEvent::Departed(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon
                     && let Some(home) = daemon.swap.goes_to(page)
                 {
                     daemon.homes.insert(page, usize::from(home.0));
                 }
             }
-            News::Quiesced(page) => inputs.push_back(Input::Holder(HolderEvent::Quiesced(page))),
-            News::PrepareRefused(page, PrepareRefusal::ReadHot) => {
+            SwapEvent::Quiesced(page) => inputs.push_back(Input::Holder(HolderEvent::Quiesced(page))),
+            SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));
                 }
             }
-            News::GaveUp(_) => self.seen.given_up += 1,
-            News::Damaged(slot, error) => self.damage_reported(rack, slot, error),
+            SwapEvent::GaveUp(_) => self.seen.given_up += 1,
+            SwapEvent::Damaged(slot, error) => self.damage_reported(rack, slot, error),
             _ => {}
         }
     }
@@ -321,7 +321,7 @@ impl<B: Bugs> World<B> {
         daemon.quiesces.retain(|waiter| {
             let over = waiter.is_over(&node.memory, bugs);
             if over {
-                inputs.push_back(waiter.news());
+                inputs.push_back(waiter.event());
             }
             !over
         });

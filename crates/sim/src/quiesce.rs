@@ -28,7 +28,7 @@ pub(crate) enum Whose {
 
 impl Waiter {
     /// What its machine is told.
-    pub(crate) const fn news(&self) -> Input {
+    pub(crate) const fn event(&self) -> Input {
         match self.whose {
             Whose::Swap(swap) => Input::Swap(RackEvent::Quiesced(swap, self.who)),
             Whose::Share => Input::Shares(share::HomeEvent::Quiesced(self.page)),

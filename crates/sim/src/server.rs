@@ -2,7 +2,7 @@
 
 use rackpool_model::PageId;
 use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event as ServerEvent};
-use rackpool_proto::metadata::{Machine, News};
+use rackpool_proto::metadata::{Machine, OperatorEvent};
 use rackpool_proto::planted::Bugs;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED};
 
@@ -146,8 +146,8 @@ impl<B: Bugs> World<B> {
                 Action::Reply { to, reply, .. } if to == CHECKER => self.server.told = Some(reply),
                 Action::Reply { to, tag, reply } => self.server_says(to, tag, reply),
                 Action::Push { to, reply } => self.server_says(to, PUSHED, reply),
-                Action::Report(News::Expired { rack }) => self.lease_ended(rack),
-                Action::Report(News::Joined { .. } | News::Left { .. }) => {}
+                Action::Report(OperatorEvent::Expired { rack }) => self.lease_ended(rack),
+                Action::Report(OperatorEvent::Joined { .. } | OperatorEvent::Left { .. }) => {}
             }
         }
         let deadline = self.server.machine.as_ref().and_then(Machine::deadline);

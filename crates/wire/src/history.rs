@@ -52,12 +52,12 @@ pub struct PageNote {
     /// How hot the page was in this rack the last time, in thousandths.
     pub milli: u64,
     /// What.
-    pub news: PageNews,
+    pub event: PageHistoryEvent,
 }
 
 /// What happens to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum PageNews {
+pub enum PageHistoryEvent {
     /// It was hot here, and this rack asked for it.
     Wanted {
         /// What it would give for it.
@@ -101,7 +101,7 @@ pub enum PageNews {
     CopyGone,
 }
 
-impl PageNews {
+impl PageHistoryEvent {
     /// Whether the two tell the same but for figures.
     #[must_use]
     pub fn is_again(&self, before: &Self) -> bool {

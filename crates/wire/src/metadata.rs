@@ -132,7 +132,7 @@ pub enum MetadataReply {
         position: StorePosition,
         /// The version of `members`.
         version: u64,
-        /// All members, when there is news since `seen_version`; else empty.
+        /// All members, when there is event since `seen_version`; else empty.
         members: Vec<Member>,
     },
     /// The rack's lease has been given back.

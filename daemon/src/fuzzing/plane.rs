@@ -25,7 +25,7 @@ use crate::Options;
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, Figures, Located, Notice, Parts};
+use crate::plane::{Command, DataPlane, Figures, Located, ControlNotification, Parts};
 use crate::rack::Rack;
 use crate::slab::Slab;
 use crate::swap_options::SwapOptions;
@@ -54,7 +54,7 @@ pub struct PlaneUnderTest {
     plane: DataPlane,
     scene: Arc<Mutex<Scene>>,
     commands: mpsc::Sender<Command>,
-    notices: async_mpsc::UnboundedReceiver<Notice>,
+    notifications: async_mpsc::UnboundedReceiver<ControlNotification>,
     clients: BTreeMap<ClientId, ClientUnderTest>,
     now: Instant,
 }
@@ -187,16 +187,16 @@ impl PlaneUnderTest {
     pub fn new() -> anyhow::Result<Self> {
         let memory = Memory::blank()?;
         let (scene, clients) = (Arc::default(), BTreeMap::new());
-        let (plane, commands, notices) = start(&memory, &scene, &clients, false)?;
+        let (plane, commands, notifications) = start(&memory, &scene, &clients, false)?;
         let now = Instant::now();
-        Ok(Self { memory, plane, scene, commands, notices, clients, now })
+        Ok(Self { memory, plane, scene, commands, notifications, clients, now })
     }
 
     /// The daemon is killed and started again.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         *lock(&self.scene) = Scene::default();
-        let (plane, commands, notices) = start(&self.memory, &self.scene, &self.clients, true)?;
-        (self.plane, self.commands, self.notices) = (plane, commands, notices);
+        let (plane, commands, notifications) = start(&self.memory, &self.scene, &self.clients, true)?;
+        (self.plane, self.commands, self.notifications) = (plane, commands, notifications);
         Ok(())
     }
 
@@ -335,8 +335,8 @@ impl PlaneUnderTest {
     pub fn step(&mut self, later: Duration) -> anyhow::Result<()> {
         self.now += later;
         self.plane.step(self.now)?;
-        while let Ok(notice) = self.notices.try_recv() {
-            if let Notice::Reclaimed(client) = notice {
+        while let Ok(notification) = self.notifications.try_recv() {
+            if let ControlNotification::Reclaimed(client) = notification {
                 FILES.with_borrow_mut(|files| files.extend(self.clients.remove(&client)));
             }
         }
@@ -376,7 +376,7 @@ impl Drop for PlaneUnderTest {
     }
 }
 
-type Started = (DataPlane, mpsc::Sender<Command>, async_mpsc::UnboundedReceiver<Notice>);
+type Started = (DataPlane, mpsc::Sender<Command>, async_mpsc::UnboundedReceiver<ControlNotification>);
 
 fn start(
     memory: &Memory,
@@ -385,7 +385,7 @@ fn start(
     restarted: bool,
 ) -> anyhow::Result<Started> {
     let (commands, receiver) = mpsc::channel();
-    let (notices, noticed) = async_mpsc::unbounded_channel();
+    let (notifications, noticed) = async_mpsc::unbounded_channel();
     let rack = &memory.rack;
     let metadata = Arc::clone(&rack.metadata);
     let slab =
@@ -396,7 +396,7 @@ fn start(
         fabric: Box::new(Stage::new(Arc::clone(scene))?),
         buffers: Arc::clone(&memory.buffers),
         commands: receiver,
-        notices,
+        notifications,
         figures: Arc::new(Figures::default()),
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         poll: Duration::ZERO,

@@ -64,7 +64,7 @@ pub(crate) enum Located {
 
 /// To the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum ControlNotification {
     /// Ask the metadata server who the members are.
     Meet,
     /// Ask the metadata server where the page is.

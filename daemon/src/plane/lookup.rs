@@ -13,7 +13,7 @@ use rackpool_wire::rack::RackAnswer;
 use super::clients::Caller;
 use super::leases::{Found, token};
 use super::peers::Purpose;
-use super::{DataPlane, Located, Notice};
+use super::{DataPlane, Located, ControlNotification};
 
 /// The first pause before a question is repeated; each is twice as long.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -185,7 +185,7 @@ impl DataPlane {
         if let Some(search) = self.searches.all.get_mut(&page) {
             (search.step, search.trouble) = (Step::Server, trouble);
             search.callers.iter_mut().for_each(|waiting| waiting.server_asked = true);
-            self.notice(Notice::Locate(page));
+            self.notify(ControlNotification::Locate(page));
         }
     }
 
@@ -307,7 +307,7 @@ impl DataPlane {
     /// not known yet: its address is asked for at once.
     pub(super) fn meet(&self, rack: RackId) {
         if self.members.iter().all(|member| member.rack != rack) {
-            self.notice(Notice::Meet);
+            self.notify(ControlNotification::Meet);
         }
     }
 

@@ -37,7 +37,7 @@ use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use command::{Command, Figures, Located, Notice, get, set};
+pub(crate) use command::{Command, Figures, Located, ControlNotification, get, set};
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
 
@@ -94,7 +94,7 @@ pub(crate) struct DataPlane {
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
-    notices: UnboundedSender<Notice>,
+    notifications: UnboundedSender<ControlNotification>,
     figures: Arc<Figures>,
     sleeper: sleep::Sleeper,
     linger: sleep::Linger,
@@ -121,7 +121,7 @@ pub(crate) struct Parts {
     /// What the fabric exports after the frames: buffers for requests.
     pub(crate) buffers: Arc<dyn MemoryRegion>,
     pub(crate) commands: Receiver<Command>,
-    pub(crate) notices: UnboundedSender<Notice>,
+    pub(crate) notifications: UnboundedSender<ControlNotification>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) wake: std::os::fd::OwnedFd,
     /// For how long it goes on looking after the last request.
@@ -178,7 +178,7 @@ impl DataPlane {
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,
-            notices: parts.notices,
+            notifications: parts.notifications,
             figures: parts.figures,
             sleeper,
             linger: sleep::Linger::new(parts.poll),
@@ -368,9 +368,9 @@ impl DataPlane {
     /// Whether there was something to hear.
     fn hear_of_peers(&mut self) -> anyhow::Result<bool> {
         let mut any = false;
-        while let Some(news) = self.rrpc.call_events() {
+        while let Some(event) = self.rrpc.call_events() {
             any = true;
-            match news {
+            match event {
                 CallEvent::Asked { ask, body } => self.peer_asks(ask, &body)?,
                 CallEvent::Answered { call, head, data } => self.answered(call, &head, data)?,
                 CallEvent::Failed { call, failure } => self.failed(call, &failure)?,
@@ -460,9 +460,9 @@ impl DataPlane {
         set(&self.figures.clients, served.count() as u64);
     }
 
-    fn notice(&self, notice: Notice) {
+    fn notify(&self, notification: ControlNotification) {
         // Without a control plane the daemon is about to end.
-        let _ = self.notices.send(notice);
+        let _ = self.notifications.send(notification);
     }
 
     /// The time, looked up once in a round of requests.

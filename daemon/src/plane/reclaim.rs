@@ -11,7 +11,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::clients::{Client, array_cells, strike};
 use super::swap::Work;
-use super::{DataPlane, Notice};
+use super::{DataPlane, ControlNotification};
 use crate::region::Region;
 
 impl DataPlane {
@@ -158,7 +158,7 @@ impl DataPlane {
         let done = self.clients.all.get(id).is_some_and(|c| c.gone && c.returning == 0);
         if done {
             self.clients.all.remove(id);
-            self.notice(Notice::Reclaimed(id));
+            self.notify(ControlNotification::Reclaimed(id));
         }
     }
 }

@@ -14,7 +14,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::atomics::Atomic;
 use super::peers::Purpose;
-use super::{DataPlane, Located, Notice};
+use super::{DataPlane, Located, ControlNotification};
 use recovery::{back_to, settle};
 
 mod recovery;
@@ -236,7 +236,7 @@ impl DataPlane {
             Some(home) => self.ask_for_word(id, home, addr),
             None => {
                 self.wait(id, Waiting::Home(page));
-                self.notice(Notice::Locate(page));
+                self.notify(ControlNotification::Locate(page));
                 Ok(())
             }
         }
@@ -295,7 +295,7 @@ impl DataPlane {
                     Some(page) => {
                         self.leases.forget(page);
                         self.wait(id, Waiting::Home(page));
-                        self.notice(Notice::Locate(page));
+                        self.notify(ControlNotification::Locate(page));
                         Ok(())
                     }
                     None => self.seen(id, Seen::Nowhere),

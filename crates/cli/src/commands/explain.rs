@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::{UsageError, chain, outln, print};
-use rackpool_wire::history::{PageHistory, PageNews, PageNote};
+use rackpool_wire::history::{PageHistory, PageHistoryEvent, PageNote};
 use rackpool_wire::metadata::{PageStory, PoolStatus};
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
@@ -142,9 +142,9 @@ pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)
     let mut told: Vec<(RackId, PageNote)> = Vec::new();
     let mut since_move = 0;
     for (rack, note) in notes {
-        let moves = matches!(note.news, PageNews::Arrived | PageNews::Departed);
+        let moves = matches!(note.event, PageHistoryEvent::Arrived | PageHistoryEvent::Departed);
         let is_again = |(other, before): &&mut (RackId, PageNote)| {
-            *other == rack && note.news.is_again(&before.news)
+            *other == rack && note.event.is_again(&before.event)
         };
         if !moves && let Some((_, before)) = told[since_move..].iter_mut().find(is_again) {
             before.times = before.times.saturating_add(note.times);
@@ -196,34 +196,34 @@ fn degrees(milli: u64) -> String {
 
 pub(super) fn line(note: &PageNote) -> String {
     let here = degrees(note.milli);
-    let mut text = match note.news {
-        PageNews::Wanted { offered } => {
+    let mut text = match note.event {
+        PageHistoryEvent::Wanted { offered } => {
             format!("asks for it and offers {offered}: hotness {here} here")
         }
-        PageNews::NoColdPage => {
+        PageHistoryEvent::NoColdPage => {
             format!("wants it but has nothing cold to give: hotness {here} here")
         }
-        PageNews::RequestRefused(reason) => {
+        PageHistoryEvent::RequestRefused(reason) => {
             format!("does not get it: {}", want_refused(reason))
         }
-        PageNews::PrepareRefused(reason) => {
+        PageHistoryEvent::PrepareRefused(reason) => {
             format!("asks and does not get it: {}; hotness {here} here", offer_refused(reason))
         }
-        PageNews::Kept { requester, milli, reason } => format!(
+        PageHistoryEvent::Kept { requester, milli, reason } => format!(
             "keeps it from {requester}: {}; hotness {here} here, {} there",
             offer_refused(reason),
             degrees(milli)
         ),
-        PageNews::Promised { requester, milli } => {
+        PageHistoryEvent::Promised { requester, milli } => {
             format!("agrees to give it to {requester}: hotness {here} here, {} there", degrees(milli))
         }
-        PageNews::GaveUp => "gives the swap up: the page stays where it is".into(),
-        PageNews::Arrived => "it came".into(),
-        PageNews::Departed => "it went".into(),
-        PageNews::Shared => "lets other racks keep copies of it".into(),
-        PageNews::Unshared => "somebody wants to write it: nobody has a copy any more".into(),
-        PageNews::Copied => "keeps a copy of it, to be read here".into(),
-        PageNews::CopyGone => "keeps no copy of it any more".into(),
+        PageHistoryEvent::GaveUp => "gives the swap up: the page stays where it is".into(),
+        PageHistoryEvent::Arrived => "it came".into(),
+        PageHistoryEvent::Departed => "it went".into(),
+        PageHistoryEvent::Shared => "lets other racks keep copies of it".into(),
+        PageHistoryEvent::Unshared => "somebody wants to write it: nobody has a copy any more".into(),
+        PageHistoryEvent::Copied => "keeps a copy of it, to be read here".into(),
+        PageHistoryEvent::CopyGone => "keeps no copy of it any more".into(),
     };
     if note.times > 1 {
         let _ = write!(text, " ({} times, last {})", note.times, utc_millis(note.last_unix_ms));
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn what_happens_again_between_two_moves_is_told_once() {
         let note =
-            |unix_ms, news| PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli: 0, news };
-        let asks = PageNews::Wanted { offered: PageId(7) };
-        let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
-        let notes = [asks, refused, asks, refused, asks, PageNews::Arrived, asks];
-        let notes = (1..).zip(notes).map(|(at, news)| note(at, news)).collect();
+            |unix_ms, event| PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli: 0, event };
+        let asks = PageHistoryEvent::Wanted { offered: PageId(7) };
+        let refused = PageHistoryEvent::PrepareRefused(PrepareRefusal::Hotter);
+        let notes = [asks, refused, asks, refused, asks, PageHistoryEvent::Arrived, asks];
+        let notes = (1..).zip(notes).map(|(at, event)| note(at, event)).collect();
         let heat = PageHeat {
             page: PageId(1),
             milli: 0,
@@ -285,14 +285,14 @@ mod tests {
         let history = PageHistory { heat, hot_milli: 1, rests: false, notes };
         let told = super::history(&[(RackId(1), history)]);
         let told: Vec<_> =
-            told.iter().map(|(_, note)| (note.news, note.times, note.last_unix_ms)).collect();
-        assert_eq!(told, [(asks, 3, 5), (refused, 2, 4), (PageNews::Arrived, 1, 6), (asks, 1, 7)]);
+            told.iter().map(|(_, note)| (note.event, note.times, note.last_unix_ms)).collect();
+        assert_eq!(told, [(asks, 3, 5), (refused, 2, 4), (PageHistoryEvent::Arrived, 1, 6), (asks, 1, 7)]);
     }
 
     #[test]
     fn both_sides_of_a_refusal_are_told_with_their_hotness() {
-        let news = PageNews::Kept { requester: RackId(1), milli: 5_200, reason: PrepareRefusal::Hotter };
-        let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, news };
+        let event = PageHistoryEvent::Kept { requester: RackId(1), milli: 5_200, reason: PrepareRefusal::Hotter };
+        let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, event };
         assert_eq!(
             line(&note),
             "keeps it from rack 1: at least as hot at home; hotness 9.7 here, 5.2 there \

@@ -1,5 +1,5 @@
 mod fabric;
-mod news;
+mod events;
 mod start;
 
 pub use start::check_port;

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::buffer::Buffer;
 use super::hello::Packet;
-use super::inbox::{Ending, Inbox, News};
+use super::inbox::{Ending, Inbox, InboxEvent};
 use super::poster::Poster;
 use super::server::Lane;
 use crate::regions::Regions;
@@ -86,9 +86,9 @@ impl Serving {
 
     /// What the owner has heard since the last call.
     pub fn told(&self) -> Vec<Told> {
-        let told = self.inbox.take().into_iter().filter_map(|news| match news {
-            News::Message { bytes, .. } => Some(Told::Message(bytes)),
-            News::Room { taken, .. } => Some(Told::Room(taken)),
+        let told = self.inbox.take().into_iter().filter_map(|inbox_events| match inbox_events {
+            InboxEvent::Message { bytes, .. } => Some(Told::Message(bytes)),
+            InboxEvent::Room { taken, .. } => Some(Told::Room(taken)),
             _ => None,
         });
         told.collect()

@@ -17,7 +17,7 @@ pub(super) const fn room_of(message: usize) -> u64 {
 }
 
 /// What the owner of a fabric has to learn.
-pub(super) enum News {
+pub(super) enum InboxEvent {
     /// A handshake succeeded and the server serves the peer.
     Ready(Box<Ready>),
     /// A peer could not be connected to.
@@ -80,8 +80,8 @@ pub(super) struct Inbox {
 
 #[derive(Default)]
 struct State {
-    news: Vec<News>,
-    /// Room that the messages among the news take, of each endpoint.
+    inbox_events: Vec<InboxEvent>,
+    /// Room that the messages among the events take, of each endpoint.
     room: BTreeMap<EndpointId, u64>,
     asleep: bool,
 }
@@ -92,9 +92,9 @@ impl Inbox {
         Ok(Self { state: Mutex::default(), wake })
     }
 
-    pub(super) fn push(&self, news: News) -> Result<(), FabricError> {
+    pub(super) fn push(&self, inbox_events: InboxEvent) -> Result<(), FabricError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let News::Message { endpoint, bytes } = &news {
+        if let InboxEvent::Message { endpoint, bytes } = &inbox_events {
             let room = state.room.entry(*endpoint).or_default();
             *room += room_of(bytes.len());
             if *room > WINDOW {
@@ -103,7 +103,7 @@ impl Inbox {
                 ));
             }
         }
-        state.news.push(news);
+        state.inbox_events.push(inbox_events);
         if std::mem::take(&mut state.asleep) {
             signal(&self.wake);
         }
@@ -111,26 +111,26 @@ impl Inbox {
     }
 
     /// Puts in what takes no room.
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn tell(&self, inbox_events: InboxEvent) {
         // Only messages are refused.
-        let _ = self.push(news);
+        let _ = self.push(inbox_events);
     }
 
     /// Takes what is there; nothing when somebody is just putting something in.
-    pub(super) fn take(&self) -> Vec<News> {
+    pub(super) fn take(&self) -> Vec<InboxEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Vec::new(),
         };
         state.room.clear();
-        std::mem::take(&mut state.news)
+        std::mem::take(&mut state.inbox_events)
     }
 
     /// The owner goes to sleep; false when there is something for it.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.asleep = state.news.is_empty();
+        state.asleep = state.inbox_events.is_empty();
         state.asleep
     }
 
@@ -172,12 +172,12 @@ mod tests {
     #[test]
     fn only_a_sleeper_is_woken_and_once() {
         let inbox = Inbox::new().unwrap();
-        inbox.tell(News::Ended { endpoint: PEER });
+        inbox.tell(InboxEvent::Ended { endpoint: PEER });
         assert!(!readable(&inbox) && !inbox.arm(), "it sleeps although there is something");
         assert_eq!(inbox.take().len(), 1);
         assert!(inbox.arm());
-        inbox.tell(News::Ended { endpoint: PEER });
-        inbox.tell(News::Ended { endpoint: PEER });
+        inbox.tell(InboxEvent::Ended { endpoint: PEER });
+        inbox.tell(InboxEvent::Ended { endpoint: PEER });
         assert!(readable(&inbox));
         inbox.disarm();
         assert!(!readable(&inbox));
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn messages_beyond_the_window_are_refused_until_the_others_are_taken() {
         let inbox = Inbox::new().unwrap();
-        let message = || News::Message { endpoint: PEER, bytes: vec![0; (1 << 19) - 64] };
+        let message = || InboxEvent::Message { endpoint: PEER, bytes: vec![0; (1 << 19) - 64] };
         assert_eq!([inbox.push(message()), inbox.push(message())], [Ok(()), Ok(())]);
-        let small = || News::Message { endpoint: PEER, bytes: vec![0] };
+        let small = || InboxEvent::Message { endpoint: PEER, bytes: vec![0] };
         assert!(inbox.push(small()).is_err());
-        let other = News::Message { endpoint: EndpointId(2), bytes: vec![0] };
+        let other = InboxEvent::Message { endpoint: EndpointId(2), bytes: vec![0] };
         assert_eq!(inbox.push(other), Ok(()));
         assert_eq!(inbox.take().len(), 3);
         assert_eq!(inbox.push(small()), Ok(()));

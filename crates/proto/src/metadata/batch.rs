@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use rackpool_model::{RackId, StorePosition};
 use rackpool_wire::metadata::MetadataReply;
 
-use super::{Action, BatchId, Change, ConnectionToken, News};
+use super::{Action, BatchId, Change, ConnectionToken, OperatorEvent};
 
 /// Changes that become durable together, and what follows when they are.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Batch {
     pub(super) id: BatchId,
     pub(super) changes: Vec<Change>,
     pub(super) leases: BTreeMap<RackId, LeaseChange>,
-    pub(super) news: Vec<News>,
+    pub(super) events: Vec<OperatorEvent>,
     /// Over which connections daemons have registered.
     pub(super) registered: BTreeMap<RackId, ConnectionToken>,
     /// The commits of swaps that are among the changes.
@@ -58,7 +58,7 @@ impl Batch {
             id,
             changes: Vec::new(),
             leases: BTreeMap::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             registered: BTreeMap::new(),
             swaps: None,
             answers: Vec::new(),

@@ -76,12 +76,12 @@ pub enum Action {
         reply: MetadataReply,
     },
     /// Tell the operator.
-    Report(News),
+    Report(OperatorEvent),
 }
 
 /// Something an operator wants to know. It is true and durable when reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum OperatorEvent {
     /// A daemon serves the rack.
     Joined {
         /// The rack.

@@ -6,7 +6,7 @@ use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, PageSize, RackId};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 
 use super::batch::{Batch, LeaseChange};
-use super::{Change, ConnectionToken, News, Records};
+use super::{Change, ConnectionToken, OperatorEvent, Records};
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
@@ -81,7 +81,7 @@ impl<B: Bugs> Judge<'_, B> {
             let lost = served.filter(|served| served.memory != run.memory);
             let lost = lost.map_or(0, |run| self.records.directory.living_in(&run));
             let incarnation = announced.incarnation;
-            self.batch.news.push(News::Joined { rack, incarnation, pages: run.pages, lost });
+            self.batch.events.push(OperatorEvent::Joined { rack, incarnation, pages: run.pages, lost });
         }
         self.set_lease(rack, LeaseChange { granted: true, changed });
         self.batch.registered.insert(rack, self.from);
@@ -146,7 +146,7 @@ impl<B: Bugs> Judge<'_, B> {
         known.check(rack, incarnation)?;
         if !known.left {
             self.change(Change::RackLeft { rack });
-            self.batch.news.push(News::Left { rack });
+            self.batch.events.push(OperatorEvent::Left { rack });
             self.set_lease(rack, LeaseChange { granted: false, changed: false });
         }
         Ok(MetadataReply::Left)
@@ -182,7 +182,7 @@ impl<B: Bugs> Judge<'_, B> {
     }
 
     fn set_lease(&mut self, rack: RackId, mut lease: LeaseChange) {
-        // What changed earlier in the batch is news still.
+        // What changed earlier in the batch is event still.
         lease.changed |= self.batch.leases.get(&rack).is_some_and(|earlier| earlier.changed);
         self.batch.leases.insert(rack, lease);
     }

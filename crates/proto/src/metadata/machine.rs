@@ -14,7 +14,7 @@ use super::judge::Judge;
 use super::swaps::Swaps;
 use super::view::View;
 use super::{
-    Action, BatchId, Change, ConnectionToken, Event, News, RackState, RecordError, Records,
+    Action, BatchId, Change, ConnectionToken, Event, OperatorEvent, RackState, RecordError, Records,
 };
 use crate::Time;
 use crate::membership::{Heartbeat, Membership, RackRecord};
@@ -149,7 +149,7 @@ impl<B: Bugs> Machine<B> {
         // Before the boot is durable nobody could have renewed a lease.
         if self.startup == Startup::Done {
             for rack in self.membership.expire(self.now) {
-                self.actions.push_back(Action::Report(News::Expired { rack }));
+                self.actions.push_back(Action::Report(OperatorEvent::Expired { rack }));
             }
         }
         match event {
@@ -384,7 +384,7 @@ impl<B: Bugs> Machine<B> {
                 self.membership.end(rack, change.changed);
             }
         }
-        self.actions.extend(batch.news.into_iter().map(Action::Report));
+        self.actions.extend(batch.events.into_iter().map(Action::Report));
         let position = self.position();
         let answers = batch.answers.into_iter().map(|answer| answer.at(position));
         self.actions.extend(answers.map(Answer::into_action));

@@ -142,12 +142,12 @@ pub enum RackAction {
         to: RackId,
     },
     /// For people, and for the heat of the page.
-    Record(News),
+    Record(SwapEvent),
 }
 
 /// What is worth telling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum SwapEvent {
     /// The page has moved here: it rests. It can be read, and will be written when its old home has
     /// left it.
     Arrived(PageId),

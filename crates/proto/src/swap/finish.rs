@@ -5,7 +5,7 @@ use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
-use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record};
 use crate::planted::{Bug, Bugs};
 
 /// A question that is not answered is asked ever less often, down to once in so many retries.
@@ -91,7 +91,7 @@ impl<B: Bugs> Rack<B> {
                 return self.set_leaving(slot, Leaving::Done);
             };
             self.actions.push_back(RackAction::StoreWord(frame, leaving));
-            self.actions.push_back(RackAction::Record(News::Departed(record.out.page)));
+            self.actions.push_back(RackAction::Record(SwapEvent::Departed(record.out.page)));
         }
         let (swap, page, who) = (record.swap, record.out.page, Quiesce::Holders);
         self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
@@ -134,7 +134,7 @@ impl<B: Bugs> Rack<B> {
                 word = PageWord::new(PageState::Frozen, record.incoming.epoch, word.page());
             }
             self.actions.push_back(RackAction::StoreWord(frame, word));
-            self.actions.push_back(RackAction::Record(News::Arrived(word.page())));
+            self.actions.push_back(RackAction::Record(SwapEvent::Arrived(word.page())));
             if record.stale {
                 self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
@@ -143,7 +143,7 @@ impl<B: Bugs> Rack<B> {
         match word.apply(PageEvent::Thawed) {
             Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeLeft) => {
                 self.actions.push_back(RackAction::StoreWord(frame, thawed));
-                self.actions.push_back(RackAction::Record(News::Thawed(word.page())));
+                self.actions.push_back(RackAction::Record(SwapEvent::Thawed(word.page())));
                 self.set_settled(slot);
             }
             Ok(_) => self.ask_whether_left(slot),
@@ -174,7 +174,7 @@ impl<B: Bugs> Rack<B> {
             (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
-                self.actions.push_back(RackAction::Record(News::Quiesced(record.out.page)));
+                self.actions.push_back(RackAction::Record(SwapEvent::Quiesced(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Quiesce::Everyone);
                 let Some(frame) = record.out_frame else { return };
                 self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });

@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -346,7 +346,7 @@ impl<B: Bugs> Rack<B> {
             self.ask_whether_left(slot);
         } else if !core::mem::replace(&mut under_way.lost, true) {
             // Who has left, or knows nothing, has nothing to send: its memory is another one.
-            self.actions.push_back(RackAction::Record(News::Lost(record.incoming.page)));
+            self.actions.push_back(RackAction::Record(SwapEvent::Lost(record.incoming.page)));
         }
         false
     }

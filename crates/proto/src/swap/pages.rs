@@ -37,7 +37,7 @@ impl<B: Bugs> Rack<B> {
         })
     }
 
-    /// Whether the page goes and is not [left](super::News::Quiesced) so far.
+    /// Whether the page goes and is not [left](super::SwapEvent::Quiesced) so far.
     #[must_use]
     pub fn has_to_leave(&self, page: PageId) -> bool {
         self.slots.iter().flatten().any(|swap| match swap.stage {

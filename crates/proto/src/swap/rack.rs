@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
 use super::under_way::{Forwarding, Finish, Leaving, Stage, Step, UnderWay};
 use super::{
-    Quiesce, Frames, News, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
+    Quiesce, Frames, SwapEvent, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
     SwapRules,
 };
 use crate::Time;
@@ -71,7 +71,7 @@ impl<B: Bugs> Rack<B> {
                 Ok(Some(record)) => rack.adopt(slot, record),
                 Err(error) => {
                     rack.damaged[slot] = !bugs.has(Bug::ReuseDamagedRecord);
-                    rack.actions.push_back(RackAction::Record(News::Damaged(slot, error)));
+                    rack.actions.push_back(RackAction::Record(SwapEvent::Damaged(slot, error)));
                 }
             }
         }
@@ -343,7 +343,7 @@ impl<B: Bugs> Rack<B> {
         let Some(under_way) = &mut self.slots[slot] else { return };
         let swap = under_way.id;
         if phase == Phase::GivenUp {
-            self.actions.push_back(RackAction::Record(News::GaveUp(swap)));
+            self.actions.push_back(RackAction::Record(SwapEvent::GaveUp(swap)));
         }
         let until = self.now.after(self.rules.pause);
         match &mut under_way.stage {

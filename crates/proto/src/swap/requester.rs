@@ -8,7 +8,7 @@ use rackpool_wire::swap::{PrepareRefusal, PageLife, SwapId, SwapMessage, ToServe
 use super::rack::SwapRequest;
 use super::record::is_possible;
 use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
-use super::{Quiesce, Frames, News, Phase, Rack, RackAction, Record, Role};
+use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record, Role};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -33,7 +33,7 @@ impl<B: Bugs> Rack<B> {
         let busy = |page| self.is_busy(page) || self.requests.values().any(|w| w.offered == page);
         let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
             self.paused.insert(page, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::Record(News::NoColdPage(page)));
+            self.actions.push_back(RackAction::Record(SwapEvent::NoColdPage(page)));
             return;
         };
         let (nonce, until) = (self.number(), self.now.after(self.rules.want));
@@ -68,7 +68,7 @@ impl<B: Bugs> Rack<B> {
         };
         self.requests.remove(&page);
         self.paused.insert(page, self.now.after(self.rules.pause));
-        self.actions.push_back(RackAction::Record(News::RequestRefused(page, reason)));
+        self.actions.push_back(RackAction::Record(SwapEvent::RequestRefused(page, reason)));
     }
 
     /// A want is consumed by the swap that it becomes, so no swap is begun twice.
@@ -236,8 +236,8 @@ impl<B: Bugs> Rack<B> {
         let Some(UnderWay { stage: Stage::Offering(offering), .. }) = self.slots[slot] else {
             return;
         };
-        let news = News::PrepareRefused(offering.wanted, reason);
-        self.actions.push_back(RackAction::Record(news));
+        let event = SwapEvent::PrepareRefused(offering.wanted, reason);
+        self.actions.push_back(RackAction::Record(event));
         self.give_up(slot);
     }
 }

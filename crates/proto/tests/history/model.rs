@@ -166,7 +166,7 @@ impl Model {
                     .map(|m| (m.rack, m.alive, m.incarnation, m.fabric_address.clone()))
                     .collect()
             };
-            assert_eq!(seen(last), seen(status), "news without a new version");
+            assert_eq!(seen(last), seen(status), "event without a new version");
         }
         self.last_status = Some(status.clone());
     }

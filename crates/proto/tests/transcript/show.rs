@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 use rackpool_model::{GlobalAddr, PageRange};
 use rackpool_proto::directory::Moved;
-use rackpool_proto::metadata::{Action, Change, News};
+use rackpool_proto::metadata::{Action, Change, OperatorEvent};
 use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageLock, PageStory};
 use rackpool_wire::swap::FromServer;
 
@@ -40,7 +40,7 @@ pub(super) fn action(out: &mut String, action: &Action) {
                 show_members(out, members);
             }
         }
-        Action::Report(news) => writeln!(out, "report: {}", news_line(news)).unwrap(),
+        Action::Report(event) => writeln!(out, "report: {}", event_line(event)).unwrap(),
     }
 }
 
@@ -131,14 +131,14 @@ fn story_line(story: &PageStory) -> String {
     line
 }
 
-fn news_line(news: &News) -> String {
-    match news {
-        News::Joined { rack, incarnation, pages: run, lost } => {
+fn event_line(event: &OperatorEvent) -> String {
+    match event {
+        OperatorEvent::Joined { rack, incarnation, pages: run, lost } => {
             let lost = if *lost > 0 { format!(", {lost} pages lost") } else { String::new() };
             format!("{rack} joined, incarnation {}, pages {}{lost}", incarnation.0, pages(*run))
         }
-        News::Left { rack } => format!("{rack} left"),
-        News::Expired { rack } => format!("{rack} expired"),
+        OperatorEvent::Left { rack } => format!("{rack} left"),
+        OperatorEvent::Expired { rack } => format!("{rack} expired"),
     }
 }
 

@@ -7,7 +7,7 @@ use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    News, RECORD_WORDS, RECORDS, Rack as Machine, RackAction, RackEvent, Server, ServerEvent,
+    SwapEvent, RECORD_WORDS, RECORDS, Rack as Machine, RackAction, RackEvent, Server, ServerEvent,
     SwapBatch,
 };
 use rackpool_wire::swap::{PrepareRefusal, SwapId, ToServer, RequestRefusal};
@@ -222,7 +222,7 @@ impl Pool {
                 let came = RackEvent::DirtyLinesReceived { from: id, swap, theirs, known };
                 self.steps.push_back(Step::Rack(to, came));
             }
-            RackAction::Record(news) => self.hear(now, id, news),
+            RackAction::Record(event) => self.hear(now, id, event),
             // Pages have no bytes here.
             RackAction::ApplyDirtyLines { .. }
             | RackAction::StoreRecord { .. }
@@ -238,21 +238,21 @@ impl Pool {
         self.copies.insert((now.after(self.copy), id, swap));
     }
 
-    fn hear(&mut self, now: Time, id: RackId, news: News) {
+    fn hear(&mut self, now: Time, id: RackId, event: SwapEvent) {
         let refused = &mut self.outcome.refused;
-        match news {
-            News::Arrived(page) => {
+        match event {
+            SwapEvent::Arrived(page) => {
                 if let Some(rack) = self.racks.get_mut(&id) {
                     rack.heats.arrived(now, page);
                 }
             }
-            News::GaveUp(swap) => {
+            SwapEvent::GaveUp(swap) => {
                 self.given_up.insert(swap);
             }
-            News::NoColdPage(_) => refused.nothing_to_offer += 1,
-            News::RequestRefused(_, RequestRefusal::QueueFull) => refused.full += 1,
-            News::RequestRefused(..) => refused.by_server += 1,
-            News::PrepareRefused(_, reason) => {
+            SwapEvent::NoColdPage(_) => refused.nothing_to_offer += 1,
+            SwapEvent::RequestRefused(_, RequestRefusal::QueueFull) => refused.full += 1,
+            SwapEvent::RequestRefused(..) => refused.by_server += 1,
+            SwapEvent::PrepareRefused(_, reason) => {
                 self.offers_refused += 1;
                 *match reason {
                     PrepareRefusal::Hotter => &mut refused.hotter,
@@ -262,11 +262,11 @@ impl Pool {
                     PrepareRefusal::Full => &mut refused.full,
                 } += 1;
             }
-            News::Thawed(_)
-            | News::Departed(_)
-            | News::Quiesced(_)
-            | News::Lost(_)
-            | News::Damaged(..) => {}
+            SwapEvent::Thawed(_)
+            | SwapEvent::Departed(_)
+            | SwapEvent::Quiesced(_)
+            | SwapEvent::Lost(_)
+            | SwapEvent::Damaged(..) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::Job;
 use crate::plane::clients::strike;
-use crate::plane::{DataPlane, Located, Notice};
+use crate::plane::{DataPlane, Located, ControlNotification};
 
 /// Between two questions to a metadata server that does not answer.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ impl DataPlane {
         let waiting = self.exchanges.homeless.waiting.entry(page).or_default();
         waiting.push(Returning { client, release, addrs });
         if waiting.len() == 1 {
-            self.notice(Notice::Locate(page));
+            self.notify(ControlNotification::Locate(page));
         }
     }
 
@@ -122,7 +122,7 @@ impl DataPlane {
         let pages: Vec<PageId> = again.iter().filter(|(_, at)| due(at)).map(|(p, _)| *p).collect();
         for page in pages {
             self.exchanges.homeless.again.remove(&page);
-            self.notice(Notice::Locate(page));
+            self.notify(ControlNotification::Locate(page));
         }
         Ok(())
     }

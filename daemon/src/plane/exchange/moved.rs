@@ -13,7 +13,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::Job;
 use super::asked::{FREE, MOVED, addrs_of, set_addrs};
-use crate::plane::{DataPlane, Located, Notice};
+use crate::plane::{DataPlane, Located, ControlNotification};
 
 /// Between two questions about a page, and between two tries to pass objects on.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -74,7 +74,7 @@ impl DataPlane {
         let pages: BTreeSet<PageId> =
             addrs.iter().filter_map(|addr| addr.page(page_size)).collect();
         for page in pages.into_iter().filter(|page| !moved.homes.contains_key(page)) {
-            let _ = self.notices.send(Notice::Locate(page));
+            let _ = self.notifications.send(ControlNotification::Locate(page));
         }
         Ok(())
     }

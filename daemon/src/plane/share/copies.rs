@@ -6,7 +6,7 @@ use rackpool_fabric::FabricError;
 use rackpool_model::{Access, FrameId, PageId};
 use rackpool_proto::lease::{Lease, LeaseKind};
 use rackpool_proto::share::{CopiesAction, CopiesEvent, SharingId};
-use rackpool_wire::history::PageNews;
+use rackpool_wire::history::PageHistoryEvent;
 use rackpool_wire::rack::RackAnswer;
 
 use crate::plane::DataPlane;
@@ -174,7 +174,7 @@ impl DataPlane {
                 {
                     self.sharing.pages.insert(ours, page);
                     let now = self.now();
-                    self.swaps.remember_news(now, page, PageNews::Copied);
+                    self.swaps.remember_news(now, page, PageHistoryEvent::Copied);
                 }
                 shown.show(copy.0, until_ns);
             }
@@ -182,7 +182,7 @@ impl DataPlane {
                 self.rack.metadata.shown(ours)?.hide();
                 if let Some(page) = self.sharing.pages.remove(&ours) {
                     let now = self.now();
-                    self.swaps.remember_news(now, page, PageNews::CopyGone);
+                    self.swaps.remember_news(now, page, PageHistoryEvent::CopyGone);
                 }
             }
         }

@@ -6,7 +6,7 @@ use rackpool_proto::lease::{LeaseKind, Users};
 use rackpool_proto::share::{HomeAction, HomeEvent};
 use rackpool_shm::access::{self, is_quiesced};
 use rackpool_sync::barrier;
-use rackpool_wire::history::PageNews;
+use rackpool_wire::history::PageHistoryEvent;
 
 use super::Sharing;
 use crate::plane::DataPlane;
@@ -91,9 +91,9 @@ impl DataPlane {
                     self.slab.follow_swap(frame, word)?;
                     self.sharing.changed = true;
                     let shared = !word.is_writable();
-                    let news = if shared { PageNews::Shared } else { PageNews::Unshared };
+                    let event = if shared { PageHistoryEvent::Shared } else { PageHistoryEvent::Unshared };
                     let now = self.now();
-                    self.swaps.remember_news(now, word.page(), news);
+                    self.swaps.remember_news(now, word.page(), event);
                     if !shared {
                         thawed = true;
                         count(&self.figures.sharing.ended);

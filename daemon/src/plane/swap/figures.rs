@@ -1,7 +1,7 @@
 //! What there is to count of swaps.
 
 use rackpool_metrics::Histogram;
-use rackpool_proto::swap::News;
+use rackpool_proto::swap::SwapEvent;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::control::SwapStatus;
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
@@ -107,26 +107,26 @@ impl SwapFigures {
     }
 
     /// Counts what the machine has to tell.
-    pub(super) fn note(&self, news: &News) {
-        match news {
-            News::Arrived(_) => count(&self.arrived),
-            News::Departed(_) => count(&self.departed),
-            News::GaveUp(_) => count(&self.given_up),
-            News::NoColdPage(_) => self.refuse(Refused::NoColdPage),
-            News::RequestRefused(_, why) => self.refuse(match why {
+    pub(super) fn note(&self, event: &SwapEvent) {
+        match event {
+            SwapEvent::Arrived(_) => count(&self.arrived),
+            SwapEvent::Departed(_) => count(&self.departed),
+            SwapEvent::GaveUp(_) => count(&self.given_up),
+            SwapEvent::NoColdPage(_) => self.refuse(Refused::NoColdPage),
+            SwapEvent::RequestRefused(_, why) => self.refuse(match why {
                 RequestRefusal::AtHome => Refused::AtHome,
                 RequestRefusal::NoSuchPage => Refused::NoSuchPage,
                 RequestRefusal::NotYours => Refused::NotYours,
                 RequestRefusal::QueueFull => Refused::QueueFull,
             }),
-            News::PrepareRefused(_, why) => self.refuse(match why {
+            SwapEvent::PrepareRefused(_, why) => self.refuse(match why {
                 PrepareRefusal::Hotter => Refused::Hotter,
                 PrepareRefusal::ReadHot => Refused::ReadHot,
                 PrepareRefusal::Rests => Refused::Rests,
                 PrepareRefusal::Unavailable => Refused::Unavailable,
                 PrepareRefusal::Full => Refused::Full,
             }),
-            News::Thawed(_) | News::Quiesced(_) | News::Lost(_) | News::Damaged(..) => {}
+            SwapEvent::Thawed(_) | SwapEvent::Quiesced(_) | SwapEvent::Lost(_) | SwapEvent::Damaged(..) => {}
         }
     }
 }
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn refusals_are_counted_by_their_reason() {
         let figures = SwapFigures::default();
-        figures.note(&News::PrepareRefused(PageId(1), PrepareRefusal::Rests));
-        figures.note(&News::PrepareRefused(PageId(1), PrepareRefusal::Full));
-        figures.note(&News::RequestRefused(PageId(1), RequestRefusal::QueueFull));
+        figures.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Rests));
+        figures.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Full));
+        figures.note(&SwapEvent::RequestRefused(PageId(1), RequestRefusal::QueueFull));
         figures.refuse(Refused::NoColdPage);
         let counted: Vec<_> =
             figures.refused().filter_map(|(why, count)| (count == 1).then_some(why)).collect();

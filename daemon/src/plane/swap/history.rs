@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rackpool_model::{PageId, RackId};
-use rackpool_wire::history::{PageNews, PageNote};
+use rackpool_wire::history::{PageHistoryEvent, PageNote};
 use rackpool_wire::swap::SwapId;
 
 /// Pages that are remembered: those that something happened to last.
@@ -45,11 +45,11 @@ struct Story {
 
 impl History {
     /// Something happened to a page whose hotness here is this, in thousandths.
-    pub(super) fn note(&mut self, page: PageId, milli: u64, news: PageNews) {
-        self.note_at(unix_ms(), page, milli, news);
+    pub(super) fn note(&mut self, page: PageId, milli: u64, event: PageHistoryEvent) {
+        self.note_at(unix_ms(), page, milli, event);
     }
 
-    fn note_at(&mut self, unix_ms: u64, page: PageId, milli: u64, news: PageNews) {
+    fn note_at(&mut self, unix_ms: u64, page: PageId, milli: u64, event: PageHistoryEvent) {
         self.clock += 1;
         let stamp = self.clock;
         let story = self
@@ -60,26 +60,26 @@ impl History {
         story.stamp = stamp;
         self.lately.insert(stamp, page);
         // A refusal says that it was asked for: so asking again and again does not push out the rest.
-        let refused = matches!(news, PageNews::PrepareRefused(_) | PageNews::RequestRefused(_));
-        let asked = story.notes.back().map(|note| note.news);
-        if refused && matches!(asked, Some(PageNews::Wanted { .. })) {
+        let refused = matches!(event, PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_));
+        let asked = story.notes.back().map(|note| note.event);
+        if refused && matches!(asked, Some(PageHistoryEvent::Wanted { .. })) {
             story.notes.pop_back();
         }
         match story.notes.back_mut() {
-            Some(last) if news.is_again(&last.news) => {
+            Some(last) if event.is_again(&last.event) => {
                 *last = PageNote {
                     unix_ms: last.unix_ms,
                     last_unix_ms: unix_ms,
                     times: last.times.saturating_add(1),
                     milli,
-                    news,
+                    event,
                 };
             }
             _ => {
                 if story.notes.len() == NOTES {
                     story.notes.pop_front();
                 }
-                let note = PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli, news };
+                let note = PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli, event };
                 story.notes.push_back(note);
             }
         }
@@ -125,16 +125,16 @@ mod tests {
     #[test]
     fn what_happens_again_is_counted_and_what_is_old_makes_room() {
         let mut history = History::default();
-        let kept = |milli| PageNews::Kept { requester: RackId(1), milli, reason: PrepareRefusal::Hotter };
+        let kept = |milli| PageHistoryEvent::Kept { requester: RackId(1), milli, reason: PrepareRefusal::Hotter };
         history.note_at(10, PAGE, 9000, kept(5000));
         history.note_at(20, PAGE, 8000, kept(6000));
         let found = history.of(PAGE);
         let again =
-            PageNote { unix_ms: 10, last_unix_ms: 20, times: 2, milli: 8000, news: kept(6000) };
+            PageNote { unix_ms: 10, last_unix_ms: 20, times: 2, milli: 8000, event: kept(6000) };
         assert_eq!(found, [again]);
         for at in 0..40 {
-            let news = if at % 2 == 0 { PageNews::Arrived } else { PageNews::Departed };
-            history.note_at(100 + at, PAGE, 1000, news);
+            let event = if at % 2 == 0 { PageHistoryEvent::Arrived } else { PageHistoryEvent::Departed };
+            history.note_at(100 + at, PAGE, 1000, event);
         }
         let found = history.of(PAGE);
         assert_eq!((found.len(), found[0].unix_ms, found[15].unix_ms), (NOTES, 124, 139));
@@ -144,23 +144,23 @@ mod tests {
     #[test]
     fn asking_in_vain_again_and_again_is_one_note() {
         let mut history = History::default();
-        history.note_at(1, PAGE, 1000, PageNews::Departed);
+        history.note_at(1, PAGE, 1000, PageHistoryEvent::Departed);
         for at in 0..50 {
-            history.note_at(10 + at, PAGE, 5000, PageNews::Wanted { offered: PageId(1) });
-            let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
+            history.note_at(10 + at, PAGE, 5000, PageHistoryEvent::Wanted { offered: PageId(1) });
+            let refused = PageHistoryEvent::PrepareRefused(PrepareRefusal::Hotter);
             history.note_at(10 + at, PAGE, 5000, refused);
         }
-        let told: Vec<_> = history.of(PAGE).iter().map(|note| (note.news, note.times)).collect();
-        let refused = PageNews::PrepareRefused(PrepareRefusal::Hotter);
-        assert_eq!(told, [(PageNews::Departed, 1), (refused, 50)]);
+        let told: Vec<_> = history.of(PAGE).iter().map(|note| (note.event, note.times)).collect();
+        let refused = PageHistoryEvent::PrepareRefused(PrepareRefusal::Hotter);
+        assert_eq!(told, [(PageHistoryEvent::Departed, 1), (refused, 50)]);
     }
 
     #[test]
     fn the_page_that_nothing_happened_to_for_longest_is_forgotten() {
         let mut history = History::default();
         for page in 0..3000 {
-            history.note_at(u64::from(page), PageId(page), 1000, PageNews::Arrived);
-            history.note_at(u64::from(page), PageId(0), 1000, PageNews::GaveUp);
+            history.note_at(u64::from(page), PageId(page), 1000, PageHistoryEvent::Arrived);
+            history.note_at(u64::from(page), PageId(0), 1000, PageHistoryEvent::GaveUp);
         }
         assert_eq!((history.pages.len(), history.lately.len()), (PAGES, PAGES));
         assert_eq!(history.of(PageId(0))[0].times, 1);

@@ -23,7 +23,7 @@ use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{News, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{SwapEvent, Rack, RackAction, RackEvent, SwapRules};
 use rackpool_rrpc::RequestId;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -32,7 +32,7 @@ use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapMessage, ToSe
 use super::command::count;
 use super::peers::Purpose;
 use super::stalls::Progress;
-use super::{DataPlane, Notice};
+use super::{DataPlane, ControlNotification};
 use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
@@ -335,7 +335,7 @@ impl DataPlane {
                 if let ToServer::Request { .. } = message {
                     self.swaps.cursor = self.swaps.cursor.wrapping_add(STRIDE);
                 }
-                self.notice(Notice::TellServer(message));
+                self.notify(ControlNotification::TellServer(message));
             }
             RackAction::TellRack(rack, between) => {
                 if let SwapMessage::Prepare { .. } = between.message {
@@ -368,15 +368,15 @@ impl DataPlane {
                 self.begin_copy(swap, from, theirs, ours)?;
             }
             RackAction::PrefetchLease { swap, page, to } => self.begin_lease_prefetch(now, swap, page, to)?,
-            RackAction::Record(news) => self.report(now, &news)?,
+            RackAction::Record(event) => self.report(now, &event)?,
         }
         Ok(())
     }
 
-    fn report(&mut self, now: Instant, news: &News) -> anyhow::Result<()> {
-        self.figures.swaps.note(news);
-        match *news {
-            News::Arrived(page) => {
+    fn report(&mut self, now: Instant, event: &SwapEvent) -> anyhow::Result<()> {
+        self.figures.swaps.note(event);
+        match *event {
+            SwapEvent::Arrived(page) => {
                 let at = self.swaps.at(now);
                 self.swaps.heats.arrived(at, page);
                 tracing::debug!("{page} has come");
@@ -384,33 +384,33 @@ impl DataPlane {
                 // Who looks for it elsewhere finds it here.
                 self.seek(page)?;
             }
-            News::Thawed(page) => {
+            SwapEvent::Thawed(page) => {
                 tracing::debug!("{page} can be written");
                 self.swaps.unleft.forget(page);
             }
-            News::Departed(page) => {
+            SwapEvent::Departed(page) => {
                 tracing::debug!("{page} has gone");
                 if let Some(home) = self.swaps.machine.goes_to(page) {
                     self.leases.note_gone(now, page, home);
                 }
             }
-            News::Quiesced(page) => self.left(page)?,
-            News::Damaged(slot, error) => {
+            SwapEvent::Quiesced(page) => self.left(page)?,
+            SwapEvent::Damaged(slot, error) => {
                 tracing::error!(
                     "the record of swap {slot} is damaged, its frames are lost: {error}"
                 );
             }
-            News::Lost(page) => {
+            SwapEvent::Lost(page) => {
                 tracing::error!(
                     "{page} is lost: its old home lost its memory while the page moved here, and some of what was written in it meanwhile was nowhere else"
                 );
             }
-            News::GaveUp(swap) => {
+            SwapEvent::GaveUp(swap) => {
                 tracing::debug!("swap {:x} is given up", swap.0);
                 self.swaps.copies.give_up(swap);
             }
-            News::PrepareRefused(page, PrepareRefusal::ReadHot) => self.copy_wanted(page)?,
-            News::NoColdPage(_) | News::RequestRefused(..) | News::PrepareRefused(..) => {}
+            SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => self.copy_wanted(page)?,
+            SwapEvent::NoColdPage(_) | SwapEvent::RequestRefused(..) | SwapEvent::PrepareRefused(..) => {}
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use rackpool_model::{PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{News, RackAction};
-use rackpool_wire::history::{MAX_TOP_PAGES, PageHeat, PageHistory, PageNews};
+use rackpool_proto::swap::{SwapEvent, RackAction};
+use rackpool_wire::history::{MAX_TOP_PAGES, PageHeat, PageHistory, PageHistoryEvent};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage, ToServer};
 
 use super::history::Offer;
@@ -23,23 +23,23 @@ impl Swaps {
     pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
         let told = match *action {
             RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
-                Some((page, PageNews::Wanted { offered }))
+                Some((page, PageHistoryEvent::Wanted { offered }))
             }
             RackAction::TellRack(rack, Between { swap, message }) => {
                 self.told_rack(rack, swap, message)
             }
-            RackAction::Record(news) => self.reported(&news),
+            RackAction::Record(event) => self.reported(&event),
             _ => None,
         };
-        if let Some((page, news)) = told {
-            self.remember_news(now, page, news);
+        if let Some((page, event)) = told {
+            self.remember_news(now, page, event);
         }
     }
 
     /// Remembers what has happened to a page.
-    pub(in crate::plane) fn remember_news(&mut self, now: Instant, page: PageId, news: PageNews) {
+    pub(in crate::plane) fn remember_news(&mut self, now: Instant, page: PageId, event: PageHistoryEvent) {
         let milli = self.heats.found(self.at(now), page).milli;
-        self.history.note(page, milli, news);
+        self.history.note(page, milli, event);
     }
 
     fn told_rack(
@@ -47,7 +47,7 @@ impl Swaps {
         rack: RackId,
         swap: SwapId,
         message: SwapMessage,
-    ) -> Option<(PageId, PageNews)> {
+    ) -> Option<(PageId, PageHistoryEvent)> {
         let asked = |swaps: &Self| swaps.history.offer_of(swap).filter(|offer| offer.peer == rack);
         match message {
             SwapMessage::Prepare { wanted, milli, .. } => {
@@ -56,31 +56,31 @@ impl Swaps {
             }
             SwapMessage::Refused(reason) => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageNews::Kept { requester: peer, milli, reason }))
+                Some((page, PageHistoryEvent::Kept { requester: peer, milli, reason }))
             }
             SwapMessage::Prepared { .. } => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageNews::Promised { requester: peer, milli }))
+                Some((page, PageHistoryEvent::Promised { requester: peer, milli }))
             }
             _ => None,
         }
     }
 
-    fn reported(&self, news: &News) -> Option<(PageId, PageNews)> {
-        match *news {
-            News::Arrived(page) => Some((page, PageNews::Arrived)),
-            News::Departed(page) => Some((page, PageNews::Departed)),
-            News::NoColdPage(page) => Some((page, PageNews::NoColdPage)),
-            News::RequestRefused(page, reason) => Some((page, PageNews::RequestRefused(reason))),
-            News::PrepareRefused(page, reason) => Some((page, PageNews::PrepareRefused(reason))),
-            News::GaveUp(swap) => {
+    fn reported(&self, event: &SwapEvent) -> Option<(PageId, PageHistoryEvent)> {
+        match *event {
+            SwapEvent::Arrived(page) => Some((page, PageHistoryEvent::Arrived)),
+            SwapEvent::Departed(page) => Some((page, PageHistoryEvent::Departed)),
+            SwapEvent::NoColdPage(page) => Some((page, PageHistoryEvent::NoColdPage)),
+            SwapEvent::RequestRefused(page, reason) => Some((page, PageHistoryEvent::RequestRefused(reason))),
+            SwapEvent::PrepareRefused(page, reason) => Some((page, PageHistoryEvent::PrepareRefused(reason))),
+            SwapEvent::GaveUp(swap) => {
                 let page = self.history.offer_of(swap)?.page;
                 // A refusal ends the swap as well, and says more.
-                let last = self.history.of(page).last().map(|note| note.news);
-                let refused = matches!(last, Some(PageNews::PrepareRefused(_)));
-                (!refused).then_some((page, PageNews::GaveUp))
+                let last = self.history.of(page).last().map(|note| note.event);
+                let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
+                (!refused).then_some((page, PageHistoryEvent::GaveUp))
             }
-            News::Thawed(_) | News::Quiesced(_) | News::Lost(_) | News::Damaged(..) => None,
+            SwapEvent::Thawed(_) | SwapEvent::Quiesced(_) | SwapEvent::Lost(_) | SwapEvent::Damaged(..) => None,
         }
     }
 

@@ -1,5 +1,5 @@
 mod fabric;
-mod news;
+mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -7,7 +7,7 @@ use super::greeting::{Greeting, Received};
 use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT};
 use crate::tcp::handshake::{Identity, Initiator, Step, random};
 use crate::tcp::hello::{Hello, LaneNumber};
-use crate::tcp::inbox::{News, Ready};
+use crate::tcp::inbox::{InboxEvent, Ready};
 use crate::tcp::server::Command;
 use crate::tcp::socket;
 use crate::{EndpointId, FabricError};
@@ -50,7 +50,7 @@ impl Connector {
     pub(super) fn connect(&mut self, endpoint: EndpointId, address: SocketAddr) {
         match self.begin(endpoint, address) {
             Ok(one) => self.outgoing.push(one),
-            Err(error) => self.inbox.tell(News::Failed { endpoint, error }),
+            Err(error) => self.inbox.tell(InboxEvent::Failed { endpoint, error }),
         }
     }
 
@@ -77,7 +77,7 @@ impl Connector {
                 continue;
             }
             if let Err(error) = lane.go_on(&self.identity, one.address) {
-                self.inbox.tell(News::Failed { endpoint, error });
+                self.inbox.tell(InboxEvent::Failed { endpoint, error });
                 return;
             }
         }
@@ -90,7 +90,7 @@ impl Connector {
             let are_there = one.lanes.iter().all(|lane| lane.greeted);
             let timeout_ms = if are_there { HANDSHAKE_MS } else { CONNECT_MS };
             let error = FabricError::Silent { address, timeout_ms };
-            self.inbox.tell(News::Failed { endpoint, error });
+            self.inbox.tell(InboxEvent::Failed { endpoint, error });
         }
     }
 
@@ -103,7 +103,7 @@ impl Connector {
             != (same.rack, same.incarnation, &same.regions)
         {
             let error = FabricError::misbehaved("two racks answer at its address");
-            self.inbox.tell(News::Failed { endpoint, error });
+            self.inbox.tell(InboxEvent::Failed { endpoint, error });
             return;
         }
         let Hello { rack, incarnation, regions, .. } = hello;

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::accepting::{Half, Stranger};
 use self::connecting::Outgoing;
 use super::handshake::Identity;
-use super::inbox::{Inbox, News, drain};
+use super::inbox::{Inbox, InboxEvent, drain};
 use super::server::{self, ServerHandle};
 use crate::{EndpointId, FabricError, Refusals};
 
@@ -185,7 +185,7 @@ impl Connector {
                     let before = self.outgoing.len();
                     self.outgoing.retain(|one| one.endpoint != endpoint);
                     if self.outgoing.len() < before {
-                        self.inbox.tell(News::Abandoned { endpoint });
+                        self.inbox.tell(InboxEvent::Abandoned { endpoint });
                     }
                 }
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,

@@ -56,13 +56,13 @@ impl Fabric for TcpFabric {
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
         self.poll_lanes(events);
-        self.take_news(events);
+        self.take_events(events);
     }
 
     fn disconnect(&mut self, endpoint: EndpointId) {
         if let Some(wanted) = self.connecting.get_mut(&endpoint) {
             if std::mem::take(wanted) {
-                // Whatever becomes of it is news.
+                // Whatever becomes of it is events.
                 let _ = self.command(Command::Abandon { endpoint });
             }
             return;

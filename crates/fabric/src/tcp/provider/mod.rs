@@ -1,6 +1,6 @@
 mod ending;
 mod fabric;
-mod news;
+mod events;
 mod start;
 
 use std::collections::BTreeMap;

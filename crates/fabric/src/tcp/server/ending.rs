@@ -7,7 +7,7 @@ use rustix::event::epoll;
 
 use super::Server;
 use crate::EndpointId;
-use crate::tcp::inbox::{Ending, News};
+use crate::tcp::inbox::{Ending, InboxEvent};
 
 /// How long the second lane of an endpoint may outlive the first.
 const SECOND_LANE: Duration = Duration::from_secs(1);
@@ -36,11 +36,11 @@ impl Server {
             lane.say_bye();
         }
         let Some(socket) = posting else {
-            self.inbox.tell(News::Ended { endpoint });
+            self.inbox.tell(InboxEvent::Ended { endpoint });
             return;
         };
         let data = epoll::EventData::new_u64(endpoint.0);
-        self.inbox.tell(News::Fenced { endpoint });
+        self.inbox.tell(InboxEvent::Fenced { endpoint });
         // Not watched it is looked at when its time is over.
         let _ = epoll::add(&self.epoll, socket.as_fd(), data, epoll::EventFlags::IN);
         let until = Instant::now() + self.dead_after;
@@ -70,14 +70,14 @@ impl Server {
             if !waits {
                 lanes.remove(&asked.endpoint);
                 let endpoint = asked.endpoint;
-                inbox.tell(News::LaneEnded { endpoint, ending: Ending::Gone });
+                inbox.tell(InboxEvent::LaneEnded { endpoint, ending: Ending::Gone });
             }
             waits
         });
         draining.retain(|one| {
             let waits = now < one.until && is_open(&one.socket);
             if !waits {
-                inbox.tell(News::Ended { endpoint: one.endpoint });
+                inbox.tell(InboxEvent::Ended { endpoint: one.endpoint });
             }
             waits
         });

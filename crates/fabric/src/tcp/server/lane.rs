@@ -6,7 +6,7 @@ use rackpool_model::{Incarnation, RackId};
 use crate::region::fits;
 use crate::tcp::buffer::{Buffer, Moved, piece};
 use crate::tcp::frame::{Place, REQUEST_BYTES, RESPONSE_BYTES, Request, Response};
-use crate::tcp::inbox::{Ending, Inbox, News};
+use crate::tcp::inbox::{Ending, Inbox, InboxEvent};
 use crate::{EndpointId, FabricError, MemoryRegion};
 
 /// What peers may access; the frames first.
@@ -192,7 +192,7 @@ impl Lane {
                 self.current = Some(Current::Message { bytes: Vec::with_capacity(len), len });
             }
             Request::Room { taken } => {
-                self.inbox.tell(News::Room { endpoint: self.endpoint, taken });
+                self.inbox.tell(InboxEvent::Room { endpoint: self.endpoint, taken });
             }
             Request::Bye => return Err(Ending::Bye),
         }
@@ -207,7 +207,7 @@ impl Lane {
         if bytes.len() < len {
             self.current = Some(Current::Message { bytes, len });
         } else {
-            self.inbox.push(News::Message { endpoint: self.endpoint, bytes })?;
+            self.inbox.push(InboxEvent::Message { endpoint: self.endpoint, bytes })?;
         }
         Ok(())
     }

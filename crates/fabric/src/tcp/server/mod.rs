@@ -14,7 +14,7 @@ use rustix::event::{Timespec, epoll};
 use self::ending::{Asked, Draining};
 use self::lane::Turn;
 use super::buffer::Buffer;
-use super::inbox::{Ending, Inbox, News, Ready, drain, signal};
+use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
 use super::patience::Patience;
 use crate::{EndpointId, FabricError, ReceiveRoom};
 
@@ -153,7 +153,7 @@ impl Server {
             );
         }
         for (endpoint, _) in std::mem::take(&mut self.lanes) {
-            self.inbox.tell(News::LaneEnded { endpoint, ending: Ending::Gone });
+            self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending: Ending::Gone });
         }
     }
 
@@ -190,7 +190,7 @@ impl Server {
             }
             Err(ending) => {
                 self.lanes.remove(&endpoint);
-                self.inbox.tell(News::LaneEnded { endpoint, ending });
+                self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending });
             }
         }
         true
@@ -214,7 +214,7 @@ impl Server {
     fn begin(&mut self, socket: TcpStream, ready: Box<Ready>) {
         let (endpoint, peer) = (ready.endpoint, (ready.peer, ready.incarnation));
         self.end_other_lives(peer);
-        self.inbox.tell(News::Ready(ready));
+        self.inbox.tell(InboxEvent::Ready(ready));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(endpoint.0);
         match epoll::add(&self.epoll, socket.as_fd(), data, flags) {
@@ -228,7 +228,7 @@ impl Server {
             }
             Err(errno) => {
                 let ending = Ending::Failed(FabricError::local("watch a socket", errno));
-                self.inbox.tell(News::LaneEnded { endpoint, ending });
+                self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending });
             }
         }
     }
@@ -241,7 +241,7 @@ impl Server {
             let (of, life) = lane.peer();
             let stays = of != rack || life == incarnation;
             if !stays {
-                inbox.tell(News::LaneEnded { endpoint: *endpoint, ending: Ending::Gone });
+                inbox.tell(InboxEvent::LaneEnded { endpoint: *endpoint, ending: Ending::Gone });
             }
             stays
         });

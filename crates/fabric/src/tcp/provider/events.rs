@@ -6,43 +6,43 @@ use rustix::event::{Timespec, epoll};
 use super::start::INBOX;
 use super::{Endpoint, State, TcpFabric};
 use crate::tcp::buffer::Buffer;
-use crate::tcp::inbox::{News, Ready, WINDOW, room_of};
+use crate::tcp::inbox::{InboxEvent, Ready, WINDOW, room_of};
 use crate::tcp::poster::Poster;
 use crate::{DisconnectReason, EndpointId, Event};
 
 /// What the other threads and the posting lanes have brought.
 impl TcpFabric {
-    pub(super) fn take_news(&mut self, events: &mut Vec<Event>) {
-        for news in self.inbox.take() {
-            self.learn(news, events);
+    pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
+        for inbox_events in self.inbox.take() {
+            self.learn(inbox_events, events);
         }
     }
 
-    /// Takes the news out of turn when they may bring room for a message.
+    /// Takes the events out of turn when they may bring room for a message.
     pub(super) fn look_for_room(&mut self, endpoint: EndpointId, len: usize) {
         let state = self.endpoints.get(&endpoint).map(|open| &open.state);
         if matches!(state, Some(State::Open(poster)) if !poster.has_room(len)) {
             let mut events = std::mem::take(&mut self.stash);
-            self.take_news(&mut events);
+            self.take_events(&mut events);
             self.stash = events;
         }
     }
 
-    fn learn(&mut self, news: News, events: &mut Vec<Event>) {
-        match news {
-            News::Ready(ready) => self.open(*ready, events),
-            News::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
+    fn learn(&mut self, inbox_events: InboxEvent, events: &mut Vec<Event>) {
+        match inbox_events {
+            InboxEvent::Ready(ready) => self.open(*ready, events),
+            InboxEvent::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
                 Some(true) => events.push(Event::ConnectFailed { endpoint, error }),
                 Some(false) => events.push(given_up(endpoint)),
                 None => {}
             },
-            News::Abandoned { endpoint } => {
+            InboxEvent::Abandoned { endpoint } => {
                 if self.connecting.remove(&endpoint).is_some() {
                     events.push(given_up(endpoint));
                 }
             }
-            News::Message { endpoint, bytes } => self.message(endpoint, bytes, events),
-            News::Room { endpoint, taken } => {
+            InboxEvent::Message { endpoint, bytes } => self.message(endpoint, bytes, events),
+            InboxEvent::Room { endpoint, taken } => {
                 let state = self.endpoints.get_mut(&endpoint).map(|open| &mut open.state);
                 if let Some(State::Open(poster)) = state
                     && let Err(error) = poster.peer_took(taken)
@@ -50,9 +50,9 @@ impl TcpFabric {
                     self.end(endpoint, DisconnectReason::Failed(error), events);
                 }
             }
-            News::LaneEnded { endpoint, ending } => self.lane_ended(endpoint, ending, events),
-            News::Fenced { endpoint } => events.push(Event::Fenced { endpoint }),
-            News::Ended { endpoint } => self.ended(endpoint, events),
+            InboxEvent::LaneEnded { endpoint, ending } => self.lane_ended(endpoint, ending, events),
+            InboxEvent::Fenced { endpoint } => events.push(Event::Fenced { endpoint }),
+            InboxEvent::Ended { endpoint } => self.ended(endpoint, events),
         }
     }
 
