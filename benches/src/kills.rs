@@ -25,7 +25,7 @@ const HELD: usize = 64;
 const SIZES: [u64; 5] = [16, 100, 3000, 40_000, 100_000];
 
 /// What is told of the times of all turns, which are in order of size.
-type Figure = fn(&[f64]) -> f64;
+type Statistic = fn(&[f64]) -> f64;
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
@@ -50,7 +50,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
         };
         rounds.push((watch(Helper::kill)?, watch(Helper::leave)?));
     }
-    let figures: [(&str, f64, Figure); 4] = [
+    let figures: [(&str, f64, Statistic); 4] = [
         ("mean", 1.1, |turns| turns.iter().sum::<f64>() / turns.len() as f64),
         ("p50", 1.1, |turns| percentile(turns, 500)),
         ("p99", 1.2, |turns| percentile(turns, 990)),

@@ -80,7 +80,7 @@ const PARTS: [usize; 3] = [500, 990, 999];
 const GAINS: [f64; 3] = [21.7, 30.9, 51.5];
 
 /// Percentiles in nanoseconds: of all requests, and of those within the rack.
-struct Figures {
+struct Percentiles {
     all: [f64; 3],
     local: [f64; 3],
     left_out: f64,
@@ -91,7 +91,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("requests within and out of the rack mixed: two rings against one (figure 19)");
     // In turn, so that all meet the same neighbours.
     let ways = [Way::One, Way::OneInOrder, Way::Two];
-    let rounds: Vec<[Figures; 3]> =
+    let rounds: Vec<[Percentiles; 3]> =
         (0..ROUNDS as u64).map(|seed| ways.map(|way| mix(way, seed))).collect();
     for (baseline, what) in ["", " (in order)"].into_iter().enumerate() {
         for (i, (name, gain)) in NAMES.into_iter().zip(GAINS).enumerate() {
@@ -115,11 +115,11 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
 
 /// By how many percent a figure is lower with two rings, the median over the rounds.
 fn compare(
-    rounds: &[[Figures; 3]],
+    rounds: &[[Percentiles; 3]],
     baseline: usize,
-    of: impl Fn(&Figures) -> f64,
+    of: impl Fn(&Percentiles) -> f64,
 ) -> (f64, String) {
-    let middle = |of: &dyn Fn(&[Figures; 3]) -> f64| median(rounds.iter().map(of).collect());
+    let middle = |of: &dyn Fn(&[Percentiles; 3]) -> f64| median(rounds.iter().map(of).collect());
     let lower = middle(&|round| (1.0 - of(&round[2]) / of(&round[baseline])) * 100.0);
     let one = middle(&|round| of(&round[baseline]) / 1e3);
     let two = middle(&|round| of(&round[2]) / 1e3);
@@ -171,7 +171,7 @@ struct Answered {
 /// From when to when a loop was away from its core, at most.
 type Away = (Instant, Instant);
 
-fn mix(way: Way, seed: u64) -> Figures {
+fn mix(way: Way, seed: u64) -> Percentiles {
     let rings = Rings::new(way);
     let (answered, away) = std::thread::scope(|scope| {
         let daemon = scope.spawn(|| serve(&rings));
@@ -190,7 +190,7 @@ fn mix(way: Way, seed: u64) -> Figures {
         PARTS.map(|part| percentile(&chosen, part))
     };
     let left_out = answered.len() - undisturbed.len();
-    Figures {
+    Percentiles {
         all: percentiles(&|_| true),
         local: percentiles(&|is_remote| !is_remote),
         left_out: left_out as f64 / REQUESTS as f64 * 100.0,

@@ -18,7 +18,7 @@ pub(crate) use orphan::watch_adopted;
 
 use crate::link::Requester;
 use crate::placement::Placement;
-use crate::plane::{Figures, Waker};
+use crate::plane::{PlaneMetrics, Waker};
 use crate::priority::Priority;
 use crate::rack::Rack;
 
@@ -27,7 +27,7 @@ pub(crate) struct Control {
     pub(crate) rack: Arc<Rack>,
     pub(crate) plane: Arc<Waker>,
     pub(crate) metadata: Requester,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) metrics: Arc<PlaneMetrics>,
     pub(crate) fabric: String,
     pub(crate) placement: Placement,
     pub(crate) priority: Priority,

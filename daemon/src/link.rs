@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::metadata_server::{Connection, MetadataServer};
-use crate::plane::{Command, Figures, Waker, get, set};
+use crate::plane::{Command, PlaneMetrics, Waker, get, set};
 
 /// Heartbeats sent in each lease.
 const BEATS: u32 = 4;
@@ -112,7 +112,7 @@ pub(crate) struct Link {
     /// A registration was sent, and not refused.
     is_in_doubt: AtomicBool,
     pub(crate) announcement: RackAnnouncement,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) metrics: Arc<PlaneMetrics>,
     /// The pages the memory has already.
     known: Option<PageRange>,
     /// Where the fabric looks for the pool's key.
@@ -159,7 +159,7 @@ impl Link {
     pub(crate) fn new(
         server: MetadataServer,
         announcement: RackAnnouncement,
-        figures: Arc<Figures>,
+        metrics: Arc<PlaneMetrics>,
         known: Option<PageRange>,
         keyring: Keyring,
         lease: Duration,
@@ -178,7 +178,7 @@ impl Link {
             server,
             is_in_doubt: AtomicBool::new(false),
             announcement,
-            figures,
+            metrics,
             known,
             keyring,
             lease,
@@ -265,10 +265,10 @@ impl Link {
             match tokio::time::timeout(PATIENCE, self.try_register()).await {
                 Ok(Ok((connection, Registered { position, .. }))) => {
                     reported = false;
-                    set(&self.figures.is_member, 1);
+                    set(&self.metrics.is_member, 1);
                     self.heard_of(position, &plane);
                     let served = self.serve(connection, &plane).await;
-                    set(&self.figures.is_member, 0);
+                    set(&self.metrics.is_member, 0);
                     if let Err(error) = served {
                         if let Some(Refusal::Superseded { .. }) = error.downcast_ref::<Refusal>() {
                             return Err(error);
@@ -395,7 +395,7 @@ impl Link {
         connection: &mut Connection,
         seen_version: u64,
     ) -> anyhow::Result<()> {
-        let free = get(&self.figures.free_frames);
+        let free = get(&self.metrics.free_frames);
         let heartbeat = MetadataRequest::Heartbeat {
             rack: self.announcement.rack,
             incarnation: self.announcement.incarnation,

@@ -1,4 +1,4 @@
-//! The figures of a rack, for Prometheus.
+//! The metrics of a rack, for Prometheus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use rackpool_access::Credentials;
 use rackpool_metrics::{Page, Source, Unit};
 
-use crate::plane::{Figures, get};
+use crate::plane::{PlaneMetrics, get};
 use crate::rack::Rack;
 
 /// What is shown.
-pub(crate) struct RackFigures {
+pub(crate) struct RackMetrics {
     rack: Arc<Rack>,
-    figures: Arc<Figures>,
+    metrics: Arc<PlaneMetrics>,
     /// When the certificate expires, in seconds since 1970.
     certificate_expiry: Option<u64>,
 }
 
-impl Source for RackFigures {
+impl Source for RackMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
         self.show_memory(page)?;
         self.show_requests(page)?;
@@ -27,29 +27,29 @@ impl Source for RackFigures {
     }
 
     fn health(&self) -> Result<(), String> {
-        if get(&self.figures.is_member) == 0 {
+        if get(&self.metrics.is_member) == 0 {
             return Err("the metadata server is away, or refuses this rack: see the log".into());
         }
         Ok(())
     }
 }
 
-impl RackFigures {
+impl RackMetrics {
     /// Those of the rack, and of the daemon that has these credentials.
     pub(crate) fn of(
         rack: &Arc<Rack>,
-        figures: &Arc<Figures>,
+        metrics: &Arc<PlaneMetrics>,
         credentials: Option<&Credentials>,
     ) -> Self {
         Self {
             rack: Arc::clone(rack),
-            figures: Arc::clone(figures),
+            metrics: Arc::clone(metrics),
             certificate_expiry: credentials.and_then(Credentials::expiry),
         }
     }
 
     fn show_memory(&self, page: &mut Page<'_>) -> fmt::Result {
-        let (figures, geometry) = (&self.figures, &self.rack.geometry);
+        let (metrics, geometry) = (&self.metrics, &self.rack.geometry);
         let frames = u64::from(geometry.frames);
         page.gauge(
             "rack",
@@ -59,90 +59,90 @@ impl RackFigures {
         )?;
         page.gauge("page_size", "Size of a page.", Unit::Bytes, geometry.page_size.bytes())?;
         page.gauge("frames", "Frames of the rack's memory.", Unit::None, frames)?;
-        let free = get(&figures.free_frames);
+        let free = get(&metrics.free_frames);
         page.gauge("free_frames", "Frames that hold no page.", Unit::None, free)?;
-        let allocated = get(&figures.allocated_bytes);
+        let allocated = get(&metrics.allocated_bytes);
         page.gauge(
             "allocated",
             "Objects in use, caches of clients included.",
             Unit::Bytes,
             allocated,
         )?;
-        page.gauge("clients", "Connected clients.", Unit::None, get(&figures.clients))?;
+        page.gauge("clients", "Connected clients.", Unit::None, get(&metrics.clients))?;
         let help = "Whether the metadata server has this rack as a member: 1 or 0.";
-        page.gauge("member", help, Unit::None, get(&figures.is_member))
+        page.gauge("member", help, Unit::None, get(&metrics.is_member))
     }
 
     fn show_requests(&self, page: &mut Page<'_>) -> fmt::Result {
-        let figures = &self.figures;
+        let metrics = &self.metrics;
         let counters = [
-            ("requests", "Requests of clients served.", &figures.requests),
+            ("requests", "Requests of clients served.", &metrics.requests),
             (
                 "local_accesses",
                 "Accesses of clients to their own rack, as far as a sample tells.",
-                &figures.local_accesses,
+                &metrics.local_accesses,
             ),
             (
                 "remote_operations",
                 "One-sided operations done for clients of this rack.",
-                &figures.remote_operations,
+                &metrics.remote_operations,
             ),
-            ("posted_operations", "One-sided operations posted.", &figures.posted),
-            ("sent_messages", "Messages sent to other racks.", &figures.messages),
+            ("posted_operations", "One-sided operations posted.", &metrics.posted),
+            ("sent_messages", "Messages sent to other racks.", &metrics.messages),
             (
                 "doorbells",
                 "Doorbells for operations and messages, one for each rack and poll round.",
-                &figures.doorbells,
+                &metrics.doorbells,
             ),
             (
                 "device_requests",
                 "Work requests for the RDMA device, or frames for the sockets.",
-                &figures.device_requests,
+                &metrics.device_requests,
             ),
             (
                 "device_doorbells",
                 "Doorbells of the RDMA device, or writes to the sockets.",
-                &figures.device_doorbells,
+                &metrics.device_doorbells,
             ),
             (
                 "device_completions",
                 "Completions of work requests that were taken, or answers.",
-                &figures.device_completions,
+                &metrics.device_completions,
             ),
             (
                 "device_signalled",
                 "Work requests that were to complete by themselves.",
-                &figures.device_signalled,
+                &metrics.device_signalled,
             ),
             (
                 "device_inlined",
                 "Work requests that carried their bytes within them.",
-                &figures.device_inlined,
+                &metrics.device_inlined,
             ),
-            ("sleeps", "How often the data plane went to sleep.", &figures.sleeps),
+            ("sleeps", "How often the data plane went to sleep.", &metrics.sleeps),
         ];
-        for (name, help, figure) in counters {
-            page.counter(name, help, Unit::None, get(figure))?;
+        for (name, help, counter) in counters {
+            page.counter(name, help, Unit::None, get(counter))?;
         }
         page.counters(
             ("rack_requests", "mode"),
             "Requests to other racks, by how their data travelled.",
             Unit::None,
             &[
-                ("pure", get(&figures.pure_requests)),
-                ("then_one_sided", get(&figures.then_one_sided_requests)),
-                ("zero_copy", get(&figures.zero_copy_requests)),
+                ("pure", get(&metrics.pure_requests)),
+                ("then_one_sided", get(&metrics.then_one_sided_requests)),
+                ("zero_copy", get(&metrics.zero_copy_requests)),
             ],
         )?;
         page.times(
             "remote_operation",
             "Time of one-sided operations for clients, of a sample.",
-            &figures.remote_times,
+            &metrics.remote_times,
         )
     }
 
     fn show_sharing(&self, page: &mut Page<'_>) -> fmt::Result {
-        let sharing = &self.figures.sharing;
+        let sharing = &self.metrics.sharing;
         page.gauge(
             "pages_shared",
             "Pages that other racks may keep copies of.",
@@ -167,7 +167,7 @@ impl RackFigures {
     }
 
     fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {
-        let swaps = &self.figures.swaps;
+        let swaps = &self.metrics.swaps;
         page.counters(
             ("swaps", "side"),
             "Swaps that this rack asked for, and that it was asked for.",

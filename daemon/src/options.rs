@@ -109,7 +109,7 @@ pub struct Options {
     /// Hot pages.
     #[command(flatten)]
     pub swaps: SwapOptions,
-    /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start daemons and may be killed.

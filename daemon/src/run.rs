@@ -32,9 +32,9 @@ use crate::control::{self, Control};
 use crate::fabric::{self, Buffers};
 use crate::link::{Requester, Link, Registered};
 use crate::metadata_server::MetadataServer;
-use crate::metrics::RackFigures;
+use crate::metrics::RackMetrics;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, Figures, Located, ControlNotification, Parts, SwapSettings, Waker};
+use crate::plane::{Command, DataPlane, PlaneMetrics, Located, ControlNotification, Parts, SwapSettings, Waker};
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
@@ -137,14 +137,14 @@ async fn serve(
         .context("no memory for the buffers of requests")?;
     let fabric = fabric::start(options, &rack, &buffers, keyring.clone())?;
     let description = fabric.description();
-    let figures = Arc::new(Figures::default());
+    let metrics = Arc::new(PlaneMetrics::default());
     let announcement = announcement(&rack, fabric.address())?;
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
     let (mut link, requester) = Link::new(
         metadata_server.clone(),
         announcement.clone(),
-        Arc::clone(&figures),
+        Arc::clone(&metrics),
         known,
         keyring,
         options.lease(),
@@ -158,9 +158,9 @@ async fn serve(
     let (notifications, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
     let (mut plane, waker, Adopted { orphans, last }) =
-        data_plane(&rack, (fabric, buffers), notifications, &figures, known.is_some(), poll, rules)?;
+        data_plane(&rack, (fabric, buffers), notifications, &metrics, known.is_some(), poll, rules)?;
     reserve_ahead(options, &rack, &waker, &mut plane)?;
-    let shown = RackFigures::of(&rack, &figures, metadata_server.credentials());
+    let shown = RackMetrics::of(&rack, &metrics, metadata_server.credentials());
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;
     // Before the socket: whoever finds it may ask this process to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -177,7 +177,7 @@ async fn serve(
         rack: Arc::clone(&rack),
         plane: Arc::clone(&waker),
         metadata: requester.clone(),
-        figures,
+        metrics,
         fabric: description,
         placement,
         priority,
@@ -233,10 +233,10 @@ async fn join(link: &mut Link, rack: &Rack, is_new: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Serves the figures for ever, where they are wanted.
+/// Serves the metrics for ever, where they are wanted.
 async fn scraped(
     address: Option<SocketAddr>,
-    figures: Arc<RackFigures>,
+    metrics: Arc<RackMetrics>,
 ) -> anyhow::Result<impl Future<Output = ()>> {
     let listener = match address {
         Some(address) => Some(rackpool_metrics::bind(address).await?),
@@ -244,7 +244,7 @@ async fn scraped(
     };
     Ok(async move {
         match listener {
-            Some(listener) => match rackpool_metrics::serve(listener, figures).await {},
+            Some(listener) => match rackpool_metrics::serve(listener, metrics).await {},
             None => std::future::pending().await,
         }
     })
@@ -291,7 +291,7 @@ fn data_plane(
     rack: &Arc<Rack>,
     (fabric, buffers): (Box<dyn Fabric>, Buffers),
     notifications: async_mpsc::UnboundedSender<ControlNotification>,
-    figures: &Arc<Figures>,
+    metrics: &Arc<PlaneMetrics>,
     restarted: bool,
     poll: Duration,
     (lease_rules, swap): (LeaseRules, SwapSettings),
@@ -313,7 +313,7 @@ fn data_plane(
         buffers: buffers.memory,
         commands: receiver,
         notifications,
-        figures: Arc::clone(figures),
+        metrics: Arc::clone(metrics),
         wake,
         poll,
         restarted,

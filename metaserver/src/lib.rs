@@ -6,7 +6,7 @@
 //! | `listener`, `admission`, `complaints`, `limits` | let those in who prove who they are, and bound the others |
 //! | `connection`, `permission` | turn bytes into requests that may be asked, and answers into bytes |
 //! | `store` | keeps the durable records in one redb file |
-//! | `figures` | counts for Prometheus |
+//! | `metrics` | counts for Prometheus |
 //! | `options`, `start` | command line, and the order in which the parts come up |
 //!
 //! `docs/design/metadata.md` tells what is durable when, and what happens at each crash;
@@ -18,7 +18,7 @@ mod admission;
 mod complaints;
 mod connection;
 mod crowd;
-mod figures;
+mod metrics;
 mod limits;
 mod listener;
 mod options;

@@ -38,7 +38,7 @@ pub struct Options {
     )]
     pub lease_ms: u64,
 
-    /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::connection::{Inbound, Outlet};
-use crate::figures::{Figures, moves};
+use crate::metrics::{ServerMetrics, moves};
 use crate::store::{Store, StoreError};
 
 /// Messages handed to the machine before it is asked what to do.
@@ -30,7 +30,7 @@ pub(crate) struct Server {
     store_path: PathBuf,
     fabric_key: FabricKey,
     connections: BTreeMap<ConnectionToken, Outlet>,
-    figures: Arc<Figures>,
+    metrics: Arc<ServerMetrics>,
     /// When what is being written was handed to the store, and how many pages it moves.
     writing: (Instant, u64),
 }
@@ -50,7 +50,7 @@ impl Server {
         machine: Machine,
         store: Store,
         fabric_key: FabricKey,
-        figures: Arc<Figures>,
+        metrics: Arc<ServerMetrics>,
     ) -> Self {
         Self {
             machine,
@@ -60,7 +60,7 @@ impl Server {
             storage: Storage::Idle(store),
             fabric_key,
             connections: BTreeMap::new(),
-            figures,
+            metrics,
             writing: (Instant::now(), 0),
         }
     }
@@ -71,7 +71,7 @@ impl Server {
         mut inbound: mpsc::Receiver<Inbound>,
         mut stopped: watch::Receiver<bool>,
     ) {
-        self.figures.set_racks(self.machine.rack_states());
+        self.metrics.set_racks(self.machine.rack_states());
         loop {
             self.act();
             let deadline = self.machine.deadline();
@@ -120,15 +120,15 @@ impl Server {
         match message {
             Inbound::Opened { token, outlet } => {
                 self.connections.insert(token, outlet);
-                self.figures.connected(self.connections.len());
+                self.metrics.connected(self.connections.len());
             }
             Inbound::Asked { token, request: Tagged { tag, message } } => {
-                self.figures.asked(&message);
+                self.metrics.asked(&message);
                 self.handle(Event::Requested { from: token, tag, request: message });
             }
             Inbound::Closed { token } => {
                 self.connections.remove(&token);
-                self.figures.connected(self.connections.len());
+                self.metrics.connected(self.connections.len());
             }
         }
     }
@@ -142,12 +142,12 @@ impl Server {
                 Action::Push { to, reply } => {
                     if let Some(outlet) = self.connections.get(&to) {
                         outlet.push(reply);
-                        self.figures.pushed();
+                        self.metrics.pushed();
                     }
                 }
                 Action::Report(event) => {
-                    self.figures.heard(&event);
-                    self.figures.set_racks(self.machine.rack_states());
+                    self.metrics.heard(&event);
+                    self.metrics.set_racks(self.machine.rack_states());
                     report(&event);
                 }
             }
@@ -179,7 +179,7 @@ impl Server {
     ) {
         let durable = matches!(&written, Ok((_, Ok(()))));
         let (since, moved) = self.writing;
-        self.figures.written(moved, since.elapsed(), durable);
+        self.metrics.written(moved, since.elapsed(), durable);
         let failure = match written {
             Ok((store, Ok(()))) => {
                 self.storage = Storage::Idle(store);

@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::address_file::AddressFile;
-use crate::figures::Figures;
+use crate::metrics::ServerMetrics;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::options::Options;
@@ -59,7 +59,7 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
-    /// The figures can't be served.
+    /// The metrics can't be served.
     #[error(transparent)]
     Metrics(#[from] rackpool_metrics::BindError),
     /// The address file can't be written.
@@ -130,11 +130,11 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let listener = Listener { socket, tls, limits: Limits::raise(), idle, inbox };
     let listener = tokio::spawn(listener.run(stopped.clone()));
     let expiry = credentials.as_ref().and_then(Credentials::expiry);
-    let figures = Arc::new(Figures::new(expiry));
+    let metrics = Arc::new(ServerMetrics::new(expiry));
     if let Some(metrics) = metrics {
-        tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&figures) as _));
+        tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&metrics) as _));
     }
-    let server = Server::new(machine, store, fabric_key, figures);
+    let server = Server::new(machine, store, fabric_key, metrics);
     let server = tokio::spawn(server.run(inbound, stopped));
     tokio::select! {
         _ = terminate.recv() => {}

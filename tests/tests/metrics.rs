@@ -15,7 +15,7 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
 use tempfile::TempDir;
 
-/// A server with figures; killed when dropped.
+/// A server with metrics; killed when dropped.
 struct Server {
     process: Child,
     port: u16,
@@ -48,19 +48,19 @@ impl Server {
 
     /// An answer: its status and headers, and its text.
     fn ask(&self, path: &str, accept: &str) -> (String, String) {
-        let answer = wait_for("it serves figures", PATIENCE, || self.try_ask(path, accept).ok());
+        let answer = wait_for("it serves metrics", PATIENCE, || self.try_ask(path, accept).ok());
         let (head, text) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), text.to_owned())
     }
 
-    fn figures(&self) -> String {
+    fn metrics(&self) -> String {
         self.ask("/metrics", "*/*").1
     }
 
     /// The number after this name and its labels.
     #[track_caller]
     fn figure(&self, name: &str) -> f64 {
-        let text = self.figures();
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
@@ -173,7 +173,7 @@ impl Pool {
     }
 }
 
-/// The names of all figures of a text, without the ends of histograms' samples.
+/// The names of all metrics of a text, without the ends of histograms' samples.
 fn names(text: &str) -> BTreeSet<String> {
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     kinds.map(|line| line.split_once(' ').unwrap().0.to_owned()).collect()
@@ -192,7 +192,7 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether promtool finds nothing wrong with the figures; `None` where it is not installed.
+/// Whether promtool finds nothing wrong with the metrics; `None` where it is not installed.
 fn is_approved(text: &str) -> Option<Result<(), String>> {
     let mut check = Command::new("promtool")
         .args(["check", "metrics"])
@@ -209,7 +209,7 @@ fn is_approved(text: &str) -> Option<Result<(), String>> {
 }
 
 #[test]
-fn every_figure_of_every_server_is_described_and_documented() {
+fn every_metric_of_every_server_is_described_and_documented() {
     let pool = Pool::start();
     let folder = tempfile::tempdir().unwrap();
     let mount = pool.mount(folder.path());
@@ -242,7 +242,7 @@ fn every_figure_of_every_server_is_described_and_documented() {
     assert!(missing.is_empty(), "not in docs/operating.md: {missing:?}");
     let has_ended: Vec<_> = documented.difference(&found).collect();
     let only_of_mounts = has_ended.iter().all(|name| name.starts_with("rackpool_mount_"));
-    assert!(has_ended.is_empty() || mount.is_none() && only_of_mounts, "no figures: {has_ended:?}");
+    assert!(has_ended.is_empty() || mount.is_none() && only_of_mounts, "no metrics: {has_ended:?}");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_process_tells_what_it_is_and_when_its_certificate_expires() {
         let open = server.figure("process_open_fds");
         assert!(open > 3.0 && open < server.figure("process_max_fds"), "{open}");
         assert_eq!(server.figure("rackpool_log_lines_lost_total"), 0.0);
-        let text = server.figures();
+        let text = server.metrics();
         let build = text.lines().find(|line| line.starts_with("rackpool_build_info{")).unwrap();
         let version = env!("CARGO_PKG_VERSION");
         assert!(
@@ -288,7 +288,7 @@ fn health_and_racks_follow_what_happens() {
     wait_until("it is back", PATIENCE, || again.is_well() && up(&pool, 1) == 1.0);
     again.end();
     wait_until("it has left", PATIENCE, || pool.metadata.figure("rackpool_racks_left") == 1.0);
-    assert!(!pool.metadata.figures().contains("rackpool_rack_up{rack=\"1\"}"));
+    assert!(!pool.metadata.metrics().contains("rackpool_rack_up{rack=\"1\"}"));
 
     // Without a metadata server a daemon says so.
     drop(pool.metadata);

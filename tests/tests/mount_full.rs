@@ -104,7 +104,7 @@ fn removed_files_give_their_memory_back() {
 }
 
 #[test]
-fn the_figures_of_the_file_system_follow_what_is_in_it() {
+fn the_metrics_of_the_file_system_follow_what_is_in_it() {
     let Some((_pool, mount)) = mounted(64 << 20, 256 << 10) else { return };
     let free = || {
         let figures = rustix::fs::statvfs(mount.root()).unwrap();

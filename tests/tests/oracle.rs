@@ -280,7 +280,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
 
 /// A bit of a page's bitmap that its daemon has not set.
 #[test]
-fn figures_that_the_metadata_does_not_bear_out_are_found() {
+fn metrics_that_the_metadata_does_not_bear_out_are_found() {
     let mut scene = scene();
     scene.patience = Duration::from_secs(2);
     // Links are of this size, and nothing else is.
@@ -304,9 +304,9 @@ fn figures_that_the_metadata_does_not_bear_out_are_found() {
     let addr = GlobalAddr::new(page, 5 * 64 * 16, page_size).expect("an address");
     let counted: u64 = census::objects(scene.pool()).values().sum();
     assert!(found.contains(&Finding::Leaked { addr, bytes: 16 }), "{found:?} {counted}");
-    let is_figure =
+    let is_metric =
         |f: &Finding| matches!(f, Finding::Figures { said, counted } if said + 16 == *counted);
-    assert!(found.iter().any(is_figure), "{found:?}");
+    assert!(found.iter().any(is_metric), "{found:?}");
 }
 
 #[test]

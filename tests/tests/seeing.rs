@@ -1,4 +1,4 @@
-//! What people see of a pool: live figures, a page's story, figures for Prometheus, thresholds tried on
+//! What people see of a pool: live metrics, a page's story, metrics for Prometheus, thresholds tried on
 //! a recorded trace, and those of the requests between racks.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
@@ -45,7 +45,7 @@ fn complained(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Two racks in which a page moves as soon as it is used from afar; they serve figures.
+/// Two racks in which a page moves as soon as it is used from afar; they serve metrics.
 fn restless() -> TestPool {
     let pool = TestPool::with(|options| {
         options.daemon_arguments = vec![
@@ -253,13 +253,13 @@ fn json_is_what_the_design_says() {
     assert_eq!(racks.len(), 2);
     for (number, rack) in racks.iter().enumerate() {
         assert_eq!((&rack["rack"], &rack["state"]), (&number.into(), &"up".into()), "{rack}");
-        assert!(rack["figures"]["pid"].as_u64().unwrap() > 0 && rack["reason"].is_null(), "{rack}");
+        assert!(rack["metrics"]["pid"].as_u64().unwrap() > 0 && rack["reason"].is_null(), "{rack}");
     }
-    assert_eq!(racks[1]["figures"]["swaps"]["arrived"], 1);
+    assert_eq!(racks[1]["metrics"]["swaps"]["arrived"], 1);
 
     let top = parsed(&["top", "--once", "--interval", "0.1"]);
     assert!(top["time"].as_str().unwrap().ends_with('Z'), "{top}");
-    assert_eq!(top["racks"][1]["figures"]["pages_arrived"], 1, "{top}");
+    assert_eq!(top["racks"][1]["metrics"]["pages_arrived"], 1, "{top}");
     assert_eq!(top["hottest"][0]["home"], 1, "{top}");
     let lines = said(&["top", "--once", "--interval", "0.1", "--json", "--dir", &dir]);
     assert_eq!(lines.lines().count(), 1, "{lines}");
@@ -302,11 +302,11 @@ fn top_prints_once_where_nobody_looks() {
     });
 }
 
-/// The figures that a daemon or the metadata server serves, whose log says where.
+/// The metrics that a daemon or the metadata server serves, whose log says where.
 fn scrape(log: &Path) -> String {
-    let address = wait_for("it says where its figures are", PATIENCE, || {
+    let address = wait_for("it says where its metrics are", PATIENCE, || {
         let log = std::fs::read_to_string(log).ok()?;
-        let rest = log.split("figures at http://").nth(1)?;
+        let rest = log.split("metrics at http://").nth(1)?;
         rest.split("/metrics").next().map(str::to_owned)
     });
     let mut stream = TcpStream::connect(address).unwrap();
@@ -324,7 +324,7 @@ fn figure(text: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn a_daemon_serves_figures_that_grow_with_what_it_does() {
+fn a_daemon_serves_metrics_that_grow_with_what_it_does() {
     let pool = restless();
     let (home, user) = (pool.open(0), pool.open(1));
     let addr = home.alloc(SIZE).unwrap();
@@ -386,7 +386,7 @@ fn what_a_benchmark_did_is_recorded_and_thresholds_are_tried_on_it() {
     assert!(complained(&["heat", "replay", "Cargo.toml"]).contains("--record"));
 }
 
-/// Starts a program in the pool with figures to be scraped, its log in this file; it ends with its
+/// Starts a program in the pool with metrics to be scraped, its log in this file; it ends with its
 /// standard input, which is the caller's to drop.
 fn start(pool: &TestPool, name: &str, arguments: &[&str], log: &Path) -> Child {
     Command::new(program(name))
@@ -406,7 +406,7 @@ fn end(mut process: Child) {
 }
 
 #[test]
-fn the_service_serves_figures_that_grow_with_what_it_does() {
+fn the_service_serves_metrics_that_grow_with_what_it_does() {
     let pool = TestPool::small();
     let (log, socket) = (pool.dir().join("kv.log"), pool.dir().join("kv.sock"));
     let service = start(&pool, "rackpool-kv", &["--unix", socket.to_str().unwrap()], &log);
@@ -426,7 +426,7 @@ fn the_service_serves_figures_that_grow_with_what_it_does() {
 }
 
 #[test]
-fn a_mount_serves_figures_that_grow_with_what_it_does() {
+fn a_mount_serves_metrics_that_grow_with_what_it_does() {
     if let Some(reason) = mount::why_not() {
         return skipped(reason);
     }

@@ -11,7 +11,7 @@ use rackpool_fabric::conformance::Hardware;
 use rackpool_fabric::conformance::pair::{
     End, Pair, memory_of, ok, pattern, read, transfer, write,
 };
-use rackpool_fabric::{DeviceFigures, Event, WorkRequest};
+use rackpool_fabric::{DeviceCounters, Event, WorkRequest};
 use rackpool_skip::skipped;
 
 /// One in so many requests is signalled, besides the last of each list.
@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What was asked of the device since `before`, when all of it is done: the completions that were
 /// asked for have come, and no others.
-fn asked_since(end: &mut End, before: DeviceFigures) -> DeviceFigures {
+fn asked_since(end: &mut End, before: DeviceCounters) -> DeviceCounters {
     let start = Instant::now();
     loop {
         end.poll();
-        let now = end.fabric().device_figures();
-        let since = DeviceFigures {
+        let now = end.fabric().device_counters();
+        let since = DeviceCounters {
             requests: now.requests - before.requests,
             doorbells: now.doorbells - before.doorbells,
             completions: now.completions - before.completions,
@@ -62,7 +62,7 @@ fn a_list_rings_once_and_few_of_it_complete_by_themselves() {
     let region = pair.a.register(&memory_of(&Verbs, &pattern(4096, 3)));
     // Also where a list ends with a request that is signalled anyway, and one further.
     for count in [1, 30, 1, 1, 100, 31, 64, 33] {
-        let before = pair.a.fabric().device_figures();
+        let before = pair.a.fabric().device_counters();
         let list: Vec<_> = (0..count).map(|id| write(id, transfer(region, 0, id * 8, 8))).collect();
         ok(pair.a.post(&list));
         completed(&mut pair.a, count);
@@ -85,7 +85,7 @@ fn a_list_beyond_the_send_queue_rings_again_for_the_rest() {
     let mut pair = Pair::new(&Verbs, Hardware::FAST);
     let depth = pair.a.fabric().queue_depth() as u64;
     let region = pair.a.register(&memory_of(&Verbs, &pattern(4096, 4)));
-    let before = pair.a.fabric().device_figures();
+    let before = pair.a.fabric().device_counters();
     // Over soft-RoCE each is three requests: the words, and what stands before and behind them.
     let list: Vec<_> =
         (0..depth).map(|id| write(id, transfer(region, 3, id * 64 + 3, 40))).collect();
@@ -108,7 +108,7 @@ fn what_is_short_goes_within_its_request() {
     let mut pair = Pair::new(&Verbs, Hardware::FAST);
     let region = pair.a.register(&memory_of(&Verbs, &pattern(8192, 5)));
     let inlined = |pair: &mut Pair, request: WorkRequest| {
-        let before = pair.a.fabric().device_figures();
+        let before = pair.a.fabric().device_counters();
         ok(pair.a.post(&[request]));
         ok(pair.a.completed(0));
         let asked = asked_since(&mut pair.a, before);
@@ -123,7 +123,7 @@ fn what_is_short_goes_within_its_request() {
     assert_eq!(inlined(&mut pair, write(0, transfer(region, 0, 0, 4096))), 0, "too long");
     assert_eq!(inlined(&mut pair, read(0, transfer(region, 0, 0, 8))), 0, "a read carries nothing");
     for (len, expected) in [(1, 1), (24, 1), (2048, 0), (3000, 0)] {
-        let before = pair.a.fabric().device_figures();
+        let before = pair.a.fabric().device_counters();
         ok(pair.a.send(&pattern(len, 1)));
         pair.b.wait("the message", |event| matches!(event, Event::Message { .. }));
         let asked = asked_since(&mut pair.a, before);

@@ -62,10 +62,10 @@ fn a_transfer_is_cut_into_requests_that_the_device_takes() {
     let mut pair = Pair::new(&FRUGAL, Hardware::FAST);
     let len = 10 * DeviceLimits::LEAST.message;
     let region = pair.a.register(&Verbs.memory(len.into()));
-    let before = pair.a.fabric().device_figures().requests;
+    let before = pair.a.fabric().device_counters().requests;
     ok(pair.a.post(&[write(1, transfer(region, 0, 0, len))]));
     ok(pair.a.completed(1));
-    let cut = pair.a.fabric().device_figures().requests - before;
+    let cut = pair.a.fabric().device_counters().requests - before;
     assert_eq!(cut, 10);
 }
 

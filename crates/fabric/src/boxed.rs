@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    DeviceFigures, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
+    DeviceCounters, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
     WorkRequest,
 };
 
@@ -43,8 +43,8 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         (**self).wake_fd()
     }
-    fn device_figures(&self) -> DeviceFigures {
-        (**self).device_figures()
+    fn device_counters(&self) -> DeviceCounters {
+        (**self).device_counters()
     }
     fn next_completion(&self) -> Option<Duration> {
         (**self).next_completion()

@@ -140,7 +140,7 @@ pub enum Event {
 
 /// What was asked of the device below a fabric, or of the kernel, since the fabric was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceFigures {
+pub struct DeviceCounters {
     /// Work requests for its send queues, or frames for its sockets: parts of one-sided operations,
     /// messages, and what the provider itself sends.
     pub requests: u64,
@@ -154,7 +154,7 @@ pub struct DeviceFigures {
     pub inlined: u64,
 }
 
-impl std::ops::AddAssign for DeviceFigures {
+impl std::ops::AddAssign for DeviceCounters {
     fn add_assign(&mut self, more: Self) {
         self.requests += more.requests;
         self.doorbells += more.doorbells;
@@ -241,8 +241,8 @@ pub trait Fabric: Send {
     fn queue_depth(&self) -> usize;
 
     /// What was asked of the device or the kernel; nothing where neither has a part in it.
-    fn device_figures(&self) -> DeviceFigures {
-        DeviceFigures::default()
+    fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
     }
 
     /// Where peers [`connect`](Self::connect) to.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::held::Held;
 use crate::{
-    DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
+    DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
     RegionId, Unsent, WorkRequest,
 };
 
@@ -189,8 +189,8 @@ impl<F: Fabric> Fabric for FaultFabric<F> {
         self.inner.queue_depth()
     }
 
-    fn device_figures(&self) -> DeviceFigures {
-        self.inner.device_figures()
+    fn device_counters(&self) -> DeviceCounters {
+        self.inner.device_counters()
     }
 
     fn address(&self) -> String {

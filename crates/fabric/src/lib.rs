@@ -31,7 +31,7 @@ pub mod throttle;
 pub use crowd::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
-    DeviceFigures, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
+    DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
     Transfer, WorkRequest,
 };
 pub use key::{PROOF_BYTES, Role, Transcript};

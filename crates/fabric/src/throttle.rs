@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::held::Held;
 use crate::{
-    DeviceFigures, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, RegionId,
+    DeviceCounters, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, RegionId,
     Unsent, WorkRequest,
 };
 
@@ -188,8 +188,8 @@ impl<F: Fabric> Fabric for ThrottleFabric<F> {
         self.inner.queue_depth()
     }
 
-    fn device_figures(&self) -> DeviceFigures {
-        self.inner.device_figures()
+    fn device_counters(&self) -> DeviceCounters {
+        self.inner.device_counters()
     }
 
     fn address(&self) -> String {

@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
-mod figures;
+mod metrics;
 mod kept;
 mod mount_point;
 mod options;

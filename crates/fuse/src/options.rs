@@ -33,7 +33,7 @@ pub struct Options {
     /// /etc/fuse.conf has to say user_allow_other.
     #[arg(long)]
     pub allow_other: bool,
-    /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start mounts and may be killed.

@@ -14,7 +14,7 @@ use rackpool_fs::{Caller, Volume};
 use rackpool_output::{UsageError, chain};
 
 use crate::device::Device;
-use crate::figures::MountFigures;
+use crate::metrics::MountMetrics;
 use crate::mount_point::{MountPoint, detach, set_read_ahead};
 use crate::session::Handshake;
 use crate::shell::Shell;
@@ -51,7 +51,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .with_nameless_kept();
     let shell = Arc::new(Shell::new(volume));
     if let Some(address) = options.metrics {
-        let shown = MountFigures { figures: Arc::clone(&shell.counts), pool: weak_pool };
+        let shown = MountMetrics { metrics: Arc::clone(&shell.counts), pool: weak_pool };
         rackpool_metrics::start(address, Arc::new(shown))?;
     }
     let session =

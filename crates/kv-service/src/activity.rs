@@ -119,7 +119,7 @@ impl Activity {
     /// whole, and answers wait in one buffer, not in a list of them: so much is 0.
     #[must_use]
     pub fn fields(&self, kind: &str, own_bytes: usize) -> String {
-        let of = |figure: &AtomicUsize| figure.load(Relaxed);
+        let of = |counter: &AtomicUsize| counter.load(Relaxed);
         let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let idle = now.saturating_sub(self.last.load(Relaxed)) / 1000;
         let queued = i64::try_from(of(&self.queued)).map_or(i64::MAX, |queued| queued - 1);

@@ -21,7 +21,7 @@ pub mod client_memory;
 pub mod collections;
 pub mod commands;
 pub mod failure;
-mod figures;
+mod metrics;
 mod glob;
 mod number;
 mod open;

@@ -50,7 +50,7 @@ pub struct Options {
     /// only processes of its own user and of root.
     #[arg(long, conflicts_with_all = ["password", "password_file"])]
     pub any_user: bool,
-    /// Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
     /// Stop when standard input ends: for programs that start services and may be killed.

@@ -17,7 +17,7 @@ use rand::Rng;
 
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
-use crate::figures::ServiceFigures;
+use crate::metrics::ServiceMetrics;
 use crate::open;
 use crate::options::Options;
 use crate::server::{Door, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         wants_memory: AtomicBool::new(false),
     });
     if let Some(address) = options.metrics {
-        rackpool_metrics::start(address, Arc::new(ServiceFigures(Arc::clone(&shared))))?;
+        rackpool_metrics::start(address, Arc::new(ServiceMetrics(Arc::clone(&shared))))?;
     }
     let tables = Tables { keys: table, nodes, watches: Arc::clone(&shared.watches) };
     let (mailboxes, threads) = start(&shared, &tables)?;

@@ -98,11 +98,11 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// A figure that one thread raises.
+/// A metric that one thread raises.
 #[derive(Debug, Default)]
-pub struct Figure(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Figure {
+impl Counter {
     /// Raises it.
     #[inline]
     pub fn add(&self, by: u64) {
@@ -117,27 +117,27 @@ impl Figure {
     }
 }
 
-/// A thread's figures, on cache lines of their own.
+/// A thread's metrics, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Stats {
     /// Commands done.
-    pub commands: Figure,
+    pub commands: Counter,
     /// Commands that failed.
-    pub errors: Figure,
+    pub errors: Counter,
     /// Connections that came.
-    pub connections: Figure,
+    pub connections: Counter,
     /// Connections that were refused.
-    pub rejected: Figure,
+    pub rejected: Counter,
     /// Connections that were ended, as all together held too much.
-    pub evicted: Figure,
+    pub evicted: Counter,
     /// Wrong passwords.
-    pub auth_failures: Figure,
+    pub auth_failures: Counter,
     /// Keys whose time was over and that were deleted.
-    pub expired: Figure,
+    pub expired: Counter,
 }
 
-/// The figures of all threads together.
+/// The metrics of all threads together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// As in [`Stats`].
@@ -176,14 +176,14 @@ impl Shared {
         drop(self.listeners.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// A thread's figures.
+    /// A thread's metrics.
     #[inline]
     #[must_use]
     pub fn stats(&self, thread: usize) -> &Stats {
         &self.stats[thread]
     }
 
-    /// The figures of all threads since they were last reset.
+    /// The metrics of all threads since they were last reset.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let (now, before) =
@@ -199,12 +199,12 @@ impl Shared {
         }
     }
 
-    /// Lets the figures begin at 0 again.
+    /// Lets the metrics begin at 0 again.
     pub fn reset_totals(&self) {
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.sums();
     }
 
-    /// The figures of all threads since the service was started.
+    /// The metrics of all threads since the service was started.
     #[must_use]
     pub fn sums(&self) -> Totals {
         self.stats.iter().fold(Totals::default(), |sum, stats| Totals {

@@ -29,7 +29,7 @@ pub fn sweep_keys(mut store: Store, shared: &Shared) {
     while !shared.has_to_end() {
         std::thread::sleep(TICK);
         match sweep.step(&mut store) {
-            // Nobody else raises this figure, whichever thread's it is.
+            // Nobody else raises this metric, whichever thread's it is.
             Ok(expired) => shared.stats(0).expired.add(expired),
             Err(failure) if failure.is_forgotten() => shared.end(&failure.to_string()),
             Err(failure) => tracing::debug!("no keys were swept: {failure}"),

@@ -20,9 +20,9 @@ pub enum Unit {
     Seconds,
 }
 
-/// Whoever has figures.
+/// Whoever has metrics.
 pub trait Source: Send + Sync + 'static {
-    /// Puts all figures on the page; asked at each scrape.
+    /// Puts all metrics on the page; asked at each scrape.
     ///
     /// # Errors
     /// Passes on those of [`Page`].
@@ -37,7 +37,7 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// How the figures are written.
+/// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The text format of Prometheus, version 0.0.4.
@@ -56,7 +56,7 @@ impl Format {
     }
 }
 
-/// The figures of one scrape. Names are without `rackpool_`, unit and `_total`, which are added.
+/// The metrics of one scrape. Names are without `rackpool_`, unit and `_total`, which are added.
 pub struct Page<'a> {
     encoder: DescriptorEncoder<'a>,
 }
@@ -175,7 +175,7 @@ impl Page<'_> {
     }
 }
 
-/// What puts figures on a page.
+/// What puts metrics on a page.
 struct Shown<F>(F);
 
 impl<F> fmt::Debug for Shown<F> {
@@ -193,7 +193,7 @@ where
     }
 }
 
-/// The figures as text.
+/// The metrics as text.
 ///
 /// # Errors
 /// Those of the source.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_prefix_unit_and_total_and_each_figure_says_what_it_is() {
+    fn names_have_prefix_unit_and_total_and_each_metric_says_what_it_is() {
         let source: Arc<dyn Source> = Arc::new(Some2);
         let text = render(&source, Format::OpenMetrics).unwrap();
         for line in [

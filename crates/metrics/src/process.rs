@@ -9,7 +9,7 @@ use nix::sys::time::TimeVal;
 
 use crate::{Page, Unit};
 
-/// When this process began to serve figures, in seconds since 1970.
+/// When this process began to serve metrics, in seconds since 1970.
 static STARTED: OnceLock<f64> = OnceLock::new();
 
 /// Notes that the process has started.
@@ -19,7 +19,7 @@ pub(crate) fn started() -> f64 {
     })
 }
 
-/// Puts the figures on the page that belong to rackpool.
+/// Puts the metrics on the page that belong to rackpool.
 pub(crate) fn show_build(page: &mut Page<'_>) -> fmt::Result {
     let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("RACKPOOL_COMMIT"))];
     page.info("build_info", "The release, and the commit that it was built from.", &build)?;
@@ -31,7 +31,7 @@ pub(crate) fn show_build(page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Puts the figures on the page that any process has. What the system does not tell is left out.
+/// Puts the metrics on the page that any process has. What the system does not tell is left out.
 pub(crate) fn show(page: &mut Page<'_>) -> fmt::Result {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let seconds = seconds(usage.user_time()) + seconds(usage.system_time());

@@ -20,7 +20,7 @@ pub(crate) enum Asked {
 /// What is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// The figures.
+    /// The metrics.
     Figures(Format),
     /// Whether the process does its work.
     Health,
@@ -86,7 +86,7 @@ mod tests {
     const FIGURES: Served = Served::Figures(Format::Plain);
 
     #[test]
-    fn only_figures_and_health_are_served() {
+    fn only_metrics_and_health_are_served() {
         let whole = |start: &str| read(format!("{start} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
         let served = |what, with_text| Asked::Served { what, with_text };
         assert_eq!(whole("GET /metrics"), served(FIGURES, true));

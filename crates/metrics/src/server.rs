@@ -20,16 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long nobody is accepted after accepting failed: somebody has to leave first.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What is no figures.
+/// What is no metrics.
 const WORDS: &str = "text/plain; charset=utf-8";
 
-/// Why figures are not served.
+/// Why metrics are not served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// Other hosts could read them.
     #[error(
-        "--metrics {0}: figures are served to this host only: take a loopback address like 127.0.0.1:{port}, and let an agent on this host pass them on", port = .0.port()
+        "--metrics {0}: metrics are served to this host only: take a loopback address like 127.0.0.1:{port}, and let an agent on this host pass them on", port = .0.port()
     )]
     NotLoopback(SocketAddr),
     /// The address can't be had.
@@ -66,11 +66,11 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     process::started();
     let failed = |source| BindError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    tracing::info!("figures at http://{}/metrics", listener.local_addr().map_err(failed)?);
+    tracing::info!("metrics at http://{}/metrics", listener.local_addr().map_err(failed)?);
     Ok(listener)
 }
 
-/// Serves the figures for ever; whatever strangers send or do not take, each of them has 5 s.
+/// Serves the metrics for ever; whatever strangers send or do not take, each of them has 5 s.
 pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -117,7 +117,7 @@ async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<(
     let (status, kind, text) = match what {
         Ok(Served::Figures(format)) => match render(source, format) {
             Ok(text) => ("200 OK", format.content_type(), text),
-            Err(_) => ("500 Internal Server Error", WORDS, "no figures\n".into()),
+            Err(_) => ("500 Internal Server Error", WORDS, "no metrics\n".into()),
         },
         Ok(Served::Health) => match source.health() {
             Ok(()) => ("200 OK", WORDS, "ok\n".into()),

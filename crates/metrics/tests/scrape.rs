@@ -37,7 +37,7 @@ async fn ask(address: SocketAddr, request: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn figures_are_served_and_nothing_else() {
+async fn metrics_are_served_and_nothing_else() {
     let address = start().await;
     let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");

@@ -25,7 +25,7 @@ use crate::Options;
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, Figures, Located, ControlNotification, Parts};
+use crate::plane::{Command, DataPlane, PlaneMetrics, Located, ControlNotification, Parts};
 use crate::rack::Rack;
 use crate::slab::Slab;
 use crate::swap_options::SwapOptions;
@@ -351,8 +351,8 @@ impl PlaneUnderTest {
 
     /// Frames without a page, bytes in objects in use, and whether pages are leaving.
     #[must_use]
-    pub fn figures(&self) -> (u32, u64, bool) {
-        self.plane.memory_figures()
+    pub fn metrics(&self) -> (u32, u64, bool) {
+        self.plane.memory_measurements()
     }
 
     /// How many frames without a page others are told of.
@@ -397,7 +397,7 @@ fn start(
         buffers: Arc::clone(&memory.buffers),
         commands: receiver,
         notifications,
-        figures: Arc::new(Figures::default()),
+        metrics: Arc::new(PlaneMetrics::default()),
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         poll: Duration::ZERO,
         restarted,

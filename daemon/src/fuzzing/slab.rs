@@ -89,7 +89,7 @@ impl SlabUnderTest {
 
     /// Frames without a page, and bytes in objects in use.
     #[must_use]
-    pub fn figures(&self) -> (u32, u64) {
+    pub fn metrics(&self) -> (u32, u64) {
         (self.slab.free_frames(), self.slab.allocated_bytes())
     }
 

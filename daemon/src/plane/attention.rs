@@ -139,7 +139,7 @@ impl DataPlane {
         // What others had to do meanwhile may have looked at the clock long ago.
         self.moment = None;
         for (client, request) in requests.drain(..) {
-            count(&self.figures.requests);
+            count(&self.metrics.requests);
             if !self.attention.asked(client)
                 && let Some(known) = self.clients.all.get(client).filter(|c| c.is_served())
             {

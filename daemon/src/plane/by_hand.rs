@@ -39,13 +39,13 @@ impl DataPlane {
     }
 
     /// Frames without a page, bytes in objects in use, and whether pages are leaving.
-    pub(crate) fn memory_figures(&self) -> (u32, u64, bool) {
+    pub(crate) fn memory_measurements(&self) -> (u32, u64, bool) {
         (self.slab.free_frames(), self.slab.allocated_bytes(), self.slab.is_leaving())
     }
 
     /// How many frames without a page others are told of.
     pub(crate) fn published_free_frames(&self) -> u64 {
-        get(&self.figures.free_frames)
+        get(&self.metrics.free_frames)
     }
 
     /// Whether the address is an object of this rack in use.

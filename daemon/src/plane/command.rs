@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use rackpool_fabric::DeviceFigures;
+use rackpool_fabric::DeviceCounters;
 use rackpool_metrics::Histogram;
 use rackpool_model::{ClientId, FrameId, PageId, RackId, StorePosition};
 use rackpool_ring::client_file::ClientFile;
@@ -15,8 +15,8 @@ use rackpool_wire::metadata::Member;
 use rackpool_wire::swap::{FromServer, ToServer};
 use tokio::sync::oneshot;
 
-use super::share::ShareFigures;
-use super::swap::SwapFigures;
+use super::share::ShareMetrics;
+use super::swap::SwapMetrics;
 
 /// From the control plane.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) enum ControlNotification {
 
 /// Counts for people, written by the data plane.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct PlaneMetrics {
     pub(crate) free_frames: AtomicU64,
     /// Of the other racks that can be reached: all frames, and free ones.
     pub(crate) other_frames: AtomicU64,
@@ -101,8 +101,8 @@ pub(crate) struct Figures {
     pub(crate) local_accesses: AtomicU64,
     /// How long one-sided operations of clients took, of a sample.
     pub(crate) remote_times: Histogram,
-    pub(crate) swaps: SwapFigures,
-    pub(crate) sharing: ShareFigures,
+    pub(crate) swaps: SwapMetrics,
+    pub(crate) sharing: ShareMetrics,
     /// What the fabric asked of its device.
     pub(crate) device_requests: AtomicU64,
     pub(crate) device_doorbells: AtomicU64,
@@ -114,24 +114,24 @@ pub(crate) struct Figures {
     thresholds: DashMap<RackId, Thresholds>,
 }
 
-impl Figures {
+impl PlaneMetrics {
     /// What has been asked of other racks so far.
-    pub(crate) fn set_requests(&self, figures: &rackpool_rrpc::Figures) {
-        set(&self.pure_requests, figures.pure);
-        set(&self.then_one_sided_requests, figures.then_one_sided);
-        set(&self.zero_copy_requests, figures.zero_copy);
-        set(&self.posted, figures.operations);
-        set(&self.messages, figures.messages);
-        set(&self.doorbells, figures.doorbells);
+    pub(crate) fn set_requests(&self, metrics: &rackpool_rrpc::PlaneMetrics) {
+        set(&self.pure_requests, metrics.pure);
+        set(&self.then_one_sided_requests, metrics.then_one_sided);
+        set(&self.zero_copy_requests, metrics.zero_copy);
+        set(&self.posted, metrics.operations);
+        set(&self.messages, metrics.messages);
+        set(&self.doorbells, metrics.doorbells);
     }
 
     /// What has been asked of the fabric's device so far.
-    pub(crate) fn set_device(&self, figures: DeviceFigures) {
-        set(&self.device_requests, figures.requests);
-        set(&self.device_doorbells, figures.doorbells);
-        set(&self.device_completions, figures.completions);
-        set(&self.device_signalled, figures.signalled);
-        set(&self.device_inlined, figures.inlined);
+    pub(crate) fn set_device(&self, metrics: DeviceCounters) {
+        set(&self.device_requests, metrics.requests);
+        set(&self.device_doorbells, metrics.doorbells);
+        set(&self.device_completions, metrics.completions);
+        set(&self.device_signalled, metrics.signalled);
+        set(&self.device_inlined, metrics.inlined);
     }
 
     /// How requests to a rack are done from now on.
@@ -153,17 +153,17 @@ impl Figures {
     }
 }
 
-/// Sets a figure.
-pub(crate) fn set(figure: &AtomicU64, value: u64) {
-    figure.store(value, Ordering::Relaxed);
+/// Sets a metric.
+pub(crate) fn set(counter: &AtomicU64, value: u64) {
+    counter.store(value, Ordering::Relaxed);
 }
 
 /// Counts one more; only the data plane counts, so this needs no atomic addition.
-pub(crate) fn count(figure: &AtomicU64) {
-    figure.store(figure.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Reads a figure.
-pub(crate) fn get(figure: &AtomicU64) -> u64 {
-    figure.load(Ordering::Relaxed)
+/// Reads a metric.
+pub(crate) fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }

@@ -196,7 +196,7 @@ impl DataPlane {
         }
     }
 
-    /// The figures of the other racks that can be reached, as the metadata server last said.
+    /// The metrics of the other racks that can be reached, as the metadata server last said.
     pub(super) fn others(&self) -> Others {
         let own = self.rack.geometry.rack;
         let mut others = Others::default();
@@ -242,7 +242,7 @@ impl DataPlane {
     }
 }
 
-/// Figures of the other racks that can be reached.
+/// PlaneMetrics of the other racks that can be reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Others {
     /// Frames of their memory.

@@ -12,7 +12,7 @@ use rackpool_shm::access::Intent;
 
 use super::DataPlane;
 use super::clients::Client;
-use super::command::{Figures, get, set};
+use super::command::{PlaneMetrics, get, set};
 
 /// Between two collections of what the clients note.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -102,9 +102,9 @@ impl DataPlane {
             };
             let thread = if found == client { thread } else { 0 };
             if thread < known.used_threads() {
-                let (figures, swaps) = (&self.figures, &mut self.swaps);
+                let (metrics, swaps) = (&self.metrics, &mut self.swaps);
                 let sharing = &mut self.sharing;
-                notes += collect(swaps, sharing, &self.slab, figures, now, known, thread);
+                notes += collect(swaps, sharing, &self.slab, metrics, now, known, thread);
                 slots += 1;
                 at = Some((found, thread + 1));
             } else {
@@ -124,7 +124,7 @@ fn collect(
     swaps: &mut super::swap::Swaps,
     sharing: &mut super::share::Sharing,
     slab: &crate::slab::Slab,
-    figures: &Figures,
+    metrics: &PlaneMetrics,
     now: Instant,
     client: &Client,
     thread: u16,
@@ -133,12 +133,12 @@ fn collect(
     let mut notes = 0;
     slot.samples.collect(|frame, intent, accesses| {
         notes += 1;
-        let used = &figures.local_accesses;
+        let used = &metrics.local_accesses;
         set(used, get(used).saturating_add(accesses.into()));
         // Who was in the frame has used what was there then, as a rule the same page.
         let Some(word) = slab.word_of(frame).filter(|word| word.is_readable()) else {
             if let Some(page) = sharing.frame_read(frame) {
-                let reads = &figures.sharing.reads;
+                let reads = &metrics.sharing.reads;
                 set(reads, get(reads).saturating_add(accesses.into()));
                 swaps.accessed(now, page, Access::Read, accesses);
             }

@@ -37,7 +37,7 @@ use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use command::{Command, Figures, Located, ControlNotification, get, set};
+pub(crate) use command::{Command, PlaneMetrics, Located, ControlNotification, get, set};
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
 
@@ -95,7 +95,7 @@ pub(crate) struct DataPlane {
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
     notifications: UnboundedSender<ControlNotification>,
-    figures: Arc<Figures>,
+    metrics: Arc<PlaneMetrics>,
     sleeper: sleep::Sleeper,
     linger: sleep::Linger,
     events: Vec<Event>,
@@ -122,7 +122,7 @@ pub(crate) struct Parts {
     pub(crate) buffers: Arc<dyn MemoryRegion>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) notifications: UnboundedSender<ControlNotification>,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) metrics: Arc<PlaneMetrics>,
     pub(crate) wake: std::os::fd::OwnedFd,
     /// For how long it goes on looking after the last request.
     pub(crate) poll: Duration,
@@ -179,7 +179,7 @@ impl DataPlane {
             starved_peers: Vec::new(),
             commands: parts.commands,
             notifications: parts.notifications,
-            figures: parts.figures,
+            metrics: parts.metrics,
             sleeper,
             linger: sleep::Linger::new(parts.poll),
             events: Vec::new(),
@@ -267,7 +267,7 @@ impl DataPlane {
                     std::thread::yield_now();
                     continue;
                 }
-                self.publish_figures();
+                self.publish_metrics();
                 self.cut_off_stalled(true);
                 self.go_to_sleep()?;
                 self.cut_off_stalled(true);
@@ -441,23 +441,23 @@ impl DataPlane {
 
     /// What is free and what is in use, also while the daemon is too busy to sleep.
     fn publish_memory(&self) {
-        set(&self.figures.free_frames, u64::from(self.slab.free_frames()));
+        set(&self.metrics.free_frames, u64::from(self.slab.free_frames()));
         let others = self.others();
-        set(&self.figures.other_frames, others.frames);
-        set(&self.figures.other_free_frames, others.free);
-        set(&self.figures.allocated_bytes, self.slab.allocated_bytes());
+        set(&self.metrics.other_frames, others.frames);
+        set(&self.metrics.other_free_frames, others.free);
+        set(&self.metrics.allocated_bytes, self.slab.allocated_bytes());
     }
 
     fn publish_requests(&self) {
-        self.figures.set_requests(&self.rrpc.figures());
-        self.figures.set_device(self.fabric.device_figures());
+        self.metrics.set_requests(&self.rrpc.metrics());
+        self.metrics.set_device(self.fabric.device_counters());
     }
 
-    fn publish_figures(&self) {
+    fn publish_metrics(&self) {
         self.publish_memory();
         self.publish_requests();
         let served = self.clients.all.values().filter(|client| client.is_served());
-        set(&self.figures.clients, served.count() as u64);
+        set(&self.metrics.clients, served.count() as u64);
     }
 
     fn notify(&self, notification: ControlNotification) {

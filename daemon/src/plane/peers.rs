@@ -295,7 +295,7 @@ impl DataPlane {
             let retry_at = Some(self.now() + RECONNECT);
             let peer = self.peers.racks.entry(rack).or_default();
             (peer.link, peer.retry_at) = (Link::Idle, retry_at);
-            self.figures.forget_thresholds(rack);
+            self.metrics.forget_thresholds(rack);
         }
         Ok(())
     }
@@ -355,7 +355,7 @@ impl DataPlane {
     pub(super) fn calibrated(&self, endpoint: EndpointId, thresholds: Thresholds) {
         if let Some(rack) = self.peers.endpoints.get(&endpoint) {
             tracing::info!("requests to {rack}: {thresholds}");
-            self.figures.note_thresholds(*rack, thresholds);
+            self.metrics.note_thresholds(*rack, thresholds);
         }
     }
 

@@ -52,7 +52,7 @@ impl DataPlane {
             }
             _ => return Ok(false),
         }
-        self.publish_figures();
+        self.publish_metrics();
         Ok(true)
     }
 
@@ -88,7 +88,7 @@ impl DataPlane {
             client.returning -= 1;
         }
         self.forget_if_returned(id);
-        self.publish_figures();
+        self.publish_metrics();
         Ok(())
     }
 

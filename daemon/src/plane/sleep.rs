@@ -150,7 +150,7 @@ impl DataPlane {
         let quiet = self.rings_are_empty() && self.fabric.arm();
         let mut ready = Vec::with_capacity(16);
         if quiet {
-            count(&self.figures.sleeps);
+            count(&self.metrics.sleeps);
             if self.has_deadlines() {
                 self.sleeper.alarm.set(Instant::now())?;
             }

@@ -138,7 +138,7 @@ impl DataPlane {
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }
             Ok((home, endpoint, operation)) => {
-                count(&self.figures.remote_operations);
+                count(&self.metrics.remote_operations);
                 self.transfers.next += 1;
                 let id = self.transfers.next;
                 match self.rrpc.transfer(endpoint, id, operation) {
@@ -248,7 +248,7 @@ impl DataPlane {
         let Some(transfer) = self.transfers.on_the_way.remove(&id) else { return Ok(()) };
         let OnTheWay { caller, page, access, batch, home, endpoint, since, given_up } = transfer;
         if let (Some(since), Ok(())) = (since, &result) {
-            self.figures.remote_times.record(since.elapsed());
+            self.metrics.remote_times.record(since.elapsed());
         }
         let is_done = result.is_ok();
         match (result, given_up) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::facts::Facts;
-use super::measure::{Figures, Measured};
+use super::measure::{Measurements, Measured};
 use super::verdict::{Choice, Verdict};
 
 /// The whole report.
@@ -21,7 +21,7 @@ pub(super) fn of(report: &Report) -> anyhow::Result<String> {
         .collect();
     let value = json!({
         "facts": facts(&report.facts),
-        "measured": report.figures.as_ref().map(figures),
+        "measured": report.measurements.as_ref().map(measurements),
         "racks": racks,
         "verdict": verdict(&report.verdict),
     });
@@ -125,16 +125,16 @@ fn network(facts: &Facts) -> Value {
     })
 }
 
-fn figures(figures: &Figures) -> Value {
+fn measurements(measurements: &Measurements) -> Value {
     json!({
-        "took_s": figures.took.as_secs_f64(),
-        "syscall_ns": figures.syscall_ns,
-        "futex_wake_ns": measured(&figures.futex_wake_ns),
-        "ping_pong": figures.ping_pong.iter().map(|pair| json!({
+        "took_s": measurements.took.as_secs_f64(),
+        "syscall_ns": measurements.syscall_ns,
+        "futex_wake_ns": measured(&measurements.futex_wake_ns),
+        "ping_pong": measurements.ping_pong.iter().map(|pair| json!({
             "cpus": pair.cpus,
             "one_way_ns": measured(&pair.one_way_ns),
         })).collect::<Vec<_>>(),
-        "memory": figures.memory.iter().map(|memory| json!({
+        "memory": measurements.memory.iter().map(|memory| json!({
             "from_node": memory.from,
             "node": memory.node,
             "page_bytes": memory.page_bytes,
@@ -192,7 +192,7 @@ mod tests {
     fn what_is_not_known_is_null_or_has_its_reason() {
         let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
         let verdict = Verdict::of(&facts, &Papers::None, None);
-        let report = Report { facts, figures: None, racks: Vec::new(), verdict };
+        let report = Report { facts, measurements: None, racks: Vec::new(), verdict };
         let value: Value = serde_json::from_str(&of(&report).unwrap()).unwrap();
         assert_eq!(value["measured"], Value::Null);
         assert_eq!(value["facts"]["memlock_bytes"], Value::Null);

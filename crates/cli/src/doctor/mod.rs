@@ -30,7 +30,7 @@ use crate::commands::status::rack_status;
 
 use fabrics::Papers;
 use facts::Facts;
-use measure::Figures;
+use measure::Measurements;
 use verdict::Verdict;
 
 /// What the doctor looks at.
@@ -56,7 +56,7 @@ pub struct Report {
     /// What there is.
     pub facts: Facts,
     /// What it costs; `None` if nothing was measured.
-    pub figures: Option<Figures>,
+    pub measurements: Option<Measurements>,
     /// The racks of the pool, with what their daemons say.
     pub racks: Vec<Rack>,
     /// What follows.
@@ -75,10 +75,10 @@ pub struct Rack {
 /// Examines this computer and prints what was found.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let facts = Facts::for_pool(&Machine::here(), &options.pool.dir);
-    let figures = (!options.quick).then(|| measure::all(&facts));
+    let measurements = (!options.quick).then(|| measure::all(&facts));
     let papers = Papers::look(options.credentials.as_deref());
-    let verdict = Verdict::of(&facts, &papers, figures.as_ref());
-    let report = Report { facts, figures, racks: racks(options), verdict };
+    let verdict = Verdict::of(&facts, &papers, measurements.as_ref());
+    let report = Report { facts, measurements, racks: racks(options), verdict };
     let shown = if options.json { json::of(&report)? } else { text::of(&report) };
     rackpool_output::print(format_args!("{shown}"))?;
     Ok(())

@@ -8,7 +8,7 @@ use rackpool_shm::machine::{Node, RdmaPort, list_text};
 use super::Report;
 use super::fabrics::Fabric;
 use super::facts::Facts;
-use super::measure::{Figures, Measured, MemoryFigures};
+use super::measure::{Measurements, Measured, MemoryMeasurements};
 
 /// Columns of the names.
 const NAMES: usize = 18;
@@ -46,8 +46,8 @@ pub(super) fn of(report: &Report) -> String {
     computer(&mut page, &report.facts);
     memory(&mut page, &report.facts);
     devices(&mut page, &report.facts);
-    match &report.figures {
-        Some(figures) => measured(&mut page, figures),
+    match &report.measurements {
+        Some(measurements) => measured(&mut page, measurements),
         None => {
             page.heading("measured");
             page.row("nothing", "as asked (--quick)");
@@ -215,33 +215,33 @@ fn port(port: &RdmaPort) -> String {
     )
 }
 
-fn measured(page: &mut Page, figures: &Figures) {
+fn measured(page: &mut Page, measurements: &Measurements) {
     page.heading(&format!(
         "measured in {:.1} s (one core, the best of several runs)",
-        figures.took.as_secs_f64()
+        measurements.took.as_secs_f64()
     ));
-    for memory in &figures.memory {
+    for memory in &measurements.memory {
         page.row(&way(memory), costs(memory));
     }
-    for pair in &figures.ping_pong {
+    for pair in &measurements.ping_pong {
         let name = format!("CPU {} -> CPU {}", pair.cpus[0], pair.cpus[1]);
         page.row(&name, format!("a cache line in {}", nanoseconds(&pair.one_way_ns)));
     }
     page.row(
         "futex wake",
-        format!("{} across cores (median)", nanoseconds(&figures.futex_wake_ns)),
+        format!("{} across cores (median)", nanoseconds(&measurements.futex_wake_ns)),
     );
-    page.row("system call", nanoseconds(&Ok(figures.syscall_ns)));
+    page.row("system call", nanoseconds(&Ok(measurements.syscall_ns)));
 }
 
-fn way(memory: &MemoryFigures) -> String {
+fn way(memory: &MemoryMeasurements) -> String {
     match (memory.from, memory.node) {
         (Some(from), Some(to)) => format!("node {from} -> node {to}"),
         _ => "memory".into(),
     }
 }
 
-fn costs(memory: &MemoryFigures) -> String {
+fn costs(memory: &MemoryMeasurements) -> String {
     let page = ByteSize(memory.page_bytes);
     match &memory.costs {
         Ok(costs) => format!(
@@ -278,7 +278,7 @@ mod tests {
         let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
         let verdict = Verdict::of(&facts, &Papers::None, None);
         let silent = Rack { rack: 3, says: Err("no daemon".into()) };
-        let text = of(&Report { facts, figures: None, racks: vec![silent], verdict });
+        let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });
         for line in [
             "  RDMA               no card\n",
             "  NUMA nodes         the kernel knows none\n",

@@ -1,11 +1,11 @@
-//! What follows from the facts and the figures.
+//! What follows from the facts and the measurements.
 
 use rackpool_model::ByteSize;
 use rackpool_shm::machine::{HugePage, list_text};
 
 use super::fabrics::{self, Fabric, Papers};
 use super::facts::Facts;
-use super::measure::Figures;
+use super::measure::Measurements;
 
 /// A choice and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +47,19 @@ fn choice(what: impl Into<String>, why: impl Into<String>) -> Choice {
 impl Verdict {
     /// Judges.
     #[must_use]
-    pub fn of(facts: &Facts, papers: &Papers, figures: Option<&Figures>) -> Self {
+    pub fn of(facts: &Facts, papers: &Papers, measurements: Option<&Measurements>) -> Self {
         let fabrics = fabrics::all(facts, papers);
         Self {
             fabric: fabrics::choose(&fabrics),
             fabrics,
-            memory: memory(facts, figures),
+            memory: memory(facts, measurements),
             placement: placement(facts),
             warnings: warnings(facts),
         }
     }
 }
 
-fn memory(facts: &Facts, figures: Option<&Figures>) -> Choice {
+fn memory(facts: &Facts, measurements: Option<&Measurements>) -> Choice {
     if let Some(device) = facts.dax.iter().find(|device| device.is_mappable()) {
         let why = format!("CXL memory of {} that only programs use", ByteSize(device.bytes));
         return choice(format!("--memory-kind dax:{}", device.path()), why);
@@ -77,7 +77,7 @@ fn memory(facts: &Facts, figures: Option<&Figures>) -> Choice {
     let reserved = |page: HugePage| facts.huge_pool(page.bytes()).filter(|p| p.available() > 0);
     if let Some((page, pool)) = mounted.and_then(|page| Some((page, reserved(page)?))) {
         let bytes = ByteSize(pool.available().saturating_mul(page.bytes()));
-        let gain = gain(figures).map_or(String::new(), |gain| format!("; {gain}"));
+        let gain = gain(measurements).map_or(String::new(), |gain| format!("; {gain}"));
         let why = format!("{emulation}; {bytes} of huge pages are free{gain}");
         return choice(format!("--memory-kind huge:{page}"), why);
     }
@@ -91,15 +91,15 @@ fn memory(facts: &Facts, figures: Option<&Figures>) -> Choice {
 }
 
 /// What huge pages gain, if both sizes were measured for one way.
-fn gain(figures: Option<&Figures>) -> Option<String> {
+fn gain(measurements: Option<&Measurements>) -> Option<String> {
     let latency = |huge: bool, from, node| {
-        let all = &figures?.memory;
+        let all = &measurements?.memory;
         let wanted = all.iter().find(|f| {
             (f.page_bytes > 4096, f.from, f.node) == (huge, from, node) && f.costs.is_ok()
         })?;
         Some(wanted.costs.as_ref().ok()?.latency_ns)
     };
-    let ways = figures?.memory.iter().map(|f| (f.from, f.node));
+    let ways = measurements?.memory.iter().map(|f| (f.from, f.node));
     let (small, huge) = ways
         .filter_map(|(from, node)| latency(false, from, node).zip(latency(true, from, node)))
         .next()?;

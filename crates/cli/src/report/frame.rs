@@ -1,4 +1,4 @@
-//! What all figures share: heading, legend, grid, and the frame that values are drawn in.
+//! What all plots share: heading, legend, grid, and the frame that values are drawn in.
 
 use plotters::style::RGBColor;
 use plotters_backend::DrawingBackend;

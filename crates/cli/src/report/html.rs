@@ -25,8 +25,8 @@ const NOTES: [&str; 5] = [
      from those of its Java client while their frequencies agree.",
 ];
 
-/// The page, with each figure's caption and SVG document inside.
-pub(super) fn page(run: &DemoRun, figures: &[(String, String)]) -> String {
+/// The page, with each plot's caption and SVG document inside.
+pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
     let title = escaped(&run.title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -40,7 +40,7 @@ pub(super) fn page(run: &DemoRun, figures: &[(String, String)]) -> String {
         problems(run),
         table(&run.results),
         run.companions.as_ref().map(companions).unwrap_or_default(),
-        plots(figures),
+        plots(plots),
         facts(run),
         notes(run),
         commands(&run.commands),
@@ -149,14 +149,14 @@ fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary)
     );
 }
 
-fn plots(figures: &[(String, String)]) -> String {
+fn plots(plots: &[(String, String)]) -> String {
     let plot = |(caption, drawing): &(String, String)| {
         // Inside a page an SVG needs no name space, and without it nothing here looks like a link.
         let drawing = drawing.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
         let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(caption));
-        format!("<figure class=\"card\">\n{}</figure>\n", drawing.replacen("<svg ", &label, 1))
+        format!("<plot class=\"card\">\n{}</plot>\n", drawing.replacen("<svg ", &label, 1))
     };
-    figures.iter().map(plot).collect()
+    plots.iter().map(plot).collect()
 }
 
 fn facts(run: &DemoRun) -> String {

@@ -9,7 +9,7 @@ mod axis;
 mod canvas;
 mod clock;
 mod companions;
-mod figure;
+mod plot;
 mod font;
 mod frame;
 mod html;
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::ycsb::WorkloadResult;
-use figure::Figure;
+use plot::Plot;
 
 pub use clock::{utc, utc_millis};
 pub use companions::{Companions, MountStep};
@@ -123,13 +123,13 @@ pub fn write(dir: &Path, run: &DemoRun) -> Result<ReportPaths, ReportError> {
     std::fs::create_dir_all(dir).map_err(|cause| ReportError::Write { file: dir.into(), cause })?;
     let mut plots = Vec::new();
     let mut drawings = Vec::new();
-    for figure in Figure::of(run) {
-        let drawing = render::svg(figure, &faces)?;
-        plots.push(put(dir, &format!("{}.svg", figure.name()), drawing.as_bytes())?);
-        let file = dir.join(format!("{}.png", figure.name()));
-        render::png(figure, &faces, &file)?;
+    for plot in Plot::of(run) {
+        let drawing = render::svg(plot, &faces)?;
+        plots.push(put(dir, &format!("{}.svg", plot.name()), drawing.as_bytes())?);
+        let file = dir.join(format!("{}.png", plot.name()));
+        render::png(plot, &faces, &file)?;
         plots.push(file);
-        drawings.push((figure.caption(), drawing));
+        drawings.push((plot.caption(), drawing));
     }
     let html = put(dir, "index.html", html::page(run, &drawings).as_bytes())?;
     let json = serde_json::to_vec_pretty(run).map_err(|cause| ReportError::Write {

@@ -7,7 +7,7 @@ use plotters_backend::DrawingBackend as _;
 
 use super::ReportError;
 use super::canvas::{Canvas, SCALE};
-use super::figure::Figure;
+use super::plot::Plot;
 use super::font::Faces;
 
 /// Of the [`SCALE`] pixels drawn for a logical one, this many go into one of a PNG: what is drawn
@@ -15,14 +15,14 @@ use super::font::Faces;
 const SHRINK: u32 = 2;
 const BYTES_PER_PIXEL: usize = 3;
 
-/// The figure as an SVG document.
-pub(super) fn svg(figure: Figure<'_>, faces: &Faces) -> Result<String, ReportError> {
-    let (width, height) = figure.size();
+/// The plot as an SVG document.
+pub(super) fn svg(plot: Plot<'_>, faces: &Faces) -> Result<String, ReportError> {
+    let (width, height) = plot.size();
     let mut text = String::new();
     {
         let size = (width * SCALE, height * SCALE);
         let mut canvas = Canvas::new(SVGBackend::with_string(&mut text, size), faces);
-        figure.draw(&mut canvas).map_err(|cause| failed(figure, &cause))?;
+        plot.draw(&mut canvas).map_err(|cause| failed(plot, &cause))?;
     }
     // The coordinates stay those of the large drawing; what is shown has the logical size.
     let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
@@ -30,15 +30,15 @@ pub(super) fn svg(figure: Figure<'_>, faces: &Faces) -> Result<String, ReportErr
     Ok(text.replacen(&drawn, &shown, 1))
 }
 
-/// Writes the figure as a PNG file.
-pub(super) fn png(figure: Figure<'_>, faces: &Faces, file: &Path) -> Result<(), ReportError> {
-    let (width, height) = figure.size();
+/// Writes the plot as a PNG file.
+pub(super) fn png(plot: Plot<'_>, faces: &Faces, file: &Path) -> Result<(), ReportError> {
+    let (width, height) = plot.size();
     let (width, height) = (width * SCALE, height * SCALE);
     let mut drawn = vec![0; width as usize * height as usize * BYTES_PER_PIXEL];
     {
         let mut canvas =
             Canvas::new(BitMapBackend::with_buffer(&mut drawn, (width, height)), faces);
-        figure.draw(&mut canvas).map_err(|cause| failed(figure, &cause))?;
+        plot.draw(&mut canvas).map_err(|cause| failed(plot, &cause))?;
     }
     let small = shrink(&drawn, width as usize, SHRINK as usize);
     let size = (width / SHRINK, height / SHRINK);
@@ -46,11 +46,11 @@ pub(super) fn png(figure: Figure<'_>, faces: &Faces, file: &Path) -> Result<(), 
     backend
         .blit_bitmap((0, 0), size, &small)
         .and_then(|()| backend.present())
-        .map_err(|cause| failed(figure, &cause))
+        .map_err(|cause| failed(plot, &cause))
 }
 
-fn failed(figure: Figure<'_>, cause: &dyn std::fmt::Display) -> ReportError {
-    ReportError::Draw { plot: figure.name(), cause: cause.to_string() }
+fn failed(plot: Plot<'_>, cause: &dyn std::fmt::Display) -> ReportError {
+    ReportError::Draw { plot: plot.name(), cause: cause.to_string() }
 }
 
 /// Averages squares of `side` pixels. Width and height are multiples of `side`.

@@ -97,7 +97,7 @@ fn companions_are_shown_with_what_was_left_out() {
 #[test]
 fn swaps_are_told_in_words_too() {
     let run = demo(1000);
-    let [.., ablation, heat] = Figure::of(&run).try_into().map(|all: [Figure<'_>; 6]| all).unwrap();
+    let [.., ablation, heat] = Plot::of(&run).try_into().map(|all: [Plot<'_>; 6]| all).unwrap();
     let (ablation, heat) = (ablation.caption(), heat.caption());
     assert!(
         ablation.contains("uniform: ") && ablation.contains("with swaps (+50 %)"),
@@ -105,7 +105,7 @@ fn swaps_are_told_in_words_too() {
     );
     assert_eq!(heat, "Hotness of 24 pages over 4 seconds; 24 of them changed their home.");
     let faces = font::Faces::load().unwrap();
-    let drawing = render::svg(Figure::HeatMap(run.heat.as_ref().unwrap()), &faces).unwrap();
+    let drawing = render::svg(Plot::HeatMap(run.heat.as_ref().unwrap()), &faces).unwrap();
     for text in ["home: rack 0", "home: rack 1", "523", "cold", "from 4"] {
         assert!(drawing.contains(&format!(">\n{text}\n</text>")), "{text}");
     }
@@ -152,10 +152,10 @@ fn a_report_holds_everything_and_links_to_nothing() {
 fn every_plot_names_every_workload() {
     let faces = font::Faces::load().unwrap();
     let run = DemoRun { ablation: None, heat: None, ..demo(2000) };
-    for figure in Figure::of(&run) {
-        let drawing = render::svg(figure, &faces).unwrap();
+    for plot in Plot::of(&run) {
+        let drawing = render::svg(plot, &faces).unwrap();
         for name in ["A", "B", "C", "D", "F"] {
-            assert!(drawing.contains(&format!(">\n{name}\n</text>")), "{name} in {figure:?}");
+            assert!(drawing.contains(&format!(">\n{name}\n</text>")), "{name} in {plot:?}");
         }
     }
 }

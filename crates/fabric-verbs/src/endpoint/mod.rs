@@ -5,7 +5,7 @@ mod progress;
 use std::collections::VecDeque;
 
 use rackpool_fabric::{
-    DeviceFigures, DisconnectReason, EndpointId, Event, FabricError, Operation, RegionId, Transfer,
+    DeviceCounters, DisconnectReason, EndpointId, Event, FabricError, Operation, RegionId, Transfer,
 };
 
 use crate::error::local;
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
     /// What went wrong outside of `poll`.
     failure: Option<DisconnectReason>,
     ending: Option<DisconnectReason>,
-    figures: DeviceFigures,
+    metrics: DeviceCounters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,13 +81,13 @@ impl Endpoint {
             completions: Vec::new(),
             failure: None,
             ending: None,
-            figures: DeviceFigures::default(),
+            metrics: DeviceCounters::default(),
         }
     }
 
     /// What was asked of the device for this endpoint.
-    pub(crate) const fn figures(&self) -> DeviceFigures {
-        self.figures
+    pub(crate) const fn metrics(&self) -> DeviceCounters {
+        self.metrics
     }
 
     /// Does what can be done now. When that ends the endpoint its link comes back: to be destroyed.

@@ -145,7 +145,7 @@ impl Endpoint {
             }
         }
         let asked = batch.post().map_err(|error| local("post to a send queue", error))?;
-        self.figures += asked;
+        self.metrics += asked;
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ impl Endpoint {
                     self.received(completion, events).map_err(DisconnectReason::Failed)
                 }
                 Status::Done => {
-                    self.figures.completions += 1;
+                    self.metrics.completions += 1;
                     self.sent(completion.id, regions, events)
                 }
                 status => Err(why(status)),

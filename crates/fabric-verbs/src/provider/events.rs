@@ -50,7 +50,7 @@ impl VerbsFabric {
             }
             Outcome::Buried { endpoint, said_goodbye } => {
                 if let Some(open) = self.endpoints.remove(&endpoint) {
-                    self.past += open.endpoint.figures();
+                    self.past += open.endpoint.metrics();
                     open.endpoint.destroyed(said_goodbye, &mut self.regions, events);
                 } else if self.connecting.remove(&endpoint).is_some() {
                     given_up(endpoint, events);

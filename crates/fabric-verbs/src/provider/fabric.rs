@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_fabric::{
-    DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
+    DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
     RegionId, Unsent, WorkRequest,
 };
 
@@ -127,9 +127,9 @@ impl Fabric for VerbsFabric {
         QUEUE_DEPTH
     }
 
-    fn device_figures(&self) -> DeviceFigures {
+    fn device_counters(&self) -> DeviceCounters {
         let mut all = self.past;
-        self.endpoints.values().for_each(|open| all += open.endpoint.figures());
+        self.endpoints.values().for_each(|open| all += open.endpoint.metrics());
         all
     }
 

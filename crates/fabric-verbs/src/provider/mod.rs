@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use rackpool_fabric::{DeviceFigures, EndpointId, Event, FabricError};
+use rackpool_fabric::{DeviceCounters, EndpointId, Event, FabricError};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::connector::{Command, Connector, Outcome};
@@ -40,7 +40,7 @@ pub struct VerbsFabric {
     connecting: BTreeMap<EndpointId, Wanted>,
     endpoints: BTreeMap<EndpointId, Open>,
     /// What was asked of the device for endpoints that are gone.
-    past: DeviceFigures,
+    past: DeviceCounters,
     /// Events that happened outside of `poll`.
     stash: Vec<Event>,
     polls: u32,
@@ -127,7 +127,7 @@ impl VerbsFabric {
             next_endpoint: 0,
             connecting: BTreeMap::new(),
             endpoints: BTreeMap::new(),
-            past: DeviceFigures::default(),
+            past: DeviceCounters::default(),
             stash: Vec::new(),
             polls: 0,
             found: None,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use rackpool_fabric::DeviceFigures;
+use rackpool_fabric::DeviceCounters;
 
 use super::device::{Context, Domain};
 use super::memory::Slice;
@@ -382,7 +382,7 @@ impl<'memory> Batch<'_, 'memory> {
 
     /// Posts the list with one doorbell; what that asks of the device. After an error the queue pair
     /// has to be given up.
-    pub(crate) fn post(self) -> io::Result<DeviceFigures> {
+    pub(crate) fn post(self) -> io::Result<DeviceCounters> {
         let pair = self.pair;
         let (first, asked) = pair.sends.link();
         if first.is_null() {

@@ -1,6 +1,6 @@
 use std::ptr::null_mut;
 
-use rackpool_fabric::DeviceFigures;
+use rackpool_fabric::DeviceCounters;
 
 use super::abi;
 use super::memory::Slice;
@@ -90,11 +90,11 @@ impl SendList {
     /// Makes it one chain, whose last request is signalled: it retires all before it. The first
     /// request, null if there is none; good until the list is changed. What it will have asked of the
     /// device when it is posted.
-    pub(super) fn link(&mut self) -> (*mut abi::SendWr, DeviceFigures) {
+    pub(super) fn link(&mut self) -> (*mut abi::SendWr, DeviceCounters) {
         if let Some((last, _)) = self.entries.last_mut() {
             last.send_flags |= abi::SEND_SIGNALED;
         }
-        let (mut next, mut asked) = (null_mut(), DeviceFigures::default());
+        let (mut next, mut asked) = (null_mut(), DeviceCounters::default());
         for (wr, sge) in self.entries.iter_mut().rev() {
             wr.next = next;
             wr.sg_list = sge;
@@ -138,7 +138,7 @@ mod tests {
         }
         let (first, asked) = list.link();
         let expected =
-            DeviceFigures { requests: 5, doorbells: 1, signalled: 2, ..DeviceFigures::default() };
+            DeviceCounters { requests: 5, doorbells: 1, signalled: 2, ..DeviceCounters::default() };
         assert_eq!(asked, expected);
         assert_eq!(flags(&list, abi::SEND_SIGNALED), [1, 4]);
         // Each points to the one behind it, the last to nothing, and to its own bytes.
@@ -154,7 +154,7 @@ mod tests {
         let (first, asked) = list.link();
         assert_eq!(
             (first, asked),
-            (null_mut(), DeviceFigures::default()),
+            (null_mut(), DeviceCounters::default()),
             "nothing rings for nothing"
         );
     }

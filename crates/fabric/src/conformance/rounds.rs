@@ -43,18 +43,18 @@ pub fn a_round_rings_once(factory: &impl Factory) {
         let region = pair.a.register(&memory_of(factory, &content));
         let part = |id, at| write(id, transfer(region, at, at, WRITTEN));
         let list: Vec<_> = (0..10).map(|id| part(id, id * u64::from(WRITTEN))).collect();
-        let before = pair.a.fabric().device_figures();
+        let before = pair.a.fabric().device_counters();
         ok(pair.a.post_only(&list));
         for len in SIZES {
             ok(pair.a.send_only(&pattern(len, round)));
         }
-        assert_eq!(pair.a.fabric().device_figures().doorbells, before.doorbells, "too early");
+        assert_eq!(pair.a.fabric().device_counters().doorbells, before.doorbells, "too early");
         pair.a.flush();
         pair.a.flush();
         ok(pair.a.completed(9));
         assert!(messages(&mut pair, 10) == SIZES.map(|len| pattern(len, round)), "round {round}");
         assert!(bytes_of(&pair.b.node.frames, 0, content.len()) == content, "round {round}");
-        let after = pair.a.fabric().device_figures();
+        let after = pair.a.fabric().device_counters();
         if after.requests > 0 {
             assert_eq!(after.requests - before.requests, 20);
             assert_eq!(after.doorbells - before.doorbells, 1);

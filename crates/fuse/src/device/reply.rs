@@ -100,13 +100,13 @@ impl Reply {
         self.bytes(&offset.to_le_bytes());
     }
 
-    pub(crate) fn figures(self, figures: &StatFs) {
-        let free = figures.free_blocks;
+    pub(crate) fn metrics(self, metrics: &StatFs) {
+        let free = metrics.free_blocks;
         let mut bytes = Vec::with_capacity(80);
-        for word in [figures.blocks, free, free, 0, 0] {
+        for word in [metrics.blocks, free, free, 0, 0] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        for word in [figures.block_bytes, figures.max_name_bytes, figures.block_bytes] {
+        for word in [metrics.block_bytes, metrics.max_name_bytes, metrics.block_bytes] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.resize(80, 0);

@@ -1,4 +1,4 @@
-//! Attributes, also extended ones, and the figures of the file system.
+//! Attributes, also extended ones, and the metrics of the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +33,8 @@ impl Shell {
         changed.map_err(|error| self.failed_inode("changing attributes", &error))
     }
 
-    pub(super) fn figures(&self) -> Answer<StatFs> {
-        self.volume.stat_fs().map_err(|error| self.failed("asking for figures", &error))
+    pub(super) fn metrics(&self) -> Answer<StatFs> {
+        self.volume.stat_fs().map_err(|error| self.failed("asking for metrics", &error))
     }
 
     pub(super) fn xattr(&self, ino: Ino, name: &OsStr) -> Answer<Vec<u8>> {

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use rackpool_fs::FsError;
 
-use crate::figures::Figures;
+use crate::metrics::FileMetrics;
 
 /// At most one line in this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Failures {
-    figures: Arc<Figures>,
+    metrics: Arc<FileMetrics>,
     noted: Mutex<Noted>,
 }
 
@@ -24,13 +24,13 @@ struct Noted {
 
 impl Failures {
     /// None yet.
-    pub(super) fn counted(figures: &Arc<Figures>) -> Self {
-        Self { figures: Arc::clone(figures), noted: Mutex::default() }
+    pub(super) fn counted(metrics: &Arc<FileMetrics>) -> Self {
+        Self { metrics: Arc::clone(metrics), noted: Mutex::default() }
     }
 
     /// Writes a line, or counts what is not written.
     pub(super) fn note(&self, what: &str, error: &FsError) {
-        self.figures.failed();
+        self.metrics.failed();
         if let Some(unsaid) = self.due(Instant::now()) {
             tracing::error!("{what} failed: {error} ({unsaid} more failures since the last line)");
         }

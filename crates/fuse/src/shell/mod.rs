@@ -14,7 +14,7 @@ use fuser::{Errno, Notifier};
 use rackpool_client::Pool;
 use rackpool_fs::{FsError, Ino, Volume};
 
-use crate::figures::Figures;
+use crate::metrics::FileMetrics;
 use crate::kept::Kept;
 use crate::waiting::Waiting;
 use failures::Failures;
@@ -29,7 +29,7 @@ pub(crate) struct Shell {
     kept: Kept,
     failures: Failures,
     /// What is counted.
-    pub(crate) counts: Arc<Figures>,
+    pub(crate) counts: Arc<FileMetrics>,
     waiting: Waiting,
     /// Files whose pages in the kernel are not what the volume has.
     stale: Mutex<Receiver<Ino>>,
@@ -39,7 +39,7 @@ pub(crate) struct Shell {
 impl Shell {
     pub(crate) fn new(volume: Volume<Arc<Pool>>) -> Self {
         let (outdated, stale) = channel();
-        let counts = Arc::new(Figures::default());
+        let counts = Arc::new(FileMetrics::default());
         let failures = Failures::counted(&counts);
         let (kept, waiting, stale) = (Kept::default(), Waiting::default(), Mutex::new(stale));
         Self { volume, kept, failures, counts, waiting, stale, outdated }

@@ -75,7 +75,7 @@ impl Shell {
             opcode::TMPFILE => {
                 tell(asked.tmpfile(), reply, |reply, (attr, opened)| reply.created(&attr, opened));
             }
-            opcode::STATFS => tell(self.figures(), reply, |reply, found| reply.figures(&found)),
+            opcode::STATFS => tell(self.metrics(), reply, |reply, found| reply.metrics(&found)),
             opcode::SETXATTR => done(asked.setxattr(), reply),
             opcode::GETXATTR => sized(asked.getxattr(), reply),
             opcode::LISTXATTR => sized(asked.listxattr(), reply),

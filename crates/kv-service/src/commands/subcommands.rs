@@ -60,7 +60,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub!("command", "list", -2, "[FILTERBY MODULE name | ACLCAT category | PATTERN pattern]", "Gives the names of the commands."),
     sub!("config", "get", -3, "pattern [pattern ...]", "Gives the parameters that fit a pattern, with their values."),
     sub!("config", "help", 2, "", "Gives these lines."),
-    sub!("config", "resetstat", 2, "", "Lets the figures of INFO begin at 0 again."),
+    sub!("config", "resetstat", 2, "", "Lets the metrics of INFO begin at 0 again."),
     sub!("config", "rewrite", 2, "", "Fails: there is no file of parameters."),
     sub!("config", "set", -4, "parameter value ...", "Fails: the options of rackpool-kv say what holds."),
     sub!("object", "encoding", 3, "key", "Tells how the value of a key is kept."),

@@ -26,7 +26,7 @@ pub struct Door {
     poll: Poll,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox]>,
-    /// Its place among the figures.
+    /// Its place among the metrics.
     thread: usize,
     /// When the log last told of a client that was denied.
     told: Option<Instant>,

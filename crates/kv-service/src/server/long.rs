@@ -49,7 +49,7 @@ impl ToLong {
 pub struct LongThread {
     waiting: Arc<Mutex<Receiver<Long>>>,
     store: Store,
-    /// Its place among the figures.
+    /// Its place among the metrics.
     thread: usize,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox]>,

@@ -153,7 +153,7 @@ impl DataPlane {
         for frame in self.slab.borrowed().filter(unused).collect::<Vec<_>>() {
             self.slab.end_loan(frame);
         }
-        set(&self.figures.sharing.copies, self.sharing.copies.len() as u64);
+        set(&self.metrics.sharing.copies, self.sharing.copies.len() as u64);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl DataPlane {
             return Ok(());
         };
         if whole {
-            count(&self.figures.sharing.made);
+            count(&self.metrics.sharing.made);
         }
         self.sharing.inputs.push_back(CopiesEvent::Copied { page, whole });
         self.run_copies()?;

@@ -96,9 +96,9 @@ impl DataPlane {
                     self.swaps.remember_news(now, word.page(), event);
                     if !shared {
                         thawed = true;
-                        count(&self.figures.sharing.ended);
+                        count(&self.metrics.sharing.ended);
                     } else {
-                        count(&self.figures.sharing.begun);
+                        count(&self.metrics.sharing.begun);
                     }
                 }
                 HomeAction::Quiesce(frame, page) => {
@@ -112,7 +112,7 @@ impl DataPlane {
             }
         }
         self.sharing.home_due = self.sharing.home.deadline();
-        set(&self.figures.sharing.shared, self.sharing.home.len() as u64);
+        set(&self.metrics.sharing.shared, self.sharing.home.len() as u64);
         if thawed { self.wake_waiters() } else { Ok(()) }
     }
 

@@ -2,7 +2,7 @@
 //! `docs/design/sharing.md`.
 
 mod copies;
-mod figures;
+mod metrics;
 mod home;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,7 +24,7 @@ use copies::Reading;
 use home::Quiescing;
 
 pub(super) use copies::is_kept;
-pub(crate) use figures::ShareFigures;
+pub(crate) use metrics::ShareMetrics;
 
 /// Larger pages are not shared: a copy would not come within its lease over a slow fabric, and who
 /// calls everybody back waits until it has.

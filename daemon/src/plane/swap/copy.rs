@@ -133,7 +133,7 @@ impl DataPlane {
         let Some(mut copying) = self.swaps.copies.all.remove(&id) else { return Ok(()) };
         self.piece_ended(id, &mut copying.bytes, result.is_ok());
         if copying.bytes.outcome() == Some(true) {
-            self.figures.swaps.add_copied(self.rack.geometry.page_size.bytes());
+            self.metrics.swaps.add_copied(self.rack.geometry.page_size.bytes());
         }
         self.swaps.copies.all.insert(id, copying);
         self.end_copy(id)

@@ -155,7 +155,7 @@ impl DataPlane {
         let last =
             (offset + len.saturating_sub(1) as u64).min(self.rack.geometry.page_size.bytes() - 1);
         self.swaps.forwarded.written.entry(frame).or_default().extend(line(offset)..=line(last));
-        count(&self.figures.swaps.forwarded);
+        count(&self.metrics.swaps.forwarded);
         self.want_to_write(page);
     }
 
@@ -226,7 +226,7 @@ impl DataPlane {
             return Ok(());
         };
         let addr = GlobalAddr::new(page, offset, self.rack.geometry.page_size)?;
-        count(&self.figures.remote_operations);
+        count(&self.metrics.remote_operations);
         self.remote_access(page, Access::Write, 1)?;
         self.transfers.forwarding.insert((caller.client, caller.thread));
         let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });

@@ -6,7 +6,7 @@ mod budget;
 mod copy;
 mod forwarded;
 mod quiesce;
-mod figures;
+mod metrics;
 mod history;
 mod prefetch_lease;
 mod story;
@@ -38,14 +38,14 @@ use budget::Budget;
 use copy::Copies;
 use forwarded::Forwarded;
 use quiesce::Quiesces;
-use figures::Refused;
+use metrics::Refused;
 use history::History;
 use unleft::Unleft;
 use view::View;
 use waiters::Waiters;
 
 pub(super) use copy::is_copy;
-pub(crate) use figures::SwapFigures;
+pub(crate) use metrics::SwapMetrics;
 pub(super) use waiters::Work;
 
 /// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or do without.
@@ -211,7 +211,7 @@ impl DataPlane {
             return Ok(());
         }
         if !self.swaps.budget.has_any(self.now()) {
-            self.figures.swaps.refuse(Refused::Budget);
+            self.metrics.swaps.refuse(Refused::Budget);
             return Ok(());
         }
         self.tell_swaps(RackEvent::Heated { page, milli, read_hot })
@@ -259,7 +259,7 @@ impl DataPlane {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
         if matches!(between.message, SwapMessage::Prepare { .. }) {
-            count(&self.figures.swaps.served);
+            count(&self.metrics.swaps.served);
         }
         if between.message == SwapMessage::IsQuiesced
             && self.leases.may_be_used_by_the_dead(self.now())
@@ -339,7 +339,7 @@ impl DataPlane {
             }
             RackAction::TellRack(rack, between) => {
                 if let SwapMessage::Prepare { .. } = between.message {
-                    count(&self.figures.swaps.asked);
+                    count(&self.metrics.swaps.asked);
                 }
                 if between.message == SwapMessage::IsQuiesced {
                     self.tell_of_unleft(now, rack);
@@ -374,7 +374,7 @@ impl DataPlane {
     }
 
     fn report(&mut self, now: Instant, event: &SwapEvent) -> anyhow::Result<()> {
-        self.figures.swaps.note(event);
+        self.metrics.swaps.note(event);
         match *event {
             SwapEvent::Arrived(page) => {
                 let at = self.swaps.at(now);

@@ -172,7 +172,7 @@ impl DataPlane {
     fn time_pause(&self, since: Option<Instant>) {
         if let Some(since) = since {
             let pause = self.now().saturating_duration_since(since);
-            self.figures.swaps.pauses.record(pause);
+            self.metrics.swaps.pauses.record(pause);
         }
     }
 

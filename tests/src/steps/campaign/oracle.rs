@@ -40,7 +40,7 @@ impl Scene {
         self.wait_for_requests_of_the_dead();
         findings.extend(self.wait_for_newcomers());
         findings.extend(self.check_objects(killed, held));
-        findings.extend(self.check_figures());
+        findings.extend(self.check_metrics());
         findings.extend(self.log.odd(&self.ground.pool).into_iter().map(Finding::Log));
         self.make_tables();
         self.release_workers();
@@ -179,7 +179,7 @@ impl Scene {
     }
 
     /// The daemons' own figures say the same as their metadata.
-    fn check_figures(&self) -> Vec<Finding> {
+    fn check_metrics(&self) -> Vec<Finding> {
         let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         let counted: u64 = census::objects(&self.ground.pool).values().sum();
         let mut said = 0;

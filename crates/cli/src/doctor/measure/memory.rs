@@ -12,7 +12,7 @@ use super::{Measured, least, ns_each, pin};
 
 /// Memory of one node in one size of page, seen from one node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MemoryFigures {
+pub struct MemoryMeasurements {
     /// The node whose processor accesses it; `None` where the kernel knows no nodes.
     pub from: Option<u32>,
     /// The node it lies on.
@@ -58,7 +58,7 @@ struct Way<'a> {
 }
 
 /// From each node with processors to each node with memory, until the deadline.
-pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryFigures> {
+pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryMeasurements> {
     let usable = |node: &Node| node.cpus.iter().copied().find(|c| facts.usable_cpus.contains(c));
     let mut ways = Vec::new();
     for from in &facts.nodes {
@@ -74,7 +74,7 @@ pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryFigures> {
     ways.into_iter().flat_map(each).collect()
 }
 
-fn one(facts: &Facts, page: Option<HugePage>, way: Way<'_>, deadline: Instant) -> MemoryFigures {
+fn one(facts: &Facts, page: Option<HugePage>, way: Way<'_>, deadline: Instant) -> MemoryMeasurements {
     let sized = if Instant::now() > deadline {
         Err("not measured: the time for measuring was over".into())
     } else {
@@ -93,7 +93,7 @@ fn one(facts: &Facts, page: Option<HugePage>, way: Way<'_>, deadline: Instant) -
         std::thread::scope(|scope| scope.spawn(measuring).join())
             .unwrap_or_else(|_| Err("the measuring thread failed".into()))
     });
-    MemoryFigures {
+    MemoryMeasurements {
         from: way.from.map(|(node, _)| node),
         node,
         page_bytes: page.map_or(4096, HugePage::bytes),

@@ -10,7 +10,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 pub use cores::PingPong;
-pub use memory::MemoryFigures;
+pub use memory::MemoryMeasurements;
 
 use super::facts::Facts;
 
@@ -22,9 +22,9 @@ pub type Measured<T> = Result<T, String>;
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct Measurements {
     /// Memory: from each node with processors to each node with memory, in each size of page.
-    pub memory: Vec<MemoryFigures>,
+    pub memory: Vec<MemoryMeasurements>,
     /// A cache line that goes to another core, one way.
     pub ping_pong: Vec<PingPong>,
     /// From the call that wakes a thread on another core until it runs, in ns; the median.
@@ -37,13 +37,13 @@ pub struct Figures {
 
 /// Measures everything.
 #[must_use]
-pub fn all(facts: &Facts) -> Figures {
+pub fn all(facts: &Facts) -> Measurements {
     let start = Instant::now();
     let syscall_ns = cores::syscall_ns();
     let ping_pong = cores::ping_pongs(&facts.usable_cpus);
     let futex_wake_ns = cores::futex_wake_ns(&facts.usable_cpus);
     let memory = memory::all(facts, start + BUDGET);
-    Figures { memory, ping_pong, futex_wake_ns, syscall_ns, took: start.elapsed() }
+    Measurements { memory, ping_pong, futex_wake_ns, syscall_ns, took: start.elapsed() }
 }
 
 /// Keeps the calling thread on a processor.

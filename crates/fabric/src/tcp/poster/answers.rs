@@ -53,7 +53,7 @@ impl Poster {
                 continue;
             }
             let Some(bytes) = self.input.take::<RESPONSE_BYTES>() else { return Ok(()) };
-            self.figures.completions += 1;
+            self.metrics.completions += 1;
             match Response::decode(bytes)? {
                 Response::Data { len } => self.data_left = self.expect_read(len)?,
                 Response::Done { count } => {

@@ -13,7 +13,7 @@ use super::inbox::{Ending, WINDOW, room_of};
 use crate::region::fits;
 use crate::regions::Regions;
 use crate::{
-    DeviceFigures, EndpointId, Event, FabricError, MAX_MESSAGE, Operation, Transfer, Unsent,
+    DeviceCounters, EndpointId, Event, FabricError, MAX_MESSAGE, Operation, Transfer, Unsent,
     WorkRequest,
 };
 
@@ -45,7 +45,7 @@ pub(super) struct Poster {
     /// What went wrong while nobody polled.
     broken: Option<Ending>,
     /// Frames that went into the output, writes to the socket, and answers.
-    pub(super) figures: DeviceFigures,
+    pub(super) metrics: DeviceCounters,
 }
 
 impl Poster {
@@ -70,7 +70,7 @@ impl Poster {
             taken: 0,
             stirred: false,
             broken: None,
-            figures: DeviceFigures::default(),
+            metrics: DeviceCounters::default(),
         }
     }
 

@@ -32,7 +32,7 @@ impl Poster {
             if self.output.is_empty() {
                 return Ok(());
             }
-            self.figures.doorbells += 1;
+            self.metrics.doorbells += 1;
             if self.output.send(&self.socket)? == Moved::Nothing {
                 return Ok(());
             }
@@ -113,7 +113,7 @@ impl Poster {
     /// Puts the header of a frame into the output, which has room for it.
     fn put_frame(&mut self, header: Request) {
         self.output.put(&header.encode());
-        self.figures.requests += 1;
+        self.metrics.requests += 1;
     }
 
     /// Copies a piece of a write; what is left of it.

@@ -33,7 +33,7 @@ impl TcpFabric {
         }
         let may_still_write = is_open && poster.has_writes();
         poster.fail(&reason.error(), &mut self.regions, events);
-        self.past += poster.figures;
+        self.past += poster.metrics;
         self.unwatch(&poster);
         let posting = may_still_write.then(|| poster.into_socket());
         if self.server.tell(Command::End { endpoint, bye, posting }).is_err() {

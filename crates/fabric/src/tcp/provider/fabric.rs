@@ -7,7 +7,7 @@ use crate::tcp::address::{is_this_host, parse};
 use crate::tcp::connector::Command;
 use crate::tcp::poster::QUEUE_DEPTH;
 use crate::{
-    DeviceFigures, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
+    DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
     RegionId, Unsent, WorkRequest,
 };
 
@@ -101,11 +101,11 @@ impl Fabric for TcpFabric {
         QUEUE_DEPTH
     }
 
-    fn device_figures(&self) -> DeviceFigures {
+    fn device_counters(&self) -> DeviceCounters {
         let mut all = self.past;
         for open in self.endpoints.values() {
             if let State::Open(poster) | State::Asking(poster) = &open.state {
-                all += poster.figures;
+                all += poster.metrics;
             }
         }
         all

@@ -16,7 +16,7 @@ use super::inbox::{Inbox, signal};
 use super::poster::Poster;
 use super::server::{self, ServerHandle};
 use crate::regions::Regions;
-use crate::{DeviceFigures, DisconnectReason, EndpointId, Event, FabricError, ReceiveRoom};
+use crate::{DeviceCounters, DisconnectReason, EndpointId, Event, FabricError, ReceiveRoom};
 
 /// A fabric over TCP (see the [module](super)).
 ///
@@ -37,7 +37,7 @@ pub struct TcpFabric {
     connecting: BTreeMap<EndpointId, bool>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
     /// What went through the posting lanes of endpoints that are gone.
-    past: DeviceFigures,
+    past: DeviceCounters,
     /// Events that happened outside of `poll`.
     stash: Vec<Event>,
     inbox: Arc<Inbox>,

@@ -17,7 +17,7 @@ use crate::tcp::hello::MAX_EXPORTS;
 use crate::tcp::inbox::Inbox;
 use crate::tcp::server::{Server, ServerHandle};
 use crate::tcp::socket;
-use crate::{DeviceFigures, StartError};
+use crate::{DeviceCounters, StartError};
 
 /// Tag of the inbox in the owner's epoll; others are endpoints.
 pub(super) const INBOX: u64 = u64::MAX;
@@ -80,7 +80,7 @@ impl TcpFabric {
             next_accepted: FIRST_ACCEPTED,
             connecting: BTreeMap::new(),
             endpoints: BTreeMap::new(),
-            past: DeviceFigures::default(),
+            past: DeviceCounters::default(),
             stash: Vec::new(),
             inbox,
             epoll,

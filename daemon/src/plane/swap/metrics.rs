@@ -53,7 +53,7 @@ const REFUSED: [&str; 11] = [
 
 /// Counts of swaps, written by the data plane.
 #[derive(Debug, Default)]
-pub(crate) struct SwapFigures {
+pub(crate) struct SwapMetrics {
     /// Swaps that this rack asked another one for.
     pub(crate) asked: AtomicU64,
     /// Swaps that another rack asked this one for.
@@ -73,11 +73,11 @@ pub(crate) struct SwapFigures {
     pub(crate) pauses: Histogram,
 }
 
-impl SwapFigures {
+impl SwapMetrics {
     /// Counts a refusal.
     pub(super) fn refuse(&self, why: Refused) {
-        if let Some(figure) = self.refused.get(why as usize) {
-            count(figure);
+        if let Some(counter) = self.refused.get(why as usize) {
+            count(counter);
         }
     }
 
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_by_their_reason() {
-        let figures = SwapFigures::default();
-        figures.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Rests));
-        figures.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Full));
-        figures.note(&SwapEvent::RequestRefused(PageId(1), RequestRefusal::QueueFull));
-        figures.refuse(Refused::NoColdPage);
+        let metrics = SwapMetrics::default();
+        metrics.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Rests));
+        metrics.note(&SwapEvent::PrepareRefused(PageId(1), PrepareRefusal::Full));
+        metrics.note(&SwapEvent::RequestRefused(PageId(1), RequestRefusal::QueueFull));
+        metrics.refuse(Refused::NoColdPage);
         let counted: Vec<_> =
-            figures.refused().filter_map(|(why, count)| (count == 1).then_some(why)).collect();
+            metrics.refused().filter_map(|(why, count)| (count == 1).then_some(why)).collect();
         assert_eq!(counted, ["nothing to offer", "queue full", "rests", "full"]);
     }
 }

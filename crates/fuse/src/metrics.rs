@@ -1,4 +1,4 @@
-//! The figures of a mount, for Prometheus.
+//! The metrics of a mount, for Prometheus.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -23,12 +23,12 @@ const KINDS: [(&str, &[u32]); 8] = [
 
 /// What has been counted since the mount was made.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct FileMetrics {
     requests: [AtomicU64; KINDS.len()],
     failed: AtomicU64,
 }
 
-impl Figures {
+impl FileMetrics {
     /// The kernel has asked for something.
     pub(crate) fn asked(&self, opcode: u32) {
         let kind = KINDS.iter().position(|(_, opcodes)| opcodes.contains(&opcode));
@@ -42,23 +42,23 @@ impl Figures {
 }
 
 /// What is shown.
-pub(crate) struct MountFigures {
-    pub(crate) figures: Arc<Figures>,
+pub(crate) struct MountMetrics {
+    pub(crate) metrics: Arc<FileMetrics>,
     /// The mount closes it at its end.
     pub(crate) pool: Weak<Pool>,
 }
 
-impl Source for MountFigures {
+impl Source for MountMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
-        let figures = &*self.figures;
+        let metrics = &*self.metrics;
         let requests: Vec<(&str, u64)> = KINDS
             .iter()
-            .zip(&figures.requests)
+            .zip(&metrics.requests)
             .map(|((name, _), count)| (*name, count.load(Ordering::Relaxed)))
             .collect();
         let help = "Requests of the kernel.";
         page.counters(("mount_requests", "kind"), help, Unit::None, &requests)?;
-        let failed = figures.failed.load(Ordering::Relaxed);
+        let failed = metrics.failed.load(Ordering::Relaxed);
         let help = "Requests that failed for no fault of the program that asked.";
         page.counter("mount_failures", help, Unit::None, failed)
     }
@@ -75,11 +75,11 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart_and_none_is_forgotten() {
-        let figures = Figures::default();
+        let metrics = FileMetrics::default();
         for opcode in [opcode::READ, opcode::READ, opcode::SETATTR, 9999] {
-            figures.asked(opcode);
+            metrics.asked(opcode);
         }
-        let counts = figures.requests.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let counts = metrics.requests.each_ref().map(|count| count.load(Ordering::Relaxed));
         assert_eq!(counts, [2, 0, 0, 1, 0, 0, 0, 1]);
     }
 }

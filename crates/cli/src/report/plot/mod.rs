@@ -1,4 +1,4 @@
-//! The figures of a report.
+//! The plots of a report.
 
 mod ablation;
 mod distribution;
@@ -15,9 +15,9 @@ use super::palette;
 use super::{Ablation, DemoRun, HeatMap};
 use crate::ycsb::{WorkloadResult, latency};
 
-/// A figure of a report, with what it shows; each draws itself on every backend.
+/// A plot of a report, with what it shows; each draws itself on every backend.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Figure<'a> {
+pub(super) enum Plot<'a> {
     Throughput(&'a [WorkloadResult]),
     Percentiles(&'a [WorkloadResult]),
     Distribution(&'a [WorkloadResult]),
@@ -26,19 +26,19 @@ pub(super) enum Figure<'a> {
     HeatMap(&'a HeatMap),
 }
 
-impl<'a> Figure<'a> {
+impl<'a> Plot<'a> {
     /// All of a run, in the order of the page.
     pub(super) fn of(run: &'a DemoRun) -> Vec<Self> {
         let results = run.results.as_slice();
-        let mut figures = vec![
+        let mut plots = vec![
             Self::Throughput(results),
             Self::Percentiles(results),
             Self::Distribution(results),
             Self::Timeline(results),
         ];
-        figures.extend(run.ablation.as_ref().map(Self::Ablation));
-        figures.extend(run.heat.as_ref().map(Self::HeatMap));
-        figures
+        plots.extend(run.ablation.as_ref().map(Self::Ablation));
+        plots.extend(run.heat.as_ref().map(Self::HeatMap));
+        plots
     }
 
     /// Its file's name, without extension.
@@ -92,7 +92,7 @@ impl<'a> Figure<'a> {
     }
 }
 
-/// Width of every figure, in logical pixels.
+/// Width of every plot, in logical pixels.
 const WIDTH: u32 = 960;
 
 /// A result's name, with its distribution where the name alone would not tell it from another.

@@ -7,7 +7,7 @@ use crate::plane::command::get;
 
 /// Counts of sharing, written by the data plane.
 #[derive(Debug, Default)]
-pub(crate) struct ShareFigures {
+pub(crate) struct ShareMetrics {
     /// Pages of this rack that are shared now.
     pub(crate) shared: AtomicU64,
     /// How often a page of this rack began to be shared.
@@ -22,7 +22,7 @@ pub(crate) struct ShareFigures {
     pub(crate) reads: AtomicU64,
 }
 
-impl ShareFigures {
+impl ShareMetrics {
     /// All of them, for people.
     pub(crate) fn status(&self) -> ShareStatus {
         ShareStatus {

@@ -25,7 +25,7 @@ const REQUESTS: [&str; 9] = [
 
 /// Counts since the server started.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ServerMetrics {
     requests: [AtomicU64; REQUESTS.len()],
     connections: AtomicU64,
     pushed: AtomicU64,
@@ -43,15 +43,15 @@ pub(crate) struct Figures {
     certificate_expiry: Option<u64>,
 }
 
-fn add(figure: &AtomicU64, count: u64) {
-    figure.fetch_add(count, Ordering::Relaxed);
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
 }
 
-fn get(figure: &AtomicU64) -> u64 {
-    figure.load(Ordering::Relaxed)
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
-impl Figures {
+impl ServerMetrics {
     /// Of a server whose certificate expires then.
     pub(crate) fn new(certificate_expiry: Option<u64>) -> Self {
         Self { certificate_expiry, ..Self::default() }
@@ -131,7 +131,7 @@ pub(crate) fn moves(changes: &[Change]) -> u64 {
     changes.iter().filter(|change| matches!(change, Change::PageMoved(_))).count() as u64
 }
 
-impl Source for Figures {
+impl Source for ServerMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
         let requests: Vec<_> = REQUESTS.into_iter().zip(self.requests.iter().map(get)).collect();
         page.counters(

@@ -1,4 +1,4 @@
-//! The figures of the service, for Prometheus.
+//! The metrics of the service, for Prometheus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use rackpool_metrics::{Page, Source, Unit};
 use crate::shared::Shared;
 
 /// What is shown.
-pub(crate) struct ServiceFigures(pub(crate) Arc<Shared>);
+pub(crate) struct ServiceMetrics(pub(crate) Arc<Shared>);
 
-impl Source for ServiceFigures {
+impl Source for ServiceMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
         let shared = &*self.0;
         let all = shared.sums();
