@@ -1,5 +1,5 @@
 //! Writes the hand-made inputs of the corpora anew, for when a format or the way a target reads its
-//! story has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs that were findings
+//! scenario has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs that were findings
 //! (named after what they found) are left alone.
 
 mod peers;
@@ -17,7 +17,7 @@ use rackpool_trace::{RackFrames, Recording};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::encode;
 use rackpool_wire::metadata::{
-    LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, PageStory,
+    LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, DirectoryEntry,
     RackAnnouncement, Refusal, Tagged,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, ToServer};
@@ -174,17 +174,17 @@ fn rrpc() -> anyhow::Result<()> {
         [&[1, 0, 1, 1, 64][..], &[0, 16, 0, 0], &[0, 0], &len, &[kind, 1]].concat()
     };
     let first = [0];
-    let story = |parts: &[Vec<u8>]| [&first[..], &parts.concat()].concat();
-    write("rrpc", "answered", &story(&[call(0), message(4, [0, 16])]))?;
-    write("rrpc", "read", &story(&[call(1), message(6, [0, 0]), vec![6, 0, 1, 0, 1]]))?;
-    write("rrpc", "written", &story(&[call(2), message(7, [0, 16])]))?;
-    write("rrpc", "given-up", &story(&[call(2), vec![5, 0, 1], message(10, [0, 0])]))?;
+    let scenario = |parts: &[Vec<u8>]| [&first[..], &parts.concat()].concat();
+    write("rrpc", "answered", &scenario(&[call(0), message(4, [0, 16])]))?;
+    write("rrpc", "read", &scenario(&[call(1), message(6, [0, 0]), vec![6, 0, 1, 0, 1]]))?;
+    write("rrpc", "written", &scenario(&[call(2), message(7, [0, 16])]))?;
+    write("rrpc", "given-up", &scenario(&[call(2), vec![5, 0, 1], message(10, [0, 0])]))?;
     let ask = |kind: u8| vec![1, 255, 1, 9, 1, 0, 0, 16, 0, 0, 0, 0, 0, 0, kind, 1];
     let answer = vec![4, 0, 0, 8, 1];
     let done = vec![6, 0, 1, 0, 1];
-    write("rrpc", "asked", &story(&[ask(0), answer.clone(), ask(8)]))?;
-    write("rrpc", "asked-with-a-place", &story(&[ask(1), answer, done]))?;
-    write("rrpc", "probed", &story(&[ask(2), ask(3)]))?;
+    write("rrpc", "asked", &scenario(&[ask(0), answer.clone(), ask(8)]))?;
+    write("rrpc", "asked-with-a-place", &scenario(&[ask(1), answer, done]))?;
+    write("rrpc", "probed", &scenario(&[ask(2), ask(3)]))?;
     write("rrpc", "measured", &[&[1][..], &message(4, [8, 0]), &[7, 200, 0, 1]].concat())
 }
 
@@ -291,17 +291,17 @@ fn messages() -> anyhow::Result<()> {
             message: FromServer::Decision { swap, committed: true },
             position: POSITION,
         },
-        MetadataReply::Explained(story()),
+        MetadataReply::Explained(scenario()),
     ] {
         put(3, encode(&Tagged { tag: PUSHED, message })?)?;
     }
     Ok(())
 }
 
-fn story() -> PageStory {
+fn scenario() -> DirectoryEntry {
     let (swap, requester) = (SwapId(1 << 32 | 6), RackId(1));
     let (page, offered) = (PageId(9), PageId(200));
-    PageStory {
+    DirectoryEntry {
         page,
         born: RackId(0),
         memory: MemoryId(77),
@@ -390,14 +390,14 @@ fn slab() -> anyhow::Result<()> {
     // (frame, page word: live, epoch 1, page n), then a header.
     let word = |frame: u8, page: u8| vec![frame, 0, 1, 1, page, 0, 0, 0, 1];
     let header = |frame: u8, pages: u8, index: u8| vec![frame, 1, 2, pages, index];
-    let story = |pieces: &[Vec<u8>]| [&start[..], &objects, &pieces.concat()].concat();
+    let scenario = |pieces: &[Vec<u8>]| [&start[..], &objects, &pieces.concat()].concat();
     let damaged = |count: u8| vec![7, count - 1];
-    write("slab", "two-frames-one-page", &story(&[damaged(1), word(5, 0), alloc(16), vec![6]]))?;
-    write("slab", "long-run", &story(&[damaged(2), header(0, 9, 0), header(3, 9, 0), free(0)]))?;
+    write("slab", "two-frames-one-page", &scenario(&[damaged(1), word(5, 0), alloc(16), vec![6]]))?;
+    write("slab", "long-run", &scenario(&[damaged(2), header(0, 9, 0), header(3, 9, 0), free(0)]))?;
     let tail = [damaged(3), word(6, 6), header(6, 3, 0), header(7, 3, 1), free(9), vec![5, 6]];
-    write("slab", "half-a-run", &story(&tail))?;
+    write("slab", "half-a-run", &scenario(&tail))?;
     let bits = vec![7, 0, 0, 2, 8, 255, 255, 255, 255, 255, 255, 255, 255];
-    write("slab", "bits-behind-the-last-object", &story(&[bits, free(2), free(2), alloc(4096)]))
+    write("slab", "bits-behind-the-last-object", &scenario(&[bits, free(2), free(2), alloc(4096)]))
 }
 
 fn plane() -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
-//! Bytes read as a story.
+//! Bytes read as a scenario.
 
-/// What is left of an input. At its end everything reads as 0, so that any bytes are a story.
+/// What is left of an input. At its end everything reads as 0, so that any bytes are a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 

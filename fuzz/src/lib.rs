@@ -1,6 +1,6 @@
 //! Fuzz targets: one function for everything that parses what another process wrote.
 //!
-//! A target takes arbitrary bytes, interprets them as a story (bytes that arrive, words that are
+//! A target takes arbitrary bytes, interprets them as a scenario (bytes that arrive, words that are
 //! poked into shared memory, what is asked meanwhile) and panics when a property does not hold.
 //! The same functions are run
 //! - by `cargo test`, over the corpus in `corpus/<target>` and over mutations of it with a fixed seed;

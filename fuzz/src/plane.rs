@@ -30,7 +30,7 @@ const SLOTS_END: u64 = SLOTS + 2 * (16 << 10);
 /// Behind the call cells of all threads.
 const RINGS: u64 = SLOTS_END + 2 * 128 * CELLS_PER_THREAD as u64;
 
-struct Story {
+struct Scenario {
     plane: PlaneUnderTest,
     endpoints: Vec<EndpointId>,
     calls: Vec<(EndpointId, u64, PeerRequest)>,
@@ -53,7 +53,7 @@ struct Story {
 /// - when all clients have gone and only they took part, nothing is in use.
 pub fn plane(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut story = Story {
+    let mut scenario = Scenario {
         plane: PlaneUnderTest::new().unwrap(),
         endpoints: Vec::new(),
         calls: Vec::new(),
@@ -64,20 +64,20 @@ pub fn plane(bytes: &[u8]) {
     };
     while !input.is_empty() {
         match input.below(16) {
-            0 => story.open(client(&mut input)),
-            1..=5 => story.request(&mut input),
-            6 => story.scribble(&mut input),
-            7 => story.poke_slot(&mut input),
-            8 => story.plane.kill(client(&mut input)).unwrap(),
-            9 => story.restart(&mut input),
-            10 => story.metadata_server(&mut input),
-            11 => story.peers(&mut input),
-            12 => story.peer_asks(&mut input),
-            13 => story.peer_answers(&mut input),
-            _ => story.step(u64::from(input.byte())),
+            0 => scenario.open(client(&mut input)),
+            1..=5 => scenario.request(&mut input),
+            6 => scenario.scribble(&mut input),
+            7 => scenario.poke_slot(&mut input),
+            8 => scenario.plane.kill(client(&mut input)).unwrap(),
+            9 => scenario.restart(&mut input),
+            10 => scenario.metadata_server(&mut input),
+            11 => scenario.peers(&mut input),
+            12 => scenario.peer_asks(&mut input),
+            13 => scenario.peer_answers(&mut input),
+            _ => scenario.step(u64::from(input.byte())),
         }
     }
-    story.end();
+    scenario.end();
 }
 
 fn client(input: &mut Input<'_>) -> ClientId {
@@ -114,7 +114,7 @@ fn request(input: &mut Input<'_>) -> RackRequest {
     }
 }
 
-impl Story {
+impl Scenario {
     fn step(&mut self, later_ms: u64) {
         self.plane.step(Duration::from_millis(later_ms)).unwrap();
         for (endpoint, message) in self.plane.sent() {

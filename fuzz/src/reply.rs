@@ -14,18 +14,18 @@ pub fn replies(bytes: &[u8]) {
     // Written again, a longer line could be longer than any may be: see `size`.
     let bytes = &bytes[..bytes.len().min(16 << 10)];
     let mut rest = bytes;
-    let whole = story(&mut rest);
+    let whole = scenario(&mut rest);
     let pieces = Pieces { bytes, most: usize::from(*cut) + 1 };
-    assert_eq!(story(&mut BufReader::with_capacity(usize::from(*cut) + 1, pieces)), whole);
+    assert_eq!(scenario(&mut BufReader::with_capacity(usize::from(*cut) + 1, pieces)), whole);
     let written: Vec<u8> = whole.iter().flat_map(write).collect();
     let size: usize = whole.iter().map(size).sum();
     assert!(size <= bytes.len(), "{size} B of {} B", bytes.len());
-    assert_eq!(story(&mut &written[..]), whole);
+    assert_eq!(scenario(&mut &written[..]), whole);
     assert!(whole.iter().all(|reply| depth(reply) <= MAX_DEPTH));
 }
 
 /// The replies up to the first that is none.
-fn story(from: &mut impl BufRead) -> Vec<Reply> {
+fn scenario(from: &mut impl BufRead) -> Vec<Reply> {
     std::iter::from_fn(|| reply(from)).collect()
 }
 

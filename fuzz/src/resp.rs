@@ -6,7 +6,7 @@ use rackpool_kv_service::resp::{Limits, Parsed, ProtocolError, RequestParser, fi
 const KEPT: usize = 64;
 
 /// What a client's bytes are: its requests, and how it ends.
-type Story = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
+type Scenario = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
 
 /// Bytes make the same requests, or the same error, however they are cut into pieces; and no request
 /// has more in it than has come. What was seen ahead in them is what they are.
@@ -22,8 +22,8 @@ pub fn resp(bytes: &[u8]) {
     }
     for is_stranger in [false, true] {
         let limits = Limits { kept_bytes: KEPT, is_stranger };
-        let whole = story(bytes, bytes.len().max(1), limits);
-        let pieces = story(bytes, usize::from(*cut) + 1, limits);
+        let whole = scenario(bytes, bytes.len().max(1), limits);
+        let pieces = scenario(bytes, usize::from(*cut) + 1, limits);
         assert_eq!(whole, pieces);
         let arguments: usize = whole.0.iter().flat_map(|(args, _)| args).map(Vec::len).sum();
         assert!(arguments <= bytes.len());
@@ -31,7 +31,7 @@ pub fn resp(bytes: &[u8]) {
 }
 
 /// What a connection makes of bytes that come in pieces of this length.
-fn story(bytes: &[u8], piece: usize, limits: Limits) -> Story {
+fn scenario(bytes: &[u8], piece: usize, limits: Limits) -> Scenario {
     let (mut parser, mut input, mut requests) = (RequestParser::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);

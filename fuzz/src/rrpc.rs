@@ -15,7 +15,7 @@ use crate::Input;
 const ARENA: u64 = 16 << 10;
 const ENDPOINT: EndpointId = EndpointId(1);
 
-struct Story {
+struct Scenario {
     machine: RpcMachine,
     now: Instant,
     /// Posted and not completed.
@@ -37,7 +37,7 @@ pub fn rrpc(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let now = Instant::now();
     let arena = Arena::new(RegionId(0), RemoteRegion(1), ARENA);
-    let mut story = Story {
+    let mut scenario = Scenario {
         machine: RpcMachine::new(now, arena, 4),
         now,
         posted: BTreeSet::new(),
@@ -47,36 +47,36 @@ pub fn rrpc(bytes: &[u8]) {
         is_open: true,
     };
     let calibrate = input.below(2) == 1;
-    story.handle(Event::Opened { endpoint: ENDPOINT, calibrate });
+    scenario.handle(Event::Opened { endpoint: ENDPOINT, calibrate });
     while !input.is_empty() {
         match input.below(8) {
             0 => {
                 let len = usize::from(input.byte());
-                story.arrive(input.bytes(len).to_vec());
+                scenario.arrive(input.bytes(len).to_vec());
             }
-            1 | 2 => story.well_formed(&mut input),
-            3 => story.call(&mut input),
-            4 => story.answer(&mut input),
+            1 | 2 => scenario.well_formed(&mut input),
+            3 => scenario.call(&mut input),
+            4 => scenario.answer(&mut input),
             5 => {
-                let at = usize::from(input.byte()) % story.open.len().max(1);
-                if let Some(call) = story.open.keys().nth(at).copied() {
-                    story.open.remove(&call);
-                    story.machine.cancel(call);
+                let at = usize::from(input.byte()) % scenario.open.len().max(1);
+                if let Some(call) = scenario.open.keys().nth(at).copied() {
+                    scenario.open.remove(&call);
+                    scenario.machine.cancel(call);
                 }
             }
-            6 => story.complete(&mut input),
+            6 => scenario.complete(&mut input),
             _ => {
-                story.now += Duration::from_millis(u64::from(input.short()));
-                story.handle(Event::DeadlinePassed);
+                scenario.now += Duration::from_millis(u64::from(input.short()));
+                scenario.handle(Event::DeadlinePassed);
             }
         }
         let refuses = input.below(16) == 0;
-        story.act(refuses);
+        scenario.act(refuses);
     }
-    story.end();
+    scenario.end();
 }
 
-impl Story {
+impl Scenario {
     fn handle(&mut self, event: Event) {
         self.machine.handle(self.now, event);
     }

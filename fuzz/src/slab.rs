@@ -13,7 +13,7 @@ use crate::Input;
 const FRAMES: u32 = 8;
 const OBJECT: u64 = 16;
 
-struct Story {
+struct Scenario {
     slab: SlabUnderTest,
     size: PageSize,
     first: u32,
@@ -39,7 +39,7 @@ pub fn slab(bytes: &[u8]) {
     let size = PageSize::from_bytes([4096, 16 << 10][usize::from(input.below(2))]).unwrap();
     // Also ids at the end of their range.
     let first = if input.below(4) == 0 { u32::MAX - FRAMES + 1 } else { 1 + input.half() % 5000 };
-    let mut story = Story {
+    let mut scenario = Scenario {
         slab: SlabUnderTest::new(size, FRAMES, PageId(first)).unwrap(),
         size,
         first,
@@ -50,21 +50,21 @@ pub fn slab(bytes: &[u8]) {
     };
     while !input.is_empty() {
         match input.below(8) {
-            0..=2 => story.alloc(&mut input),
-            3 | 4 => story.free(&mut input),
-            5 => story.slab.drain().unwrap(),
-            6 => story.restart(),
+            0..=2 => scenario.alloc(&mut input),
+            3 | 4 => scenario.free(&mut input),
+            5 => scenario.slab.drain().unwrap(),
+            6 => scenario.restart(),
             _ => {
-                if !story.damage(&mut input) {
+                if !scenario.damage(&mut input) {
                     return;
                 }
             }
         }
     }
-    story.end();
+    scenario.end();
 }
 
-impl Story {
+impl Scenario {
     fn alloc(&mut self, input: &mut Input<'_>) {
         let bytes = match input.below(4) {
             0 => input.number(),

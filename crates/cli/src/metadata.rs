@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
 use rackpool_model::{GlobalAddr, PageId, PageRange, RackId};
 use rackpool_output::UsageError;
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PageStory, PoolStatus, Tagged};
+use rackpool_wire::metadata::{MetadataReply, MetadataRequest, DirectoryEntry, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
 
@@ -86,9 +86,9 @@ impl MetadataServer {
     ///
     /// # Errors
     /// When the metadata server can't be reached, or refuses.
-    pub fn explain(&self, page: PageId) -> anyhow::Result<Option<PageStory>> {
+    pub fn explain(&self, page: PageId) -> anyhow::Result<Option<DirectoryEntry>> {
         match self.ask(MetadataRequest::Explain { page })? {
-            MetadataReply::Explained(story) => Ok(Some(story)),
+            MetadataReply::Explained(entry) => Ok(Some(entry)),
             MetadataReply::NoSuchPage => Ok(None),
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?}"),

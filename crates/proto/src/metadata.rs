@@ -4,7 +4,7 @@
 mod batch;
 mod change;
 mod event;
-mod judge;
+mod request_handler;
 mod lineage;
 mod machine;
 mod records;

@@ -4,7 +4,7 @@
 //! connection may be answered out of order. A [`MetadataRequest::Swap`] that is accepted has no
 //! answer, and the metadata server sends [`MetadataReply::Swap`] unasked, with the tag [`PUSHED`].
 
-mod story;
+mod directory_entry;
 
 use bincode::{Decode, Encode};
 use rackpool_model::{
@@ -14,7 +14,7 @@ use rackpool_model::{
 use crate::bounds::OutOfBounds;
 use crate::swap::{FromServer, ToServer};
 
-pub use story::{LastMove, PageLock, PageStory};
+pub use directory_entry::{LastMove, PageLock, DirectoryEntry};
 
 /// The tag of what is sent unasked. Tags of requests begin at 1.
 pub const PUSHED: u64 = 0;
@@ -169,7 +169,7 @@ pub enum MetadataReply {
         position: StorePosition,
     },
     /// What is known of the page.
-    Explained(PageStory),
+    Explained(DirectoryEntry),
     /// Unasked, with the tag [`PUSHED`]: something about the members has changed.
     Members {
         /// The version of `members`.

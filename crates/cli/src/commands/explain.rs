@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::{UsageError, chain, outln, print};
 use rackpool_wire::history::{PageHistory, PageHistoryEvent, PageNote};
-use rackpool_wire::metadata::{PageStory, PoolStatus};
+use rackpool_wire::metadata::{DirectoryEntry, PoolStatus};
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
 use crate::report::utc_millis;
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             addr.page(size).ok_or_else(|| UsageError::new(format!("{addr} is no address")))?
         }
     };
-    let Some(story) = server.explain(page)? else { bail!("the pool has no {page}") };
+    let Some(entry) = server.explain(page)? else { bail!("the pool has no {page}") };
     let mut racks = Vec::new();
     let mut silent = Vec::new();
     let own = own_addresses();
@@ -79,22 +79,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     if options.json {
-        let shape = json::explain(&pool, &story, &racks, &silent);
+        let shape = json::explain(&pool, &entry, &racks, &silent);
         outln!("{shape:#}")?;
         return Ok(());
     }
-    print(format_args!("{}", tell(&pool, &story, &racks)))?;
+    print(format_args!("{}", tell(&pool, &entry, &racks)))?;
     for (rack, why) in silent {
         outln!("  {rack:<8} not asked: {why}")?;
     }
     Ok(())
 }
 
-fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -> String {
-    let mut text = format!("{} of {} B\n", story.page, pool.page_bytes);
-    let _ = writeln!(text, "  born in   {}", story.born);
-    let is_free = is_allocated(story, racks) == Some(false);
-    let lives = match (story.home, story.moved) {
+fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory)]) -> String {
+    let mut text = format!("{} of {} B\n", entry.page, pool.page_bytes);
+    let _ = writeln!(text, "  born in   {}", entry.born);
+    let is_free = is_allocated(entry, racks) == Some(false);
+    let lives = match (entry.home, entry.moved) {
         (Some(home), _) if is_free => {
             format!("nowhere: nothing is allocated in it; its frame in {home} is free")
         }
@@ -105,7 +105,7 @@ fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -
         (None, _) => "nowhere: it is lost with its rack's memory".into(),
     };
     let _ = writeln!(text, "  lives in  {lives}");
-    if let Some(lock) = story.locked {
+    if let Some(lock) = entry.locked {
         let state = if lock.committing { "about to be committed" } else { "under way" };
         let _ = writeln!(
             text,
@@ -113,8 +113,8 @@ fn tell(pool: &PoolStatus, story: &PageStory, racks: &[(RackId, PageHistory)]) -
             lock.requester, lock.offered, lock.wanted, lock.swap.0
         );
     }
-    if !story.waiting.is_empty() {
-        let waiting: Vec<String> = story.waiting.iter().map(ToString::to_string).collect();
+    if !entry.waiting.is_empty() {
+        let waiting: Vec<String> = entry.waiting.iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "  wanted by {}", waiting.join(", "));
     }
     text.push_str("\nhotness now\n");
@@ -160,10 +160,10 @@ pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)
 }
 
 /// Whether the page holds objects, as far as its home says: `None` when it was not asked.
-pub(super) fn is_allocated(story: &PageStory, racks: &[(RackId, PageHistory)]) -> Option<bool> {
-    let home = story.home?;
+pub(super) fn is_allocated(entry: &DirectoryEntry, racks: &[(RackId, PageHistory)]) -> Option<bool> {
+    let home = entry.home?;
     let (_, history) = racks.iter().find(|(rack, _)| *rack == home)?;
-    Some(history.heat.at_home || story.locked.is_some())
+    Some(history.heat.at_home || entry.locked.is_some())
 }
 
 fn heat(history: &PageHistory) -> String {

@@ -3,7 +3,7 @@
 use rackpool_model::{GlobalAddr, RackId};
 use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHistory;
-use rackpool_wire::metadata::{PageStory, PoolStatus};
+use rackpool_wire::metadata::{DirectoryEntry, PoolStatus};
 use serde_json::{Value, json};
 
 use super::audit::{Audit, RootShare, Share};
@@ -167,13 +167,13 @@ fn figures(status: &RackStatus) -> Value {
 /// `rackpool explain --json`.
 pub(super) fn explain(
     pool: &PoolStatus,
-    story: &PageStory,
+    entry: &DirectoryEntry,
     racks: &[(RackId, PageHistory)],
     silent: &[(RackId, String)],
 ) -> Value {
     let moved =
-        story.moved.map(|last| json!({"swap": hex(last.swap.0), "epoch": last.epoch.raw()}));
-    let swap = story.locked.map(|lock| {
+        entry.moved.map(|last| json!({"swap": hex(last.swap.0), "epoch": last.epoch.raw()}));
+    let swap = entry.locked.map(|lock| {
         json!({
             "swap": hex(lock.swap.0),
             "requester": lock.requester.0,
@@ -182,7 +182,7 @@ pub(super) fn explain(
             "committing": lock.committing,
         })
     });
-    let state = match (story.home, is_allocated(story, racks)) {
+    let state = match (entry.home, is_allocated(entry, racks)) {
         (None, _) => "lost",
         (Some(_), None) => "unknown",
         (Some(_), Some(true)) => "allocated",
@@ -202,14 +202,14 @@ pub(super) fn explain(
         })
     });
     json!({
-        "page": story.page.0,
+        "page": entry.page.0,
         "page_bytes": pool.page_bytes,
         "state": state,
-        "born": story.born.0,
-        "home": story.home.map(|rack| rack.0),
+        "born": entry.born.0,
+        "home": entry.home.map(|rack| rack.0),
         "moved": moved,
         "swap_under_way": swap,
-        "wanted_by": story.waiting.iter().map(|rack| rack.0).collect::<Vec<_>>(),
+        "wanted_by": entry.waiting.iter().map(|rack| rack.0).collect::<Vec<_>>(),
         "racks": asked.chain(not_asked).collect::<Vec<_>>(),
         "history": notes.collect::<Vec<_>>(),
     })

@@ -110,10 +110,10 @@ fn look(
     addr: GlobalAddr,
 ) -> anyhow::Result<Root> {
     let page = PageSize::from_bytes(pool.page_bytes).ok().and_then(|size| addr.page(size));
-    let story = page.map_or(Ok(None), |page| server.explain(page))?;
-    let page = match story {
+    let entry = page.map_or(Ok(None), |page| server.explain(page))?;
+    let page = match entry {
         None => RootPage::None,
-        Some(story) => story.home.map_or(RootPage::Lost, RootPage::Home),
+        Some(entry) => entry.home.map_or(RootPage::Lost, RootPage::Home),
     };
     let content = match page {
         RootPage::None => Err("the pool has no such page".into()),

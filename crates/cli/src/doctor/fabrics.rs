@@ -81,7 +81,7 @@ fn addresses() -> Vec<(String, IpAddr)> {
 
 /// Credentials that the doctor was asked to look at: whose they are, or what is wrong with them.
 #[derive(Clone, Debug)]
-pub enum Papers {
+pub enum CredentialsCheck {
     /// None were named.
     None,
     /// They can be used.
@@ -95,7 +95,7 @@ pub enum Papers {
     Bad(String),
 }
 
-impl Papers {
+impl CredentialsCheck {
     /// Looks at a folder.
     #[must_use]
     pub fn look(folder: Option<&Path>) -> Self {
@@ -126,13 +126,13 @@ fn lack(what: impl Into<String>, fix: impl Into<String>) -> Warning {
 
 /// All fabrics, the one with the longest reach at the given effort last.
 #[must_use]
-pub fn all(facts: &Facts, papers: &Papers) -> Vec<Fabric> {
+pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
     let emulated = Fabric {
         name: "emulated",
         serves: Some("racks on this host, through shared memory".into()),
         lacks: Vec::new(),
     };
-    vec![emulated, tcp(facts, papers), verbs(facts, papers)]
+    vec![emulated, tcp(facts, credentials), verbs(facts, credentials)]
 }
 
 /// The one that daemons should use: the fastest that lacks nothing.
@@ -151,7 +151,7 @@ pub fn choose(fabrics: &[Fabric]) -> Choice {
     Choice { what: format!("--fabric {}", best.name), why }
 }
 
-fn tcp(facts: &Facts, papers: &Papers) -> Fabric {
+fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
     let mut lacks = Vec::new();
     let addresses = &facts.reach.addresses;
     if addresses.is_empty() {
@@ -160,13 +160,13 @@ fn tcp(facts: &Facts, papers: &Papers) -> Fabric {
             "ip link set IFACE up; ip address add A.B.C.D/N dev IFACE",
         ));
     }
-    lacks.extend(what_papers_lack(papers));
+    lacks.extend(what_papers_lack(credentials));
     let named = addresses
         .iter()
         .map(|(interface, address)| format!("{} ({interface})", SocketAddr::new(*address, PORT)));
     let named: Vec<String> = named.collect();
-    let serves = match papers {
-        Papers::Good { party, .. } if !named.is_empty() => {
+    let serves = match credentials {
+        CredentialsCheck::Good { party, .. } if !named.is_empty() => {
             format!(
                 "racks on any host, with the credentials of {party}; --fabric-listen {}",
                 named.join(" or ")
@@ -178,22 +178,22 @@ fn tcp(facts: &Facts, papers: &Papers) -> Fabric {
 }
 
 /// What is missing for racks on other hosts to be let in, and to let this one in.
-fn what_papers_lack(papers: &Papers) -> Option<Warning> {
-    match papers {
-        Papers::None => Some(lack(
+fn what_papers_lack(credentials: &CredentialsCheck) -> Option<Warning> {
+    match credentials {
+        CredentialsCheck::None => Some(lack(
             "other hosts need credentials",
             "rackpool credentials init DIR; then name this host's folder: rackpool doctor --credentials DIR/rack-0",
         )),
-        Papers::Bad(why) => Some(lack("these credentials can't be used", why)),
-        Papers::Good { expiring: true, party } => Some(lack(
+        CredentialsCheck::Bad(why) => Some(lack("these credentials can't be used", why)),
+        CredentialsCheck::Good { expiring: true, party } => Some(lack(
             format!("the credentials of {party} expire within 30 days"),
             format!("rackpool credentials add --renew DIR {party}"),
         )),
-        Papers::Good { .. } => None,
+        CredentialsCheck::Good { .. } => None,
     }
 }
 
-fn verbs(facts: &Facts, papers: &Papers) -> Fabric {
+fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
     let mut lacks = Vec::new();
     if facts.rdma.is_empty() {
         lacks.push(lack(
@@ -232,8 +232,8 @@ fn verbs(facts: &Facts, papers: &Papers) -> Fabric {
         ));
     }
     let serves = port.filter(|_| lacks.is_empty()).map(|port| {
-        let whose = match papers {
-            Papers::Good { .. } => "racks on any host",
+        let whose = match credentials {
+            CredentialsCheck::Good { .. } => "racks on any host",
             _ => "racks on this host",
         };
         let (number, device, rate) = (port.port, &port.device, &port.rate);
@@ -245,7 +245,7 @@ fn verbs(facts: &Facts, papers: &Papers) -> Fabric {
         };
         format!("{whose} by RDMA, through port {number} of {device} ({rate}){chosen}")
     });
-    lacks.extend(what_papers_lack(papers));
+    lacks.extend(what_papers_lack(credentials));
     Fabric { name: "verbs", serves, lacks }
 }
 
@@ -281,8 +281,8 @@ mod tests {
         facts
     }
 
-    fn good() -> Papers {
-        Papers::Good { party: "rack-3".into(), expiring: false }
+    fn good() -> CredentialsCheck {
+        CredentialsCheck::Good { party: "rack-3".into(), expiring: false }
     }
 
     fn lacks(fabric: &Fabric, what: &str) -> bool {
@@ -292,12 +292,12 @@ mod tests {
     #[test]
     fn tcp_leaves_the_host_with_an_address_and_credentials() {
         let mut facts = bare();
-        let alone = tcp(&facts, &Papers::None);
+        let alone = tcp(&facts, &CredentialsCheck::None);
         assert_eq!(alone.serves.as_deref(), Some("racks on this host"));
         assert!(lacks(&alone, "no interface") && lacks(&alone, "need credentials"));
-        assert_eq!(choose(&all(&facts, &Papers::None)).what, "--fabric emulated");
+        assert_eq!(choose(&all(&facts, &CredentialsCheck::None)).what, "--fabric emulated");
         facts.reach.addresses = vec![("eth0".into(), [192, 0, 2, 7].into())];
-        let bad = tcp(&facts, &Papers::Bad("the key is not secret".into()));
+        let bad = tcp(&facts, &CredentialsCheck::Bad("the key is not secret".into()));
         assert!(bad.lacks[0].fix.contains("not secret"));
         let ready = tcp(&facts, &good());
         assert_eq!(ready.lacks, []);
@@ -305,7 +305,7 @@ mod tests {
         let choice = choose(&all(&facts, &good()));
         assert_eq!(choice.what, "--fabric tcp");
         assert!(choice.why.contains("not verbs: there is no RDMA card"), "{}", choice.why);
-        let old = Papers::Good { party: "rack-3".into(), expiring: true };
+        let old = CredentialsCheck::Good { party: "rack-3".into(), expiring: true };
         assert!(lacks(&tcp(&facts, &old), "expire within 30 days"));
     }
 
@@ -344,10 +344,10 @@ mod tests {
         let serves = verbs(&two, &good()).serves.unwrap();
         assert!(serves.contains(", one of 2: --rdma-device mlx5_0 --rdma-port 1"), "{serves}");
         assert_eq!(choose(&all(&facts, &good())).what, "--fabric verbs");
-        let alone = verbs(&facts, &Papers::None);
+        let alone = verbs(&facts, &CredentialsCheck::None);
         assert!(lacks(&alone, "need credentials"));
         assert!(alone.serves.unwrap().starts_with("racks on this host by RDMA"));
-        assert_eq!(choose(&all(&facts, &Papers::None)).what, "--fabric emulated");
+        assert_eq!(choose(&all(&facts, &CredentialsCheck::None)).what, "--fabric emulated");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::cluster::racks_in;
 use crate::commands::PoolFolder;
 use crate::commands::status::rack_status;
 
-use fabrics::Papers;
+use fabrics::CredentialsCheck;
 use facts::Facts;
 use measure::Measurements;
 use verdict::Verdict;
@@ -76,8 +76,8 @@ pub struct Rack {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let facts = Facts::for_pool(&Machine::here(), &options.pool.dir);
     let measurements = (!options.quick).then(|| measure::all(&facts));
-    let papers = Papers::look(options.credentials.as_deref());
-    let verdict = Verdict::of(&facts, &papers, measurements.as_ref());
+    let credentials = CredentialsCheck::look(options.credentials.as_deref());
+    let verdict = Verdict::of(&facts, &credentials, measurements.as_ref());
     let report = Report { facts, measurements, racks: racks(options), verdict };
     let shown = if options.json { json::of(&report)? } else { text::of(&report) };
     rackpool_output::print(format_args!("{shown}"))?;

@@ -268,7 +268,7 @@ fn nanoseconds(measured: &Measured<f64>) -> String {
 mod tests {
     use rackpool_shm::machine::Machine;
 
-    use super::super::fabrics::Papers;
+    use super::super::fabrics::CredentialsCheck;
     use super::super::verdict::Verdict;
     use super::super::{Rack, Report};
     use super::*;
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn an_empty_computer_is_shown_without_a_guess() {
         let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
-        let verdict = Verdict::of(&facts, &Papers::None, None);
+        let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
         let silent = Rack { rack: 3, says: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });
         for line in [

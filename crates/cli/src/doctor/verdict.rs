@@ -3,7 +3,7 @@
 use rackpool_model::ByteSize;
 use rackpool_shm::machine::{HugePage, list_text};
 
-use super::fabrics::{self, Fabric, Papers};
+use super::fabrics::{self, Fabric, CredentialsCheck};
 use super::facts::Facts;
 use super::measure::Measurements;
 
@@ -47,8 +47,8 @@ fn choice(what: impl Into<String>, why: impl Into<String>) -> Choice {
 impl Verdict {
     /// Judges.
     #[must_use]
-    pub fn of(facts: &Facts, papers: &Papers, measurements: Option<&Measurements>) -> Self {
-        let fabrics = fabrics::all(facts, papers);
+    pub fn of(facts: &Facts, credentials: &CredentialsCheck, measurements: Option<&Measurements>) -> Self {
+        let fabrics = fabrics::all(facts, credentials);
         Self {
             fabric: fabrics::choose(&fabrics),
             fabrics,

@@ -10,7 +10,7 @@ use rackpool_model::{RackId, StorePosition};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 
 use super::batch::{Answer, Batch};
-use super::judge::Judge;
+use super::request_handler::RequestHandler;
 use super::swaps::Swaps;
 use super::view::View;
 use super::{
@@ -341,7 +341,7 @@ impl<B: Bugs> Machine<B> {
     }
 
     fn decide(&mut self, Asked { from, tag, request }: Asked, batch: &mut Batch) {
-        let mut judge = Judge {
+        let mut handler = RequestHandler {
             now: self.now,
             records: &mut self.ahead,
             membership: &self.membership,
@@ -349,7 +349,7 @@ impl<B: Bugs> Machine<B> {
             from,
             bugs: self.bugs,
         };
-        let reply = judge.decide(request);
+        let reply = handler.decide(request);
         batch.answers.push(Answer { to: from, tag, reply });
     }
 

@@ -2,7 +2,7 @@ use alloc::vec::Vec;
 
 use rackpool_model::{PageId, PageSize, RackId};
 use rackpool_wire::bounds::check_name;
-use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageStory, PoolStatus, Refusal};
+use rackpool_wire::metadata::{LastMove, Member, MetadataReply, DirectoryEntry, PoolStatus, Refusal};
 
 use super::swaps::Swaps;
 use super::{RackState, Records};
@@ -29,7 +29,7 @@ impl View<'_> {
         let directory = &self.records.directory;
         let Some(born) = directory.born(page) else { return MetadataReply::NoSuchPage };
         let moved = directory.moved(page);
-        MetadataReply::Explained(PageStory {
+        MetadataReply::Explained(DirectoryEntry {
             page,
             born: born.rack,
             memory: moved.map_or(born.memory, |moved| moved.memory),

@@ -214,13 +214,13 @@ impl Model {
         let Some(born) = self.runs.iter().find(|run| run.pages.contains(page)) else {
             return assert_eq!(*reply, MetadataReply::NoSuchPage);
         };
-        let MetadataReply::Explained(story) = reply else { panic!("{reply:?}") };
-        assert_eq!((story.page, story.born, story.home), (page, born.rack, self.home(page)));
+        let MetadataReply::Explained(entry) = reply else { panic!("{reply:?}") };
+        assert_eq!((entry.page, entry.born, entry.home), (page, born.rack, self.home(page)));
         let moved = self.swaps.moved(page);
-        assert_eq!(story.memory, moved.map_or(born.memory, |moved| moved.memory));
-        let last = story.moved.map(|last| (last.swap, last.epoch));
+        assert_eq!(entry.memory, moved.map_or(born.memory, |moved| moved.memory));
+        let last = entry.moved.map(|last| (last.swap, last.epoch));
         assert_eq!(last, moved.map(|moved| (moved.swap, moved.epoch)));
-        if let Some(lock) = story.locked {
+        if let Some(lock) = entry.locked {
             assert!(page == lock.wanted || page == lock.offered);
             assert!(!self.swaps.denied.contains(&lock.swap));
             assert!(!self.swaps.stored.contains(&lock.swap));

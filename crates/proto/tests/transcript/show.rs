@@ -3,7 +3,7 @@ use std::fmt::Write;
 use rackpool_model::{GlobalAddr, PageRange};
 use rackpool_proto::directory::Moved;
 use rackpool_proto::metadata::{Action, Change, OperatorEvent};
-use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageLock, PageStory};
+use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageLock, DirectoryEntry};
 use rackpool_wire::swap::FromServer;
 
 /// Writes one action as the transcripts show it.
@@ -93,7 +93,7 @@ fn reply_line(reply: &MetadataReply) -> String {
         ),
         MetadataReply::Refused(refusal) => format!("refused: {refusal}"),
         MetadataReply::Swap { message, .. } => swap_line(message),
-        MetadataReply::Explained(story) => story_line(story),
+        MetadataReply::Explained(entry) => entry_line(entry),
         MetadataReply::Members { version: v, members } => {
             format!("members, version {}, {} of them", version(*v), members.len())
         }
@@ -113,8 +113,8 @@ fn swap_line(message: &FromServer) -> String {
     }
 }
 
-fn story_line(story: &PageStory) -> String {
-    let PageStory { page, born, memory, home, moved, locked, waiting } = story;
+fn entry_line(entry: &DirectoryEntry) -> String {
+    let DirectoryEntry { page, born, memory, home, moved, locked, waiting } = entry;
     let home = home.map_or("lost".into(), |home| format!("at {home}"));
     let mut line = format!("page {} of {born}: {home}, memory {}", page.0, memory.0);
     if let Some(LastMove { swap, epoch }) = moved {

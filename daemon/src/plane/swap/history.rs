@@ -30,7 +30,7 @@ pub(super) struct Offer {
 /// A ring of notes for each page. It takes at most 1 MiB and some 100 KiB to find them.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    pages: BTreeMap<PageId, Story>,
+    pages: BTreeMap<PageId, PageLog>,
     /// Pages by when something happened to them last.
     lately: BTreeMap<u64, PageId>,
     offers: BTreeMap<SwapId, Offer>,
@@ -38,7 +38,7 @@ pub(super) struct History {
 }
 
 #[derive(Debug)]
-struct Story {
+struct PageLog {
     notes: VecDeque<PageNote>,
     stamp: u64,
 }
@@ -52,20 +52,20 @@ impl History {
     fn note_at(&mut self, unix_ms: u64, page: PageId, milli: u64, event: PageHistoryEvent) {
         self.clock += 1;
         let stamp = self.clock;
-        let story = self
+        let log = self
             .pages
             .entry(page)
-            .or_insert_with(|| Story { notes: VecDeque::with_capacity(NOTES), stamp });
-        self.lately.remove(&story.stamp);
-        story.stamp = stamp;
+            .or_insert_with(|| PageLog { notes: VecDeque::with_capacity(NOTES), stamp });
+        self.lately.remove(&log.stamp);
+        log.stamp = stamp;
         self.lately.insert(stamp, page);
         // A refusal says that it was asked for: so asking again and again does not push out the rest.
         let refused = matches!(event, PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_));
-        let asked = story.notes.back().map(|note| note.event);
+        let asked = log.notes.back().map(|note| note.event);
         if refused && matches!(asked, Some(PageHistoryEvent::Wanted { .. })) {
-            story.notes.pop_back();
+            log.notes.pop_back();
         }
-        match story.notes.back_mut() {
+        match log.notes.back_mut() {
             Some(last) if event.is_again(&last.event) => {
                 *last = PageNote {
                     unix_ms: last.unix_ms,
@@ -76,11 +76,11 @@ impl History {
                 };
             }
             _ => {
-                if story.notes.len() == NOTES {
-                    story.notes.pop_front();
+                if log.notes.len() == NOTES {
+                    log.notes.pop_front();
                 }
                 let note = PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli, event };
-                story.notes.push_back(note);
+                log.notes.push_back(note);
             }
         }
         if self.pages.len() > PAGES
@@ -92,7 +92,7 @@ impl History {
 
     /// What is known of a page, the oldest first.
     pub(super) fn of(&self, page: PageId) -> Vec<PageNote> {
-        self.pages.get(&page).map(|story| story.notes.iter().copied().collect()).unwrap_or_default()
+        self.pages.get(&page).map(|log| log.notes.iter().copied().collect()).unwrap_or_default()
     }
 
     /// A swap is about this page. Swaps are numbered in order: the oldest are forgotten.

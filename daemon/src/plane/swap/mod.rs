@@ -9,7 +9,7 @@ mod quiesce;
 mod metrics;
 mod history;
 mod prefetch_lease;
-mod story;
+mod history_events;
 mod unleft;
 mod view;
 mod waiters;

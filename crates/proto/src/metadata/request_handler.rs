@@ -14,7 +14,7 @@ use crate::planted::{Bug, Bugs};
 
 /// Decides requests that may change the records, one after the other. Everything is checked
 /// before the first change, so a refusal changes nothing.
-pub(super) struct Judge<'a, B> {
+pub(super) struct RequestHandler<'a, B> {
     pub(super) now: Time,
     /// The durable records and all changes of the batch so far.
     pub(super) records: &'a mut Records,
@@ -25,7 +25,7 @@ pub(super) struct Judge<'a, B> {
     pub(super) bugs: B,
 }
 
-impl<B: Bugs> Judge<'_, B> {
+impl<B: Bugs> RequestHandler<'_, B> {
     pub(super) fn decide(&mut self, request: MetadataRequest) -> MetadataReply {
         if let Err(reason) = request.check() {
             return MetadataReply::Refused(Refusal::OutOfBounds(reason));

@@ -5,7 +5,7 @@ use crate::swap::SwapId;
 
 /// What the metadata server knows of one page.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct PageStory {
+pub struct DirectoryEntry {
     /// The page.
     pub page: PageId,
     /// The rack for whose memory its id was handed out.
