@@ -85,7 +85,7 @@ fn requests() -> anyhow::Result<()> {
     let long = [&b"\x09*2\r\n$4\r\nECHO\r\n$100\r\n"[..], &[b'x'; 100], b"\r\n", get].concat();
     write("resp", "too-long-an-argument", &long)?;
     write("resp", "announced", b"\xff*1048576\r\n$3\r\nDEL\r\n$536870912\r\nxyz")?;
-    write("resp", "strangers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
+    write("resp", "unauthenticated_peers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
 }
 
 /// Replies of a server to what is measured, the last ones broken; the first byte says how they are cut.
@@ -123,7 +123,7 @@ fn traces() -> anyhow::Result<()> {
     write("trace", "moves", &recording.finish()?)
 }
 
-/// Requests and answers of a lane: a head and what follows.
+/// Requests and answers of a channel: a head and what follows.
 fn frame(kind: u8, len: usize, last: Option<u64>, content: &[u8]) -> anyhow::Result<Vec<u8>> {
     let len = u32::try_from(len)?.to_le_bytes();
     let last = last.map(u64::to_le_bytes);
@@ -149,11 +149,11 @@ fn tcp() -> anyhow::Result<()> {
     ]
     .concat();
     for (name, piece) in [("whole", 255), ("in-words", 7), ("byte-by-byte", 0), ("uneven", 10)] {
-        write("lane", name, &[&[piece][..], &requests].concat())?;
+        write("channel", name, &[&[piece][..], &requests].concat())?;
     }
-    write("lane", "goodbye", &[&[50][..], &requests, &frame(5, 0, Some(0), &[])?].concat())?;
-    write("lane", "cut-off", &[&[10][..], &frame(2, 100, Some(5), &[7; 60])?].concat())?;
-    write("lane", "outside", &[&[10][..], &frame(1, 8, Some(4089), &[])?].concat())?;
+    write("channel", "goodbye", &[&[50][..], &requests, &frame(5, 0, Some(0), &[])?].concat())?;
+    write("channel", "cut-off", &[&[10][..], &frame(2, 100, Some(5), &[7; 60])?].concat())?;
+    write("channel", "outside", &[&[10][..], &frame(1, 8, Some(4089), &[])?].concat())?;
     // Three requests (place, length, kind), the size of a piece, the answers.
     let posted = [3, 1, 20, 0, 0, 9, 1, 5, 99, 0];
     let good =

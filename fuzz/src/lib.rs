@@ -15,7 +15,7 @@
 //! | [`slab`] | the metadata a daemon finds when it starts |
 //! | [`plane`] | client files, other racks and the metadata server, as a daemon's data plane sees them |
 //! | [`fabric`] | handshakes and message rings of the emulated fabric |
-//! | [`tcp`] | handshakes and lanes of the fabric over TCP |
+//! | [`tcp`] | handshakes and channels of the fabric over TCP |
 //! | [`rrpc`] | requests between racks, as their caller and their server see them |
 //! | [`verbs`] | handshakes and message numbers of the verbs fabric |
 //! | [`table`] | the pool, as the hash table in it sees it |
@@ -74,7 +74,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "verbs", run: verbs::verbs },
     Target { name: "link", run: fabric::link },
     Target { name: "greeting", run: tcp::greeting },
-    Target { name: "lane", run: tcp::lane },
+    Target { name: "channel", run: tcp::channel },
     Target { name: "answers", run: tcp::answers },
     Target { name: "rrpc", run: rrpc::rrpc },
     Target { name: "table", run: table::table },

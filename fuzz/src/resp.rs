@@ -14,14 +14,14 @@ pub fn resp(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     if let Some((key, end)) = first_key(bytes) {
         let mut parser = RequestParser::default();
-        let limits = Limits { kept_bytes: usize::MAX, is_stranger: false };
+        let limits = Limits { kept_bytes: usize::MAX, is_unauthenticated_peer: false };
         if let Ok(parsed) = parser.parse(bytes, limits) {
             assert_eq!(parsed, Parsed::Whole { end });
             assert_eq!(parser.args(bytes).at(1), key);
         }
     }
-    for is_stranger in [false, true] {
-        let limits = Limits { kept_bytes: KEPT, is_stranger };
+    for is_unauthenticated_peer in [false, true] {
+        let limits = Limits { kept_bytes: KEPT, is_unauthenticated_peer };
         let whole = scenario(bytes, bytes.len().max(1), limits);
         let pieces = scenario(bytes, usize::from(*cut) + 1, limits);
         assert_eq!(whole, pieces);

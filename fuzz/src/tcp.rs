@@ -147,7 +147,7 @@ fn contents(memory: &Arc<dyn MemoryRegion>) -> Vec<u8> {
 }
 
 /// A stream of requests that comes in pieces has the effect that it has as a whole.
-pub fn lane(bytes: &[u8]) {
+pub fn channel(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let piece = usize::from(input.byte()) + 1;
     let stream = input.rest();

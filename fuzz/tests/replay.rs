@@ -48,7 +48,7 @@ replays! {
     verbs: 20_000,
     link: 1_000,
     greeting: 20_000,
-    lane: 10_000,
+    channel: 10_000,
     answers: 10_000,
     rrpc: 20_000,
     table: 1_000,

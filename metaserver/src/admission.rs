@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-/// How long a stranger may take for the handshake and its first request.
+/// How long an unauthenticated peer may take for the handshake and its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
 
 /// At most two tasks read the kernel's tables of sockets at the same time.
@@ -39,7 +39,7 @@ pub(crate) struct Admitted {
     pub(crate) first: Tagged<MetadataRequest>,
 }
 
-/// Why a stranger is not let in.
+/// Why an unauthenticated peer is not let in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error("it asked nothing within {} s", FIRST_REQUEST.as_secs())]
@@ -55,7 +55,7 @@ pub(crate) enum Rejection {
     #[error("{0}")]
     Handshake(String),
     #[error("{0}")]
-    Stranger(#[from] AccessError),
+    UnauthenticatedPeer(#[from] AccessError),
     #[error("its certificate names no party of a pool")]
     Nobody,
     #[error("{0}")]

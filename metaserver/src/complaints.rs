@@ -6,11 +6,11 @@ use tracing::{debug, warn};
 
 use crate::admission::Rejection;
 
-/// Lines about strangers in each period.
+/// Lines about unauthenticated peers in each period.
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the log is told of strangers, however many they are.
+/// What the log is told of unauthenticated peers, however many they are.
 #[derive(Debug)]
 pub(crate) struct Complaints {
     since: Instant,
@@ -49,7 +49,7 @@ impl Complaints {
             return;
         }
         if self.untold > 0 {
-            warn!("closed {} more connections of strangers", self.untold);
+            warn!("closed {} more connections of unauthenticated_peers", self.untold);
         }
         *self = Self::new();
     }

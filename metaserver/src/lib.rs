@@ -17,7 +17,7 @@ mod address_file;
 mod admission;
 mod complaints;
 mod connection;
-mod crowd;
+mod admission_limiter;
 mod metrics;
 mod limits;
 mod listener;

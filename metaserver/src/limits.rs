@@ -1,6 +1,6 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Strangers at the same time, if there are descriptors for them.
+/// UnauthenticatedPeers at the same time, if there are descriptors for them.
 const STRANGERS: u64 = 1024;
 /// Known connections at the same time, if there are descriptors for them.
 const KNOWN: u64 = 4096;
@@ -10,8 +10,8 @@ const OTHERS: u64 = 64;
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Of strangers.
-    pub(crate) strangers: usize,
+    /// Of unauthenticated peers.
+    pub(crate) unauthenticated_peers: usize,
     /// Of those who are known; more are sent away.
     pub(crate) known: usize,
 }
@@ -27,10 +27,10 @@ impl Limits {
     }
 
     fn of(descriptors: u64) -> Self {
-        let strangers = STRANGERS.min(descriptors / 4).max(1);
-        let known = KNOWN.min(descriptors.saturating_sub(strangers + OTHERS)).max(1);
+        let unauthenticated_peers = STRANGERS.min(descriptors / 4).max(1);
+        let known = KNOWN.min(descriptors.saturating_sub(unauthenticated_peers + OTHERS)).max(1);
         let number = |count| usize::try_from(count).unwrap_or(usize::MAX);
-        Self { strangers: number(strangers), known: number(known) }
+        Self { unauthenticated_peers: number(unauthenticated_peers), known: number(known) }
     }
 }
 
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn connections_never_need_more_descriptors_than_there_are() {
-        assert_eq!(Limits::of(1 << 20), Limits { strangers: 1024, known: 4096 });
-        assert_eq!(Limits::of(1024), Limits { strangers: 256, known: 704 });
-        assert_eq!(Limits::of(0), Limits { strangers: 1, known: 1 });
+        assert_eq!(Limits::of(1 << 20), Limits { unauthenticated_peers: 1024, known: 4096 });
+        assert_eq!(Limits::of(1024), Limits { unauthenticated_peers: 256, known: 704 });
+        assert_eq!(Limits::of(0), Limits { unauthenticated_peers: 1, known: 1 });
     }
 }

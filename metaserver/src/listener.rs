@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::admission::{Admitted, Rejection, admit};
 use crate::complaints::Complaints;
 use crate::connection::{self, Inbound};
-use crate::crowd::Crowd;
+use crate::admission_limiter::AdmissionLimiter;
 use crate::limits::Limits;
 
 /// The pause after an accept that failed, most likely for want of descriptors.
@@ -35,35 +35,35 @@ pub(crate) struct Listener {
 
 /// Connections whose peers are not known yet. Who says nothing makes room for who comes later.
 #[derive(Default)]
-struct Strangers {
+struct UnauthenticatedPeers {
     tasks: JoinSet<(u64, SocketAddr, Result<Admitted, Rejection>)>,
     /// By their number.
     handles: BTreeMap<u64, (AbortHandle, SocketAddr)>,
-    crowd: Crowd,
+    admission_limiter: AdmissionLimiter,
     last: u64,
 }
 
-impl Strangers {
+impl UnauthenticatedPeers {
     fn take_in(&mut self, stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
         self.last += 1;
         let number = self.last;
         let handle =
             self.tasks.spawn(async move { (number, peer, admit(stream, peer, tls).await) });
         self.handles.insert(number, (handle, peer));
-        self.crowd.come(number, peer);
+        self.admission_limiter.come(number, peer);
     }
 
     /// Ends the oldest of those from where most came.
     fn make_room(&mut self) -> Option<SocketAddr> {
-        let (handle, peer) = self.forget(self.crowd.gives_way()?)?;
+        let (handle, peer) = self.forget(self.admission_limiter.gives_way()?)?;
         handle.abort();
         Some(peer)
     }
 
-    /// It is a stranger no more.
+    /// It is an unauthenticated peer no more.
     fn forget(&mut self, number: u64) -> Option<(AbortHandle, SocketAddr)> {
         let (handle, peer) = self.handles.remove(&number)?;
-        self.crowd.leave(number, peer);
+        self.admission_limiter.leave(number, peer);
         Some((handle, peer))
     }
 
@@ -87,7 +87,7 @@ impl Strangers {
 impl Listener {
     /// Accepts connections until told to stop, then waits for them to end.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let mut strangers = Strangers::default();
+        let mut unauthenticated_peers = UnauthenticatedPeers::default();
         let mut connections = JoinSet::new();
         let mut complaints = Complaints::new();
         let mut last = 0;
@@ -95,7 +95,7 @@ impl Listener {
             tokio::select! {
                 _ = stopped.changed() => break,
                 Some(_) = connections.join_next() => {}
-                (peer, result) = strangers.next() => {
+                (peer, result) = unauthenticated_peers.next() => {
                     let room = connections.len() < self.limits.known;
                     match result.and_then(|known| room.then_some(known).ok_or(Rejection::Full(self.limits.known))) {
                         Ok(known) => {
@@ -108,12 +108,12 @@ impl Listener {
                 }
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        if strangers.handles.len() >= self.limits.strangers
-                            && let Some(gone) = strangers.make_room()
+                        if unauthenticated_peers.handles.len() >= self.limits.unauthenticated_peers
+                            && let Some(gone) = unauthenticated_peers.make_room()
                         {
                             complaints.rejected(gone, &Rejection::Crowded);
                         }
-                        strangers.take_in(stream, peer, self.tls.clone());
+                        unauthenticated_peers.take_in(stream, peer, self.tls.clone());
                     }
                     Err(error) => {
                         warn!("can't accept a connection: {error}; raise the limit on open files?");
@@ -123,7 +123,7 @@ impl Listener {
                 () = sleep_until(complaints.deadline()) => complaints.tell_if_due(),
             }
         }
-        drop((self.socket, self.inbox, strangers));
+        drop((self.socket, self.inbox, unauthenticated_peers));
         let ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(FAREWELL, ended).await.is_err() {
             warn!("some connections did not take their last answers");

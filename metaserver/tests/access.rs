@@ -51,15 +51,15 @@ fn refused(server: &Server, credentials: &Credentials) -> String {
 fn who_has_no_credentials_is_told_so_and_not_served() {
     let (directory, pool) = (tempfile::tempdir().unwrap(), Folder::new());
     let server = pool.server(directory.path(), &[]);
-    let mut stranger = server.connect();
-    stranger.send(MetadataRequest::Status).unwrap();
-    match stranger.receive().unwrap().message {
+    let mut unauthenticated_peer = server.connect();
+    unauthenticated_peer.send(MetadataRequest::Status).unwrap();
+    match unauthenticated_peer.receive().unwrap().message {
         MetadataReply::Refused(Refusal::Denied(reason)) => {
             assert!(reason.contains("--credentials"), "{reason}");
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(stranger.receive(), None);
+    assert_eq!(unauthenticated_peer.receive(), None);
     server.wait_for_log("it has no credentials");
 
     let foreign = Folder::new().of("rack-0");

@@ -12,7 +12,7 @@ use support::{Server, announcement};
 
 const STRANGER: u32 = 65534;
 
-fn can_act_as_stranger() -> bool {
+fn can_act_as_other_user() -> bool {
     let root = Uid::effective().is_root();
     if !root {
         rackpool_skip::skipped("only root can act as another user");
@@ -21,7 +21,7 @@ fn can_act_as_stranger() -> bool {
 }
 
 /// Runs something in a thread whose sockets are another user's, as the kernel sees it.
-fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
             setfsuid(Uid::from_raw(STRANGER));
@@ -33,15 +33,15 @@ fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn a_process_of_another_user_is_told_so_and_not_served() {
-    if !can_act_as_stranger() {
+    if !can_act_as_other_user() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &[]);
     for request in [MetadataRequest::Status, MetadataRequest::Register(announcement(1, 2, 3))] {
-        let mut stranger = as_stranger(|| server.connect());
-        stranger.send(request).unwrap();
-        match stranger.receive().unwrap().message {
+        let mut unauthenticated_peer = as_other_user(|| server.connect());
+        unauthenticated_peer.send(request).unwrap();
+        match unauthenticated_peer.receive().unwrap().message {
             MetadataReply::Refused(Refusal::Denied(reason)) => {
                 assert!(reason.contains("belongs to user 65534"), "{reason}");
                 assert!(reason.contains("rackpool credentials init"), "{reason}");
@@ -57,23 +57,23 @@ fn a_process_of_another_user_is_told_so_and_not_served() {
 
 #[test]
 fn a_server_of_another_user_is_not_spoken_to() {
-    if !can_act_as_stranger() {
+    if !can_act_as_other_user() {
         return;
     }
-    let listener = as_stranger(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let listener = as_other_user(|| TcpListener::bind("127.0.0.1:0").unwrap());
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let judged = || {
         let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         require_server_of_same_user(ends.0, ends.1)
     };
-    let expect_stranger = |when: &str| {
+    let expect_other_user = |when: &str| {
         let judged = judged();
         assert!(
             matches!(judged, Err(AccessError::OtherUser { user: STRANGER, .. })),
             "{when}: {judged:?}"
         );
     };
-    expect_stranger("before it accepts");
-    let _accepted = as_stranger(|| listener.accept().unwrap());
-    expect_stranger("after it has accepted");
+    expect_other_user("before it accepts");
+    let _accepted = as_other_user(|| listener.accept().unwrap());
+    expect_other_user("after it has accepted");
 }

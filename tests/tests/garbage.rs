@@ -1,4 +1,4 @@
-//! Strangers who send garbage to any door: everyone else is served.
+//! UnauthenticatedPeers who send garbage to any door: everyone else is served.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::io::{Read, Write};
@@ -24,8 +24,8 @@ use rand::{Rng, RngCore, SeedableRng};
 /// How long a client may have to wait for any turn of its work.
 const SLOWEST: Duration = Duration::from_secs(5);
 
-/// Clients of both racks use both racks, names and all, while strangers do their worst.
-fn while_others_work(pool: &TestPool, strangers: impl FnOnce()) {
+/// Clients of both racks use both racks, names and all, while unauthenticated peers do their worst.
+fn while_others_work(pool: &TestPool, unauthenticated_peers: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = [0, 1]
@@ -34,7 +34,7 @@ fn while_others_work(pool: &TestPool, strangers: impl FnOnce()) {
                 scope.spawn(move || work_on(&racks, rack, stop))
             })
             .into();
-        strangers();
+        unauthenticated_peers();
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
             let slowest = worker.join().unwrap();
@@ -71,7 +71,7 @@ fn work_on(racks: &[Pool; 2], rack: u16, stop: &AtomicBool) -> Duration {
     slowest
 }
 
-/// What a stranger may send: random bytes, half a frame, a frame of nonsense, one that is too
+/// What an unauthenticated peer may send: random bytes, half a frame, a frame of nonsense, one that is too
 /// large, another version.
 fn nonsense(random: &mut SmallRng) -> Vec<Vec<u8>> {
     let mut bytes = vec![0; random.random_range(1..5000)];
@@ -98,20 +98,20 @@ fn garbage_at_the_control_socket_disturbs_nobody() {
             let door = pool.rack_dir(round % 2).join("daemon.sock");
             silent.push(UnixStream::connect(&door).unwrap());
             for bytes in nonsense(&mut random) {
-                let mut stranger = UnixStream::connect(&door).unwrap();
-                stranger.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+                let mut unauthenticated_peer = UnixStream::connect(&door).unwrap();
+                unauthenticated_peer.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
                 // It may hang up in the middle.
-                let _ = stranger.write_all(&bytes);
-                silent.push(stranger);
+                let _ = unauthenticated_peer.write_all(&bytes);
+                silent.push(unauthenticated_peer);
             }
         }
         // Who says nothing sensible is shown the door.
-        for mut stranger in silent {
-            stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            let end = stranger.read(&mut [0; 64]);
+        for mut unauthenticated_peer in silent {
+            unauthenticated_peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let end = unauthenticated_peer.read(&mut [0; 64]);
             let refused = end.as_ref().is_ok_and(|count| *count == 0)
                 || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
-            assert!(refused, "a stranger was answered or left waiting");
+            assert!(refused, "an unauthenticated peer was answered or left waiting");
         }
     });
 }
@@ -126,11 +126,11 @@ fn garbage_at_the_metadata_server_disturbs_nobody() {
         for _ in 0..30 {
             silent.push(TcpStream::connect(pool.cluster.metadata_address()).unwrap());
             for bytes in nonsense(&mut random) {
-                let mut stranger = TcpStream::connect(pool.cluster.metadata_address()).unwrap();
-                stranger.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+                let mut unauthenticated_peer = TcpStream::connect(pool.cluster.metadata_address()).unwrap();
+                unauthenticated_peer.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
                 // It may hang up in the middle.
-                let _ = stranger.write_all(&bytes);
-                silent.push(stranger);
+                let _ = unauthenticated_peer.write_all(&bytes);
+                silent.push(unauthenticated_peer);
             }
         }
     });
@@ -147,9 +147,9 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
             let door = UnixAddr::new(&pool.rack_dir(round % 2).join("fabric.sock")).unwrap();
             for len in [0, 1, 15, 16, 100, 300] {
                 let kind = SockType::SeqPacket;
-                let stranger =
+                let unauthenticated_peer =
                     socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
-                connect(stranger.as_raw_fd(), &door).unwrap();
+                connect(unauthenticated_peer.as_raw_fd(), &door).unwrap();
                 let mut bytes = vec![0; len];
                 random.fill_bytes(&mut bytes);
                 if round % 3 == 0 && len >= 16 {
@@ -158,10 +158,10 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
                 }
                 if len > 0 {
                     // It may have been shown the door already.
-                    let _ = send(stranger.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL);
+                    let _ = send(unauthenticated_peer.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL);
                 }
                 if round % 4 == 0 {
-                    silent.push(stranger);
+                    silent.push(unauthenticated_peer);
                 }
             }
         }
@@ -182,7 +182,7 @@ fn garbage_at_the_port_of_the_fabric_disturbs_nobody() {
         let mut silent = Vec::new();
         for round in 0..100 {
             for len in [0, 1, 15, 16, 100, 70_000] {
-                let mut stranger = TcpStream::connect(&doors[round % 2]).unwrap();
+                let mut unauthenticated_peer = TcpStream::connect(&doors[round % 2]).unwrap();
                 let mut bytes = vec![0; len];
                 random.fill_bytes(&mut bytes);
                 if round % 3 == 0 && len >= 16 {
@@ -190,9 +190,9 @@ fn garbage_at_the_port_of_the_fabric_disturbs_nobody() {
                     bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
                 }
                 // It may have been shown the door already.
-                let _ = stranger.write_all(&bytes);
+                let _ = unauthenticated_peer.write_all(&bytes);
                 if round % 4 == 0 {
-                    silent.push(stranger);
+                    silent.push(unauthenticated_peer);
                 }
             }
         }

@@ -349,12 +349,12 @@ fn redis_own_programs_work() {
     let output = run("redis-benchmark", &words).expect("redis-benchmark");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("MSET"), "{output:?}");
-    let mut stranger = service.wire();
-    let answer = stranger.ask(&["GET", "k"]);
+    let mut unauthenticated_peer = service.wire();
+    let answer = unauthenticated_peer.ask(&["GET", "k"]);
     assert_eq!(answer, Answer::Error("NOAUTH Authentication required.".into()));
-    assert!(matches!(stranger.ask(&["AUTH", "wrong"]), Answer::Error(_)));
-    assert_eq!(stranger.ask(&["AUTH", "secret"]), Answer::ok());
-    assert_eq!(stranger.ask(&["GET", "k"]), Answer::text("v"));
+    assert!(matches!(unauthenticated_peer.ask(&["AUTH", "wrong"]), Answer::Error(_)));
+    assert_eq!(unauthenticated_peer.ask(&["AUTH", "secret"]), Answer::ok());
+    assert_eq!(unauthenticated_peer.ask(&["GET", "k"]), Answer::text("v"));
 }
 
 #[test]

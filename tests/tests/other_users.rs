@@ -140,7 +140,7 @@ fn files_and_sockets_are_for_their_user_alone_whatever_the_umask_is() {
 
 /// Runs something in a thread whose sockets are another user's, as the kernel sees it; `None` where
 /// that can't be.
-fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     if !Uid::effective().is_root() {
         skipped("only root can act as another user");
         return None;
@@ -177,20 +177,20 @@ fn a_service_without_a_password_serves_its_own_user_alone() {
     let closed = service(&[]);
     let port = closed.port();
     assert_eq!(ping(port), "+PONG");
-    let Some(said) = as_stranger(|| ping(port)) else { return };
+    let Some(said) = as_other_user(|| ping(port)) else { return };
     assert!(said.starts_with("-DENIED"), "{said}");
     assert!(said.contains("--password-file") && said.contains("user 65534"), "{said}");
     assert_eq!(ping(port), "+PONG", "the others are served on");
     drop(closed);
     let open = service(&["--any-user"]);
     let port = open.port();
-    assert_eq!(as_stranger(|| ping(port)).unwrap(), "+PONG");
+    assert_eq!(as_other_user(|| ping(port)).unwrap(), "+PONG");
     drop(open);
     // Nobody is told the port without the password.
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     let _with_password = Service::start(&pool, 0, &["--listen", &listen, "--password", "word"]);
-    let said = as_stranger(|| ping(port)).unwrap();
+    let said = as_other_user(|| ping(port)).unwrap();
     assert!(said.starts_with("-NOAUTH"), "{said}");
 }
 

@@ -156,7 +156,7 @@ impl Pool1 {
     }
 }
 
-/// Strangers who send garbage, about which a server complains.
+/// UnauthenticatedPeers who send garbage, about which a server complains.
 fn complain(address: &str) {
     for _ in 0..20 {
         let mut stream = TcpStream::connect(address).unwrap();

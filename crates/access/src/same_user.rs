@@ -212,20 +212,20 @@ mod tests {
     #[test]
     fn another_user_and_a_socket_of_no_process_are_refused() {
         let own = rustix::process::geteuid().as_raw();
-        let stranger = own + 1;
+        let unauthenticated_peer = own + 1;
         let peer = "127.0.0.1:5".parse().unwrap();
         let end = |user, inode| {
             Some(Socket { local: peer, remote: peer, state: ESTABLISHED, user, inode })
         };
-        judge(end(own, 1).as_ref(), peer, &[stranger]).unwrap();
+        judge(end(own, 1).as_ref(), peer, &[unauthenticated_peer]).unwrap();
         judge(end(0, 1).as_ref(), peer, &[]).unwrap();
         judge(end(0, 0).as_ref(), peer, &[own]).unwrap();
-        let text = judge(end(stranger, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
+        let text = judge(end(unauthenticated_peer, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
         assert!(text.contains("rackpool credentials init"), "{text}");
         for (end, listeners) in [
-            (end(0, 0), &[own, stranger][..]),
+            (end(0, 0), &[own, unauthenticated_peer][..]),
             (end(0, 0), &[]),
-            (end(stranger, 0), &[]),
+            (end(unauthenticated_peer, 0), &[]),
             (None, &[own]),
         ] {
             judge(end.as_ref(), peer, listeners).unwrap_err();

@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod boxed;
-mod crowd;
+mod admission_limiter;
 mod error;
 mod fabric;
 mod held;
@@ -28,7 +28,7 @@ pub mod fault;
 pub mod tcp;
 pub mod throttle;
 
-pub use crowd::give_way;
+pub use admission_limiter::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
     DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,

@@ -98,8 +98,8 @@ mod tests {
     fn numbers_of_a_peer_may_be_anything() {
         let mut slots = Slots::new(4);
         let number = slots.insert(()).unwrap();
-        for stranger in [0, 1, u64::MAX, number + 1, number | 1 << 63] {
-            assert_eq!(slots.remove(stranger), None);
+        for unauthenticated_peer in [0, 1, u64::MAX, number + 1, number | 1 << 63] {
+            assert_eq!(slots.remove(unauthenticated_peer), None);
         }
         assert_eq!(slots.len(), 1);
     }

@@ -436,8 +436,8 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     // wished.
     lock(&world.net).inject(1, message::ask(9 << 32, 0, None, b""));
     world.round(1);
-    let stranger = world.asked()[0];
-    world.sides[1].rrpc.answer(stranger, b"", &[2; 40_000]);
+    let unauthenticated_peer = world.asked()[0];
+    world.sides[1].rrpc.answer(unauthenticated_peer, b"", &[2; 40_000]);
     world.sides[1].rrpc.answer(asks[1], b"", &[3; 40_000]);
     world.run();
     let (_, data) = answered(world.call_events(0));

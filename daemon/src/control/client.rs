@@ -28,7 +28,7 @@ use super::{Control, open_files};
 use crate::plane::{Command, get};
 use crate::{descriptors, process};
 
-/// How long a stranger may take to say who it is.
+/// How long an unauthenticated peer may take to say who it is.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
 /// How a client's connection ended.
@@ -46,7 +46,7 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
     let owner = rustix::process::geteuid().as_raw();
     let mut frames = FrameReader::with_limit(MAX_CONTROL_REQUEST_BYTES);
     let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
-    let Some(hello) = hello.context("a stranger said nothing")?? else { return Ok(()) };
+    let Some(hello) = hello.context("an unauthenticated peer said nothing")?? else { return Ok(()) };
     let Tagged { tag, message: hello } = match hello {
         Ok(hello) => hello,
         Err(Unreadable { reason, .. }) => bail!(reason),

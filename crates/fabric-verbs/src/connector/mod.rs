@@ -1,4 +1,4 @@
-mod meeting;
+mod pending;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use crate::link::{Link, Shared};
 use crate::packet::Packet;
 use crate::provider::{drain, signal};
 use crate::socket::{self, Received};
-use meeting::{Meeting, Step};
+use pending::{PendingHandshake, Step};
 
 /// How soon to look again at something that can't be waited for.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
@@ -24,7 +24,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(1);
 /// Peers that may be in the middle of a handshake; a further one takes the place of another.
 const MAX_STRANGERS: usize = 64;
 
-/// Connections that are accepted in one go: fewer than strangers, so that those who talk are heard
+/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who talk are heard
 /// before others take their places.
 const BATCH: usize = 16;
 
@@ -64,8 +64,8 @@ pub(crate) struct Connector {
     control: Arc<OwnedFd>,
     commands: Receiver<Command>,
     outcomes: Sender<Outcome>,
-    /// Those with strangers: the oldest first.
-    meetings: Vec<Meeting>,
+    /// Those with unauthenticated peers: the oldest first.
+    handshakes: Vec<PendingHandshake>,
     refusals: Refusals,
     watched: Vec<Watched>,
     next_watch: u64,
@@ -96,7 +96,7 @@ impl Connector {
             control,
             commands,
             outcomes,
-            meetings: Vec::new(),
+            handshakes: Vec::new(),
             refusals: Refusals::default(),
             watched: Vec::new(),
             next_watch: 0,
@@ -112,12 +112,12 @@ impl Connector {
             let mut next = || ready.next().unwrap_or(PollFlags::empty());
             let control = next();
             let listener = next();
-            let meetings = std::mem::take(&mut self.meetings);
-            let meetings: Vec<_> = meetings.into_iter().map(|one| (next(), one)).collect();
+            let handshakes = std::mem::take(&mut self.handshakes);
+            let handshakes: Vec<_> = handshakes.into_iter().map(|one| (next(), one)).collect();
             let watched = std::mem::take(&mut self.watched);
             let watched: Vec<_> = watched.into_iter().map(|one| (next(), one)).collect();
 
-            meetings.into_iter().for_each(|(flags, one)| self.go_on(flags, one));
+            handshakes.into_iter().for_each(|(flags, one)| self.go_on(flags, one));
             watched.into_iter().for_each(|(flags, one)| self.look_at(flags, one));
             if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
                 self.accept_again_at = None;
@@ -142,7 +142,7 @@ impl Connector {
             PollFd::new(&*self.control, PollFlags::IN),
             PollFd::new(&self.listener, accepting),
         ];
-        fds.extend(self.meetings.iter().map(|one| PollFd::new(one.socket(), one.waits_for())));
+        fds.extend(self.handshakes.iter().map(|one| PollFd::new(one.socket(), one.waits_for())));
         for one in &self.watched {
             // An end would be reported by poll again and again: the descriptor makes way for another.
             fds.push(if one.reported {
@@ -164,9 +164,9 @@ impl Connector {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let probing = self.meetings.iter().any(Meeting::is_probing);
+        let probing = self.handshakes.iter().any(PendingHandshake::is_probing);
         let probe = probing.then(|| Instant::now() + PROBE_EVERY);
-        let ends = self.meetings.iter().map(Meeting::give_up_at);
+        let ends = self.handshakes.iter().map(PendingHandshake::give_up_at);
         ends.chain(self.accept_again_at).chain(probe).min()
     }
 
@@ -175,15 +175,15 @@ impl Connector {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Connect { endpoint, address }) => {
-                    match Meeting::connect(&self.shared, endpoint, address) {
-                        Ok(meeting) => self.meetings.push(meeting),
+                    match PendingHandshake::connect(&self.shared, endpoint, address) {
+                        Ok(handshake) => self.handshakes.push(handshake),
                         Err(error) => self.report(Outcome::Failed { endpoint, error }),
                     }
                 }
                 Ok(Command::Abandon { endpoint }) => {
-                    let before = self.meetings.len();
-                    self.meetings.retain(|one| one.endpoint() != Some(endpoint));
-                    if self.meetings.len() < before {
+                    let before = self.handshakes.len();
+                    self.handshakes.retain(|one| one.endpoint() != Some(endpoint));
+                    if self.handshakes.len() < before {
                         self.report(Outcome::Abandoned { endpoint });
                     }
                 }
@@ -218,7 +218,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: strangers have to go first.
+                    // Out of descriptors, most likely: unauthenticated peers have to go first.
                     let error = local("accept a connection", errno);
                     self.refusals.note(None::<SocketAddr>, &error, Instant::now());
                     self.make_room();
@@ -230,32 +230,32 @@ impl Connector {
     }
 
     fn meet(&mut self, socket: OwnedFd, from: Option<SocketAddr>) {
-        let strangers = self.meetings.iter().filter(|one| one.endpoint().is_none());
-        if strangers.count() >= MAX_STRANGERS {
+        let unauthenticated_peers = self.handshakes.iter().filter(|one| one.endpoint().is_none());
+        if unauthenticated_peers.count() >= MAX_STRANGERS {
             self.make_room();
         }
-        match Meeting::accept(&self.shared, socket, from) {
-            Ok(meeting) => self.meetings.push(meeting),
+        match PendingHandshake::accept(&self.shared, socket, from) {
+            Ok(handshake) => self.handshakes.push(handshake),
             Err(error) => self.refusals.note(from, &error, Instant::now()),
         }
     }
 
-    /// Makes room for another stranger.
+    /// Makes room for another unauthenticated peer.
     fn make_room(&mut self) {
-        let strangers =
-            self.meetings.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
-        let (places, from): (Vec<_>, Vec<_>) = strangers.map(|(at, one)| (at, one.from())).unzip();
+        let unauthenticated_peers =
+            self.handshakes.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
+        let (places, from): (Vec<_>, Vec<_>) = unauthenticated_peers.map(|(at, one)| (at, one.from())).unzip();
         if let Some(at) = give_way(from.into_iter()).and_then(|at| places.get(at)) {
-            let one = self.meetings.remove(*at);
+            let one = self.handshakes.remove(*at);
             let error = misbehaved("it did not finish its handshake while many others connected");
             self.refusals.note(one.from(), &error, Instant::now());
         }
     }
 
-    fn go_on(&mut self, flags: PollFlags, meeting: Meeting) {
-        let (endpoint, from) = (meeting.endpoint(), meeting.from());
-        match meeting.step(&self.shared, flags) {
-            Ok(Step::Waiting(meeting)) => self.meetings.push(meeting),
+    fn go_on(&mut self, flags: PollFlags, handshake: PendingHandshake) {
+        let (endpoint, from) = (handshake.endpoint(), handshake.from());
+        match handshake.step(&self.shared, flags) {
+            Ok(Step::Waiting(handshake)) => self.handshakes.push(handshake),
             Ok(Step::Done { link, socket, received }) => {
                 let watch = self.next_watch;
                 self.next_watch += 1;
@@ -265,7 +265,7 @@ impl Connector {
             }
             Err(error) => match endpoint {
                 Some(endpoint) => self.report(Outcome::Failed { endpoint, error }),
-                // What a stranger does wrong concerns nobody but itself.
+                // What an unauthenticated peer does wrong concerns nobody but itself.
                 None => self.refusals.note(from, &error, Instant::now()),
             },
         }

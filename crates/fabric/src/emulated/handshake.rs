@@ -63,7 +63,7 @@ pub(super) fn answer(
     let socket = Arc::new(socket);
     let result = accept(local, &socket, greeting);
     if let Err(error) = &result {
-        // A stranger that does not listen to the reason needs none.
+        // An unauthenticated peer that does not listen to the reason needs none.
         let _ = socket::send(&*socket, &hello::encode_refusal(&error.to_string()), &[]);
     }
     result

@@ -1,4 +1,4 @@
-//! The frames of a lane: docs/design/tcp.md draws them.
+//! The frames of a channel: docs/design/tcp.md draws them.
 
 use crate::{FabricError, MAX_MESSAGE};
 

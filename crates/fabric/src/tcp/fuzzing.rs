@@ -10,7 +10,7 @@ use super::buffer::Buffer;
 use super::hello::Packet;
 use super::inbox::{Ending, Inbox, InboxEvent};
 use super::poster::Poster;
-use super::server::Lane;
+use super::server::ServedChannel;
 use crate::regions::Regions;
 use crate::{EndpointId, Event, FabricError, MemoryRegion, RegionId, WorkRequest};
 
@@ -27,7 +27,7 @@ pub fn packet_len(start: &[u8]) -> Result<usize, FabricError> {
     Packet::len(start)
 }
 
-/// How a lane ended.
+/// How a channel ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The peer said goodbye.
@@ -36,13 +36,13 @@ pub enum End {
     Failed(FabricError),
 }
 
-/// The serving end of a lane.
+/// The serving end of a channel.
 pub struct Serving {
-    lane: Lane,
+    channel: ServedChannel,
     inbox: Arc<Inbox>,
 }
 
-/// What a serving lane told its owner.
+/// What a serving channel told its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A message came.
@@ -51,7 +51,7 @@ pub enum Told {
     Room(u64),
 }
 
-/// The posting end of a lane.
+/// The posting end of a channel.
 pub struct Posting {
     poster: Poster,
     regions: Regions,
@@ -71,17 +71,17 @@ fn end(ending: Ending) -> End {
 }
 
 impl Serving {
-    /// A lane that serves this memory as its only region.
+    /// A channel that serves this memory as its only region.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
         let (life, exports) = ((RackId(2), Incarnation(1)), [memory].into());
-        let lane = Lane::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
-        Ok(Self { lane, inbox })
+        let channel = ServedChannel::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
+        Ok(Self { channel, inbox })
     }
 
     /// Takes some KiB in; what is answered goes to `answers`.
     pub fn feed(&mut self, bytes: &[u8], answers: &mut Vec<u8>) -> Result<(), End> {
-        self.lane.feed(bytes, answers).map_err(end)
+        self.channel.feed(bytes, answers).map_err(end)
     }
 
     /// What the owner has heard since the last call.
@@ -96,7 +96,7 @@ impl Serving {
 }
 
 impl Posting {
-    /// A lane whose peer exports one region of so many bytes.
+    /// A channel whose peer exports one region of so many bytes.
     pub fn new(
         memory: Arc<dyn MemoryRegion>,
         remote_len: u64,

@@ -63,11 +63,11 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], FabricError> {
 }
 
 impl Identity {
-    fn hello(&self, lane: LaneNumber, session: [u8; 16], nonce: [u8; 32]) -> Hello {
+    fn hello(&self, channel: LaneNumber, session: [u8; 16], nonce: [u8; 32]) -> Hello {
         Hello {
             rack: self.rack,
             incarnation: self.incarnation,
-            lane,
+            channel,
             has_key: self.key.is_used(),
             session,
             nonce,
@@ -86,11 +86,11 @@ impl Identity {
 impl Initiator {
     pub(super) fn new(
         identity: &Identity,
-        lane: LaneNumber,
+        channel: LaneNumber,
         session: [u8; 16],
         nonce: [u8; 32],
     ) -> Self {
-        let own = identity.hello(lane, session, nonce);
+        let own = identity.hello(channel, session, nonce);
         let own_bytes = Packet::Hello(own.clone()).encode();
         Self { own, own_bytes, theirs: None, proven: false }
     }
@@ -109,7 +109,7 @@ impl Initiator {
         match (Packet::decode(packet)?, &self.theirs, self.proven) {
             (Packet::Refusal(reason), ..) => Err(FabricError::Refused { reason }),
             (Packet::Hello(theirs), None, _) => {
-                if (theirs.lane, theirs.session) != (self.own.lane, self.own.session) {
+                if (theirs.channel, theirs.session) != (self.own.channel, self.own.session) {
                     return Err(FabricError::misbehaved("it answered another hello"));
                 }
                 identity.require_same_key_use(&theirs)?;
@@ -150,7 +150,7 @@ impl Acceptor {
         match (Packet::decode(packet)?, &self.met) {
             (Packet::Hello(theirs), None) => {
                 identity.require_same_key_use(&theirs)?;
-                let own = identity.hello(theirs.lane, theirs.session, self.own_nonce);
+                let own = identity.hello(theirs.channel, theirs.session, self.own_nonce);
                 let own_bytes = Packet::Hello(own).encode();
                 let told =
                     Transcript { protocol: PROTOCOL, initiator: packet, acceptor: &own_bytes };
@@ -253,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_that_reflects_or_invents_a_proof_is_not_let_in() {
+    fn an_unauthenticated_peer_that_reflects_or_invents_a_proof_is_not_let_in() {
         let keyed = identity(2, Some(7));
-        let stranger = identity(1, Some(8));
-        let initiator = Initiator::new(&stranger, LaneNumber::First, [1; 16], [2; 32]);
+        let unauthenticated_peer = identity(1, Some(8));
+        let initiator = Initiator::new(&unauthenticated_peer, LaneNumber::First, [1; 16], [2; 32]);
         let mut acceptor = Acceptor::new([3; 32]);
         let Step::Answer(answer) = acceptor.receive(&keyed, initiator.greeting()).unwrap() else {
             panic!()

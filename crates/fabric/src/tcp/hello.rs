@@ -31,9 +31,9 @@ pub(super) enum LaneNumber {
 pub(super) struct Hello {
     pub(super) rack: RackId,
     pub(super) incarnation: Incarnation,
-    pub(super) lane: LaneNumber,
+    pub(super) channel: LaneNumber,
     pub(super) has_key: bool,
-    /// The same on both lanes of an endpoint; chosen by the initiator.
+    /// The same on both channels of an endpoint; chosen by the initiator.
     pub(super) session: [u8; 16],
     pub(super) nonce: [u8; 32],
     /// Length of each exported region, in bytes.
@@ -154,7 +154,7 @@ impl Hello {
         let mut packet = start(HELLO);
         packet.extend(self.rack.0.to_le_bytes());
         packet.extend(u16::try_from(self.regions.len()).unwrap_or(0).to_le_bytes());
-        packet.push(match self.lane {
+        packet.push(match self.channel {
             LaneNumber::First => 1,
             LaneNumber::Second => 2,
         });
@@ -195,11 +195,11 @@ impl Reader<'_> {
     fn hello(&mut self) -> Result<Hello, FabricError> {
         let rack = RackId(u16::from_le_bytes(self.take()?));
         let count = export_count(u16::from_le_bytes(self.take()?))?;
-        let [lane, has_key, zeroes @ ..] = self.take::<4>()?;
-        let lane = match lane {
+        let [channel, has_key, zeroes @ ..] = self.take::<4>()?;
+        let channel = match channel {
             1 => LaneNumber::First,
             2 => LaneNumber::Second,
-            _ => return Err(FabricError::misbehaved(format!("it opens an unknown lane {lane}"))),
+            _ => return Err(FabricError::misbehaved(format!("it opens an unknown channel {channel}"))),
         };
         if has_key > 1 || zeroes != [0; 2] {
             return Err(FabricError::misbehaved("its hello has unknown flags"));
@@ -210,7 +210,7 @@ impl Reader<'_> {
         for _ in 0..count {
             regions.push(u64::from_le_bytes(self.take()?));
         }
-        Ok(Hello { rack, incarnation, lane, has_key: has_key == 1, session, nonce, regions })
+        Ok(Hello { rack, incarnation, channel, has_key: has_key == 1, session, nonce, regions })
     }
 
     fn reason(&mut self) -> Result<String, FabricError> {
@@ -228,14 +228,14 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// What a stranger can make this side keep, in bytes: docs/design/tcp.md.
+    /// What an unauthenticated peer can make this side keep, in bytes: docs/design/tcp.md.
     const MAX_PACKET: usize = REFUSAL_BYTES + MAX_REASON;
 
     fn hello() -> Hello {
         Hello {
             rack: RackId(7),
             incarnation: Incarnation(9),
-            lane: LaneNumber::Second,
+            channel: LaneNumber::Second,
             has_key: true,
             session: [3; 16],
             nonce: [4; 32],

@@ -28,11 +28,11 @@ pub(super) enum InboxEvent {
     Message { endpoint: EndpointId, bytes: Vec<u8> },
     /// So much room has the peer's owner taken from this side's messages.
     Room { endpoint: EndpointId, taken: u64 },
-    /// The lane that the peer posts on has ended by itself: nothing of it lands any more.
-    LaneEnded { endpoint: EndpointId, ending: Ending },
-    /// Of what the owner ended nothing of the peer lands any more; the other lane is still watched.
+    /// The channel that the peer posts on has ended by itself: nothing of it lands any more.
+    ChannelEnded { endpoint: EndpointId, ending: Ending },
+    /// Of what the owner ended nothing of the peer lands any more; the other channel is still watched.
     Fenced { endpoint: EndpointId },
-    /// What the owner ended has ended on both lanes.
+    /// What the owner ended has ended on both channels.
     Ended { endpoint: EndpointId },
 }
 
@@ -45,11 +45,11 @@ pub(super) struct Ready {
     pub(super) incarnation: Incarnation,
     /// Length of each region that the peer exports.
     pub(super) regions: Vec<u64>,
-    /// The lane that this side posts on.
+    /// The channel that this side posts on.
     pub(super) posting: TcpStream,
 }
 
-/// How a lane ended.
+/// How a channel ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The peer said that it ends the endpoint.

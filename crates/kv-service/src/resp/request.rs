@@ -29,7 +29,7 @@ pub struct Limits {
     /// Longer arguments can be kept nowhere: their bytes are skipped as they come.
     pub kept_bytes: usize,
     /// It has not said its password.
-    pub is_stranger: bool,
+    pub is_unauthenticated_peer: bool,
 }
 
 /// What the bytes so far are.
@@ -82,9 +82,9 @@ impl RequestParser {
     /// Goes on with the request that `bytes` begins with.
     ///
     /// # Errors
-    /// When it can't be one, or a stranger's is too long.
+    /// When it can't be one, or an unauthenticated peer's is too long.
     pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
-        if !limits.is_stranger {
+        if !limits.is_unauthenticated_peer {
             return self.parse_some(bytes, limits);
         }
         let some = bytes.get(..STRANGERS_REQUEST).unwrap_or(bytes);
@@ -110,7 +110,7 @@ impl RequestParser {
                 .filter(|count| *count <= MAX_ARGS)
                 .ok_or_else(|| error("invalid multibulk length"))?;
             let count = usize::try_from(count).unwrap_or_default();
-            if limits.is_stranger && count > STRANGERS_ARGS {
+            if limits.is_unauthenticated_peer && count > STRANGERS_ARGS {
                 return Err(error("unauthenticated multibulk length"));
             }
             if count == 0 {
@@ -144,7 +144,7 @@ impl RequestParser {
                     let len = len
                         .filter(|len| (0..=MAX_BULK).contains(len))
                         .ok_or_else(|| error("invalid bulk length"))?;
-                    if limits.is_stranger && len > STRANGERS_BULK {
+                    if limits.is_unauthenticated_peer && len > STRANGERS_BULK {
                         return Err(error("unauthenticated bulk length"));
                     }
                     self.at = next;
@@ -199,7 +199,7 @@ impl RequestParser {
         if !inline::split(line, unquoted, &mut self.args) {
             return Err(error("unbalanced quotes in request"));
         }
-        if limits.is_stranger && self.args.len() > STRANGERS_ARGS {
+        if limits.is_unauthenticated_peer && self.args.len() > STRANGERS_ARGS {
             return Err(error("unauthenticated multibulk length"));
         }
         Ok(Parsed::Whole { end: end + 1 })
@@ -313,7 +313,7 @@ impl<'a> Args<'a> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { kept_bytes: 100, is_stranger: false };
+    const LIMITS: Limits = Limits { kept_bytes: 100, is_unauthenticated_peer: false };
 
     fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut parser = RequestParser::default();
@@ -382,8 +382,8 @@ mod tests {
         ] {
             assert_eq!(refused(bytes), format!("Protocol error: {text}"));
         }
-        let stranger = Limits { is_stranger: true, ..LIMITS };
-        let parse = |bytes| RequestParser::default().parse(bytes, stranger).unwrap_err();
+        let unauthenticated_peer = Limits { is_unauthenticated_peer: true, ..LIMITS };
+        let parse = |bytes| RequestParser::default().parse(bytes, unauthenticated_peer).unwrap_err();
         assert_eq!(
             parse(b"*11\r\n").to_string(),
             "Protocol error: unauthenticated multibulk length"
@@ -392,10 +392,10 @@ mod tests {
         assert_eq!(bulk, "Protocol error: unauthenticated bulk length");
         let line = parse(b"a b c d e f g h i j k\n").to_string();
         assert_eq!(line, "Protocol error: unauthenticated multibulk length");
-        let stranger = Limits { kept_bytes: 1 << 20, ..stranger };
+        let unauthenticated_peer = Limits { kept_bytes: 1 << 20, ..unauthenticated_peer };
         let long = |request: &[u8], is_refused: bool| {
             let mut parser = RequestParser::default();
-            let refused = parser.parse(request, stranger).map_err(|error| error.to_string());
+            let refused = parser.parse(request, unauthenticated_peer).map_err(|error| error.to_string());
             let due = "Protocol error: unauthenticated request length".to_owned();
             assert_eq!(refused.err(), is_refused.then_some(due));
         };

@@ -295,7 +295,7 @@ impl Connection {
             && context.session.answers_at.is_none()
         {
             let limits =
-                Limits { kept_bytes: shared.longest_entry, is_stranger: !context.session.is_known };
+                Limits { kept_bytes: shared.longest_entry, is_unauthenticated_peer: !context.session.is_known };
             let bytes = input.bytes().get(used..).unwrap_or_default();
             if used >= *looked && context.session.is_known {
                 *looked = used + look(bytes, context.store, &mut desk.ahead).max(1);

@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = rules![
     umasks_count_without_default_acls,
     what_is_no_acl_is_refused,
     acls_are_set_by_owners,
-    acls_of_strangers_to_the_group_take_set_group_id_away,
+    acls_of_other_users_to_the_group_take_set_group_id_away,
     acls_set_the_change_time,
 ];
 
@@ -200,7 +200,7 @@ fn acls_are_set_by_owners(place: &Place) {
     assert_eq!(mode(&a), 0o640);
 }
 
-fn acls_of_strangers_to_the_group_take_set_group_id_away(place: &Place) {
+fn acls_of_other_users_to_the_group_take_set_group_id_away(place: &Place) {
     let a = place.file("a", "x");
     chown(&a, Some(NOBODY), Some(GROUP)).unwrap();
     set_mode(&a, 0o2750);

@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = rules![
     chmod_follows_links,
     chmod_of_nothing_is_enoent,
     chmod_is_for_owners,
-    chmod_by_strangers_to_the_group_drops_set_group,
+    chmod_by_other_users_to_the_group_drops_set_group,
     chown_sets_user_and_group,
     chown_leaves_what_is_not_named,
     chown_sets_the_change_time_only,
@@ -67,7 +67,7 @@ fn chmod_is_for_owners(place: &Place) {
     assert_eq!(mode(&a), 0o640);
 }
 
-fn chmod_by_strangers_to_the_group_drops_set_group(place: &Place) {
+fn chmod_by_other_users_to_the_group_drops_set_group(place: &Place) {
     let a = place.file("a", "");
     chown(&a, Some(NOBODY), Some(1234)).unwrap();
     as_user(NOBODY, NOBODY, || set_mode(&a, 0o2755));

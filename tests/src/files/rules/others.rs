@@ -21,14 +21,14 @@ pub(super) const RULES: &[Rule] = rules![
     devices_are_for_root,
     access_tells_what_may_be_done,
     files_of_others_are_not_truncated,
-    set_group_is_not_given_to_files_of_strangers,
+    set_group_is_not_given_to_files_of_other_users,
 ];
 
 fn permission_bits_of_owner_group_and_others_count_in_this_order(place: &Place) {
     let a = place.file("a", "x");
     chown(&a, Some(NOBODY), Some(1234)).unwrap();
     let read = |user, group| as_user(user, group, || open(&a, OFlags::RDONLY, 0).is_ok());
-    for (bits, owner, member, stranger) in [
+    for (bits, owner, member, other_user) in [
         (0o400, true, false, false),
         (0o040, false, true, false),
         (0o004, false, false, true),
@@ -37,7 +37,7 @@ fn permission_bits_of_owner_group_and_others_count_in_this_order(place: &Place) 
     ] {
         set_mode(&a, bits);
         let got = (read(NOBODY, 1234), read(OTHER, 1234), read(OTHER, OTHER));
-        assert_eq!(got, (owner, member, stranger), "{bits:o}");
+        assert_eq!(got, (owner, member, other_user), "{bits:o}");
     }
 }
 
@@ -160,7 +160,7 @@ fn files_of_others_are_not_truncated(place: &Place) {
     assert_eq!(std::fs::read(&a).unwrap(), b"kept");
 }
 
-fn set_group_is_not_given_to_files_of_strangers(place: &Place) {
+fn set_group_is_not_given_to_files_of_other_users(place: &Place) {
     let folder = place.subfolder("folder");
     chown(&folder, None, Some(1234)).unwrap();
     set_mode(&folder, 0o2777);

@@ -17,14 +17,14 @@ use crate::{EndpointId, FabricError, give_way};
 const BATCH: usize = 64;
 
 /// Somebody who has connected and has proved nothing yet.
-pub(super) struct Stranger {
+pub(super) struct UnauthenticatedPeer {
     pub(super) greeting: Greeting,
     from: Option<SocketAddr>,
     acceptor: Acceptor,
     pub(super) give_up_at: Instant,
 }
 
-/// One lane of an endpoint whose other lane is still to come.
+/// One channel of an endpoint whose other channel is still to come.
 pub(super) struct Half {
     hello: Hello,
     greeting: Greeting,
@@ -41,7 +41,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: strangers have to go first.
+                    // Out of descriptors, most likely: unauthenticated peers have to go first.
                     let error = FabricError::local("accept a connection", errno);
                     self.refusals.note(None::<SocketAddr>, &error, Instant::now());
                     self.make_room();
@@ -59,10 +59,10 @@ impl Connector {
         let now = Instant::now();
         match prepared {
             Ok(nonce) => {
-                if self.strangers.len() + self.halves.len() >= MAX_STRANGERS {
+                if self.unauthenticated_peers.len() + self.halves.len() >= MAX_STRANGERS {
                     self.make_room();
                 }
-                self.strangers.push(Stranger {
+                self.unauthenticated_peers.push(UnauthenticatedPeer {
                     greeting: Greeting::new(socket),
                     from,
                     acceptor: Acceptor::new(nonce),
@@ -76,8 +76,8 @@ impl Connector {
     /// Makes room for another one.
     fn make_room(&mut self) {
         let error = FabricError::misbehaved("it said nothing while many others connected");
-        if let Some(at) = give_way(self.strangers.iter().map(|one| one.from)) {
-            let one = self.strangers.remove(at);
+        if let Some(at) = give_way(self.unauthenticated_peers.iter().map(|one| one.from)) {
+            let one = self.unauthenticated_peers.remove(at);
             self.refusals.note(one.from, &error, Instant::now());
         } else if let Some(at) = give_way(self.halves.iter().map(|one| one.from)) {
             let one = self.halves.remove(at);
@@ -85,14 +85,14 @@ impl Connector {
         }
     }
 
-    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
+    /// An unauthenticated peer has said something, or has been silent for too long. What it does wrong concerns
     /// nobody but itself.
-    pub(super) fn go_on_accepting(&mut self, flags: PollFlags, mut one: Stranger) {
+    pub(super) fn go_on_accepting(&mut self, flags: PollFlags, mut one: UnauthenticatedPeer) {
         let now = Instant::now();
         let result = if flags.is_empty() { Ok(None) } else { self.listen_to(&mut one) };
         match result {
-            Ok(Some(hello)) => self.lane_proven(hello, one),
-            Ok(None) if now < one.give_up_at => self.strangers.push(one),
+            Ok(Some(hello)) => self.channel_proven(hello, one),
+            Ok(None) if now < one.give_up_at => self.unauthenticated_peers.push(one),
             Ok(None) => {
                 let silent = format!("it did not finish its handshake within {HANDSHAKE_MS} ms");
                 self.refusals.note(one.from, &FabricError::misbehaved(silent), now);
@@ -105,7 +105,7 @@ impl Connector {
         }
     }
 
-    fn listen_to(&mut self, one: &mut Stranger) -> Result<Option<Hello>, FabricError> {
+    fn listen_to(&mut self, one: &mut UnauthenticatedPeer) -> Result<Option<Hello>, FabricError> {
         loop {
             let packet = match one.greeting.receive()? {
                 Received::Packet(packet) => packet,
@@ -123,16 +123,16 @@ impl Connector {
         }
     }
 
-    /// Puts the two lanes of an endpoint together.
-    fn lane_proven(&mut self, hello: Hello, one: Stranger) {
-        let Stranger { greeting, from, give_up_at, .. } = one;
+    /// Puts the two channels of an endpoint together.
+    fn channel_proven(&mut self, hello: Hello, one: UnauthenticatedPeer) {
+        let UnauthenticatedPeer { greeting, from, give_up_at, .. } = one;
         let new = Half { hello, greeting, from, give_up_at };
         let Some(at) = self.halves.iter().position(|half| half.fits(&new)) else {
             self.halves.push(new);
             return;
         };
         let other = self.halves.remove(at);
-        let (mut first, mut second) = match new.hello.lane {
+        let (mut first, mut second) = match new.hello.channel {
             LaneNumber::First => (new, other),
             LaneNumber::Second => (other, new),
         };
@@ -151,11 +151,11 @@ impl Connector {
 }
 
 impl Half {
-    /// Whether these are the two lanes of one endpoint.
+    /// Whether these are the two channels of one endpoint.
     fn fits(&self, other: &Self) -> bool {
         let alike =
             |hello: &Hello| (hello.session, hello.rack, hello.incarnation, hello.regions.clone());
-        self.hello.lane != other.hello.lane && alike(&self.hello) == alike(&other.hello)
+        self.hello.channel != other.hello.channel && alike(&self.hello) == alike(&other.hello)
     }
 
     /// For the log: why it goes.

@@ -17,7 +17,7 @@ pub(super) struct Outgoing {
     pub(super) endpoint: EndpointId,
     address: SocketAddr,
     /// In the order of their numbers.
-    pub(super) lanes: Vec<Lane>,
+    pub(super) channels: Vec<Channel>,
     give_up_at: Instant,
     /// Until when both connections must be there, whatever is said over them.
     connect_by: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// When it has failed unless something has happened before.
     pub(super) fn deadline(&self) -> Instant {
-        let are_there = self.lanes.iter().all(|lane| lane.greeted);
+        let are_there = self.channels.iter().all(|channel| channel.greeted);
         if are_there { self.give_up_at } else { self.connect_by }
     }
 }
@@ -37,7 +37,7 @@ const CONNECT_MS: u64 = 250;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(CONNECT_MS);
 
 /// One of its connections.
-pub(super) struct Lane {
+pub(super) struct Channel {
     pub(super) greeting: Greeting,
     initiator: Initiator,
     /// Whether the connection is there and the hello sent.
@@ -56,38 +56,38 @@ impl Connector {
 
     fn begin(&self, endpoint: EndpointId, address: SocketAddr) -> Result<Outgoing, FabricError> {
         let session = random()?;
-        let mut lanes = Vec::with_capacity(LaneNumber::BOTH.len());
+        let mut channels = Vec::with_capacity(LaneNumber::BOTH.len());
         for number in LaneNumber::BOTH {
             let initiator = Initiator::new(&self.identity, number, session, random()?);
             let socket = socket::connect(&address).map_err(|errno| unreachable(address, errno))?;
             socket::prepare(&socket, self.dead_after)
                 .map_err(|errno| FabricError::local("set up a socket", errno))?;
             let greeting = Greeting::new(socket);
-            lanes.push(Lane { greeting, initiator, greeted: false, welcomed: None });
+            channels.push(Channel { greeting, initiator, greeted: false, welcomed: None });
         }
         let now = Instant::now();
         let (give_up_at, connect_by) = (now + HANDSHAKE_TIMEOUT, now + CONNECT_TIMEOUT);
-        Ok(Outgoing { endpoint, address, lanes, give_up_at, connect_by })
+        Ok(Outgoing { endpoint, address, channels, give_up_at, connect_by })
     }
 
     pub(super) fn go_on_connecting(&mut self, flags: &[PollFlags], mut one: Outgoing) {
         let endpoint = one.endpoint;
-        for (lane, flags) in one.lanes.iter_mut().zip(flags) {
+        for (channel, flags) in one.channels.iter_mut().zip(flags) {
             if flags.is_empty() {
                 continue;
             }
-            if let Err(error) = lane.go_on(&self.identity, one.address) {
+            if let Err(error) = channel.go_on(&self.identity, one.address) {
                 self.inbox.tell(InboxEvent::Failed { endpoint, error });
                 return;
             }
         }
-        if one.lanes.iter().all(|lane| lane.welcomed.is_some()) {
+        if one.channels.iter().all(|channel| channel.welcomed.is_some()) {
             self.connected(one);
         } else if Instant::now() < one.deadline() {
             self.outgoing.push(one);
         } else {
             let address = one.address.to_string();
-            let are_there = one.lanes.iter().all(|lane| lane.greeted);
+            let are_there = one.channels.iter().all(|channel| channel.greeted);
             let timeout_ms = if are_there { HANDSHAKE_MS } else { CONNECT_MS };
             let error = FabricError::Silent { address, timeout_ms };
             self.inbox.tell(InboxEvent::Failed { endpoint, error });
@@ -96,8 +96,8 @@ impl Connector {
 
     fn connected(&mut self, one: Outgoing) {
         let endpoint = one.endpoint;
-        let mut lanes = one.lanes.into_iter();
-        let (Some(first), Some(second)) = (lanes.next(), lanes.next()) else { return };
+        let mut channels = one.channels.into_iter();
+        let (Some(first), Some(second)) = (channels.next(), channels.next()) else { return };
         let (Some(hello), Some(same)) = (first.welcomed, second.welcomed) else { return };
         if (hello.rack, hello.incarnation, &hello.regions)
             != (same.rack, same.incarnation, &same.regions)
@@ -113,7 +113,7 @@ impl Connector {
     }
 }
 
-impl Lane {
+impl Channel {
     fn go_on(&mut self, identity: &Identity, address: SocketAddr) -> Result<(), FabricError> {
         if !self.greeted {
             if let Ok(Some(error)) = self.greeting.socket.take_error() {

@@ -24,7 +24,7 @@ impl Greeting {
         Self { socket, got: Vec::new() }
     }
 
-    /// Receives the next packet and not a byte more: what follows belongs to the lane.
+    /// Receives the next packet and not a byte more: what follows belongs to the channel.
     pub(super) fn receive(&mut self) -> Result<Received, FabricError> {
         loop {
             let have = self.got.len();

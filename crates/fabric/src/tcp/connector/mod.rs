@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::accepting::{Half, Stranger};
+use self::accepting::{Half, UnauthenticatedPeer};
 use self::connecting::Outgoing;
 use super::handshake::Identity;
 use super::inbox::{Inbox, InboxEvent, drain};
@@ -22,7 +22,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
 const HANDSHAKE_MS: u64 = 5000;
 /// How soon to look again at something that can't be waited for.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// Strangers that may be in the middle of a handshake.
+/// UnauthenticatedPeers that may be in the middle of a handshake.
 const MAX_STRANGERS: usize = 256;
 /// The first endpoint that a peer connects; the owner's own are even.
 pub(super) const FIRST_ACCEPTED: u64 = 1;
@@ -38,7 +38,7 @@ pub(super) enum Command {
 }
 
 /// The thread that listens and connects, so that neither the owner nor the server has to wait for
-/// strangers.
+/// unauthenticated peers.
 pub(super) struct Connector {
     identity: Identity,
     dead_after: Duration,
@@ -49,7 +49,7 @@ pub(super) struct Connector {
     server: ServerHandle,
     outgoing: Vec<Outgoing>,
     /// The oldest first.
-    strangers: Vec<Stranger>,
+    unauthenticated_peers: Vec<UnauthenticatedPeer>,
     /// The oldest first.
     halves: Vec<Half>,
     refusals: Refusals,
@@ -81,7 +81,7 @@ impl Connector {
             inbox,
             server,
             outgoing: Vec::new(),
-            strangers: Vec::new(),
+            unauthenticated_peers: Vec::new(),
             halves: Vec::new(),
             refusals: Refusals::default(),
             next_accepted: FIRST_ACCEPTED,
@@ -98,13 +98,13 @@ impl Connector {
             let outgoing = std::mem::take(&mut self.outgoing);
             let outgoing: Vec<_> = outgoing
                 .into_iter()
-                .map(|one| (one.lanes.iter().map(|_| next()).collect::<Vec<_>>(), one))
+                .map(|one| (one.channels.iter().map(|_| next()).collect::<Vec<_>>(), one))
                 .collect();
-            let strangers = std::mem::take(&mut self.strangers);
-            let strangers: Vec<_> = strangers.into_iter().map(|one| (next(), one)).collect();
+            let unauthenticated_peers = std::mem::take(&mut self.unauthenticated_peers);
+            let unauthenticated_peers: Vec<_> = unauthenticated_peers.into_iter().map(|one| (next(), one)).collect();
 
             outgoing.into_iter().for_each(|(flags, one)| self.go_on_connecting(&flags, one));
-            strangers.into_iter().for_each(|(flags, one)| self.go_on_accepting(flags, one));
+            unauthenticated_peers.into_iter().for_each(|(flags, one)| self.go_on_accepting(flags, one));
             self.give_up_halves();
             if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
                 self.accept_again_at = None;
@@ -132,18 +132,18 @@ impl Connector {
                 false => watch(self.control.as_fd(), PollFlags::empty()),
             },
         ];
-        for lane in self.outgoing.iter().flat_map(|one| &one.lanes) {
-            let interest = lane.interest();
+        for channel in self.outgoing.iter().flat_map(|one| &one.channels) {
+            let interest = channel.interest();
             // One that waits for its sibling would report a hang-up all the time.
             let fd = if interest.is_empty() {
                 self.control.as_fd()
             } else {
-                lane.greeting.socket.as_fd()
+                channel.greeting.socket.as_fd()
             };
             fds.push(watch(fd, interest));
         }
-        let strangers = self.strangers.iter();
-        fds.extend(strangers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)));
+        let unauthenticated_peers = self.unauthenticated_peers.iter();
+        fds.extend(unauthenticated_peers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)));
         let timeout = self.next_deadline().map(|at| {
             // Rounded up, so that the deadline has passed afterwards.
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -158,9 +158,9 @@ impl Connector {
 
     fn next_deadline(&self) -> Option<Instant> {
         let outgoing = self.outgoing.iter().map(Outgoing::deadline);
-        let strangers = self.strangers.iter().map(|one| one.give_up_at);
+        let unauthenticated_peers = self.unauthenticated_peers.iter().map(|one| one.give_up_at);
         let halves = self.halves.iter().map(|half| half.give_up_at);
-        outgoing.chain(strangers).chain(halves).chain(self.accept_again_at).min()
+        outgoing.chain(unauthenticated_peers).chain(halves).chain(self.accept_again_at).min()
     }
 
     fn give_up_halves(&mut self) {
@@ -169,7 +169,7 @@ impl Connector {
         halves.retain(|half| {
             let waits = now < half.give_up_at;
             if !waits {
-                let error = FabricError::misbehaved("it opened one lane of two");
+                let error = FabricError::misbehaved("it opened one channel of two");
                 refusals.note(half.from(), &error, now);
             }
             waits

@@ -20,7 +20,7 @@ use crate::{
 /// Requests that can be in flight on one endpoint.
 pub(super) const QUEUE_DEPTH: usize = 1024;
 
-/// The lane of an endpoint that this side posts on.
+/// The channel of an endpoint that this side posts on.
 pub(super) struct Poster {
     endpoint: EndpointId,
     pub(super) socket: TcpStream,
@@ -49,7 +49,7 @@ pub(super) struct Poster {
 }
 
 impl Poster {
-    /// A lane to a peer with regions of these lengths; what comes goes into `input`.
+    /// A channel to a peer with regions of these lengths; what comes goes into `input`.
     pub(super) fn new(
         endpoint: EndpointId,
         socket: TcpStream,
@@ -202,7 +202,7 @@ impl Poster {
     }
 
     /// Nothing can be sent any more. What the peer answered before is done, and may say better how
-    /// the lane ended.
+    /// the channel ended.
     fn last_answers(
         &mut self,
         ending: Ending,

@@ -11,7 +11,7 @@ use crate::tcp::frame::Response;
 
 const LEN: u32 = 64;
 
-/// A lane of which the peer has answered the first write, and died before it read any more: this
+/// A channel of which the peer has answered the first write, and died before it read any more: this
 /// side's next attempt to send fails. The second write has not been sent.
 fn answered_and_gone(regions: &mut Regions) -> Poster {
     let listener = ok(TcpListener::bind("127.0.0.1:0"));

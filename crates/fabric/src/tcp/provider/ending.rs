@@ -42,7 +42,7 @@ impl TcpFabric {
         }
     }
 
-    /// The posting lane has ended.
+    /// The posting channel has ended.
     pub(super) fn posting_ended(
         &mut self,
         endpoint: EndpointId,
@@ -66,7 +66,7 @@ impl TcpFabric {
     }
 
     /// The server serves the endpoint no more, for a reason of the peer.
-    pub(super) fn lane_ended(
+    pub(super) fn channel_ended(
         &mut self,
         endpoint: EndpointId,
         ending: Ending,
@@ -95,7 +95,7 @@ impl TcpFabric {
         }
     }
 
-    /// The epoll would report the end of a lane again and again.
+    /// The epoll would report the end of a channel again and again.
     fn unwatch(&self, poster: &Poster) {
         // One that is not watched was reported when it was added.
         let _ = epoll::delete(&self.epoll, poster.socket.as_fd());

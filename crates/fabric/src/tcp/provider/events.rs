@@ -10,7 +10,7 @@ use crate::tcp::inbox::{InboxEvent, Ready, WINDOW, room_of};
 use crate::tcp::poster::Poster;
 use crate::{DisconnectReason, EndpointId, Event};
 
-/// What the other threads and the posting lanes have brought.
+/// What the other threads and the posting channels have brought.
 impl TcpFabric {
     pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
         for inbox_events in self.inbox.take() {
@@ -50,7 +50,7 @@ impl TcpFabric {
                     self.end(endpoint, DisconnectReason::Failed(error), events);
                 }
             }
-            InboxEvent::LaneEnded { endpoint, ending } => self.lane_ended(endpoint, ending, events),
+            InboxEvent::ChannelEnded { endpoint, ending } => self.channel_ended(endpoint, ending, events),
             InboxEvent::Fenced { endpoint } => events.push(Event::Fenced { endpoint }),
             InboxEvent::Ended { endpoint } => self.ended(endpoint, events),
         }
@@ -65,7 +65,7 @@ impl TcpFabric {
             self.connecting.remove(&endpoint).unwrap_or(false)
         };
         let data = epoll::EventData::new_u64(endpoint.0);
-        // A lane that is not watched still ends with the other lane, which the server watches.
+        // A channel that is not watched still ends with the other channel, which the server watches.
         let _ = epoll::add(&self.epoll, posting.as_fd(), data, epoll::EventFlags::IN);
         let input = Buffer::within(&self.receive_room);
         let state = State::Open(Poster::new(endpoint, posting, regions, input));
@@ -91,7 +91,7 @@ impl TcpFabric {
         }
     }
 
-    pub(super) fn poll_lanes(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn poll_channels(&mut self, events: &mut Vec<Event>) {
         let Self { endpoints, regions, .. } = self;
         let mut over = Vec::new();
         for (endpoint, open) in endpoints {
@@ -116,16 +116,16 @@ impl TcpFabric {
         }
     }
 
-    /// Whether a lane has something that no event of the epoll will tell.
+    /// Whether a channel has something that no event of the epoll will tell.
     pub(super) fn has_stirred(&self) -> bool {
         self.posters().any(Poster::has_news)
     }
 
-    /// Finds out which posting lanes have something to say.
+    /// Finds out which posting channels have something to say.
     pub(super) fn find_stirred(&mut self) {
         let mut found = Vec::with_capacity(64);
         let now = Timespec::try_from(Duration::ZERO).ok();
-        // Interrupted: a lane with an answer is looked at anyway, the others next time.
+        // Interrupted: a channel with an answer is looked at anyway, the others next time.
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), now.as_ref());
         for event in found {
             let tag = event.data.u64();

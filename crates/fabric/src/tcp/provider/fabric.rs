@@ -55,7 +55,7 @@ impl Fabric for TcpFabric {
 
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
-        self.poll_lanes(events);
+        self.poll_channels(events);
         self.take_events(events);
     }
 

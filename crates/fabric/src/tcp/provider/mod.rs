@@ -27,7 +27,7 @@ pub struct TcpFabric {
     /// Whether there is a key, so that peers may be on other hosts.
     has_key: bool,
     regions: Regions,
-    /// For what comes through the posting lanes.
+    /// For what comes through the posting channels.
     receive_room: ReceiveRoom,
     /// The next endpoint that this side connects: even, those of peers are odd.
     next_endpoint: u64,
@@ -36,12 +36,12 @@ pub struct TcpFabric {
     /// Whether the owner still wants the endpoint.
     connecting: BTreeMap<EndpointId, bool>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
-    /// What went through the posting lanes of endpoints that are gone.
+    /// What went through the posting channels of endpoints that are gone.
     past: DeviceCounters,
     /// Events that happened outside of `poll`.
     stash: Vec<Event>,
     inbox: Arc<Inbox>,
-    /// Watches the inbox and the posting lanes.
+    /// Watches the inbox and the posting channels.
     epoll: OwnedFd,
     armed: bool,
     server: ServerHandle,
@@ -61,7 +61,7 @@ struct Endpoint {
 
 enum State {
     Open(Poster),
-    /// The posting lane has ended; the server will say how the other one does.
+    /// The posting channel has ended; the server will say how the other one does.
     Asking(Poster),
     /// Nothing is done any more; the server will say when nothing can land any more.
     Ending(DisconnectReason),

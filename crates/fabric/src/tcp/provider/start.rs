@@ -107,7 +107,7 @@ impl TcpFabric {
     }
 }
 
-/// An epoll of the inbox, for the posting lanes too.
+/// An epoll of the inbox, for the posting channels too.
 fn watch(inbox: &Inbox) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64(INBOX);

@@ -9,16 +9,16 @@ use super::Server;
 use crate::EndpointId;
 use crate::tcp::inbox::{Ending, InboxEvent};
 
-/// How long the second lane of an endpoint may outlive the first.
+/// How long the second channel of an endpoint may outlive the first.
 const SECOND_LANE: Duration = Duration::from_secs(1);
 
-/// An endpoint whose posting lane has ended: the owner wants to know how the other one does.
+/// An endpoint whose posting channel has ended: the owner wants to know how the other one does.
 pub(super) struct Asked {
     endpoint: EndpointId,
     until: Instant,
 }
 
-/// A posting lane of this side that is watched until its peer has closed it: then no write that
+/// A posting channel of this side that is watched until its peer has closed it: then no write that
 /// was sent on it can land any more.
 pub(super) struct Draining {
     endpoint: EndpointId,
@@ -30,10 +30,10 @@ pub(super) struct Draining {
 impl Server {
     /// Serves an endpoint no more.
     pub(super) fn end(&mut self, endpoint: EndpointId, bye: bool, posting: Option<TcpStream>) {
-        if let Some(mut lane) = self.lanes.remove(&endpoint)
+        if let Some(mut channel) = self.channels.remove(&endpoint)
             && bye
         {
-            lane.say_bye();
+            channel.say_bye();
         }
         let Some(socket) = posting else {
             self.inbox.tell(InboxEvent::Ended { endpoint });
@@ -47,10 +47,10 @@ impl Server {
         self.draining.push(Draining { endpoint, socket, until });
     }
 
-    /// The owner wants to know how the lane ends, which it should do any moment.
+    /// The owner wants to know how the channel ends, which it should do any moment.
     pub(super) fn ask(&mut self, endpoint: EndpointId) {
         // One that has ended has been reported.
-        if self.lanes.contains_key(&endpoint) {
+        if self.channels.contains_key(&endpoint) {
             self.asked.push(Asked { endpoint, until: Instant::now() + SECOND_LANE });
         }
     }
@@ -61,16 +61,16 @@ impl Server {
             return;
         }
         let now = Instant::now();
-        let Self { asked, draining, lanes, inbox, .. } = self;
+        let Self { asked, draining, channels, inbox, .. } = self;
         asked.retain(|asked| {
-            if !lanes.contains_key(&asked.endpoint) {
+            if !channels.contains_key(&asked.endpoint) {
                 return false;
             }
             let waits = now < asked.until;
             if !waits {
-                lanes.remove(&asked.endpoint);
+                channels.remove(&asked.endpoint);
                 let endpoint = asked.endpoint;
-                inbox.tell(InboxEvent::LaneEnded { endpoint, ending: Ending::Gone });
+                inbox.tell(InboxEvent::ChannelEnded { endpoint, ending: Ending::Gone });
             }
             waits
         });

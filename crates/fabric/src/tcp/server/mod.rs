@@ -1,5 +1,5 @@
 mod ending;
-mod lane;
+mod channel;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -12,26 +12,26 @@ use rackpool_model::{Incarnation, RackId};
 use rustix::event::{Timespec, epoll};
 
 use self::ending::{Asked, Draining};
-use self::lane::Turn;
+use self::channel::Turn;
 use super::buffer::Buffer;
 use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
 use super::patience::Patience;
 use crate::{EndpointId, FabricError, ReceiveRoom};
 
-pub(super) use self::lane::{Exports, Lane};
+pub(super) use self::channel::{Exports, ServedChannel};
 
 /// Tag of the descriptor that wakes the server; others are endpoints.
 const CONTROL: u64 = u64::MAX;
-/// Looks at one lane between two looks at all of them.
+/// Looks at one channel between two looks at all of them.
 const ALL_EVERY: u32 = 8;
 
 /// What the server is told.
 pub(super) enum Command {
     /// Serve a peer, and tell the owner that it is ready.
     Serve { socket: TcpStream, ready: Box<Ready> },
-    /// Serve the endpoint no more, then watch the posting lane until the peer has closed it.
+    /// Serve the endpoint no more, then watch the posting channel until the peer has closed it.
     End { endpoint: EndpointId, bye: bool, posting: Option<TcpStream> },
-    /// The posting lane has ended: tell soon how the other one does.
+    /// The posting channel has ended: tell soon how the other one does.
     Ask { endpoint: EndpointId },
     /// End.
     Stop,
@@ -66,12 +66,12 @@ pub(super) struct Server {
     control: Arc<OwnedFd>,
     epoll: OwnedFd,
     dead_after: Duration,
-    /// For what comes through the lanes.
+    /// For what comes through the channels.
     receive_room: ReceiveRoom,
-    lanes: BTreeMap<EndpointId, Lane>,
-    /// Lanes that have more to do than one turn.
+    channels: BTreeMap<EndpointId, ServedChannel>,
+    /// Channels that have more to do than one turn.
     unfinished: Vec<EndpointId>,
-    /// The lane that had something to do last.
+    /// The channel that had something to do last.
     last: Option<EndpointId>,
     asked: Vec<Asked>,
     draining: Vec<Draining>,
@@ -97,7 +97,7 @@ impl Server {
             epoll,
             dead_after,
             receive_room,
-            lanes: BTreeMap::new(),
+            channels: BTreeMap::new(),
             unfinished: Vec::new(),
             last: None,
             asked: Vec::new(),
@@ -144,20 +144,20 @@ impl Server {
     }
 
     /// Peers may have given this side up meanwhile and written elsewhere what they wrote here: what
-    /// waits in the lanes must not land any more.
+    /// waits in the channels must not land any more.
     fn was_stopped(&mut self) {
-        if !self.lanes.is_empty() {
+        if !self.channels.is_empty() {
             tracing::warn!(
                 "the fabric's server did not run for more than {:?}: it hangs up on all peers",
                 self.dead_after / 2
             );
         }
-        for (endpoint, _) in std::mem::take(&mut self.lanes) {
-            self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending: Ending::Gone });
+        for (endpoint, _) in std::mem::take(&mut self.channels) {
+            self.inbox.tell(InboxEvent::ChannelEnded { endpoint, ending: Ending::Gone });
         }
     }
 
-    /// The lanes at which something has happened.
+    /// The channels at which something has happened.
     fn wait(&mut self, sleeps: bool) -> Vec<EndpointId> {
         let timeout = if sleeps { self.longest_sleep() } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -174,14 +174,14 @@ impl Server {
     }
 
     fn longest_sleep(&self) -> Option<Duration> {
-        let regular = (!self.lanes.is_empty()).then_some(self.dead_after / 4);
+        let regular = (!self.channels.is_empty()).then_some(self.dead_after / 4);
         self.next_ending().into_iter().chain(regular).min()
     }
 
-    /// Gives a lane its turn; whether there was anything to do.
+    /// Gives a channel its turn; whether there was anything to do.
     fn serve(&mut self, endpoint: EndpointId) -> bool {
-        let Some(lane) = self.lanes.get_mut(&endpoint) else { return false };
-        match lane.turn() {
+        let Some(channel) = self.channels.get_mut(&endpoint) else { return false };
+        match channel.turn() {
             Ok(Turn::Idle) => return false,
             Ok(Turn::Served) => self.last = Some(endpoint),
             Ok(Turn::Unfinished) => {
@@ -189,8 +189,8 @@ impl Server {
                 self.unfinished.push(endpoint);
             }
             Err(ending) => {
-                self.lanes.remove(&endpoint);
-                self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending });
+                self.channels.remove(&endpoint);
+                self.inbox.tell(InboxEvent::ChannelEnded { endpoint, ending });
             }
         }
         true
@@ -221,14 +221,14 @@ impl Server {
             Ok(()) => {
                 let (exports, inbox) = (Arc::clone(&self.exports), Arc::clone(&self.inbox));
                 let input = Buffer::within(&self.receive_room);
-                let lane = Lane::new(endpoint, peer, socket, exports, inbox, input);
-                self.lanes.insert(endpoint, lane);
+                let channel = ServedChannel::new(endpoint, peer, socket, exports, inbox, input);
+                self.channels.insert(endpoint, channel);
                 // What came before it was watched.
                 self.unfinished.push(endpoint);
             }
             Err(errno) => {
                 let ending = Ending::Failed(FabricError::local("watch a socket", errno));
-                self.inbox.tell(InboxEvent::LaneEnded { endpoint, ending });
+                self.inbox.tell(InboxEvent::ChannelEnded { endpoint, ending });
             }
         }
     }
@@ -237,11 +237,11 @@ impl Server {
     /// keeps sending it: that would land after what this life writes in its place.
     fn end_other_lives(&mut self, (rack, incarnation): (RackId, Incarnation)) {
         let inbox = &self.inbox;
-        self.lanes.retain(|endpoint, lane| {
-            let (of, life) = lane.peer();
+        self.channels.retain(|endpoint, channel| {
+            let (of, life) = channel.peer();
             let stays = of != rack || life == incarnation;
             if !stays {
-                inbox.tell(InboxEvent::LaneEnded { endpoint: *endpoint, ending: Ending::Gone });
+                inbox.tell(InboxEvent::ChannelEnded { endpoint: *endpoint, ending: Ending::Gone });
             }
             stays
         });

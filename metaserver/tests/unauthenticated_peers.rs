@@ -1,4 +1,4 @@
-//! Strangers cost little and keep nobody out, however many and however rude they are.
+//! UnauthenticatedPeers cost little and keep nobody out, however many and however rude they are.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -51,13 +51,13 @@ fn crowd(
     mut serve_rack: impl FnMut(),
     mut come_and_go: impl FnMut(),
 ) {
-    let mut strangers = Vec::with_capacity(CROWD);
+    let mut unauthenticated_peers = Vec::with_capacity(CROWD);
     let mut longest = Duration::ZERO;
     for number in 0..CROWD {
-        let mut stranger = TcpStream::connect(server.address).unwrap();
+        let mut unauthenticated_peer = TcpStream::connect(server.address).unwrap();
         // Some have been sent away before they could say anything.
-        let _ = stranger.write_all(says);
-        strangers.push(stranger);
+        let _ = unauthenticated_peer.write_all(says);
+        unauthenticated_peers.push(unauthenticated_peer);
         if number % 100 == 0 {
             let began = Instant::now();
             serve_rack();
@@ -76,11 +76,11 @@ fn crowd(
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count();
     assert!(open < 1200, "{open} descriptors are open");
     server.wait_for_log("others came while it asked nothing");
-    server.wait_for_log("more connections of strangers");
-    // Debug lines are on in tests; those of strangers are few.
+    server.wait_for_log("more connections of unauthenticated_peers");
+    // Debug lines are on in tests; those of unauthenticated peers are few.
     let lines = server.log().matches("closed the connection from").count();
     assert!(lines < 2000, "{lines} lines");
-    drop(strangers);
+    drop(unauthenticated_peers);
     serve_rack();
 }
 
@@ -138,7 +138,7 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
 #[test]
 fn a_crowd_from_one_address_takes_the_places_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    // With so few descriptors there are places for 64 strangers, which a crowd fills within moments.
+    // With so few descriptors there are places for 64 unauthenticated peers, which a crowd fills within moments.
     let server = Server::command(directory.path(), &[]);
     let mut bounded = Command::new("sh");
     bounded.args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""]).arg(server.get_program());
@@ -168,9 +168,9 @@ fn who_says_nothing_is_let_go_after_a_while() {
     let mut silent = TcpStream::connect(server.address).unwrap();
     let mut half = TcpStream::connect(server.address).unwrap();
     half.write_all(&[9, 0, 0]).unwrap();
-    for stranger in [&mut silent, &mut half] {
-        stranger.set_read_timeout(Some(support::PATIENCE)).unwrap();
-        assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0);
+    for unauthenticated_peer in [&mut silent, &mut half] {
+        unauthenticated_peer.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        assert_eq!(unauthenticated_peer.read(&mut [0; 1]).unwrap(), 0);
     }
     assert!(began.elapsed() >= Duration::from_secs(4));
     server.wait_for_log("it asked nothing within 5 s");

@@ -1,4 +1,4 @@
-//! Strangers at the port of a TCP fabric: nonsense, silence, and peers that break the protocol.
+//! UnauthenticatedPeers at the port of a TCP fabric: nonsense, silence, and peers that break the protocol.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -24,11 +24,11 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_secs(10);
 
 /// A process that is no rack daemon, at the other end of a socket.
-struct Stranger {
+struct UnauthenticatedPeer {
     socket: TcpStream,
 }
 
-impl Stranger {
+impl UnauthenticatedPeer {
     fn connect(end: &End) -> Self {
         let address = end.node.fabric.address();
         let socket = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
@@ -86,8 +86,8 @@ fn proof() -> Vec<u8> {
 }
 
 /// The two lanes of an endpoint, made by hand.
-fn shake_hands(end: &mut End, session: u8) -> [Stranger; 2] {
-    let mut lanes = [Stranger::connect(end), Stranger::connect(end)];
+fn shake_hands(end: &mut End, session: u8) -> [UnauthenticatedPeer; 2] {
+    let mut lanes = [UnauthenticatedPeer::connect(end), UnauthenticatedPeer::connect(end)];
     for (number, lane) in (1..).zip(&mut lanes) {
         lane.send(&hello(1, number, session));
         let answer = lane.receive(88 + 48);
@@ -156,9 +156,9 @@ fn nonsense_is_refused_and_forgotten() {
         (b"racktcp\0\x02\0\0\0\x01\0\0\0\xff\xff".to_vec(), "too long"),
     ];
     for (bytes, expected) in cases {
-        let mut stranger = Stranger::connect(&end);
-        stranger.send(&bytes);
-        let reason = stranger.refused();
+        let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
+        unauthenticated_peer.send(&bytes);
+        let reason = unauthenticated_peer.refused();
         assert!(reason.contains(expected), "{reason} instead of {expected}");
     }
     end.poll();
@@ -171,11 +171,11 @@ fn another_version_is_told_so() {
     log::listen();
     let test = Tcp::default();
     let mut end = rack(&test);
-    let mut stranger = Stranger::connect(&end);
-    stranger.send(&hello(99, 1, 1)[..16]);
-    let reason = stranger.refused();
+    let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
+    unauthenticated_peer.send(&hello(99, 1, 1)[..16]);
+    let reason = unauthenticated_peer.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
-    stranger.logged("the peer speaks version 99");
+    unauthenticated_peer.logged("the peer speaks version 99");
     still_serves(&test, &mut end);
 }
 
@@ -185,21 +185,21 @@ fn whoever_has_not_the_key_does_not_get_in() {
     let test = keyed(1);
     let mut end = rack(&test);
     // One that says that it has a key and proves nothing.
-    let mut stranger = Stranger::connect(&end);
+    let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
     let mut greeting = hello(1, 1, 1);
     greeting[21] = 1;
-    stranger.send(&greeting);
-    let answer = stranger.receive(88 + 48);
+    unauthenticated_peer.send(&greeting);
+    let answer = unauthenticated_peer.receive(88 + 48);
     assert_ne!(answer[88 + 16..], [0; 32], "a keyed rack proves itself");
-    stranger.send(&proof());
-    let reason = stranger.refused();
+    unauthenticated_peer.send(&proof());
+    let reason = unauthenticated_peer.refused();
     assert!(reason.contains("pool key"), "{reason}");
-    stranger.logged("pool key");
+    unauthenticated_peer.logged("pool key");
     for other in [keyed(2), Tcp::default()] {
-        let mut stranger = rack(&other);
-        ok(stranger.node.fabric.connect(&end.node.fabric.address()));
+        let mut unauthenticated_peer = rack(&other);
+        ok(unauthenticated_peer.node.fabric.connect(&end.node.fabric.address()));
         let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
-        let failed = stranger.wait("the failure", is_failure);
+        let failed = unauthenticated_peer.wait("the failure", is_failure);
         let Event::ConnectFailed { error, .. } = failed else { panic!() };
         assert_eq!(error.class(), ErrorClass::Fatal);
         assert!(error.to_string().contains("pool key"), "{error}");
@@ -213,23 +213,23 @@ fn whoever_has_not_the_key_does_not_get_in() {
 fn truncated_handshakes_and_half_endpoints_are_hung_up_on() {
     let test = Tcp::default();
     let mut end = rack(&test);
-    let mut half = Stranger::connect(&end);
+    let mut half = UnauthenticatedPeer::connect(&end);
     half.send(&hello(1, 1, 1));
     half.receive(88 + 48);
     half.send(&proof());
-    let mut silent: Vec<Stranger> = [0, 1, 15, 16, 79, 80, 87]
+    let mut silent: Vec<UnauthenticatedPeer> = [0, 1, 15, 16, 79, 80, 87]
         .iter()
         .map(|len| {
-            let mut stranger = Stranger::connect(&end);
-            stranger.send(&hello(1, 2, 2)[..*len]);
-            stranger
+            let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
+            unauthenticated_peer.send(&hello(1, 2, 2)[..*len]);
+            unauthenticated_peer
         })
         .collect();
     let began = Instant::now();
     still_serves(&test, &mut end);
     assert!(began.elapsed() < HANDSHAKE, "an honest rack had to wait");
     assert!(half.rest().is_empty());
-    silent.iter_mut().for_each(|stranger| assert!(stranger.rest().is_empty()));
+    silent.iter_mut().for_each(|unauthenticated_peer| assert!(unauthenticated_peer.rest().is_empty()));
     assert!(began.elapsed() < HANDSHAKE + BUSY);
     // The same session again is a new one: nothing of the old half is left.
     shake_hands(&mut end, 1);
@@ -257,7 +257,7 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
     let (threads_before, memory_before) = (threads(), resident_kib());
     let mut silent = Vec::new();
     for batch in 0..10 {
-        silent.extend((0..MANY / 10).map(|_| Stranger::connect(&end)));
+        silent.extend((0..MANY / 10).map(|_| UnauthenticatedPeer::connect(&end)));
         let began = Instant::now();
         still_serves(&test, &mut end);
         let took = began.elapsed();
@@ -267,11 +267,11 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
     assert!(threads() < threads_before + 40, "{} threads", threads());
     // Mostly the 10,000 sockets of this test itself, and what other tests use.
     assert!(resident_kib() < memory_before + (64 << 10), "{} KiB", resident_kib());
-    let open = |stranger: &Stranger| {
-        stranger.socket.set_nonblocking(true).unwrap();
-        stranger.socket.peek(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    let open = |unauthenticated_peer: &UnauthenticatedPeer| {
+        unauthenticated_peer.socket.set_nonblocking(true).unwrap();
+        unauthenticated_peer.socket.peek(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
     };
-    let kept = silent.iter().filter(|stranger| open(stranger)).count();
+    let kept = silent.iter().filter(|unauthenticated_peer| open(unauthenticated_peer)).count();
     assert!(kept <= 256, "{kept} silent connections are kept");
     let began = Instant::now();
     while silent.iter().any(open) {
@@ -300,7 +300,7 @@ fn one_address_that_connects_again_and_again_keeps_nobody_out() {
             count
         };
         let flood = scope.spawn(flood);
-        let mut slow = Stranger::connect(&end);
+        let mut slow = UnauthenticatedPeer::connect(&end);
         thread::sleep(Duration::from_secs(1));
         slow.send(&hello(1, 1, 7));
         assert_eq!(slow.receive(88 + 48)[8], 1, "a hello comes back");
@@ -419,14 +419,14 @@ fn a_frame_that_is_cut_off_is_the_end_of_the_peer() {
 }
 
 /// Connects to a listener that does `answer` and nothing else.
-fn connect_to(answer: impl Fn(&mut Stranger)) -> FabricError {
+fn connect_to(answer: impl Fn(&mut UnauthenticatedPeer)) -> FabricError {
     let test = Tcp::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut end = rack(&test);
     ok(end.fabric().connect(&format!("tcp:{}", listener.local_addr().unwrap())));
-    let mut strangers = [listener.accept().unwrap(), listener.accept().unwrap()]
-        .map(|(socket, _)| Stranger { socket });
-    strangers.iter_mut().for_each(answer);
+    let mut unauthenticated_peers = [listener.accept().unwrap(), listener.accept().unwrap()]
+        .map(|(socket, _)| UnauthenticatedPeer { socket });
+    unauthenticated_peers.iter_mut().for_each(answer);
     let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
     let Event::ConnectFailed { error, .. } = failed else { panic!() };
     error
@@ -434,23 +434,23 @@ fn connect_to(answer: impl Fn(&mut Stranger)) -> FabricError {
 
 #[test]
 fn bad_listeners_are_errors_of_connect() {
-    let error = connect_to(|stranger| {
-        assert_eq!(stranger.receive(88)[..8], *b"racktcp\0");
-        stranger.send(&hello(99, 1, 1));
+    let error = connect_to(|unauthenticated_peer| {
+        assert_eq!(unauthenticated_peer.receive(88)[..8], *b"racktcp\0");
+        unauthenticated_peer.send(&hello(99, 1, 1));
     });
     assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
 
-    let error = connect_to(|stranger| {
-        stranger.send(b"racktcp\0\x02\0\0\0\x01\0\0\0\x04\0full");
+    let error = connect_to(|unauthenticated_peer| {
+        unauthenticated_peer.send(b"racktcp\0\x02\0\0\0\x01\0\0\0\x04\0full");
     });
     assert_eq!(error, FabricError::Refused { reason: "full".into() });
 
     for nonsense in [&b"What?"[..], &hello(1, 1, 1), &proof()] {
-        let error = connect_to(|stranger| stranger.send(nonsense));
+        let error = connect_to(|unauthenticated_peer| unauthenticated_peer.send(nonsense));
         assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
     }
 
-    let error = connect_to(|stranger| stranger.socket.shutdown(std::net::Shutdown::Both).unwrap());
+    let error = connect_to(|unauthenticated_peer| unauthenticated_peer.socket.shutdown(std::net::Shutdown::Both).unwrap());
     assert!(matches!(error, FabricError::Unreachable { .. }), "{error}");
 
     let error = connect_to(|_| ());

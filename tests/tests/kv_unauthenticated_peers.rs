@@ -53,7 +53,7 @@ fn flood(stream: &mut UnixStream, requests: &[u8], most: usize) -> usize {
 }
 
 #[test]
-fn strangers_who_ask_and_do_not_read_cost_the_service_little() {
+fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
     const STRANGERS: usize = 8;
     const EACH: usize = 40 << 20;
     let (_pool, service) = with_password();
@@ -89,7 +89,7 @@ fn strangers_who_ask_and_do_not_read_cost_the_service_little() {
         flooded.into_iter().map(|(_, stream)| stream).collect::<Vec<_>>()
     });
     let more = service.memory().saturating_sub(before);
-    assert!(more < 8 << 20, "{more} B for {STRANGERS} strangers");
+    assert!(more < 8 << 20, "{more} B for {STRANGERS} unauthenticated_peers");
     let held = figure(&mut wire, "mem_clients_normal");
     assert!(held < 64 << 10, "{held} B");
     drop(streams);

@@ -72,16 +72,16 @@ fn greeting() -> Vec<u8> {
     packet(1, 1, &body)
 }
 
-/// What the rack says to a stranger until it hangs up.
+/// What the rack says to an unauthenticated peer until it hangs up.
 fn said_to(end: &End, packets: &[&[u8]]) -> Vec<u8> {
-    let mut stranger = TcpStream::connect(address_of(end)).unwrap();
+    let mut unauthenticated_peer = TcpStream::connect(address_of(end)).unwrap();
     for bytes in packets {
         // It may have hung up already.
-        let _ = stranger.write_all(bytes);
+        let _ = unauthenticated_peer.write_all(bytes);
     }
-    let _ = stranger.shutdown(Shutdown::Write);
+    let _ = unauthenticated_peer.shutdown(Shutdown::Write);
     let mut said = Vec::new();
-    let _ = stranger.read_to_end(&mut said);
+    let _ = unauthenticated_peer.read_to_end(&mut said);
     said
 }
 
@@ -112,7 +112,7 @@ fn nonsense_is_refused_and_forgotten() {
 }
 
 #[test]
-fn a_stranger_without_the_key_gets_no_queue_pair() {
+fn an_unauthenticated_peer_without_the_key_gets_no_queue_pair() {
     if !common::is_there() {
         return;
     }
@@ -146,7 +146,7 @@ fn racks_with_other_keys_refuse_each_other() {
 }
 
 #[test]
-fn silent_strangers_keep_nobody_waiting() {
+fn silent_unauthenticated_peers_keep_nobody_waiting() {
     if !common::is_there() {
         return;
     }
@@ -156,12 +156,12 @@ fn silent_strangers_keep_nobody_waiting() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let mut end = rack(1);
-    let strangers: Vec<_> =
+    let unauthenticated_peers: Vec<_> =
         (0..1000).map(|_| TcpStream::connect(address_of(&end)).unwrap()).collect();
     still_serves(&mut end);
-    for mut stranger in strangers {
-        stranger.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0, "it was talked to");
+    for mut unauthenticated_peer in unauthenticated_peers {
+        unauthenticated_peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        assert_eq!(unauthenticated_peer.read(&mut [0; 64]).unwrap_or(0), 0, "it was talked to");
     }
     log::wait_for(&["it did not finish its handshake while many others connected"]);
 }
@@ -176,14 +176,14 @@ fn bad_listeners_are_errors_of_connect() {
     let address = format!("verbs:{}", listener.local_addr().unwrap());
     let mut answered = |bytes: Vec<u8>| {
         let listener = listener.try_clone().unwrap();
-        let stranger = std::thread::spawn(move || {
+        let unauthenticated_peer = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             socket.write_all(&bytes).unwrap();
             // Until the rack has had enough of it.
             let _ = socket.read_to_end(&mut Vec::new());
         });
         let error = failure(&mut end, &address);
-        stranger.join().unwrap();
+        unauthenticated_peer.join().unwrap();
         error
     };
     assert_eq!(answered(packet(1, 99, &[])), FabricError::Version { ours: 1, theirs: 99 });

@@ -3,16 +3,16 @@ use std::net::SocketAddr;
 
 use rackpool_model::Network;
 
-/// Strangers, by the order in which they came and where they came from: whose place a newcomer takes
+/// UnauthenticatedPeers, by the order in which they came and where they came from: whose place a newcomer takes
 /// when there is no more room. As in the racks' fabrics, the work of which is another: here there are
-/// many strangers, so they are counted as they come and go.
+/// many unauthenticated peers, so they are counted as they come and go.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct AdmissionLimiter {
     by_network: BTreeMap<Network, BTreeSet<u64>>,
 }
 
-impl Crowd {
-    /// A stranger has come, with a number larger than any before.
+impl AdmissionLimiter {
+    /// An unauthenticated peer has come, with a number larger than any before.
     pub(crate) fn come(&mut self, number: u64, from: SocketAddr) {
         self.by_network.entry(from.into()).or_default().insert(number);
     }
@@ -47,35 +47,35 @@ mod tests {
         ([192, 0, 2, host], port).into()
     }
 
-    /// Strangers from these hosts, in their order.
-    fn crowd(hosts: &[u8]) -> Crowd {
-        let mut crowd = Crowd::default();
+    /// UnauthenticatedPeers from these hosts, in their order.
+    fn admission_limiter(hosts: &[u8]) -> AdmissionLimiter {
+        let mut admission_limiter = AdmissionLimiter::default();
         for (number, host) in (0..).zip(hosts) {
-            crowd.come(number, from(*host, 1000 + u16::try_from(number).unwrap()));
+            admission_limiter.come(number, from(*host, 1000 + u16::try_from(number).unwrap()));
         }
-        crowd
+        admission_limiter
     }
 
     #[test]
     fn the_oldest_of_the_address_with_most_gives_way() {
-        assert_eq!(crowd(&[]).gives_way(), None);
-        assert_eq!(crowd(&[1]).gives_way(), Some(0));
-        assert_eq!(crowd(&[1, 2, 3]).gives_way(), Some(0), "no crowd: the oldest of all");
-        assert_eq!(crowd(&[1, 2, 1, 2, 2]).gives_way(), Some(1));
-        assert_eq!(crowd(&[2, 1, 1, 2]).gives_way(), Some(0), "of two crowds the older one");
+        assert_eq!(admission_limiter(&[]).gives_way(), None);
+        assert_eq!(admission_limiter(&[1]).gives_way(), Some(0));
+        assert_eq!(admission_limiter(&[1, 2, 3]).gives_way(), Some(0), "no admission_limiter: the oldest of all");
+        assert_eq!(admission_limiter(&[1, 2, 1, 2, 2]).gives_way(), Some(1));
+        assert_eq!(admission_limiter(&[2, 1, 1, 2]).gives_way(), Some(0), "of two limiters the older one");
     }
 
     #[test]
     fn who_leaves_counts_no_more() {
-        let mut crowd = crowd(&[1, 2, 1, 2, 2]);
-        crowd.leave(1, from(2, 1001));
-        assert_eq!(crowd.gives_way(), Some(0));
-        crowd.leave(0, from(1, 1000));
-        assert_eq!(crowd.gives_way(), Some(3));
+        let mut admission_limiter = admission_limiter(&[1, 2, 1, 2, 2]);
+        admission_limiter.leave(1, from(2, 1001));
+        assert_eq!(admission_limiter.gives_way(), Some(0));
+        admission_limiter.leave(0, from(1, 1000));
+        assert_eq!(admission_limiter.gives_way(), Some(3));
         for (number, host) in [(2, 1), (3, 2), (4, 2)] {
-            crowd.leave(number, from(host, 1000));
+            admission_limiter.leave(number, from(host, 1000));
         }
-        assert_eq!(crowd.gives_way(), None);
-        assert!(crowd.by_network.is_empty(), "nothing is kept of who was here");
+        assert_eq!(admission_limiter.gives_way(), None);
+        assert!(admission_limiter.by_network.is_empty(), "nothing is kept of who was here");
     }
 }

@@ -17,7 +17,7 @@ const TIMEOUT_MS: u64 = 5000;
 const PROTOCOL: &str = "rackpool verbs";
 
 /// A connection that is no link yet.
-pub(super) struct Meeting {
+pub(super) struct PendingHandshake {
     role: Role,
     /// Of the initiator.
     endpoint: Option<EndpointId>,
@@ -48,13 +48,13 @@ enum Stage {
     Ready(Box<Link>),
 }
 
-/// How a meeting goes on.
+/// How a handshake goes on.
 pub(super) enum Step {
-    Waiting(Meeting),
+    Waiting(PendingHandshake),
     Done { link: Box<Link>, socket: Arc<OwnedFd>, received: Vec<u8> },
 }
 
-impl Meeting {
+impl PendingHandshake {
     /// Begins to connect to a fabric.
     pub(super) fn connect(
         shared: &Shared,
@@ -65,8 +65,8 @@ impl Meeting {
             address: address.to_string(),
             cause: errno.to_string(),
         })?;
-        let meeting = Self::new(shared, Role::Initiator, socket, Stage::Connection)?;
-        Ok(Self { endpoint: Some(endpoint), address: Some(address), ..meeting })
+        let handshake = Self::new(shared, Role::Initiator, socket, Stage::Connection)?;
+        Ok(Self { endpoint: Some(endpoint), address: Some(address), ..handshake })
     }
 
     /// Meets somebody who has connected.
@@ -76,8 +76,8 @@ impl Meeting {
         from: Option<SocketAddr>,
     ) -> Result<Self, FabricError> {
         socket::prepare(&socket).map_err(|errno| local("set up a socket", errno))?;
-        let meeting = Self::new(shared, Role::Acceptor, socket, Stage::Greeting)?;
-        Ok(Self { address: from, ..meeting })
+        let handshake = Self::new(shared, Role::Acceptor, socket, Stage::Greeting)?;
+        Ok(Self { address: from, ..handshake })
     }
 
     fn new(
@@ -251,7 +251,7 @@ impl Meeting {
 /// Tells an initiator why it is not served.
 fn refuse(role: Role, socket: &OwnedFd, error: &FabricError) {
     if role == Role::Acceptor {
-        // A stranger that does not listen to the reason needs none.
+        // An unauthenticated peer that does not listen to the reason needs none.
         let _ = socket::send(socket, &Packet::Refusal(error.to_string()));
     }
 }
@@ -364,12 +364,12 @@ mod tests {
     use super::*;
 
     /// One that has begun, and the peer's end.
-    fn meeting() -> (Meeting, OwnedFd) {
+    fn handshake() -> (PendingHandshake, OwnedFd) {
         let family = AddressFamily::UNIX;
         let (socket, peer) =
             socketpair(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let (rack, incarnation) = (RackId(1), Incarnation(1));
-        let meeting = Meeting {
+        let handshake = PendingHandshake {
             role: Role::Initiator,
             endpoint: Some(EndpointId(1)),
             address: Some("192.0.2.1:7500".parse().unwrap()),
@@ -379,28 +379,28 @@ mod tests {
             stage: Stage::Greeting,
             give_up_at: Instant::now() + TIMEOUT,
         };
-        (meeting, peer)
+        (handshake, peer)
     }
 
     /// Seen in the lab on a busy host: a handshake that took longer than one step may, again and again.
     #[test]
     fn each_step_has_its_own_time() {
-        let (mut meeting, _peer) = meeting();
-        meeting.give_up_at = Instant::now();
-        assert!(matches!(meeting.ended(), FabricError::Silent { .. }));
-        let theirs = meeting.own;
-        let meeting = meeting.at(Stage::Proof { theirs });
-        assert!(matches!(meeting.ended(), FabricError::Unreachable { .. }), "its time has come");
+        let (mut handshake, _peer) = handshake();
+        handshake.give_up_at = Instant::now();
+        assert!(matches!(handshake.ended(), FabricError::Silent { .. }));
+        let theirs = handshake.own;
+        let handshake = handshake.at(Stage::Proof { theirs });
+        assert!(matches!(handshake.ended(), FabricError::Unreachable { .. }), "its time has come");
     }
 
     #[test]
-    fn what_a_stranger_did_wrong_is_said_without_an_address_of_its_own() {
-        let (meeting, _peer) = meeting();
-        let mut meeting = Meeting { role: Role::Acceptor, endpoint: None, ..meeting };
-        assert_eq!(meeting.from(), Some("192.0.2.1:7500".parse().unwrap()));
-        assert!(meeting.ended().to_string().contains("it hung up"), "{}", meeting.ended());
-        meeting.give_up_at = Instant::now();
-        let text = meeting.ended().to_string();
+    fn what_an_unauthenticated_peer_did_wrong_is_said_without_an_address_of_its_own() {
+        let (handshake, _peer) = handshake();
+        let mut handshake = PendingHandshake { role: Role::Acceptor, endpoint: None, ..handshake };
+        assert_eq!(handshake.from(), Some("192.0.2.1:7500".parse().unwrap()));
+        assert!(handshake.ended().to_string().contains("it hung up"), "{}", handshake.ended());
+        handshake.give_up_at = Instant::now();
+        let text = handshake.ended().to_string();
         assert!(text.contains("did not go on with its handshake within 5000 ms"), "{text}");
     }
 
@@ -408,9 +408,9 @@ mod tests {
     /// its own, and the error said nothing of the path that did not work.
     #[test]
     fn a_peer_that_gave_up_when_the_time_was_over_is_not_one_that_refused() {
-        let (mut meeting, _peer) = meeting();
-        assert!(matches!(meeting.ended(), FabricError::Unreachable { .. }));
-        meeting.give_up_at = Instant::now();
-        assert!(matches!(meeting.ended(), FabricError::Silent { timeout_ms: 5000, .. }));
+        let (mut handshake, _peer) = handshake();
+        assert!(matches!(handshake.ended(), FabricError::Unreachable { .. }));
+        handshake.give_up_at = Instant::now();
+        assert!(matches!(handshake.ended(), FabricError::Silent { timeout_ms: 5000, .. }));
     }
 }

@@ -15,7 +15,7 @@ use crate::emulated::handshake;
 use crate::emulated::link::Link;
 use crate::emulated::socket::{self, Process, Received};
 
-/// Connections that are accepted in one go: fewer than strangers, so that those who talk are heard
+/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who talk are heard
 /// before others take their places.
 const BATCH: usize = 64;
 
@@ -91,7 +91,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: strangers have to go first.
+                    // Out of descriptors, most likely: unauthenticated peers have to go first.
                     let error = FabricError::local("accept a connection", errno);
                     self.refusals.note(None::<Process>, &error, Instant::now());
                     self.give_up_oldest();
@@ -111,7 +111,7 @@ impl Connector {
         }
     }
 
-    /// A stranger has said something, or has been silent for too long. What it does wrong concerns
+    /// An unauthenticated peer has said something, or has been silent for too long. What it does wrong concerns
     /// nobody but itself.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
         let (from, now) = (one.from, Instant::now());

@@ -15,11 +15,11 @@ pub(in crate::tcp) type Exports = Arc<[Arc<dyn MemoryRegion>]>;
 /// Room in the output without which no request is looked at: the answer to the writes before it, its
 /// own header, a word, and the next answer.
 const LEAST_ROOM: usize = 4 * RESPONSE_BYTES;
-/// Buffers that one lane may move before the others have their turn.
+/// Buffers that one channel may move before the others have their turn.
 const TURN: u32 = 8;
 
-/// A lane that a peer posts on: executes its requests in order.
-pub(in crate::tcp) struct Lane {
+/// A channel that a peer posts on: executes its requests in order.
+pub(in crate::tcp) struct ServedChannel {
     endpoint: EndpointId,
     peer: (RackId, Incarnation),
     pub(super) socket: TcpStream,
@@ -48,7 +48,7 @@ struct Part {
     left: u32,
 }
 
-/// What a turn of a lane came to.
+/// What a turn of a channel came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// There was nothing to do.
@@ -59,7 +59,7 @@ pub(super) enum Turn {
     Unfinished,
 }
 
-impl Lane {
+impl ServedChannel {
     pub(in crate::tcp) fn new(
         endpoint: EndpointId,
         peer: (RackId, Incarnation),

@@ -29,11 +29,11 @@ const INITIATOR_HEAD: u64 = 0x1200;
 const INITIATOR_RING: u64 = 0x3000;
 
 /// A process that is no rack daemon, at the other end of a socket.
-struct Stranger {
+struct UnauthenticatedPeer {
     socket: OwnedFd,
 }
 
-impl Stranger {
+impl UnauthenticatedPeer {
     fn connect(test: &Emulated) -> Self {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         let address = SocketAddrUnix::new(test.socket(RackId(1))).unwrap();
@@ -131,7 +131,7 @@ fn still_serves(test: &Emulated, end: &mut End) {
     end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
 }
 
-/// The line that the log has of a stranger, which is this process.
+/// The line that the log has of an unauthenticated peer, which is this process.
 fn logged(reason: &str) {
     log::wait_for(&[&format!("the fabric refused process {}: ", std::process::id()), reason]);
 }
@@ -145,9 +145,9 @@ fn nonsense_is_refused_and_forgotten() {
     let mut shifted = hello(1);
     shifted[18] = 2;
     for packet in [&b"GET / HTTP/1.1"[..], &[0; 700], &[255; 40], &hello(1)[..39], &shifted] {
-        let stranger = Stranger::connect(&test);
-        stranger.send(packet, &good.fds());
-        let answer = stranger.receive();
+        let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
+        unauthenticated_peer.send(packet, &good.fds());
+        let answer = unauthenticated_peer.receive();
         assert!(answer.is_empty() || answer[8] == 2);
     }
     logged("another protocol");
@@ -160,9 +160,9 @@ fn another_version_is_told_so() {
     log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
-    let stranger = Stranger::connect(&test);
-    stranger.send(&hello(99), &Offer::good().fds());
-    let reason = stranger.refused();
+    let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
+    unauthenticated_peer.send(&hello(99), &Offer::good().fds());
+    let reason = unauthenticated_peer.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
     logged("the peer speaks version 99");
     still_serves(&test, &mut end);
@@ -191,9 +191,9 @@ fn descriptors_are_checked() {
         (&[link, blocking.as_fd(), page][..], "may block"),
         (&[link, wake, small.as_fd()][..], "not there"),
     ] {
-        let stranger = Stranger::connect(&test);
-        stranger.send(&hello(1), fds);
-        let reason = stranger.refused();
+        let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
+        unauthenticated_peer.send(&hello(1), fds);
+        let reason = unauthenticated_peer.refused();
         assert!(reason.contains(expected), "{reason}");
     }
     still_serves(&test, &mut end);
@@ -218,11 +218,11 @@ fn a_broken_ring_ends_its_endpoint_only() {
         ("far future", entry(8, 0, u64::MAX), 24),
     ];
     for (expected, entry, tail) in cases {
-        let stranger = Stranger::connect(&test);
+        let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
         let offer = Offer::good();
         ok(offer.memory().write(INITIATOR_RING, &entry));
         ok(offer.memory().store(INITIATOR_TAIL, tail));
-        stranger.send(&hello(1), &offer.fds());
+        unauthenticated_peer.send(&hello(1), &offer.fds());
         end.wait("the peer", |event| matches!(event, Event::Accepted { .. }));
         let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
         let Event::Disconnected { reason: DisconnectReason::Failed(error), .. } = ended else {
@@ -240,14 +240,14 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
     let test = Emulated::new();
     let mut end = rack(&test);
     for on_socket in [false, true] {
-        let stranger = Stranger::connect(&test);
+        let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
         let offer = Offer::good();
-        stranger.send(&hello(1), &offer.fds());
+        unauthenticated_peer.send(&hello(1), &offer.fds());
         let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
         let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
-        assert_eq!(stranger.receive()[8], 1, "a hello comes back");
+        assert_eq!(unauthenticated_peer.receive()[8], 1, "a hello comes back");
         if on_socket {
-            stranger.send(b"psst", &[]);
+            unauthenticated_peer.send(b"psst", &[]);
         } else {
             ok(offer.memory().store(INITIATOR_HEAD, 8));
             let unsent = end.fabric().send(endpoint, b"hello".to_vec()).unwrap_err();
@@ -263,20 +263,20 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
 }
 
 #[test]
-fn silent_strangers_keep_nobody_waiting_and_are_hung_up_on() {
+fn silent_unauthenticated_peers_keep_nobody_waiting_and_are_hung_up_on() {
     log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
-    let strangers: Vec<_> = (0..20).map(|_| Stranger::connect(&test)).collect();
+    let unauthenticated_peers: Vec<_> = (0..20).map(|_| UnauthenticatedPeer::connect(&test)).collect();
     still_serves(&test, &mut end);
-    for stranger in &strangers {
-        assert_eq!(stranger.receive(), []);
+    for unauthenticated_peer in &unauthenticated_peers {
+        assert_eq!(unauthenticated_peer.receive(), []);
     }
     logged("it said nothing within 5000 ms");
 }
 
 #[test]
-fn more_silent_strangers_than_there_is_room_for_keep_nobody_waiting() {
+fn more_silent_unauthenticated_peers_than_there_is_room_for_keep_nobody_waiting() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     log::listen();
@@ -284,19 +284,19 @@ fn more_silent_strangers_than_there_is_room_for_keep_nobody_waiting() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let test = Emulated::new();
     let mut end = rack(&test);
-    let strangers: Vec<_> = (0..600).map(|_| Stranger::connect(&test)).collect();
+    let unauthenticated_peers: Vec<_> = (0..600).map(|_| UnauthenticatedPeer::connect(&test)).collect();
     let began = Instant::now();
     still_serves(&test, &mut end);
     let took = began.elapsed();
     assert!(took < Duration::from_secs(4), "an honest rack needs {took:?} to connect");
-    for stranger in &strangers {
-        assert_eq!(stranger.receive(), []);
+    for unauthenticated_peer in &unauthenticated_peers {
+        assert_eq!(unauthenticated_peer.receive(), []);
     }
     logged("it said nothing while many others connected");
 }
 
 /// Connects to a listener that does `answer` and nothing else.
-fn connect_to(answer: impl FnOnce(Stranger) -> Option<Stranger>) -> FabricError {
+fn connect_to(answer: impl FnOnce(UnauthenticatedPeer) -> Option<UnauthenticatedPeer>) -> FabricError {
     let test = Emulated::new();
     let path = test.directory.path().join("strange.sock");
     let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -304,8 +304,8 @@ fn connect_to(answer: impl FnOnce(Stranger) -> Option<Stranger>) -> FabricError 
     rustix::net::listen(&listener, 4).unwrap();
     let mut end = rack(&test);
     ok(end.fabric().connect(&format!("emulated:{}", path.display())));
-    let stranger = Stranger { socket: rustix::net::accept(&listener).unwrap() };
-    let _open = answer(stranger);
+    let unauthenticated_peer = UnauthenticatedPeer { socket: rustix::net::accept(&listener).unwrap() };
+    let _open = answer(unauthenticated_peer);
     let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
     let Event::ConnectFailed { error, .. } = failed else { panic!() };
     error
@@ -313,23 +313,23 @@ fn connect_to(answer: impl FnOnce(Stranger) -> Option<Stranger>) -> FabricError 
 
 #[test]
 fn bad_listeners_are_errors_of_connect() {
-    let error = connect_to(|stranger| {
-        assert_eq!(stranger.receive().len(), 40);
-        stranger.send(&hello(99), &[]);
-        Some(stranger)
+    let error = connect_to(|unauthenticated_peer| {
+        assert_eq!(unauthenticated_peer.receive().len(), 40);
+        unauthenticated_peer.send(&hello(99), &[]);
+        Some(unauthenticated_peer)
     });
     assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
 
-    let error = connect_to(|stranger| {
-        stranger.send(b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full", &[]);
-        Some(stranger)
+    let error = connect_to(|unauthenticated_peer| {
+        unauthenticated_peer.send(b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full", &[]);
+        Some(unauthenticated_peer)
     });
     assert_eq!(error, FabricError::Refused { reason: "full".into() });
     assert_eq!(error.class(), ErrorClass::Fatal);
 
-    let error = connect_to(|stranger| {
-        stranger.send(b"What?", &[]);
-        Some(stranger)
+    let error = connect_to(|unauthenticated_peer| {
+        unauthenticated_peer.send(b"What?", &[]);
+        Some(unauthenticated_peer)
     });
     assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
 
