@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 /// Clients of one server.
 const CLIENTS: usize = 4;
 /// Longer than this nobody waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Has clients work while `restart` kills what serves them, under their load, and starts it again; the
 /// longest time in seconds that one of them went without an answer.
@@ -24,7 +24,7 @@ pub(crate) fn longest<W: FnMut(u64) -> io::Result<()> + Send>(
     let answered = [const { AtomicU64::new(0) }; CLIENTS];
     let counts = || answered.each_ref().map(|count| count.load(Ordering::Relaxed));
     let wait_for_more = |before: [u64; CLIENTS], more: u64| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while counts().iter().zip(before).any(|(now, before)| *now < before + more) {
             ensure!(Instant::now() < deadline, "a client is not answered");
             std::thread::sleep(Duration::from_millis(1));

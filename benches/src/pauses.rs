@@ -144,7 +144,7 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
 /// Moves the page until both racks have found out how requests to each other are best done, which fills
 /// cores for a quarter of a second and more, once for each connection; and a little longer.
 fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let start = Instant::now();
     let knows = |rack| anyhow::Ok(!rack_status(dir, rack)?.thresholds.is_empty());
     let mut known = None;
@@ -155,7 +155,7 @@ fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
                 break;
             }
         }
-        anyhow::ensure!(start.elapsed() < PATIENCE, "requests between the racks are not measured");
+        anyhow::ensure!(start.elapsed() < TIMEOUT, "requests between the racks are not measured");
         attracter.begin(rack)?;
         while attracter.end()?.is_none() {
             std::thread::sleep(STILL);
@@ -404,11 +404,11 @@ fn woken(times: usize) -> anyhow::Result<Vec<f64>> {
 /// Uses a page until it has come; how long the first read of some took, in microseconds. Where its
 /// home uses it as much, which a slow host can bring about, the home does so half as often.
 fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Result<Vec<f64>> {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const TIMEOUT: Duration = Duration::from_secs(1);
     let mut bytes = [0; 64];
     let mut reads = Vec::new();
     let start = Instant::now();
-    let mut slower = start + PATIENCE;
+    let mut slower = start + TIMEOUT;
     // What is known of the page is from when it was here last.
     pool.read(addr, &mut bytes)?;
     while !pool.is_local(addr)? {
@@ -423,7 +423,7 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
         }
         if Instant::now() > slower {
             every_us.store(every_us.load(Ordering::Relaxed) * 2, Ordering::Relaxed);
-            slower += PATIENCE;
+            slower += TIMEOUT;
         }
         anyhow::ensure!(start.elapsed() < Duration::from_secs(10), "the page does not come");
     }

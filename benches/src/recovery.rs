@@ -25,7 +25,7 @@ const ROUNDS: usize = 100;
 /// Between two kills: everybody is at work again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longer than this nobody waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What issue and design ask for, in milliseconds.
 const LIMIT_MS: f64 = 50.0;
 
@@ -141,7 +141,7 @@ fn kill_while_used(
                         if let Some(wait) = first_after(user, killed) {
                             break wait;
                         }
-                        ensure!(killed.elapsed() < PATIENCE, "user {user} has no answer");
+                        ensure!(killed.elapsed() < TIMEOUT, "user {user} has no answer");
                         std::thread::sleep(Duration::from_millis(1));
                     };
                     waits.push(wait);

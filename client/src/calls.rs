@@ -6,7 +6,7 @@ use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
 use rackpool_ring::data::Block;
 use rackpool_ring::request::{Request, RequestRing};
-use rackpool_sync::{Patience, Turn, futex};
+use rackpool_sync::{AdaptiveSpin, Turn, futex};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::DaemonError;
@@ -99,7 +99,7 @@ pub(crate) struct Calls {
     is_ending: bool,
     /// The daemon slept and was woken for what has not been waited for yet.
     has_woken: bool,
-    patience: Patience,
+    patience: AdaptiveSpin,
 }
 
 impl Calls {
@@ -119,7 +119,7 @@ impl Calls {
             abandoned: Vec::new(),
             is_ending: false,
             has_woken: false,
-            patience: Patience::new(LEAST, LONGEST, YIELDS),
+            patience: AdaptiveSpin::new(LEAST, LONGEST, YIELDS),
         }
     }
 

@@ -8,7 +8,7 @@ use rackpool_client::GlobalAddr;
 use crate::census::Census;
 use crate::client::parse_addr;
 use crate::pool::TestPool;
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 use crate::{census, contents};
 
 /// What a churning client had announced when it was killed.
@@ -99,6 +99,6 @@ impl Announced {
             own.free(*addr).expect("an object in a client's hands");
         }
         own.close();
-        wait_until("all is as before", PATIENCE, || census::objects(pool) == before.objects);
+        wait_until("all is as before", TIMEOUT, || census::objects(pool) == before.objects);
     }
 }

@@ -11,7 +11,7 @@ use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::{Mapping, file};
 
 use crate::pool::{TestPool, wait_or_last};
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// What a record of an exchange says when there is none; docs/design/rack-memory.md.
 const NOTHING_ASKED: u64 = 0;
@@ -88,7 +88,7 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
 #[track_caller]
 pub fn wait_until_frames_are_free(pool: &TestPool) {
     let kept = || (0..pool.cluster.options().racks).flat_map(|rack| kept_of(pool, RackId(rack)));
-    if !wait_or_last(PATIENCE, || kept().next().is_none()) {
+    if !wait_or_last(TIMEOUT, || kept().next().is_none()) {
         panic!("frames that nobody uses are not free: {:?}", kept().collect::<Vec<_>>());
     }
 }

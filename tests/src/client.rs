@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::GlobalAddr;
 
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// A running `rackpool-test-client`; killed when dropped.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl TestClient {
     #[track_caller]
     pub fn wait_for_lines(&mut self, count: usize) {
         while self.said.len() < count {
-            assert!(self.next_line(PATIENCE).is_some(), "the client ended early: {:?}", self.said);
+            assert!(self.next_line(TIMEOUT).is_some(), "the client ended early: {:?}", self.said);
         }
     }
 
@@ -98,7 +98,7 @@ impl TestClient {
     pub fn ask(&mut self, request: &str) -> String {
         let stdin = self.process.stdin.as_mut().expect("a piped input");
         writeln!(stdin, "{request}").expect("a client that listens");
-        self.next_line(PATIENCE).expect("a client that answers")
+        self.next_line(TIMEOUT).expect("a client that answers")
     }
 
     /// Asks for an object.
@@ -127,7 +127,7 @@ impl TestClient {
     /// Closes its input and waits until it has ended; whether that went well.
     pub fn finish(&mut self) -> bool {
         drop(self.process.stdin.take());
-        while self.next_line(PATIENCE).is_some() {}
+        while self.next_line(TIMEOUT).is_some() {}
         self.process.wait().expect("a process that ends").success()
     }
 }

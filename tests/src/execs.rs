@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::pool::TestPool;
 use crate::service::{Answer, Service, Wire};
-use crate::wait::{PATIENCE, wait_for};
+use crate::wait::{TIMEOUT, wait_for};
 
 /// Clients that raise the counter, half of them at each instance.
 const WORKERS: usize = 4;
@@ -76,7 +76,7 @@ impl Counts {
 
 /// A connection to an instance that may just be killed.
 fn connect(socket: &Path) -> Wire {
-    wait_for("an instance that answers", PATIENCE, || {
+    wait_for("an instance that answers", TIMEOUT, || {
         let mut wire = Wire::try_open(socket).ok()?;
         wire.try_ask(&["PING"]).ok().map(|_| wire)
     })

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 /// Has `clients` work while `restart` kills what serves them, under their load, and starts it again; the
 /// longest time that one of them went without an answer.
@@ -33,10 +33,10 @@ pub fn longest<W: FnMut(u64) -> io::Result<()> + Send>(
                 scope.spawn(move || work_on(work, answered, over))
             })
             .collect();
-        wait_until("the load is on", PATIENCE, || counts().iter().all(|count| *count >= 50));
+        wait_until("the load is on", TIMEOUT, || counts().iter().all(|count| *count >= 50));
         restart();
         let before = counts();
-        wait_until("each client is answered again", PATIENCE, || {
+        wait_until("each client is answered again", TIMEOUT, || {
             counts().iter().zip(&before).all(|(now, before)| *now > before + 10)
         });
         over.store(true, Ordering::Relaxed);

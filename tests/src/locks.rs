@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 /// Who is to have a lock of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,5 +104,5 @@ pub fn waiter<'scope, T: Send + 'scope>(
 /// Waits until a thread of this process waits in a system call.
 pub fn expect_waiting(thread: u32, call: i64) {
     let own = std::process::id();
-    wait_until("a lock is waited for", PATIENCE, || waits_in(own, thread, call));
+    wait_until("a lock is waited for", TIMEOUT, || waits_in(own, thread, call));
 }

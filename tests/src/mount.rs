@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::client::program;
 use crate::pool::TestPool;
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 /// Mounts of dead processes on one another, at most, that are cleaned up.
 const LAYERS: u32 = 8;
@@ -121,7 +121,7 @@ impl TestMount {
         let mut process = self.process.take().expect("a mount");
         signal(&process, Signal::SIGTERM);
         let mut status = None;
-        wait_until("the mount ends", PATIENCE, || {
+        wait_until("the mount ends", TIMEOUT, || {
             status = process.try_wait().expect("a process");
             status.is_some()
         });

@@ -12,7 +12,7 @@ use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHeat;
 
 use crate::client::TestClient;
-use crate::wait::{PATIENCE, wait_for, wait_until};
+use crate::wait::{TIMEOUT, wait_for, wait_until};
 
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
@@ -214,7 +214,7 @@ impl TestPool {
     /// just started with its next heartbeat.
     pub fn wait_until_racks_meet(&self) {
         self.wait_until_racks_serve();
-        self.wait_allocated("nothing is in use", PATIENCE, [0, 0]);
+        self.wait_allocated("nothing is in use", TIMEOUT, [0, 0]);
     }
 
     /// The same for racks that hold objects.
@@ -222,7 +222,7 @@ impl TestPool {
         let racks = [self.open(0), self.open(1)];
         for (own, other) in [(&racks[0], &racks[1]), (&racks[1], &racks[0])] {
             let addr = other.alloc(16).expect("an empty rack");
-            wait_for("the racks meet", PATIENCE, || own.is_local(addr).ok());
+            wait_for("the racks meet", TIMEOUT, || own.is_local(addr).ok());
             other.free(addr).expect("an object in use");
         }
         racks.into_iter().for_each(Pool::close);
@@ -242,7 +242,7 @@ impl Drop for TestPool {
 /// Waits until all threads of a process that was told to stop have done so.
 pub fn wait_until_stopped(process: u32) {
     let tasks = format!("/proc/{process}/task");
-    wait_until("all threads have stopped", PATIENCE, || {
+    wait_until("all threads have stopped", TIMEOUT, || {
         let mut tasks = std::fs::read_dir(&tasks).expect("a running process");
         tasks.all(|task| task.is_ok_and(|task| is_stopped(&task.path())))
     });

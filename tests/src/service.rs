@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::client::program;
 use crate::pool::TestPool;
-use crate::wait::{PATIENCE, wait_for};
+use crate::wait::{TIMEOUT, wait_for};
 
 /// A server that speaks to Redis' clients at a Unix socket; killed when dropped.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Service {
     }
 
     fn wait_until_served(&self) {
-        wait_for("the service answers", PATIENCE, || {
+        wait_for("the service answers", TIMEOUT, || {
             let mut wire = Wire::try_open(&self.socket).ok()?;
             wire.try_ask(&["PING"]).ok()
         });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long anything may take that has no promise of its own: the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Looks every millisecond until there is an answer; fails the test when there is none in time.
 #[track_caller]

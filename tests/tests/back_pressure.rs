@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_client::{AccessError, CompareAndSwap, DaemonError, GlobalAddr, Pool};
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// How long a request of this test waits.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
             let (near, begun) = (&near, &begun);
             scope.spawn(move || {
                 begun.wait();
-                let patience = Instant::now() + PATIENCE;
+                let patience = Instant::now() + TIMEOUT;
                 while near.write(*addr, &[value; OBJECT]).is_err() {
                     assert!(Instant::now() < patience, "it does not go on");
                 }
@@ -104,16 +104,16 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
     // were on their way when the other rack cut off one that had stopped for too long.
     let is_touched = |addr: &&GlobalAddr| words(&home, **addr) != [0; BATCH];
     let touched = || objects.iter().filter(is_touched).count();
-    wait_until("some of what was posted is carried out", PATIENCE, || touched() > 0);
+    wait_until("some of what was posted is carried out", TIMEOUT, || touched() > 0);
     assert!(touched() <= ENTRIES / BATCH, "{} batches of what was refused", touched());
 
     // And those who were told so can go on.
     for addr in &objects {
-        wait_until("it goes on", PATIENCE, || swap_all(&near, *addr).is_ok());
+        wait_until("it goes on", TIMEOUT, || swap_all(&near, *addr).is_ok());
         assert_eq!(words(&home, *addr), [1; BATCH]);
     }
     objects.into_iter().chain(later).for_each(|addr| home.free(addr).unwrap());
     near.close();
     home.close();
-    pool.wait_allocated("everything is free", PATIENCE, [0, 0]);
+    pool.wait_allocated("everything is free", TIMEOUT, [0, 0]);
 }

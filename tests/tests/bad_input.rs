@@ -4,7 +4,7 @@
 use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Objects around which wrong things are done, of every kind and in both racks.
 struct Witnesses(Vec<(GlobalAddr, usize)>);
@@ -34,7 +34,7 @@ impl Witnesses {
         self.check(&racks);
         self.0.iter().for_each(|(addr, _)| racks[0].free(*addr).unwrap());
         racks.into_iter().for_each(Pool::close);
-        pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+        pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
     }
 }
 
@@ -163,7 +163,7 @@ fn a_wrong_free_is_not_blamed_on_a_right_one() {
     racks[0].free(small).unwrap();
     racks[0].free(large).unwrap();
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn what_was_freed_can_not_be_used_once_its_page_is_free() {
         racks[user].write(addr, &[1; 100]).unwrap();
         racks[home].free(addr).unwrap();
         // A page is not free before the racks that use it have been told.
-        wait_until("the page is free", PATIENCE, || racks[user].read(addr, &mut [0; 8]).is_err());
+        wait_until("the page is free", TIMEOUT, || racks[user].read(addr, &mut [0; 8]).is_err());
         refused(&racks[user], addr, &AccessError::NotAllocated(addr));
     }
     witnesses.free(racks, &pool);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::{GlobalAddr, ReadRequest, WriteRequest};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Every size class, with sizes at and around its limits, and runs of up to 3 pages.
 fn sizes() -> Vec<u64> {
@@ -44,7 +44,7 @@ fn objects_of_every_size_hold_their_bytes_in_both_racks() {
     for rack in racks {
         rack.close();
     }
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn an_address_means_the_same_in_every_rack() {
     }
     assert!(clients.iter_mut().all(rackpool_tests::client::TestClient::finish));
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn data_planes_that_poll_sleep_when_nobody_has_asked_for_a_while() {
     contents::write(&rack, rack.alloc(64).unwrap(), 64);
     let (sleeps, asked) = (pool.status(0).sleeps, Instant::now());
     contents::write(&rack, rack.alloc(64).unwrap(), 64);
-    wait_until("its time is over", PATIENCE, || pool.status(0).sleeps > sleeps);
+    wait_until("its time is over", TIMEOUT, || pool.status(0).sleeps > sleeps);
     assert!(asked.elapsed() >= POLL, "it slept after {:?}", asked.elapsed());
     contents::write(&rack, rack.alloc(64).unwrap(), 64);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, OutOfBounds, Pool, RootError};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::bounds::MAX_NAME_BYTES;
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
@@ -76,10 +76,10 @@ fn while_another_works(pool: &TestPool, strange: impl FnOnce()) {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&pool.open(0), &stop, &turns));
         let done = |turns: &AtomicU32| turns.load(Ordering::Relaxed);
-        wait_until("the other client works", PATIENCE, || done(&turns) > 0 || worker.is_finished());
+        wait_until("the other client works", TIMEOUT, || done(&turns) > 0 || worker.is_finished());
         strange();
         let then = done(&turns);
-        wait_until("the other client goes on", PATIENCE, || {
+        wait_until("the other client goes on", TIMEOUT, || {
             done(&turns) > then + 1 || worker.is_finished()
         });
         stop.store(true, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn a_client_that_checks_nothing_gets_an_error_for_each_call_that_is_wrong() {
     let pool = TestPool::small();
     while_another_works(&pool, || {
         let stream = UnixStream::connect(pool.rack_dir(0).join("daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let next = |frames: &mut FrameReader| frames.next().unwrap();
         let mut raw = Raw { stream, frames: FrameReader::new(), next };
         let good = encode(&Tagged { tag: 1, message: ControlRequest::RackStatus }).unwrap();

@@ -12,7 +12,7 @@ use rackpool_shm::memory::MemoryKind;
 use rackpool_tests::client::program;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::service::Service;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// How a command ended: what it printed, or what it complained about.
 fn rackpool(pool: &TestPool, arguments: &[&str]) -> Result<String, String> {
@@ -40,7 +40,7 @@ fn lose_memory_of(pool: &mut TestPool, rack: u16) {
     other.write(addr, b"to be lost").unwrap();
     pool.kill_daemon(rack);
     pool.restart_daemon(rack);
-    wait_until("the loss is known", PATIENCE, || {
+    wait_until("the loss is known", TIMEOUT, || {
         other.read(addr, &mut [0; 8]) == Err(AccessError::PageLost(addr))
     });
 }
@@ -156,7 +156,7 @@ fn a_table_is_made_listed_measured_and_removed_with_its_memory() {
         "{said}"
     );
     assert_eq!(pool.open(0).root("words"), Ok(None));
-    pool.wait_allocated("the table's memory comes back", PATIENCE, before);
+    pool.wait_allocated("the table's memory comes back", TIMEOUT, before);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_table_of_which_pages_are_lost_is_removed_and_the_rest_comes_back() {
     let said = rackpool(&pool, &["table", "rm", "words"]).unwrap();
     assert!(said.contains("not freed: 30 objects whose pages are lost"), "{said}");
     assert_eq!(pool.open(0).root("words"), Ok(None));
-    pool.wait_allocated("what is not lost comes back", PATIENCE, before);
+    pool.wait_allocated("what is not lost comes back", TIMEOUT, before);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn an_audit_of_a_volume_finds_its_files_and_of_a_service_its_maps() {
     for field in 0..2000 {
         wire.ask(&["HSET", "large", &field.to_string(), "and its value"]);
     }
-    wait_until("sweeps rest", PATIENCE, || {
+    wait_until("sweeps rest", TIMEOUT, || {
         let audit = parsed(&pool, &["audit"]);
         audit["unreached"]["objects"] == 0 && audit["changing"]["objects"] == 0
     });
@@ -294,5 +294,5 @@ fn clients_of_two_racks_that_create_a_table_at_the_same_time_share_it() {
         assert_eq!(parsed(&pool, &["table", "stat", &name])["entries"], 4);
         rackpool(&pool, &["table", "rm", &name]).unwrap();
     }
-    pool.wait_allocated("no second table is left", PATIENCE, before);
+    pool.wait_allocated("no second table is left", TIMEOUT, before);
 }

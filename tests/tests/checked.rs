@@ -9,7 +9,7 @@ use rackpool_client::{
 use rackpool_kv::{Options, Table};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::wait::TIMEOUT;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -71,7 +71,7 @@ fn an_access_that_goes_past_its_object_is_refused() {
         }
     }
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn an_access_to_what_was_freed_is_refused_whoever_freed_it() {
     own.close();
     plain.close();
     remote.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn who_still_reads_what_was_freed_sees_it() {
     own.free(kept).unwrap();
     own.close();
     plain.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// A table reads objects that others free meanwhile, and finds out; its results are right all the
@@ -159,5 +159,5 @@ fn tables_work_over_checked_clients() {
     });
     table.destroy().unwrap();
     racks.into_iter().for_each(|rack| Arc::into_inner(rack).unwrap().close());
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }

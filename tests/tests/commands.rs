@@ -15,7 +15,7 @@ use rackpool_kv::Table;
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use tempfile::TempDir;
 
 /// How long a benchmark may take, or a pool to start, on a busy machine.
@@ -178,7 +178,7 @@ impl Drop for Up {
         let _ = self.process.wait();
         for id in self.said.split(" pid ").skip(1) {
             let id = id.split_whitespace().next().and_then(|id| id.parse().ok());
-            let deadline = std::time::Instant::now() + PATIENCE;
+            let deadline = std::time::Instant::now() + TIMEOUT;
             while id.is_some_and(|id| runs(Pid::from_raw(id)))
                 && std::time::Instant::now() < deadline
             {
@@ -276,7 +276,7 @@ fn memory_and_names_survive_a_stop_and_a_second_up() {
             assert_eq!(pool.root(&format!("kept-{home}")).unwrap(), Some(addr));
             let mut found = vec![0; 100_000];
             // A rack learns of the other one with its next heartbeat.
-            wait_for("the racks meet", PATIENCE, || pool.read(addr, &mut found).ok());
+            wait_for("the racks meet", TIMEOUT, || pool.read(addr, &mut found).ok());
             assert_eq!(contents::difference(home, &found), None, "{addr} from rack {rack}");
         }
         // What is kept is not handed out again.
@@ -340,10 +340,10 @@ fn child_of(up: &Up, rack: Option<u16>) -> Option<Pid> {
 /// Kills a process of `up` and waits for the next one in its place; its id.
 #[track_caller]
 fn killed_and_started_again(up: &Up, rack: Option<u16>) -> Pid {
-    let killed = wait_for("it runs", PATIENCE, || child_of(up, rack).filter(|id| runs(*id)));
+    let killed = wait_for("it runs", TIMEOUT, || child_of(up, rack).filter(|id| runs(*id)));
     kill(killed, Signal::SIGKILL).unwrap();
     let other = || child_of(up, rack).filter(|id| *id != killed && runs(*id));
-    wait_for("it is started again", PATIENCE, other)
+    wait_for("it is started again", TIMEOUT, other)
 }
 
 #[test]
@@ -358,10 +358,10 @@ fn up_starts_again_what_was_killed_and_says_so() {
         let mut found = [0; 1000];
         pool.read(addr, &mut found).ok().and_then(|()| pool.alloc(100).ok())
     };
-    wait_for("the rack serves again", PATIENCE, read);
+    wait_for("the rack serves again", TIMEOUT, read);
     contents::check(&pool, addr, 1000);
     let dir = up.dir().display().to_string();
-    wait_until("the metadata server knows both racks again", PATIENCE, || {
+    wait_until("the metadata server knows both racks again", TIMEOUT, || {
         let status = Ran::of(rackpool(up.temporary.path(), &["status", "--dir", &dir]));
         status.status.success() && status.said.contains(&format!(" {daemon} "))
     });
@@ -376,7 +376,7 @@ fn up_starts_again_what_was_killed_and_says_so() {
         last.contains(&format!("the metadata server is started again, pid {server}")),
         "{last}"
     );
-    wait_until("all have ended", PATIENCE, || !runs(daemon) && !runs(server));
+    wait_until("all have ended", TIMEOUT, || !runs(daemon) && !runs(server));
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn status_shows_the_racks_with_their_figures() {
     pool.set_root("here", None, Some(addr)).unwrap();
     let arguments = ["status", "--dir", dir.to_str().unwrap()];
     // Figures are gathered now and then. 3 MiB take two pages of 32.
-    let said = wait_for("the allocation is shown", PATIENCE, || {
+    let said = wait_for("the allocation is shown", TIMEOUT, || {
         let said = Ran::of(rackpool(up.temporary.path(), &arguments)).good();
         let free = said.lines().find(|line| line.starts_with("1 "))?.split_whitespace().nth(4);
         (free == Some("30")).then_some(said)
@@ -524,7 +524,7 @@ fn scans_are_right_after_killed_inserts() {
         let enough = records().unwrap_or(0) + more;
         let load = [&common[..], &["--records", "200000", "--ops", "4"]].concat();
         let mut loading = rackpool(up.temporary.path(), &load).spawn().unwrap();
-        wait_until("the load gets on", PATIENCE, || records().is_some_and(|now| now >= enough));
+        wait_until("the load gets on", TIMEOUT, || records().is_some_and(|now| now >= enough));
         loading.kill().unwrap();
         loading.wait().unwrap();
         let again = ["--records", "400", "--ops", "400", "--verify"];

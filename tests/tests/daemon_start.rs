@@ -14,7 +14,7 @@ use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const MEMORY: u64 = 16 << 20;
 
@@ -72,7 +72,7 @@ impl Start {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while child.try_wait().unwrap().is_none() {
             if Instant::now() > deadline {
                 child.kill().unwrap();
@@ -325,7 +325,7 @@ fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
             }
         }
         // The rack's earlier memory counts as served until its lease has run out.
-        wait_for("the daemon starts", PATIENCE, || pool.cluster.restart_daemon(RackId(1)).ok());
+        wait_for("the daemon starts", TIMEOUT, || pool.cluster.restart_daemon(RackId(1)).ok());
         let client = pool.open(1);
         let addr = client.alloc(100).unwrap();
         client.write(addr, &[1; 100]).unwrap();
@@ -344,7 +344,7 @@ fn processes_stop_when_asked_even_if_their_starter_blocks_signals() {
     let _client = pool.open(0);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         pool.cluster.daemon(RackId(0)).unwrap().signal(signal).unwrap();
-        wait_until("the daemon has stopped", PATIENCE, || pool.try_status(0).is_none());
+        wait_until("the daemon has stopped", TIMEOUT, || pool.try_status(0).is_none());
         assert!(pool.cluster.daemon(RackId(0)).unwrap().wait().unwrap().success());
         pool.restart_daemon(0);
     }

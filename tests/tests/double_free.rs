@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use rackpool_client::{FreeError, GlobalAddr, Pool};
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::wait::TIMEOUT;
 
 /// A size of each kind: small, with the bits in the header, a whole page, a run of pages.
 const SIZES: [u64; 5] = [16, 200, 8000, PAGE, 3 * PAGE];
@@ -65,7 +65,7 @@ fn an_object_that_two_threads_free_has_one_owner() {
     assert_eq!(again.len(), 400, "an object has two owners");
     again.iter().for_each(|addr| rack.free(*addr).unwrap());
     rack.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// Bytes of objects whose frees go home at once, from another rack as well.
@@ -94,7 +94,7 @@ fn what_waits_in_a_magazine_is_freed_by_nobody_else() {
     rest.iter().for_each(|addr| racks[1].free(*addr).unwrap());
     racks[1].free(own).unwrap();
     racks.into_iter().chain([program]).for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn marks_outlive_the_daemon_and_the_client() {
     pool.restart_daemon(0);
     assert_eq!(own.free(addr), refused(addr), "the client still keeps it");
     client.kill();
-    pool.wait_allocated("what the client kept is back", PATIENCE, [0, 0]);
+    pool.wait_allocated("what the client kept is back", TIMEOUT, [0, 0]);
     assert_eq!(own.free(addr), refused(addr), "it is free");
     let objects: BTreeSet<_> = (0..64).map(|_| own.alloc(64).unwrap()).collect();
     assert_eq!(objects.len(), 64);
     objects.iter().for_each(|object| own.free(*object).unwrap());
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }

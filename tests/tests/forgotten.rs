@@ -8,7 +8,7 @@ use rackpool_client::{
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Two racks whose memory ends with its daemon.
 fn volatile_pool() -> TestPool {
@@ -18,7 +18,7 @@ fn volatile_pool() -> TestPool {
 }
 
 fn wait_until_forgotten(client: &Pool) {
-    wait_until("the daemon says that it does not know the client", PATIENCE, || {
+    wait_until("the daemon says that it does not know the client", TIMEOUT, || {
         client.ping() == Err(DaemonError::Forgotten)
     });
 }
@@ -90,7 +90,7 @@ fn a_service_acknowledges_nothing_into_memory_that_is_gone() {
     pool.restart_daemon(0);
     wait_until_forgotten(&client);
     // It learns of it by itself, and ends: whoever watches over it starts it again.
-    wait_until("the service has ended", PATIENCE, || {
+    wait_until("the service has ended", TIMEOUT, || {
         let answer = wire.try_ask(&["SET", "key", "other"]);
         answer.is_err()
     });
@@ -110,7 +110,7 @@ fn a_mount_acknowledges_nothing_into_memory_that_is_gone() {
     pool.kill_daemon(0);
     pool.restart_daemon(0);
     wait_until_forgotten(&client);
-    wait_until("the mount knows it", PATIENCE, || std::fs::write(mount.path("new"), "x").is_err());
+    wait_until("the mount knows it", TIMEOUT, || std::fs::write(mount.path("new"), "x").is_err());
     assert!(std::fs::read(&file).is_err());
     assert!(std::fs::write(&file, "more").is_err());
     assert!(std::fs::read_dir(mount.root()).is_err());

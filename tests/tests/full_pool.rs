@@ -7,7 +7,7 @@ use rackpool_client::{AllocError, GlobalAddr, OutOfMemory, Pool, RackId};
 use rackpool_tests::census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const FRAMES: u32 = 32;
 
@@ -53,7 +53,7 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
         assert_eq!(error, figures(PAGE, 0));
         let text = error.to_string();
         assert!(text.contains("add a rack or memory"), "{text}");
-        wait_until("the status has the other rack's figures", PATIENCE, || {
+        wait_until("the status has the other rack's figures", TIMEOUT, || {
             let status = pool.status(0);
             (status.other_frames, status.other_free_frames) == (FRAMES.into(), 0)
         });
@@ -65,8 +65,8 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
         objects.iter().for_each(|addr| racks[freeing].free(*addr).unwrap());
     }
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
-    wait_until("all frames but one for each size are free", PATIENCE, || {
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+    wait_until("all frames but one for each size are free", TIMEOUT, || {
         [0, 1].iter().all(|rack| pool.status(*rack).free_frames + 1 >= FRAMES)
     });
 }
@@ -98,7 +98,7 @@ fn an_error_has_the_metrics_of_its_moment_and_says_that_an_object_lies_in_one_ra
     let there = objects.iter().filter(|addr| racks[1].is_local(**addr).unwrap()).step_by(2);
     for (addr, free) in there.zip([2, 4, 6]) {
         racks[1].free(*addr).unwrap();
-        wait_until("the frames are free", PATIENCE, || pool.status(1).free_frames == free);
+        wait_until("the frames are free", TIMEOUT, || pool.status(1).free_frames == free);
         // The metadata server tells of it a second later at most.
         let error = racks[0].alloc(3 * PAGE).unwrap_err();
         assert_eq!(error, figures(3 * PAGE, free.into()));
@@ -134,7 +134,7 @@ fn a_full_rack_spills_to_the_rack_with_most_room() {
         let free = |rack| u64::from(pool.status(rack).free_frames);
         assert!(free(more) > free(less) + 8, "{} and {}", free(more), free(less));
         // Frames have only been taken: the sum is right when both figures are.
-        wait_until("rack 0 knows how much room there is", PATIENCE, || {
+        wait_until("rack 0 knows how much room there is", TIMEOUT, || {
             pool.status(0).other_free_frames == free(less) + free(more)
         });
         let there = &racks[usize::from(more)];
@@ -166,7 +166,7 @@ fn room_of_one_size_is_used_for_another_from_either_rack() {
         let other = pool.open(u16::try_from(index % 2).unwrap());
         objects.iter().for_each(|addr| other.free(*addr).unwrap());
         other.close();
-        wait_until("all is freed", PATIENCE, || census::objects(&pool).is_empty());
+        wait_until("all is freed", TIMEOUT, || census::objects(&pool).is_empty());
     }
 }
 
@@ -179,7 +179,7 @@ fn what_one_client_frees_another_one_gets() {
         let (freeing, allocating) = (&racks[turn % 2], &racks[turn / 2 % 2]);
         let freed = objects.swap_remove(turn * 7 % objects.len());
         freeing.free(freed).unwrap();
-        let got = wait_for("there is room again", PATIENCE, || match allocating.alloc(20_000) {
+        let got = wait_for("there is room again", TIMEOUT, || match allocating.alloc(20_000) {
             Ok(addr) => Some(addr),
             Err(AllocError::OutOfMemory { .. }) => {
                 // It may be in the cache of the one who freed it.

@@ -12,7 +12,7 @@ use rackpool_client::RackId;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_tests::client::{TestClient, program};
 use rackpool_tests::hosts::{Host, Hosts};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// The lease, and what a busy machine may add to it: less than what a call waits for its daemon.
 const LEASE: Duration = Duration::from_millis(2000 + 6000);
@@ -37,7 +37,7 @@ impl Server {
 
     #[track_caller]
     fn wait_until(&mut self, what: &str, mut ready: impl FnMut(&str) -> bool) {
-        wait_until(what, PATIENCE, || {
+        wait_until(what, TIMEOUT, || {
             let said = self.said();
             let ended = self.process.try_wait().unwrap();
             assert!(ended.is_none(), "it ended: {said}");
@@ -173,9 +173,9 @@ fn fails_in_time(client: &mut TestClient, request: &str) {
 fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
     let Some(pool) = TwoHosts::start() else { return };
     let mut clients = [pool.client(0), pool.client(1)];
-    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+    wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
     let objects = [write_objects(&mut clients[0], 0), write_objects(&mut clients[1], 100)];
-    wait_until("the racks meet", PATIENCE, || {
+    wait_until("the racks meet", TIMEOUT, || {
         let (addr, tag) = &objects[1][0];
         clients[0].ask(&format!("check {addr} 3000 {tag}")) == "ok"
     });
@@ -198,17 +198,17 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
     check(&mut clients[0], &objects[0]);
     check(&mut clients[1], &objects[1]);
     let meanwhile = write_objects(&mut clients[1], 200);
-    wait_until("the lease runs out", PATIENCE, || pool.racks_up() == 1);
+    wait_until("the lease runs out", TIMEOUT, || pool.racks_up() == 1);
 
     pool.hosts.0[1].plug_in();
-    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
-    wait_until("the racks meet again", PATIENCE, || {
+    wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
+    wait_until("the racks meet again", TIMEOUT, || {
         let (addr, tag) = &meanwhile[0];
         clients[0].ask(&format!("check {addr} 3000 {tag}")) == "ok"
     });
     check(&mut clients[0], &objects[1]);
     check(&mut clients[0], &meanwhile);
-    wait_until("the other way as well", PATIENCE, || {
+    wait_until("the other way as well", TIMEOUT, || {
         let (addr, tag) = &objects[0][0];
         clients[1].ask(&format!("check {addr} 3000 {tag}")) == "ok"
     });
@@ -316,7 +316,7 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
     let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1\nheat-decay = 20";
     let Some(pool) = TwoHosts::start_with(lines) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
-    wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+    wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
     // Two of them are a page: both clients use each page.
     let mut objects: [Vec<Noted>; 2] = [Vec::new(), Vec::new()];
     for index in 0..12 {
@@ -326,7 +326,7 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
         assert_eq!(object.acknowledged, 1);
         objects[index % 2].push(object);
     }
-    wait_until("the racks meet", PATIENCE, || objects[1][0].read(&mut clients[1]) == "ok");
+    wait_until("the racks meet", TIMEOUT, || objects[1][0].read(&mut clients[1]) == "ok");
 
     let counts = [Counts::default(), Counts::default()];
     let (turns, stop) = (Turns::default(), AtomicBool::new(false));
@@ -335,7 +335,7 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
     };
     let wait_for_more = |what: &str| {
         let (writes, moves) = (sum(|counts| &counts.writes), sum(|counts| &counts.moves));
-        wait_until(what, PATIENCE, || {
+        wait_until(what, TIMEOUT, || {
             let written = sum(|counts| &counts.writes);
             let all_write = written.iter().zip(writes).all(|(now, before)| *now >= before + 100);
             let [here, there] = sum(|counts| &counts.moves);
@@ -356,9 +356,9 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
         let stopping = StopAtEnd(&stop);
         wait_for_more("pages go to and fro");
         pool.hosts.0[1].unplug();
-        wait_until("the lease runs out", PATIENCE, || pool.racks_up() == 1);
+        wait_until("the lease runs out", TIMEOUT, || pool.racks_up() == 1);
         pool.hosts.0[1].plug_in();
-        wait_until("both racks are up", PATIENCE, || pool.racks_up() == 2);
+        wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
         wait_for_more("pages go to and fro again");
         drop(stopping);
         for (objects, thread) in objects.iter_mut().zip(running) {
@@ -378,7 +378,7 @@ fn a_new_fabric_key_reaches_racks_that_run() {
     let Some(mut pool) = TwoHosts::start() else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     let objects = write_objects(&mut clients[1], 0);
-    wait_until("the racks meet", PATIENCE, || {
+    wait_until("the racks meet", TIMEOUT, || {
         clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
     });
     pool.metadata.process.kill().unwrap();
@@ -397,7 +397,7 @@ fn a_new_fabric_key_reaches_racks_that_run() {
     pool.racks[1].process.kill().unwrap();
     pool.racks[1].process.wait().unwrap();
     pool.racks[1] = start_rack(&pool.hosts.0[1], pool.folder.path(), 1);
-    wait_until("the racks meet again", PATIENCE, || {
+    wait_until("the racks meet again", TIMEOUT, || {
         clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
     });
     check(&mut clients[0], &objects);

@@ -11,7 +11,7 @@ use rackpool_tests::announced::Announced;
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -49,7 +49,7 @@ fn kill_in_rounds(
 /// may take longer than its lease to come back.
 #[track_caller]
 fn patiently(mut operation: impl FnMut() -> Result<(), AccessError>) {
-    wait_for("the rack comes back", PATIENCE, || match operation() {
+    wait_for("the rack comes back", TIMEOUT, || match operation() {
         Err(AccessError::RackUnavailable(_)) => None,
         outcome => Some(outcome),
     })
@@ -112,7 +112,7 @@ fn values_survive(fabric: FabricKind, victims: &[u16], seed: u64) {
         }
     });
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn nothing_leaks_and_nothing_is_handed_out_twice_in_the_own_rack() {
         churn(&own, 5000 + worker, &[16, 100, 3000, 40_000, 100_000], stop);
     });
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 fn nothing_leaks_while_objects_travel(fabric: FabricKind) {
@@ -230,7 +230,7 @@ fn nothing_leaks_while_objects_travel(fabric: FabricKind) {
     });
     pages.iter().for_each(|addr| free(&own, *addr));
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn local_memory_stays_usable_while_the_daemon_is_dead() {
     objects.iter().for_each(|addr| check(&own, *addr, 99, 4096));
     objects.iter().for_each(|addr| own.free(*addr).unwrap());
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// Once counted as in the hand of the client, which was gone by then.
@@ -276,14 +276,14 @@ fn what_an_earlier_daemon_asked_for_is_on_its_way_until_it_is_home() {
     assert!(census::exchanges_have_ended(&pool));
     pool.stop_daemon(1);
     let mut client = pool.client(0, &"churn 1 1 4 3000 40000".split(' ').collect::<Vec<_>>());
-    wait_until("it asks the other rack", PATIENCE, || !census::exchanges_have_ended(&pool));
+    wait_until("it asks the other rack", TIMEOUT, || !census::exchanges_have_ended(&pool));
     pool.kill_daemon(0);
     client.kill();
     pool.restart_daemon(0);
-    wait_until("the client is gone", PATIENCE, || before.newcomers_are_gone(&pool));
+    wait_until("the client is gone", TIMEOUT, || before.newcomers_are_gone(&pool));
     assert!(!census::exchanges_have_ended(&pool), "the other rack has not answered");
     pool.resume_daemon(1);
-    wait_until("all is home", PATIENCE, || census::exchanges_have_ended(&pool));
+    wait_until("all is home", TIMEOUT, || census::exchanges_have_ended(&pool));
     assert_eq!(census::objects(&pool), before.objects);
     pages.iter().for_each(|addr| filler.free(*addr).unwrap());
 }

@@ -9,7 +9,7 @@ use rackpool_cli::MetadataServer;
 use rackpool_client::{DaemonError, GlobalAddr, Pool, RootError};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -55,7 +55,7 @@ fn memory_and_roots_survive_the_metadata_server() {
             std::thread::sleep(Duration::from_micros(random.random_range(0..10_000)));
             // A change that was acknowledged is there however soon the server is killed.
             let next = Some(GlobalAddr::from_raw(PAGE + round * 16));
-            wait_until("a name is changed", PATIENCE, || {
+            wait_until("a name is changed", TIMEOUT, || {
                 match racks[0].set_root("n", last, next) {
                     Ok((now, _)) => now == next,
                     Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
@@ -75,7 +75,7 @@ fn memory_and_roots_survive_the_metadata_server() {
             check(&newcomer, addr, round, 300);
             newcomer.free(addr).unwrap();
             pool.cluster.restart_metadata().unwrap();
-            wait_until("the name is there", PATIENCE, || match racks[1].root("n") {
+            wait_until("the name is there", TIMEOUT, || match racks[1].root("n") {
                 Ok(found) => {
                     assert_eq!(found, last, "round {round}");
                     true
@@ -153,7 +153,7 @@ fn racks_that_know_each_other_need_no_metadata_server_to_work_together() {
     }
     pool.cluster.restart_metadata().unwrap();
     let address = pool.cluster.metadata_address().to_owned();
-    wait_until("both racks are members again", PATIENCE, || {
+    wait_until("both racks are members again", TIMEOUT, || {
         MetadataServer::at(&address)
             .status()
             .is_ok_and(|pool| pool.members.iter().filter(|member| member.alive).count() == 2)
@@ -176,7 +176,7 @@ fn a_rack_daemon_starts_again_without_the_metadata_server() {
     racks[0].write(more, &contents::of(2, 300)).unwrap();
     check(&pool.open(0), more, 2, 300);
     pool.cluster.restart_metadata().unwrap();
-    wait_until("the other rack is reached again", PATIENCE, || racks[1].is_local(more).is_ok());
+    wait_until("the other rack is reached again", TIMEOUT, || racks[1].is_local(more).is_ok());
     check(&racks[1], more, 2, 300);
     [addr, more].iter().for_each(|addr| racks[0].free(*addr).unwrap());
 }

@@ -11,7 +11,7 @@ use rackpool_kv::{Options, Table};
 use rackpool_tests::client::TestClient;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::program::store::{number_of, value};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -139,7 +139,7 @@ fn no_raise_of_a_counter_is_lost_or_done_twice() {
         let mut clients = [0, 1, 0, 1].map(|rack| tables.client(rack, "count", "counter"));
         // Whoever is nearer wins more often: what counts is that somebody always gets on.
         let enough = random.random_range(1..200);
-        wait_until("the counter grows", PATIENCE, || {
+        wait_until("the counter grows", TIMEOUT, || {
             clients.iter_mut().for_each(TestClient::listen);
             clients.iter().map(|client| client.said.len()).sum::<usize>() >= enough
         });

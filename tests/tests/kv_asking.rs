@@ -9,7 +9,7 @@ use std::time::Duration;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const PAGES: u64 = 256 << 10;
 
@@ -63,13 +63,13 @@ fn the_keyspace_line_counts_keys_and_those_that_expire() {
     wire.ask(&["HSET", "large", "f", &"v".repeat(9000)]);
     wire.ask(&["EXPIRE", "large", "1000"]);
     // The figures may be a little old if a busy host took long to count.
-    wait_until("the keys are counted", PATIENCE, || keyspace(&mut wire)[..2] == [62, 31]);
+    wait_until("the keys are counted", TIMEOUT, || keyspace(&mut wire)[..2] == [62, 31]);
     let [.., ttl] = keyspace(&mut wire);
     assert!((900_000..=1_000_000).contains(&ttl), "{ttl} ms are left on average");
     wire.ask(&["PERSIST", "short 1"]);
     wire.ask(&["HDEL", "large", "f"]);
     wire.ask(&["DEL", "plain 1"]);
-    wait_until("what went is not counted", PATIENCE, || keyspace(&mut wire)[..2] == [60, 29]);
+    wait_until("what went is not counted", TIMEOUT, || keyspace(&mut wire)[..2] == [60, 29]);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn info_says_what_was_measured() {
         told.and_then(|told| told.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {field}"))
     };
     let others: Vec<Wire> = (0..5).map(|_| service.wire()).collect();
-    wait_for("its other connections are counted", PATIENCE, || {
+    wait_for("its other connections are counted", TIMEOUT, || {
         (number("clients", "connected_clients") >= 6.0).then_some(())
     });
     assert!(number("stats", "total_connections_received") >= 6.0);
     drop(others);
-    wait_for("they are gone", PATIENCE, || {
+    wait_for("they are gone", TIMEOUT, || {
         (number("clients", "connected_clients") < 6.0).then_some(())
     });
     assert_eq!(number("clients", "maxclients").to_bits(), 77_f64.to_bits());
@@ -101,7 +101,7 @@ fn info_says_what_was_measured() {
     }
     assert!(number("stats", "total_commands_processed") >= before[0] + 400.0);
     assert!(number("stats", "total_error_replies") >= before[1] + 200.0);
-    wait_for("the memory is counted", PATIENCE, || {
+    wait_for("the memory is counted", TIMEOUT, || {
         (number("memory", "used_memory") >= memory + 400_000.0).then_some(())
     });
     assert!(number("cpu", "used_cpu_user") + number("cpu", "used_cpu_sys") > 0.0);
@@ -204,7 +204,7 @@ fn clients_are_described_with_the_fields_of_redis_and_what_is_true() {
     there.ask(&["nosuch"]);
     assert_eq!(other(&what)[0], "NULL");
     let idle = |told: &[String]| told[0].parse::<u64>().expect("a number");
-    wait_until("it is idle", PATIENCE, || idle(&other(&["idle"])) >= 2);
+    wait_until("it is idle", TIMEOUT, || idle(&other(&["idle"])) >= 2);
     there.ask(&["PING"]);
     assert!(idle(&other(&["idle"])) < 2);
     let Some(redis) = Service::redis(pool.dir()) else {
@@ -526,7 +526,7 @@ fn a_scan_gives_every_key_that_stays_while_others_come_and_go() {
         ];
         for (options, kind) in cases {
             let before = changed.load(Ordering::Relaxed);
-            wait_until("keys change", PATIENCE, || changed.load(Ordering::Relaxed) > before + 50);
+            wait_until("keys change", TIMEOUT, || changed.load(Ordering::Relaxed) > before + 50);
             let found = scanned(&mut wire, options);
             let missing: Vec<_> =
                 stays(kind).into_iter().filter(|key| !found.contains_key(key)).collect();

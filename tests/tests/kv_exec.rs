@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_tests::execs;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 
@@ -251,7 +251,7 @@ fn a_transaction_that_reads_much_gets_through_while_others_write() {
             let is_whole = matches!(&answer, Answer::Array(all) if matches!(&all[0], Answer::Array(fields) if fields.len() == 6000));
             assert!(is_whole, "{answer:?}");
             let went_on = || written.load(Ordering::Relaxed) > before + 100;
-            wait_until("others go on", PATIENCE, went_on);
+            wait_until("others go on", TIMEOUT, went_on);
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rackpool_kv::{Form, Kind, Table};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_for};
+use rackpool_tests::wait::{TIMEOUT, wait_for};
 
 /// Collections that grow at the same time, each by a client of its own.
 const CLIENTS: usize = 4;
@@ -158,7 +158,7 @@ fn what_had_just_begun_to_grow_from_nothing_is_no_key() {
     let service = Service::start(&pool, 0, &["--threads", "1"]);
     let mut wire = service.wire();
     let own = Arc::new(pool.open(0));
-    let addr = wait_for("the table's name", PATIENCE, || own.root("kv").ok().flatten());
+    let addr = wait_for("the table's name", TIMEOUT, || own.root("kv").ok().flatten());
     let mut keys = Table::open(Arc::clone(&own), addr).expect("the service's table").handle();
     for growing in [Kind(3), Kind(4)] {
         for (command, expected) in &cases {

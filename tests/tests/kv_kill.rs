@@ -10,7 +10,7 @@ use std::time::Duration;
 use rackpool_tests::gap;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 const ROUNDS: u64 = 6;
@@ -95,7 +95,7 @@ fn nothing_acknowledged_is_lost_when_the_service_is_killed() {
         std::thread::scope(|scope| {
             scope.spawn(|| writers.work(&socket, "w", &done));
             let enough = 1 + 370 * round;
-            wait_until("the clients get on", PATIENCE, || done.load(Ordering::Relaxed) >= enough);
+            wait_until("the clients get on", TIMEOUT, || done.load(Ordering::Relaxed) >= enough);
             service.kill();
         });
         service.restart();
@@ -140,12 +140,12 @@ fn nothing_acknowledged_is_lost_when_a_service_is_killed_while_pages_move() {
                 scope.spawn(move || read_on(&sockets[rack], names[1 - rack], over));
             }
             let enough = 100 + 200 * round;
-            wait_until("the clients of both get on", PATIENCE, || {
+            wait_until("the clients of both get on", TIMEOUT, || {
                 done.iter().all(|done| done.load(Ordering::Relaxed) >= enough)
             });
             services[victim].kill();
             let before = done[1 - victim].load(Ordering::Relaxed);
-            wait_until("the other service goes on", PATIENCE, || {
+            wait_until("the other service goes on", TIMEOUT, || {
                 done[1 - victim].load(Ordering::Relaxed) > before + 100
             });
             over.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 
@@ -68,7 +68,7 @@ fn an_emptied_large_collection_is_not_counted() {
     assert_eq!(wire.ask(&["HSET", "hash", "again", "v"]), Answer::Integer(1));
     assert_eq!(wire.ask(&["DBSIZE"]), Answer::Integer(2));
     assert_eq!(wire.ask(&["SET", "short", "v", "PX", "1"]), Answer::ok());
-    wait_until("its time is over", PATIENCE, || {
+    wait_until("its time is over", TIMEOUT, || {
         wire.ask(&["EXISTS", "short"]) == Answer::Integer(0)
     });
     assert_eq!(wire.ask(&["DBSIZE"]), Answer::Integer(2));
@@ -142,7 +142,7 @@ fn a_pool_full_of_small_values_can_be_read_scanned_and_emptied() {
     }
     assert_eq!(wire.ask(&["FLUSHDB"]), Answer::ok());
     assert_eq!(wire.ask(&["DBSIZE"]), Answer::Integer(0));
-    wait_until("there is room again", PATIENCE, || wire.ask(&["SET", "k", &value]) == Answer::ok());
+    wait_until("there is room again", TIMEOUT, || wire.ask(&["SET", "k", &value]) == Answer::ok());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const KEYS: usize = 30_000;
 const ELEMENTS: usize = 20_000;
@@ -67,7 +67,7 @@ impl World {
 
     /// Does a command again and again until others were answered in the midst of it.
     fn leaves_others_alone(&mut self, command: &[String], is_right: impl Fn(&Answer) -> bool) {
-        wait_until(&format!("others are answered during {}", command[0]), PATIENCE, || {
+        wait_until(&format!("others are answered during {}", command[0]), TIMEOUT, || {
             self.answered_during(command, &is_right) > ANSWERS
         });
     }
@@ -124,7 +124,7 @@ fn walks_along_large_collections_leave_others_alone() {
     ] {
         assert_eq!(world.walker.ask(command), Answer::Integer(sum), "{command:?}");
         let sums = Answer::Array(vec![Answer::Integer(sum); 200]);
-        wait_until(&format!("others are answered during {command:?}"), PATIENCE, || {
+        wait_until(&format!("others are answered during {command:?}"), TIMEOUT, || {
             world.walker.ask(&["MULTI"]);
             for _ in 0..200 {
                 world.walker.ask(command);
@@ -138,7 +138,7 @@ fn walks_along_large_collections_leave_others_alone() {
 #[test]
 fn a_flush_leaves_others_alone() {
     let mut world = World::new();
-    wait_until("others are answered during FLUSHALL", PATIENCE, || {
+    wait_until("others are answered during FLUSHALL", TIMEOUT, || {
         world.load_keys();
         world.walker.request(&["FLUSHALL"]).unwrap();
         let mut answered = 0;
@@ -230,7 +230,7 @@ fn a_client_that_goes_during_a_long_command_leaves_nothing() {
         drop(gone);
         assert_eq!(world.other.ask(&["PING"]), Answer::Simple("PONG".into()));
     }
-    wait_until("their connections have ended", PATIENCE, || {
+    wait_until("their connections have ended", TIMEOUT, || {
         let Answer::Bulk(info) = world.other.ask(&["INFO", "clients"]) else { panic!() };
         String::from_utf8_lossy(&info).contains("connected_clients:2")
     });

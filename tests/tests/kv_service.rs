@@ -10,7 +10,7 @@ use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const PAGES: u64 = 256 << 10;
 
@@ -50,7 +50,7 @@ fn the_library_works_on_the_same_keys() {
     let service = Service::start(&pool, 0, &[]);
     let mut wire = service.wire();
     let own = Arc::new(pool.open(1));
-    let addr = wait_for("the table's name", PATIENCE, || own.root("kv").ok().flatten());
+    let addr = wait_for("the table's name", TIMEOUT, || own.root("kv").ok().flatten());
     let mut handle = Table::open(Arc::clone(&own), addr).expect("the service's table").handle();
     assert_eq!(wire.ask(&["SET", "a", "from redis"]), Answer::ok());
     let mut value = Vec::new();
@@ -62,7 +62,7 @@ fn the_library_works_on_the_same_keys() {
     let error = handle.get(b"h", &mut value).expect_err("a hash is no string");
     assert!(error.to_string().contains("not a string"), "{error}");
     assert_eq!(wire.ask(&["SET", "short", "x", "PX", "1"]), Answer::ok());
-    wait_until("it is over", PATIENCE, || !handle.get(b"short", &mut value).expect("a read"));
+    wait_until("it is over", TIMEOUT, || !handle.get(b"short", &mut value).expect("a read"));
     assert!(handle.insert(b"short", b"again").expect("an insert"));
     assert_eq!(wire.ask(&["TTL", "short"]), Answer::Integer(-1));
 }
@@ -76,7 +76,7 @@ fn keys_expire_whether_anybody_asks_or_not() {
         assert_eq!(wire.ask(&["SET", &format!("k{number}"), "v", "PX", "50"]), Answer::ok());
     }
     assert_eq!(wire.ask(&["SET", "stays", "v"]), Answer::ok());
-    wait_until("the sweep has deleted them", PATIENCE, || {
+    wait_until("the sweep has deleted them", TIMEOUT, || {
         let Answer::Bulk(stats) = wire.ask(&["INFO", "stats"]) else { panic!("no figures") };
         String::from_utf8_lossy(&stats).lines().any(|line| line == "expired_keys:200")
     });
@@ -106,7 +106,7 @@ fn a_full_pool_says_so_and_goes_on_when_something_is_deleted() {
     for number in 0..stored {
         assert_eq!(wire.ask(&["DEL", &format!("k{number}")]), Answer::Integer(1));
     }
-    wait_until("there is room again", PATIENCE, || {
+    wait_until("there is room again", TIMEOUT, || {
         wire.ask(&[&b"SET"[..], b"again", &value]) == Answer::ok()
     });
 }

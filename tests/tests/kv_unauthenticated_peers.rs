@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 const PASSWORD: &str = "a long password";
@@ -93,7 +93,7 @@ fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
     let held = figure(&mut wire, "mem_clients_normal");
     assert!(held < 64 << 10, "{held} B");
     drop(streams);
-    wait_until("they are gone", PATIENCE, || figure(&mut wire, "connected_clients") == 1);
+    wait_until("they are gone", TIMEOUT, || figure(&mut wire, "connected_clients") == 1);
     assert!(figure(&mut wire, "mem_clients_normal") < 1 << 10);
 }
 
@@ -182,8 +182,8 @@ fn connections_that_hold_most_end_when_all_hold_too_much() {
         let _ = one.request(&words);
         assert_eq!(wire.ask(&["STRLEN", "key"]), Answer::Integer(100_000));
     }
-    wait_until("some have ended", PATIENCE, || figure(&mut wire, "evicted_clients") > 0);
-    wait_until("what is held is within bounds", PATIENCE, || {
+    wait_until("some have ended", TIMEOUT, || figure(&mut wire, "evicted_clients") > 0);
+    wait_until("what is held is within bounds", TIMEOUT, || {
         figure(&mut wire, "mem_clients_normal") <= LIMIT
     });
     let more = service.memory().saturating_sub(before);

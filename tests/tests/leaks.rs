@@ -8,7 +8,7 @@ use rackpool_kv::Table;
 use rackpool_tests::leaks::{Campaign, Kind, run};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// `cargo x leaks` goes on for as long as one likes.
 #[test]
@@ -41,5 +41,5 @@ fn maps_that_a_killed_instance_has_left_go_soon_after_the_next_has_started() {
     let nodes = own.root("kv/nodes").expect("a pool that answers").expect("a table");
     let mut nodes = Table::open(Arc::clone(&own), nodes).expect("a table").handle();
     service.restart();
-    wait_until("the maps go", PATIENCE, || nodes.count().expect("a whole table") == 0);
+    wait_until("the maps go", TIMEOUT, || nodes.count().expect("a whole table") == 0);
 }

@@ -15,7 +15,7 @@ use rackpool_tests::contents;
 use rackpool_tests::mounts::with_tmpfs;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const LEN: usize = 100_000;
 
@@ -38,7 +38,7 @@ fn holds(kind: &MemoryKind) {
     for rack in 0..2 {
         let mut found = vec![0; LEN];
         let client = pool.open(rack);
-        wait_until("the rack is back", PATIENCE, || client.read(addr, &mut found).is_ok());
+        wait_until("the rack is back", TIMEOUT, || client.read(addr, &mut found).is_ok());
         assert_eq!(contents::difference(1, &found), None);
     }
     // Its client goes on as well.
@@ -84,7 +84,7 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     let log = std::fs::read_to_string(pool.cluster.daemon(RackId(1)).unwrap().log()).unwrap();
     assert!(log.contains("its pages are lost, the rack begins anew"), "{log}");
     // Its lease was given back for it: nobody waited until it ran out.
-    let lost = wait_for("the loss is known", PATIENCE, || {
+    let lost = wait_for("the loss is known", TIMEOUT, || {
         let error = racks[0].read(addr, &mut [0; 64]).err()?;
         (error != AccessError::RackUnavailable(RackId(1))).then_some(error)
     });
@@ -92,7 +92,7 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     let again = pool.open(1);
     let fresh = again.alloc(LEN as u64).unwrap();
     again.write(fresh, &contents::of(3, LEN)).unwrap();
-    wait_until("the new memory is reached", PATIENCE, || racks[0].read(fresh, &mut found).is_ok());
+    wait_until("the new memory is reached", TIMEOUT, || racks[0].read(fresh, &mut found).is_ok());
     assert_eq!(contents::difference(3, &found), None);
 }
 
@@ -195,6 +195,6 @@ fn a_pool_that_fills_its_file_system_is_full_before_that_is() {
         assert_eq!(filled, 2 * (20 << 20));
         // A client that goes makes room for another.
         clients.pop().unwrap().close();
-        wait_for("there is room for a client", PATIENCE, || Pool::open(pool.options(0)).ok());
+        wait_for("there is room for a client", TIMEOUT, || Pool::open(pool.options(0)).ok());
     });
 }

@@ -12,7 +12,7 @@ use rackpool_tests::client::program;
 use rackpool_tests::mount;
 use rackpool_tests::pool::PAGE;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use tempfile::TempDir;
 
 /// A server with metrics; killed when dropped.
@@ -39,7 +39,7 @@ impl Server {
 
     fn try_ask(&self, path: &str, accept: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n")?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
@@ -48,7 +48,7 @@ impl Server {
 
     /// An answer: its status and headers, and its text.
     fn ask(&self, path: &str, accept: &str) -> (String, String) {
-        let answer = wait_for("it serves metrics", PATIENCE, || self.try_ask(path, accept).ok());
+        let answer = wait_for("it serves metrics", TIMEOUT, || self.try_ask(path, accept).ok());
         let (head, text) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), text.to_owned())
     }
@@ -72,7 +72,7 @@ impl Server {
     /// Ends it as one that ends on purpose.
     fn end(mut self) {
         drop(self.process.stdin.take());
-        wait_until("it ends", PATIENCE, || self.process.try_wait().unwrap().is_some());
+        wait_until("it ends", TIMEOUT, || self.process.try_wait().unwrap().is_some());
     }
 }
 
@@ -103,7 +103,7 @@ impl Pool {
         assert!(made.unwrap().success());
         let metadata = Self::metadata(folder.path(), "127.0.0.1:0");
         let file = folder.path().join("metadata.addr");
-        let address = wait_for("the metadata server listens", PATIENCE, || {
+        let address = wait_for("the metadata server listens", TIMEOUT, || {
             std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
         });
         let mut pool =
@@ -111,7 +111,7 @@ impl Pool {
         for rack in 0..2 {
             pool.daemons.push(pool.daemon(rack));
         }
-        wait_until("both racks are there", PATIENCE, || pool.daemons.iter().all(Server::is_well));
+        wait_until("both racks are there", TIMEOUT, || pool.daemons.iter().all(Server::is_well));
         pool
     }
 
@@ -159,7 +159,7 @@ impl Pool {
         let socket = self.folder.path().join("kv.sock");
         let arguments = ["--dir", self.dir(), "--unix", socket.to_str().unwrap()];
         let service = Server::start("rackpool-kv", &arguments);
-        wait_for("it serves", PATIENCE, || UnixStream::connect(&socket).ok());
+        wait_for("it serves", TIMEOUT, || UnixStream::connect(&socket).ok());
         service
     }
 
@@ -281,19 +281,19 @@ fn health_and_racks_follow_what_happens() {
 
     // A rack that is killed is down.
     drop(pool.daemons.remove(1));
-    wait_until("its lease runs out", PATIENCE, || up(&pool, 1) == 0.0);
+    wait_until("its lease runs out", TIMEOUT, || up(&pool, 1) == 0.0);
     assert_eq!(pool.metadata.figure("rackpool_racks_left"), 0.0);
     // One that has ended on purpose is no rack that is missing.
     let again = pool.daemon(1);
-    wait_until("it is back", PATIENCE, || again.is_well() && up(&pool, 1) == 1.0);
+    wait_until("it is back", TIMEOUT, || again.is_well() && up(&pool, 1) == 1.0);
     again.end();
-    wait_until("it has left", PATIENCE, || pool.metadata.figure("rackpool_racks_left") == 1.0);
+    wait_until("it has left", TIMEOUT, || pool.metadata.figure("rackpool_racks_left") == 1.0);
     assert!(!pool.metadata.metrics().contains("rackpool_rack_up{rack=\"1\"}"));
 
     // Without a metadata server a daemon says so.
     drop(pool.metadata);
     let daemon = &pool.daemons[0];
-    wait_until("it notices", PATIENCE, || !daemon.is_well());
+    wait_until("it notices", TIMEOUT, || !daemon.is_well());
     let (head, reason) = daemon.ask("/healthz", "*/*");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert!(reason.contains("the metadata server is away"), "{reason}");
@@ -301,5 +301,5 @@ fn health_and_racks_follow_what_happens() {
 
     // Without a daemon a service says so.
     drop(pool.daemons);
-    wait_until("it notices", PATIENCE, || !service.is_well());
+    wait_until("it notices", TIMEOUT, || !service.is_well());
 }

@@ -8,7 +8,7 @@ use rackpool_tests::files::{broken_rules, one_file, tree};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 
 /// Memory of each rack.
@@ -89,7 +89,7 @@ fn a_mount_ends_when_asked_and_comes_back_with_everything() {
 fn an_unmount_by_the_operator_ends_the_mount() {
     let Some((_pool, mut mount)) = mounted() else { return };
     // Busy for an instant while another test begins a process, which has its files until then.
-    wait_until("it is unmounted", PATIENCE, || nix::mount::umount(mount.root()).is_ok());
+    wait_until("it is unmounted", TIMEOUT, || nix::mount::umount(mount.root()).is_ok());
     // Its process has nothing left to do.
     assert!(mount.end());
     mount.mount();
@@ -104,7 +104,7 @@ fn files_that_are_open_are_used_on_after_the_mount_was_asked_to_end() {
     let root = mount.root().to_owned();
     std::thread::scope(|scope| {
         let ends = scope.spawn(|| mount.end());
-        wait_until("the folder is empty again", PATIENCE, || {
+        wait_until("the folder is empty again", TIMEOUT, || {
             std::fs::read_dir(&root).is_ok_and(|mut names| names.next().is_none())
         });
         let mut read = [0; 8];

@@ -13,7 +13,7 @@ use rackpool_tests::gap;
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -233,7 +233,7 @@ fn kill_under_load(mount: &mut TestMount, round: u64, random: &mut SmallRng) -> 
             let seed = round * 10 + 5 + worker as u64;
             workers.push(scope.spawn(move || contents.work(seed, done)));
         }
-        wait_until("the load is on", PATIENCE, || done.load(Ordering::Relaxed) >= enough);
+        wait_until("the load is on", TIMEOUT, || done.load(Ordering::Relaxed) >= enough);
         std::thread::sleep(moment);
         mount.kill();
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
@@ -257,7 +257,7 @@ fn nothing_acknowledged_is_lost_when_a_mount_is_killed() {
         clear(mount.root());
     }
     println!("mounted and checked after a kill within {slowest:?}");
-    assert!(slowest < PATIENCE, "{slowest:?}");
+    assert!(slowest < TIMEOUT, "{slowest:?}");
     wait_until("the memory of all files is back", RETURN, || used() < little);
 }
 
@@ -279,7 +279,7 @@ fn a_killed_mount_leaves_a_folder_that_can_be_used() {
     let mut read = [0; 4];
     assert!(open.read_at(&mut read, 4096).is_err());
     drop(open);
-    wait_until("the dead mount is detached", PATIENCE, || !mount.is_dead());
+    wait_until("the dead mount is detached", TIMEOUT, || !mount.is_dead());
     assert_eq!(std::fs::read_dir(mount.root()).unwrap().count(), 0);
     mount.mount();
     assert_eq!(std::fs::read(mount.path("file")).unwrap(), b"in the pool");

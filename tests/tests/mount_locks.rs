@@ -15,7 +15,7 @@ use rackpool_tests::locks::{self, Holder, Lock, expect_waiting, lock, try_lock, 
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rustix::fs::{FlockOperation, flock};
 
 const MEMORY: u64 = 96 << 20;
@@ -76,7 +76,7 @@ fn locks_of_one_rack_are_in_the_way_in_the_other() {
     assert_eq!(refused, Err(rustix::io::Errno::AGAIN));
     drop(one);
     // The kernel lets a description go on its own time.
-    wait_until("the lock goes with the description", PATIENCE, || {
+    wait_until("the lock goes with the description", TIMEOUT, || {
         flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok()
     });
 }
@@ -140,7 +140,7 @@ fn locks_of_a_process_go_when_it_closes_any_descriptor_or_ends() {
         .spawn()
         .unwrap();
     let refused = || flock(&other, FlockOperation::NonBlockingLockShared).is_err();
-    wait_until("flock has it", PATIENCE, || {
+    wait_until("flock has it", TIMEOUT, || {
         let refused = refused();
         if !refused {
             flock(&other, FlockOperation::Unlock).unwrap();
@@ -156,7 +156,7 @@ fn locks_of_a_process_go_when_it_closes_any_descriptor_or_ends() {
         let process = nix::unistd::Pid::from_raw(process.parse().unwrap());
         nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
-    wait_until("its lock is gone", PATIENCE, || !refused());
+    wait_until("its lock is gone", TIMEOUT, || !refused());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn more_wait_than_the_mount_has_threads() {
 fn waiting_program(path: &Path, more: &[&str]) -> Child {
     let child = Command::new("flock").args(more).arg(path).arg("true").spawn().unwrap();
     let id = child.id();
-    wait_until("flock waits", PATIENCE, || waits_in(id, id, libc::SYS_flock));
+    wait_until("flock waits", TIMEOUT, || waits_in(id, id, libc::SYS_flock));
     child
 }
 
@@ -228,12 +228,12 @@ fn who_waits_can_be_interrupted_and_killed() {
     flock(&holder, FlockOperation::LockExclusive).unwrap();
     for rack in [0, 1] {
         let path = racks.mounts[rack].path("file");
-        // An alarm ends its wait.
+        // An doorbell ends its wait.
         let status = waiting_program(&path, &["--timeout", "0.5"]).wait().unwrap();
         assert_eq!(status.code(), Some(1), "rack {rack}");
         let mut killed = waiting_program(&path, &[]);
         killed.kill().unwrap();
-        wait_until("who was killed is gone", PATIENCE, || killed.try_wait().unwrap().is_some());
+        wait_until("who was killed is gone", TIMEOUT, || killed.try_wait().unwrap().is_some());
         // Neither has it now.
         assert!(!waits_in(killed.id(), killed.id(), libc::SYS_flock));
     }
@@ -414,7 +414,7 @@ fn a_database_is_whole_when_a_mount_is_killed_in_the_midst_of_a_transaction() {
         let before = value().unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| sqlite(&paths[0], &RAISE.repeat(10_000)).unwrap());
-            wait_until("the load is on", PATIENCE, || value().unwrap() != before);
+            wait_until("the load is on", TIMEOUT, || value().unwrap() != before);
             racks.mounts[0].kill();
             assert!(writer.join().unwrap().is_err());
         });
@@ -445,5 +445,5 @@ fn a_program_locks_thousands_of_records_of_a_file() {
         assert_eq!(free(record * 100 + 8), Ok(()));
     }
     drop(one);
-    wait_until("all are free again", PATIENCE, || free(RECORDS * 100 - 100).is_ok());
+    wait_until("all are free again", TIMEOUT, || free(RECORDS * 100 - 100).is_ok());
 }

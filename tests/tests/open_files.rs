@@ -5,7 +5,7 @@
 use rackpool_client::{Pool, RackId};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{PATIENCE, wait_for};
+use rackpool_tests::wait::{TIMEOUT, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 fn limits_of(process: u32) -> Rlimit {
@@ -48,6 +48,6 @@ fn servers_raise_their_limit_and_a_client_beyond_it_hears_whose_it_is() {
     contents::write(&first, addr, 1000);
     contents::check(&first, addr, 1000);
     drop(others);
-    let another = wait_for("there is room again", PATIENCE, || Pool::open(pool.options(0)).ok());
+    let another = wait_for("there is room again", TIMEOUT, || Pool::open(pool.options(0)).ok());
     contents::check(&another, addr, 1000);
 }

@@ -9,7 +9,7 @@ use rackpool_client::{ClientOptions, GlobalAddr, OpenError, RackId};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::control::ControlRequest;
 use rackpool_wire::encode;
 use rackpool_wire::metadata::Tagged;
@@ -28,7 +28,7 @@ fn numbers_of_threads_that_no_client_can_have_are_refused_with_those_it_can() {
         own.free(addr).unwrap();
         own.close();
     }
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn what_living_threads_had_cached_is_back_when_the_pool_is_closed() {
         used.wait();
         Arc::into_inner(own).unwrap().close();
         Arc::into_inner(remote).unwrap().close();
-        pool.wait_allocated("all is free while the threads live", PATIENCE, [0, 0]);
+        pool.wait_allocated("all is free while the threads live", TIMEOUT, [0, 0]);
         end.wait();
     });
 }
@@ -104,7 +104,7 @@ fn pools_of_several_racks_can_be_used_in_one_program() {
     }
     first.free(addr).unwrap();
     first.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn an_open_that_is_given_up_leaves_no_file() {
         let mut stream = UnixStream::connect(pool.rack_dir(0).join("daemon.sock")).unwrap();
         let hello = ControlRequest::Hello { threads: 64, resume: None };
         stream.write_all(&encode(&Tagged { tag: 1, message: hello }).unwrap()).unwrap();
-        wait_until("there is a file", PATIENCE, || !before.newcomers_are_gone(&pool));
+        wait_until("there is a file", TIMEOUT, || !before.newcomers_are_gone(&pool));
         if dies {
             pool.kill_daemon(0);
         }
@@ -154,7 +154,7 @@ fn an_open_that_is_given_up_leaves_no_file() {
         if dies {
             pool.restart_daemon(0);
         }
-        wait_until("the file is gone", PATIENCE, || before.newcomers_are_gone(&pool));
+        wait_until("the file is gone", TIMEOUT, || before.newcomers_are_gone(&pool));
     }
 }
 
@@ -174,5 +174,5 @@ fn a_client_that_was_idle_while_its_daemon_was_away_keeps_its_file() {
     }
     own.free(addr).unwrap();
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }

@@ -19,7 +19,7 @@ use rackpool_tests::steps::autopsy::Body;
 use rackpool_tests::steps::campaign::{Campaign, Finding, Killed, Prepared, Scene};
 use rackpool_tests::steps::stock::Hand;
 use rackpool_tests::steps::tracer::{At, Means, may_trace};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::rack::RackAnswer;
 
 /// Objects of slot 0's clients.
@@ -144,7 +144,7 @@ fn an_object_that_is_freed_while_alloc_has_it_in_hand_is_found() {
     }
     assert_eq!(client.hand(), Hand::Unknown);
     let _killed = client.kill("with an object in hand".into());
-    wait_until("all else is back", PATIENCE, || before.newcomers_are_gone(scene.pool()));
+    wait_until("all else is back", TIMEOUT, || before.newcomers_are_gone(scene.pool()));
     let objects = census::objects(scene.pool());
     let is_new = |addr: &GlobalAddr| !before.objects.contains_key(addr);
     let of_size: Vec<_> =
@@ -261,7 +261,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
     let before = Census::of(scene.pool());
     let killed = at_its_mark(scene.prepare(0, "read"));
     let addr = killed.objects[0].raw();
-    wait_until("its daemon is done", PATIENCE, || before.newcomers_are_gone(scene.pool()));
+    wait_until("its daemon is done", TIMEOUT, || before.newcomers_are_gone(scene.pool()));
     let file = file(killed.body.as_ref());
     let torn = Request { code: 99, cell: 0, thread: 0, call: 1, life: 1, arguments: [0; 5] };
     file.ring(Route::Remote).push(&[torn]).expect("room");
@@ -314,7 +314,7 @@ fn what_is_not_taken_back_in_time_is_found() {
     let mut scene = scene();
     scene.patience = Duration::from_millis(300);
     let alive = scene.pool().client(0, &["serve"]);
-    wait_until("it has opened the pool", PATIENCE, || census::client_files(scene.pool(), 0) > 1);
+    wait_until("it has opened the pool", TIMEOUT, || census::client_files(scene.pool(), 0) > 1);
     let found = scene.look(&[]);
     assert!(found.contains(&Finding::Overdue), "{found:?}");
     drop(alive);

@@ -17,7 +17,7 @@ use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::Service;
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use tempfile::TempDir;
 
 const STRANGER: u32 = 65534;
@@ -119,10 +119,10 @@ fn files_and_sockets_are_for_their_user_alone_whatever_the_umask_is() {
     let up = ["up", "--dir", &dir, "--store", &store, "--racks", "1", "--memory", "64M"];
     let _up = without_umask("rackpool", &up);
     let daemon = Path::new(&dir).join("rack-0/daemon.sock");
-    wait_until("the daemon listens", PATIENCE, || daemon.exists());
+    wait_until("the daemon listens", TIMEOUT, || daemon.exists());
     let service = ["--dir", &dir, "--rack", "0", "--unix", &socket];
     let _service = without_umask("rackpool-kv", &service);
-    wait_until("the service listens", PATIENCE, || Path::new(&socket).exists());
+    wait_until("the service listens", TIMEOUT, || Path::new(&socket).exists());
     let (mut sockets, mut names) = (0, Vec::new());
     for path in below(folder.path()) {
         let Ok(found) = fs::symlink_metadata(&path) else { continue };

@@ -12,7 +12,7 @@ use rackpool_client::{
 use rackpool_model::FabricKind;
 use rackpool_ring::client_file::CELLS_PER_THREAD;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::{census, contents};
 
 /// The lease, and what a busy machine may add to it: less than what a call waits for its daemon.
@@ -36,7 +36,7 @@ fn fill_rack(pool: &TestPool, own: &Pool, rack: u16) -> Vec<GlobalAddr> {
         if own.is_local(page).unwrap() { &mut pages } else { &mut elsewhere }.push(page);
     }
     elsewhere.into_iter().for_each(|page| own.free(page).unwrap());
-    wait_until("the rack is full", PATIENCE, || pool.status(rack).free_frames == 0);
+    wait_until("the rack is full", TIMEOUT, || pool.status(rack).free_frames == 0);
     pages
 }
 
@@ -54,7 +54,7 @@ fn a_rack_that_has_come_back_is_used_at_once() {
     // It gives its lease back, so that it counts as down at once.
     pool.cluster.daemon(RackId(1)).unwrap().signal(Signal::SIGTERM).unwrap();
     let mut bytes = [0; 300];
-    wait_until("it is known to be down", PATIENCE, || {
+    wait_until("it is known to be down", TIMEOUT, || {
         user.read(addr, &mut bytes) == Err(AccessError::RackUnavailable(RackId(1)))
     });
     pool.restart_daemon(1);
@@ -75,18 +75,18 @@ fn a_dead_rack_is_reported_within_its_lease() {
         // Its memory may be reached for a moment after its death.
         let began = Instant::now();
         let read = || racks[0].read(addr, &mut [0; 64]).err();
-        assert_eq!(wait_for("its death is noticed", PATIENCE, read), dead);
+        assert_eq!(wait_for("its death is noticed", TIMEOUT, read), dead);
         assert_eq!(racks[0].fetch_and_add(addr, 1), Err(dead.clone()));
         assert!(began.elapsed() < 2 * LEASE, "after {:?}", began.elapsed());
     }
     // Once it is known to be dead nobody waits for it.
     let address = pool.cluster.metadata_address().to_owned();
-    wait_until("the lease runs out", PATIENCE, || {
+    wait_until("the lease runs out", TIMEOUT, || {
         MetadataServer::at(&address)
             .status()
             .is_ok_and(|pool| pool.members.iter().any(|m| !m.alive))
     });
-    wait_until("errors come at once", PATIENCE, || {
+    wait_until("errors come at once", TIMEOUT, || {
         let began = Instant::now();
         assert_eq!(racks[0].read(used, &mut [0; 64]), Err(dead.clone()));
         began.elapsed() < Duration::from_millis(100)
@@ -95,7 +95,7 @@ fn a_dead_rack_is_reported_within_its_lease() {
     let own = racks[0].alloc(64).unwrap();
     racks[0].write(own, &contents::of(2, 64)).unwrap();
     pool.restart_daemon(1);
-    wait_until("the rack is back", PATIENCE, || racks[0].read(used, &mut [0; 64]).is_ok());
+    wait_until("the rack is back", TIMEOUT, || racks[0].read(used, &mut [0; 64]).is_ok());
     check(&racks[0], used, 1);
     check(&racks[1], own, 2);
 }
@@ -139,7 +139,7 @@ fn three_racks() -> (TestPool, [Pool; 3], [GlobalAddr; 2]) {
     let racks = [0, 1, 2].map(|rack| pool.open(rack));
     let objects = [1, 2].map(|home: usize| {
         let addr = racks[home].alloc(64).unwrap();
-        wait_for("the racks meet", PATIENCE, || racks[0].is_local(addr).ok());
+        wait_for("the racks meet", TIMEOUT, || racks[0].is_local(addr).ok());
         contents::write(&racks[0], addr, 64);
         addr
     });
@@ -154,7 +154,7 @@ fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
     let before = pool.status(0).remote_operations;
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| contents::check(&racks[0], slow, 64));
-        wait_until("it is on its way", PATIENCE, || pool.status(0).remote_operations > before);
+        wait_until("it is on its way", TIMEOUT, || pool.status(0).remote_operations > before);
         for _ in 0..100 {
             contents::check(&racks[0], quick, 64);
             racks[0].ping().unwrap();
@@ -194,7 +194,7 @@ fn a_crowd_at_a_stopped_rack_holds_up_no_request_to_another() {
             }
         }
         let under_way = || pool.status(0).remote_operations - before;
-        wait_until("all are on their way", PATIENCE, || under_way() >= ALL);
+        wait_until("all are on their way", TIMEOUT, || under_way() >= ALL);
         for _ in 0..100 {
             contents::check(&racks[0], quick, 64);
         }
@@ -212,20 +212,20 @@ fn a_rack_without_its_memory_has_lost_its_pages() {
     pool.kill_daemon(1);
     std::fs::remove_dir_all(pool.rack_dir(1)).unwrap();
     let address = pool.cluster.metadata_address().to_owned();
-    wait_until("the lease runs out", PATIENCE, || {
+    wait_until("the lease runs out", TIMEOUT, || {
         MetadataServer::at(&address)
             .status()
             .is_ok_and(|pool| pool.members.iter().any(|m| !m.alive))
     });
     pool.restart_daemon(1);
-    let lost = wait_for("the loss is known", PATIENCE, || {
+    let lost = wait_for("the loss is known", TIMEOUT, || {
         let error = racks[0].read(addr, &mut [0; 64]).unwrap_err();
         (error != AccessError::RackUnavailable(RackId(1))).then_some(error)
     });
     assert_eq!(lost, AccessError::PageLost(addr));
     assert_eq!(racks[0].fetch_and_add(addr, 1), Err(AccessError::PageLost(addr)));
     // Its own client can't go on: all that it used is gone.
-    let forgotten = wait_for("the client is told", PATIENCE, || {
+    let forgotten = wait_for("the client is told", TIMEOUT, || {
         let error = racks[1].alloc(1 << 20).err()?;
         (error != AllocError::Daemon(DaemonError::Unavailable)).then_some(error)
     });
@@ -234,7 +234,7 @@ fn a_rack_without_its_memory_has_lost_its_pages() {
     let again = pool.open(1);
     let fresh = again.alloc(64).unwrap();
     again.write(fresh, &contents::of(3, 64)).unwrap();
-    wait_until("the new memory is reached", PATIENCE, || racks[0].is_local(fresh).is_ok());
+    wait_until("the new memory is reached", TIMEOUT, || racks[0].is_local(fresh).is_ok());
     check(&racks[0], fresh, 3);
 }
 
@@ -265,7 +265,7 @@ fn objects_freed_while_their_rack_is_away_go_home_once() {
             let addr = racks[1].alloc([64, 1000, 8192, 100_000][turn % 4]).unwrap();
             racks[1].write(addr, &contents::of(addr.raw(), 64)).unwrap();
             let late = racks[1].alloc(64).unwrap();
-            wait_until("the other rack is known to be back", PATIENCE, || {
+            wait_until("the other rack is known to be back", TIMEOUT, || {
                 match racks[0].free(late) {
                     Ok(()) => true,
                     Err(FreeError::Access(AccessError::RackUnavailable(RackId(1)))) => false,
@@ -276,11 +276,11 @@ fn objects_freed_while_their_rack_is_away_go_home_once() {
         })
         .collect();
     let is_back = || racks[0].read(again[0], &mut [0; 64]).is_ok();
-    wait_until("the other rack is known to be back", PATIENCE, is_back);
+    wait_until("the other rack is known to be back", TIMEOUT, is_back);
     again.iter().for_each(|addr| check(&racks[0], *addr, addr.raw()));
     again.iter().chain(&refused).for_each(|addr| racks[1].free(*addr).unwrap());
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed once", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed once", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_client_killed_while_the_other_rack_is_away_gives_everything_back_once() {
     again.iter().for_each(|addr| other.free(*addr).unwrap());
     other.close();
     filler.close();
-    pool.wait_allocated("all is freed once", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed once", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn objects_that_come_too_late_are_not_taken_for_others() {
     pool.resume_daemon(1);
     let large: Vec<GlobalAddr> = (0..50)
         .map(|_| {
-            wait_for("the client can allocate again", PATIENCE, || match own.alloc(4096) {
+            wait_for("the client can allocate again", TIMEOUT, || match own.alloc(4096) {
                 Ok(addr) => Some(addr),
                 Err(AllocError::Daemon(DaemonError::Unavailable)) => None,
                 Err(error) => panic!("{error}"),
@@ -347,7 +347,7 @@ fn objects_that_come_too_late_are_not_taken_for_others() {
     pages.iter().for_each(|addr| filler.free(*addr).unwrap());
     own.close();
     filler.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn what_a_thread_left_when_it_ended_without_a_daemon_is_not_lost() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Its cache holds some when it ends.
-                let alloc = || wait_for("it is served again", PATIENCE, || own.alloc(size).ok());
+                let alloc = || wait_for("it is served again", TIMEOUT, || own.alloc(size).ok());
                 let objects: Vec<GlobalAddr> = (0..10).map(|_| alloc()).collect();
                 objects.iter().for_each(|addr| own.free(*addr).unwrap());
                 pool.kill_daemon(0);
@@ -368,13 +368,13 @@ fn what_a_thread_left_when_it_ended_without_a_daemon_is_not_lost() {
             });
         });
         pool.restart_daemon(0);
-        let addr = wait_for("the client is served again", PATIENCE, || own.alloc(size).ok());
+        let addr = wait_for("the client is served again", TIMEOUT, || own.alloc(size).ok());
         own.free(addr).unwrap();
         let all: Vec<GlobalAddr> = (0..100).map(|_| own.alloc(size).unwrap()).collect();
         all.iter().for_each(|addr| own.free(*addr).unwrap());
     }
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn a_long_outage_does_not_make_the_racks_quarrel() {
     let error = own.alloc(100_000).unwrap_err();
     assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
     pool.restart_daemon(1);
-    wait_until("the rack is back", PATIENCE, || own.read(addr, &mut [0; 64]).is_ok());
+    wait_until("the rack is back", TIMEOUT, || own.read(addr, &mut [0; 64]).is_ok());
     // An endpoint that were cut off would leave these in doubt.
     for _ in 0..2000 {
         own.fetch_and_add(addr, 1).unwrap();
@@ -397,7 +397,7 @@ fn a_long_outage_does_not_make_the_racks_quarrel() {
     own.free(addr).unwrap();
     pages.iter().for_each(|addr| own.free(*addr).unwrap());
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_pool_closed_while_its_daemon_is_away_gives_everything_back() {
             racks[0].free(*addr).unwrap();
         }
         pool.kill_daemon(0);
-        wait_until("the client knows", PATIENCE, || racks[0].rack_status().is_err());
+        wait_until("the client knows", TIMEOUT, || racks[0].rack_status().is_err());
         let began = Instant::now();
         racks.into_iter().for_each(Pool::close);
         assert!(began.elapsed() < SOON, "closing took {:?}", began.elapsed());

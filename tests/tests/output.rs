@@ -14,7 +14,7 @@ use rackpool_tests::contents;
 use rackpool_tests::mount;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 /// Where nothing can be written.
@@ -88,7 +88,7 @@ fn free_port() -> u16 {
 /// How many lines the program that serves its figures there could not write.
 fn lost_lines(port: u16) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -109,7 +109,7 @@ impl Pool1 {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let metadata = Self::metadata(kind, folder.path(), "127.0.0.1:0");
-        let address = wait_for("the metadata server listens", PATIENCE, || {
+        let address = wait_for("the metadata server listens", TIMEOUT, || {
             std::fs::read_to_string(at("metadata.addr")).ok().filter(|text| text.ends_with('\n'))
         });
         let metrics = free_port();
@@ -152,7 +152,7 @@ impl Pool1 {
 
     fn open(&self) -> Pool {
         let options = ClientOptions::new(self.folder.path(), RackId(0));
-        wait_for("the daemon serves", PATIENCE, || Pool::open(options.clone()).ok())
+        wait_for("the daemon serves", TIMEOUT, || Pool::open(options.clone()).ok())
     }
 }
 
@@ -161,7 +161,7 @@ fn complain(address: &str) {
     for _ in 0..20 {
         let mut stream = TcpStream::connect(address).unwrap();
         let _ = stream.write_all(&[0xff; 64]);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let _ = stream.read(&mut [0; 64]);
     }
 }
@@ -177,9 +177,9 @@ fn servers_serve_on(kind: Nowhere) {
     // The daemon warns that the metadata server is away, and that it is back.
     pool.metadata.process.kill().unwrap();
     pool.metadata.process.wait().unwrap();
-    wait_until("the daemon misses it", PATIENCE, || client.root("x").is_err());
+    wait_until("the daemon misses it", TIMEOUT, || client.root("x").is_err());
     pool.metadata = Pool1::metadata(kind, pool.folder.path(), &address);
-    wait_for("roots can be set again", PATIENCE, || client.set_root("x", None, Some(addr)).ok());
+    wait_for("roots can be set again", TIMEOUT, || client.set_root("x", None, Some(addr)).ok());
     contents::check(&client, addr, 1000);
     pool.daemon.lives();
     pool.metadata.lives();
@@ -191,8 +191,8 @@ fn servers_serve_on(kind: Nowhere) {
     let dir = pool.folder.path().to_str().unwrap().to_owned();
     let arguments = ["--dir", &dir, "--unix", socket.to_str().unwrap()];
     let mut service = Server::start("rackpool-kv", kind, &arguments);
-    let mut wire = wait_for("the service listens", PATIENCE, || UnixStream::connect(&socket).ok());
-    wire.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut wire = wait_for("the service listens", TIMEOUT, || UnixStream::connect(&socket).ok());
+    wire.set_read_timeout(Some(TIMEOUT)).unwrap();
     wire.write_all(b"SET a 1\r\nGET a\r\n").unwrap();
     let mut answers = [0; 12];
     wire.read_exact(&mut answers).unwrap();
@@ -226,15 +226,15 @@ fn a_mount_serves_on_when_its_log_can_not_be_written() {
         let point = folder.path().to_str().unwrap();
         let dir = pool.dir().display().to_string();
         let mut served = Server::start("rackpool-fuse", kind, &[point, "--dir", &dir]);
-        wait_until("it is mounted", PATIENCE, || {
+        wait_until("it is mounted", TIMEOUT, || {
             std::fs::read_to_string("/proc/mounts").unwrap().contains(point)
         });
         std::fs::write(folder.path().join("file"), [7; 5000]).unwrap();
         assert_eq!(std::fs::read(folder.path().join("file")).unwrap(), [7; 5000], "{kind:?}");
         served.lives();
         // Busy for an instant while another test begins a process, which has its files until then.
-        wait_until("it is unmounted", PATIENCE, || nix::mount::umount(folder.path()).is_ok());
-        wait_until("its process ends", PATIENCE, || {
+        wait_until("it is unmounted", TIMEOUT, || nix::mount::umount(folder.path()).is_ok());
+        wait_until("its process ends", TIMEOUT, || {
             served.process.try_wait().unwrap().is_some_and(|status| status.success())
         });
     }
@@ -251,7 +251,7 @@ fn ran(arguments: &[&str], output: Stdio) -> (Option<i32>, String) {
         .stderr(complaints.try_clone().unwrap())
         .spawn()
         .unwrap();
-    let status = wait_for("the command ends", 3 * PATIENCE, || process.try_wait().unwrap());
+    let status = wait_for("the command ends", 3 * TIMEOUT, || process.try_wait().unwrap());
     let mut text = String::new();
     io::Seek::rewind(&mut &complaints).unwrap();
     (&complaints).read_to_string(&mut text).unwrap();
@@ -335,14 +335,14 @@ fn a_pool_stays_up_when_nobody_reads_what_up_says() {
             .unwrap();
         let mut up = Up(process);
         let options = ClientOptions::new(folder.path().join("pool"), RackId(0));
-        let client = wait_for("it is up", PATIENCE, || Pool::open(options.clone()).ok());
+        let client = wait_for("it is up", TIMEOUT, || Pool::open(options.clone()).ok());
         client.alloc(100).unwrap();
         drop(client);
         // It catches signals when all is started.
-        wait_until("it waits for signals", PATIENCE, || blocks_sigterm(up.0.id()));
+        wait_until("it waits for signals", TIMEOUT, || blocks_sigterm(up.0.id()));
         let id = nix::unistd::Pid::from_raw(up.0.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let status = wait_for("it stops", 2 * PATIENCE, || up.0.try_wait().unwrap());
+        let status = wait_for("it stops", 2 * TIMEOUT, || up.0.try_wait().unwrap());
         assert_eq!(status.code(), Some(0), "{kind:?}");
     }
 }

@@ -16,7 +16,7 @@ use rackpool_shm::{Mapping, file};
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::client::TestClient;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -227,7 +227,7 @@ fn reservations_wait_for_a_link_whose_rack_is_away() {
     assert!(census::objects(&scene.pool).contains_key(&old), "freed on no evidence");
     assert!(!scene.before.newcomers_are_gone(&scene.pool), "the records are kept");
     scene.pool.restart_daemon(1);
-    scene.expect_left(PATIENCE, &[new]);
+    scene.expect_left(TIMEOUT, &[new]);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn reservations_of_a_client_that_died_with_its_daemon_come_back() {
             scene.pool.kill_daemon(0);
         }
         scene.pool.restart_daemon(0);
-        scene.expect_left(PATIENCE, &[new]);
+        scene.expect_left(TIMEOUT, &[new]);
     }
 }
 
@@ -289,7 +289,7 @@ fn records_full_of_garbage_harm_nobody() {
             }
         }
         client.kill();
-        wait_until("the client is gone", PATIENCE, || before.newcomers_are_gone(&pool));
+        wait_until("the client is gone", TIMEOUT, || before.newcomers_are_gone(&pool));
     }
     for (own, addr) in own.iter().zip(objects) {
         own.write(addr, &[1; 64]).unwrap();

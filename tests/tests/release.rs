@@ -6,7 +6,7 @@ use rackpool_client::AllocError;
 use rackpool_tests::contents;
 use rackpool_tests::mounts::with_tmpfs;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const OBJECTS: usize = 1000;
 
@@ -30,12 +30,12 @@ fn memory_that_is_free_for_long_goes_back_and_comes_again_when_it_is_used() {
         let full = taken(&pool);
         assert!(full >= OBJECTS as u64 * PAGE, "{full} B are not enough for what is in use");
         objects.iter().for_each(|addr| rack.free(*addr).unwrap());
-        wait_until("memory goes back", PATIENCE, || taken(&pool) < full * 3 / 4);
+        wait_until("memory goes back", TIMEOUT, || taken(&pool) < full * 3 / 4);
         contents::check(&rack, kept, PAGE);
         rack.free(kept).unwrap();
     }
     rack.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_page_has_its_memory_before_anybody_writes_in_it() {
     assert!(taken(&pool) >= needed, "{} B of {needed} B are there", taken(&pool));
     objects.into_iter().chain([run]).for_each(|addr| rack.free(addr).unwrap());
     rack.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn where_others_have_filled_the_file_system_an_allocation_fails_and_nobody_is_en
         // There is room again: the pool goes on by itself.
         drop(filler);
         std::fs::remove_file(folder.join("filler")).unwrap();
-        wait_until("memory is handed out again", PATIENCE, || {
+        wait_until("memory is handed out again", TIMEOUT, || {
             rack.alloc(PAGE).is_ok_and(|addr| {
                 contents::write(&rack, addr, PAGE);
                 true

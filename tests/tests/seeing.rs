@@ -21,7 +21,7 @@ use rackpool_tests::contents;
 use rackpool_tests::mount;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{PATIENCE, try_wait_for, wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
 const SIZE: u64 = 1000;
 
@@ -66,7 +66,7 @@ fn page_of(addr: GlobalAddr) -> PageId {
 
 /// Uses an object of another rack until it is in this one.
 fn attract(rack: &Pool, addr: GlobalAddr) {
-    wait_until("the page comes", PATIENCE, || {
+    wait_until("the page comes", TIMEOUT, || {
         contents::write(rack, addr, SIZE);
         contents::check(rack, addr, SIZE);
         rack.is_local(addr).unwrap()
@@ -133,16 +133,16 @@ fn a_rack_that_ended_on_purpose_has_left_and_is_not_down() {
         let status = said(&["status", "--dir", &dir]);
         status.contains("\n1      left   its daemon has ended on purpose\n")
     };
-    wait_until("status says so", PATIENCE, shows_left);
+    wait_until("status says so", TIMEOUT, shows_left);
     let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
     assert!(top.starts_with("rackpool, 1 of 1 racks up, 1 left, pages of"), "{top}");
     assert!(top.contains("left: its daemon has ended on purpose"), "{top}");
     // The store keeps it.
     pool.cluster.metadata().kill().unwrap();
     pool.cluster.restart_metadata().unwrap();
-    wait_until("status says so again", PATIENCE, shows_left);
+    wait_until("status says so again", TIMEOUT, shows_left);
     pool.restart_daemon(1);
-    wait_until("it is up", PATIENCE, || !said(&["status", "--dir", &dir]).contains(" left "));
+    wait_until("it is up", TIMEOUT, || !said(&["status", "--dir", &dir]).contains(" left "));
 }
 
 /// A terminal of this size, and a program on it; killed when this is dropped.
@@ -183,7 +183,7 @@ impl Terminal {
     }
 
     fn wait_for(&self, text: &str) {
-        wait_until(text, PATIENCE, || self.shown().contains(text));
+        wait_until(text, TIMEOUT, || self.shown().contains(text));
     }
 
     /// What was drawn after the last time that the screen was begun anew, without escapes.
@@ -223,9 +223,9 @@ fn top_takes_keys_and_fits_the_terminal() {
         top.keys.write_all(b"\x1b[C\x1b[B").unwrap();
         top.wait_for("frames\u{2193}");
         top.keys.write_all(b"q").unwrap();
-        let status = wait_for("it ends", PATIENCE, || top.process.try_wait().unwrap());
+        let status = wait_for("it ends", TIMEOUT, || top.process.try_wait().unwrap());
         assert!(status.success(), "{status}");
-        wait_until("the screen before is back", PATIENCE, || {
+        wait_until("the screen before is back", TIMEOUT, || {
             top.shown().ends_with("\u{1b}[?1049l")
         });
     }
@@ -296,7 +296,7 @@ fn top_prints_once_where_nobody_looks() {
     assert!(top.contains(&hottest), "{hottest:?}\n{top}");
 
     pool.kill_daemon(0);
-    wait_until("the rack's lease runs out", PATIENCE, || {
+    wait_until("the rack's lease runs out", TIMEOUT, || {
         let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
         top.starts_with("rackpool, 1 of 2 racks up") && top.contains("down: its lease has run out")
     });
@@ -304,7 +304,7 @@ fn top_prints_once_where_nobody_looks() {
 
 /// The metrics that a daemon or the metadata server serves, whose log says where.
 fn scrape(log: &Path) -> String {
-    let address = wait_for("it says where its metrics are", PATIENCE, || {
+    let address = wait_for("it says where its metrics are", TIMEOUT, || {
         let log = std::fs::read_to_string(log).ok()?;
         let rest = log.split("metrics at http://").nth(1)?;
         rest.split("/metrics").next().map(str::to_owned)
@@ -336,7 +336,7 @@ fn a_daemon_serves_metrics_that_grow_with_what_it_does() {
     assert_eq!(figure(&text, "rackpool_pages_moved_total{way=\"in\"}"), 1.0);
     assert!(figure(&text, "rackpool_swap_copied_bytes_total") >= 65536.0);
     // Who does not come in the middle of a swap never waits: some swap has a writer in its way.
-    wait_until("somebody waits to write a page that moves", PATIENCE, || {
+    wait_until("somebody waits to write a page that moves", TIMEOUT, || {
         attract(&home, addr);
         attract(&user, addr);
         let text = scrape(&pool.dir().join("rack-1.log"));
@@ -411,12 +411,12 @@ fn the_service_serves_metrics_that_grow_with_what_it_does() {
     let (log, socket) = (pool.dir().join("kv.log"), pool.dir().join("kv.sock"));
     let service = start(&pool, "rackpool-kv", &["--unix", socket.to_str().unwrap()], &log);
     let before = figure(&scrape(&log), "rackpool_kv_commands_total");
-    let mut client = wait_for("it serves", PATIENCE, || UnixStream::connect(&socket).ok());
+    let mut client = wait_for("it serves", TIMEOUT, || UnixStream::connect(&socket).ok());
     client.write_all(b"SET a 1\r\nGET a\r\nNONSENSE\r\n").unwrap();
     let mut answers = [0; 16];
     client.read_exact(&mut answers).unwrap();
     assert_eq!(&answers, b"+OK\r\n$1\r\n1\r\n-ERR");
-    wait_until("all is counted", PATIENCE, || {
+    wait_until("all is counted", TIMEOUT, || {
         let text = scrape(&log);
         figure(&text, "rackpool_kv_commands_total") >= before + 2.0
             && figure(&text, "rackpool_kv_errors_total") == 1.0
@@ -437,7 +437,7 @@ fn a_mount_serves_metrics_that_grow_with_what_it_does() {
     let count = |kind: &str| {
         figure(&scrape(&log), &format!("rackpool_mount_requests_total{{kind=\"{kind}\"}}"))
     };
-    wait_until("it is mounted", PATIENCE, || {
+    wait_until("it is mounted", TIMEOUT, || {
         std::fs::read_to_string("/proc/mounts").unwrap().contains(folder.path().to_str().unwrap())
     });
     let before = count("write");
@@ -497,7 +497,7 @@ fn status_shows_the_thresholds_that_were_measured_until_the_racks_part() {
 
     let before = PAIRS.map(|pair| measured(&pool, pair).len());
     pool.kill_daemon(1);
-    wait_until("those to a rack that is gone are not shown", PATIENCE, || {
+    wait_until("those to a rack that is gone are not shown", TIMEOUT, || {
         shown(&pool, [0, 1]).is_none()
     });
     pool.restart_daemon(1);

@@ -10,7 +10,7 @@ use rackpool_model::FabricKind;
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::control::ShareStatus;
 
 const OBJECTS: usize = 24;
@@ -62,7 +62,7 @@ fn both(pool: &TestPool) -> ShareStatus {
 /// Reads in both racks until a copy is read.
 fn read_until_copied(pool: &TestPool, racks: [&Pool; 2], addr: GlobalAddr) {
     let before = both(pool).reads;
-    wait_until("a copy is read", PATIENCE, || {
+    wait_until("a copy is read", TIMEOUT, || {
         for _ in 0..500 {
             contents::check(racks[0], addr, SIZE);
             contents::check(racks[1], addr, SIZE);
@@ -108,7 +108,7 @@ fn a_page_that_two_racks_read_is_copied_until_somebody_writes(fabric: FabricKind
     }
     home.close();
     user.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ struct Register {
 impl Register {
     fn write(&self, pool: &Pool) {
         let value = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        wait_until("the write is done", PATIENCE, || {
+        wait_until("the write is done", TIMEOUT, || {
             pool.write(self.addr, &value.to_le_bytes()).is_ok()
         });
         self.acknowledged.store(value, Ordering::SeqCst);
@@ -192,7 +192,7 @@ impl Fault {
 fn nobody_reads_what_is_not_true_any_more(faults: &[Fault]) {
     let mut pool = sharing(FabricKind::Emulated);
     // No write is given up, to be done some time later.
-    let patient = |rack| pool.options(rack).request_timeout(3 * PATIENCE);
+    let patient = |rack| pool.options(rack).request_timeout(3 * TIMEOUT);
     let racks = [0, 1].map(|rack| Pool::open(patient(rack)).unwrap());
     let addr = objects_of_a_page(&racks[0])[0];
     racks[0].write(addr, &0_u64.to_le_bytes()).unwrap();
@@ -207,7 +207,7 @@ fn nobody_reads_what_is_not_true_any_more(faults: &[Fault]) {
         }
         for fault in faults {
             let before = both(&pool);
-            wait_until("a copy is read", PATIENCE, || {
+            wait_until("a copy is read", TIMEOUT, || {
                 let now = both(&pool);
                 // A daemon that was started again counts from 0.
                 now.copies > 0 && now.reads != before.reads
@@ -229,7 +229,7 @@ fn nobody_reads_what_is_not_true_any_more(faults: &[Fault]) {
             });
             assert!(written.load(Ordering::Relaxed));
             let before = [0, 1].map(|rack| reads[rack].load(Ordering::Relaxed));
-            wait_until("both racks read on", PATIENCE, || {
+            wait_until("both racks read on", TIMEOUT, || {
                 (0..2).all(|rack| reads[rack].load(Ordering::Relaxed) > before[rack])
             });
         }
@@ -269,7 +269,7 @@ fn what_a_killed_program_took_out_of_a_shared_page_is_put_back() {
         let take = format!("take {:x} {:x}", objects[rack].raw(), shelved[rack].raw());
         assert_eq!(client.ask(&take), "ok");
     }
-    wait_until("the page is shared again", PATIENCE, || {
+    wait_until("the page is shared again", TIMEOUT, || {
         for _ in 0..500 {
             contents::check(&racks[0], objects[2], SIZE);
             contents::check(&racks[1], objects[2], SIZE);
@@ -278,13 +278,13 @@ fn what_a_killed_program_took_out_of_a_shared_page_is_put_back() {
     });
     let [_, other] = home_and_other(&pool);
     clients[other].kill();
-    wait_until("what it took is back in its place", PATIENCE, || {
+    wait_until("what it took is back in its place", TIMEOUT, || {
         let mut found = [0; 8];
         racks[1 - other].read(objects[other], &mut found).unwrap();
         u64::from_le_bytes(found) == shelved[other].raw()
     });
     clients[1 - other].kill();
-    wait_until("the clients are gone", PATIENCE, || before.newcomers_are_gone(&pool));
+    wait_until("the clients are gone", TIMEOUT, || before.newcomers_are_gone(&pool));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_sharing_ends_when_nobody_reads_the_copies() {
     let racks = [0, 1].map(|rack| pool.open(rack));
     let objects = objects_of_a_page(&racks[0]);
     read_until_copied(&pool, [&racks[0], &racks[1]], objects[0]);
-    wait_until("nothing is shared any more", PATIENCE, || both(&pool).shared == 0);
+    wait_until("nothing is shared any more", TIMEOUT, || both(&pool).shared == 0);
     for addr in &objects {
         contents::check(&racks[1], *addr, SIZE);
     }
@@ -321,7 +321,7 @@ fn the_free_objects_of_a_shared_page_are_handed_out_when_there_are_no_others() {
         let mut handed_out = objects.len() as u64;
         let all = 2 * FRAMES * (PAGE / SIZE.next_power_of_two());
         let filler = pool.open(0);
-        wait_until("every object is handed out", PATIENCE, || {
+        wait_until("every object is handed out", TIMEOUT, || {
             while filler.alloc(SIZE).is_ok() {
                 handed_out += 1;
             }

@@ -11,7 +11,7 @@ use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -45,7 +45,7 @@ fn refused(pool: &TestPool, rack: u16) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -73,7 +73,7 @@ fn racks_that_live(pool: &TestPool) -> Vec<RackId> {
 fn moved(home: &Pool, user: &Pool) -> GlobalAddr {
     let addr = home.alloc(SIZE).unwrap();
     contents::write(home, addr, SIZE);
-    wait_until("the page comes", PATIENCE, || {
+    wait_until("the page comes", TIMEOUT, || {
         contents::check(user, addr, SIZE);
         user.is_local(addr).unwrap()
     });
@@ -114,13 +114,13 @@ fn a_store_that_went_away_is_noticed_by_daemons_that_run() {
     start_with(&mut pool, |store| std::fs::rename(store, &kept).unwrap());
     for rack in [0, 1] {
         let log = pool.dir().join(format!("rack-{rack}.log"));
-        wait_until("the daemon says so", PATIENCE, || {
+        wait_until("the daemon says so", TIMEOUT, || {
             std::fs::read_to_string(&log).unwrap().contains("belongs to another metadata store")
         });
     }
     assert_eq!(racks_that_live(&pool), []);
     start_with(&mut pool, |store| std::fs::rename(&kept, store).unwrap());
-    wait_until("the racks come back", PATIENCE, || racks_that_live(&pool).len() == 2);
+    wait_until("the racks come back", TIMEOUT, || racks_that_live(&pool).len() == 2);
     pool.wait_until_racks_serve();
 }
 
@@ -135,7 +135,7 @@ fn racks_refuse_an_older_copy_of_the_store_and_no_operation_hangs() {
         std::fs::copy(store, &older).unwrap();
     });
     // A daemon that asks the metadata server has registered with it.
-    wait_until("the racks come back", PATIENCE, || {
+    wait_until("the racks come back", TIMEOUT, || {
         [&home, &user].iter().all(|rack| rack.root("x").is_ok())
     });
     let objects = [moved(&home, &user), moved(&home, &user)];
@@ -144,7 +144,7 @@ fn racks_refuse_an_older_copy_of_the_store_and_no_operation_hangs() {
         std::fs::rename(store, &newest).unwrap();
         std::fs::rename(&older, store).unwrap();
     });
-    wait_until("the racks are out", PATIENCE, || racks_that_live(&pool).is_empty());
+    wait_until("the racks are out", TIMEOUT, || racks_that_live(&pool).is_empty());
     let begun = Instant::now();
     for addr in objects {
         for rack in [&home, &user] {
@@ -203,7 +203,7 @@ fn the_right_store_is_never_refused_whoever_is_killed_when() {
             pool.restart_daemon(round % 4 / 2);
         }
         // Both are members again: none was refused.
-        wait_until("both racks are back", PATIENCE, || racks_that_live(&pool).len() == 2);
+        wait_until("both racks are back", TIMEOUT, || racks_that_live(&pool).len() == 2);
         pool.wait_until_racks_serve();
     }
     for rack in [0, 1] {

@@ -8,7 +8,7 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_model::{FabricKind, PageId, PageSize};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{PATIENCE, wait_until};
+use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Objects of a page that is made hot; some of the page stays free.
 const OBJECTS: usize = 24;
@@ -50,7 +50,7 @@ fn objects_of_a_page(rack: &Pool) -> Vec<GlobalAddr> {
 
 /// Uses an object until it is in the rack of who uses it.
 fn attract(rack: &Pool, addr: GlobalAddr) {
-    wait_until("the page comes", PATIENCE, || {
+    wait_until("the page comes", TIMEOUT, || {
         contents::write(rack, addr, SIZE);
         contents::check(rack, addr, SIZE);
         rack.is_local(addr).unwrap()
@@ -75,7 +75,7 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
 
     attract(&user, objects[0]);
     // The rack where it was hears of it a little later.
-    wait_until("the page has gone", PATIENCE, || {
+    wait_until("the page has gone", TIMEOUT, || {
         pool.status(0).swaps.departed == before[0].swaps.departed + 1
     });
     let after = [0, 1].map(|rack| pool.status(rack));
@@ -111,7 +111,7 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
     }
     home.close();
     user.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// What clients note of their local accesses is what keeps a page where it is used most, and fades.
@@ -139,11 +139,11 @@ fn a_page_stays_where_it_is_used_more_and_goes_when_it_is_not_used_there_any_mor
                 contents::check(&home, objects[1], SIZE);
             }
         });
-        wait_until("the page is hot at home", PATIENCE, || {
+        wait_until("the page is hot at home", TIMEOUT, || {
             let hottest = pool.hottest(0);
             hottest.iter().any(|heat| heat.page == page_of(objects[0]) && heat.milli > 10_000_000)
         });
-        wait_until("the page's home refuses", PATIENCE, || {
+        wait_until("the page's home refuses", TIMEOUT, || {
             contents::check(&user, objects[0], SIZE);
             let refused = pool.status(1).swaps.refused;
             let because = ["hotter", "read-hot"];
@@ -263,7 +263,7 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
                 rack.read(addr, &mut [0; 8]).unwrap();
                 rack.is_local(addr).unwrap()
             };
-            wait_until("the pages come to who uses them more", PATIENCE, || {
+            wait_until("the pages come to who uses them more", TIMEOUT, || {
                 counters.iter().all(|addr| has(*addr))
             });
         }
@@ -288,7 +288,7 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
         }
     }
     racks.into_iter().for_each(Pool::close);
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// A page of 64 MiB of 16 B objects has a bitmap of 512 KiB, more than a message takes.
@@ -304,7 +304,7 @@ fn large_pages_of_small_objects_move() {
     for addr in &objects {
         contents::write(&home, *addr, 16);
     }
-    wait_until("the page comes", PATIENCE, || {
+    wait_until("the page comes", TIMEOUT, || {
         contents::check(&user, objects[0], 16);
         contents::write(&user, objects[0], 16);
         user.is_local(objects[0]).unwrap()

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_tests::pool::{PAGE, TestPool, wait_until_stopped};
 use rackpool_tests::swaps::atlas::{Atlas, Part, Phase};
-use rackpool_tests::wait::{PATIENCE, try_wait_for, wait_until};
+use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_until};
 
 /// For how long a writer is watched who has to wait.
 const STANDSTILL: Duration = Duration::from_millis(250);
@@ -119,7 +119,7 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
     for _ in 0..TRIES {
         let decider = Decider::of(pool);
         // Where it went to with the last try it comes from. What a client knows is true after an access.
-        wait_until("the page is back", PATIENCE, || {
+        wait_until("the page is back", TIMEOUT, || {
             page.change(&racks[0], 0);
             racks[0].is_local(page.addr).unwrap()
         });
@@ -161,13 +161,13 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
 /// The metadata server goes on, and the page comes.
 fn decide(pool: &TestPool, decider: Decider, racks: &[Pool; 2], page: &mut Page) {
     drop(decider);
-    wait_until("the page comes", PATIENCE, || {
+    wait_until("the page comes", TIMEOUT, || {
         page.change(&racks[1], 1);
         racks[1].is_local(page.addr).unwrap()
     });
     racks.iter().for_each(|rack| page.check(rack));
     let atlas = Atlas::of(pool);
-    wait_until("the swap ends", PATIENCE, || (0..2).all(|rack| atlas.parts(rack).count() == 0));
+    wait_until("the swap ends", TIMEOUT, || (0..2).all(|rack| atlas.parts(rack).count() == 0));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn what_much_is_written_is_not_lost(others: u64) {
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(pool.status(0).swaps.forwarded, before, "they can note that");
         let writer = scope.spawn(|| write(8192..end));
-        wait_until("as much is written as is remembered", PATIENCE, || {
+        wait_until("as much is written as is remembered", TIMEOUT, || {
             pool.status(0).swaps.forwarded >= before + REMEMBERED / (NOTED + 1)
         });
         let goes_on = try_wait_for(STANDSTILL, || writer.is_finished().then_some(()));

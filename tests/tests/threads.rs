@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackpool_client::{AllocError, DaemonError, GlobalAddr, Link, Pool, RootError, PublishMode, within};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::PATIENCE;
+use rackpool_tests::wait::TIMEOUT;
 
 /// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
 const SPARE: u16 = 4;
@@ -33,7 +33,7 @@ fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
         done.wait();
     });
     own.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
 /// Puts a new first element into a list whose elements have the next one's address in their second
@@ -159,5 +159,5 @@ fn an_operation_ends_when_its_caller_wants_though_the_daemon_has_stopped() {
     [near, far].iter().for_each(|addr| own.free(*addr).unwrap());
     own.close();
     remote.close();
-    pool.wait_allocated("all is freed", PATIENCE, [0, 0]);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }

@@ -28,7 +28,7 @@ use crate::measure::time_each;
 const FRAMES: u64 = 8 << 20;
 /// The largest data that is measured.
 const LARGEST: u64 = 4 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A fabric that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -226,7 +226,7 @@ impl Caller {
                 return Ok(caller);
             }
             caller.end.rrpc.flush(&mut *caller.end.fabric);
-            anyhow::ensure!(start.elapsed() < PATIENCE, "the racks do not connect");
+            anyhow::ensure!(start.elapsed() < TIMEOUT, "the racks do not connect");
         }
     }
 
@@ -261,7 +261,7 @@ impl Caller {
     fn call(&mut self, mode: Option<Mode>, len: u32) {
         let End { fabric, rrpc, endpoint, .. } = &mut self.end;
         let body = len.to_le_bytes();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let wants = Wants::Exactly(len);
         let call = Call { wants, mode, ..Call::new(&body, deadline, Overdue::GiveUp) };
         rrpc.call(*endpoint, &call).expect("there is room for one request");

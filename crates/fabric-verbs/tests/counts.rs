@@ -16,7 +16,7 @@ use rackpool_skip::skipped;
 
 /// One in so many requests is signalled, besides the last of each list.
 const SIGNAL_EVERY: u64 = 32;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What was asked of the device since `before`, when all of it is done: the completions that were
 /// asked for have come, and no others.
@@ -35,7 +35,7 @@ fn asked_since(end: &mut End, before: DeviceCounters) -> DeviceCounters {
         if since.completions == since.signalled {
             return since;
         }
-        assert!(start.elapsed() < PATIENCE, "{since:?}");
+        assert!(start.elapsed() < TIMEOUT, "{since:?}");
     }
 }
 

@@ -15,7 +15,7 @@ use rackpool_model::RackId;
 use rustix::process::Signal;
 
 const LEN: u32 = 256 << 10;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Not a test: writes to the frames of the rack that started it until that has enough.
 #[test]
@@ -26,7 +26,7 @@ fn peer() {
     end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
     let region = end.register(&memory_of(&Verbs, &vec![7; LEN as usize]));
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         // Fails when there are enough in flight, and at the end. Several, so that the device is at it
         // whenever this process is killed or stopped.
         let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
@@ -53,7 +53,7 @@ fn start() -> (End, Peer) {
     // The peer is writing.
     let start = Instant::now();
     while bytes_of(&end.node.frames, 0, 1) != [7] {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     }
     (end, peer)
 }

@@ -13,7 +13,7 @@ mod geometry;
 mod heat;
 mod id;
 mod kernel_copy;
-mod nap;
+mod event_count;
 mod network;
 mod page_word;
 mod size_class;
@@ -29,7 +29,7 @@ pub use id::{
     ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
 };
 pub use kernel_copy::KernelCopy;
-pub use nap::{Alarm, Awaited, NapWord, Naps};
+pub use event_count::{Doorbell, Awaited, SleepWord, EventCount};
 pub use network::Network;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;

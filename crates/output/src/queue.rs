@@ -92,9 +92,9 @@ impl Queue {
         }
     }
 
-    fn flush(&self, patience: Duration) {
+    fn flush(&self, spin: Duration) {
         let Some(entries) = &self.entries else { return };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + spin;
         let (done, written) = sync_channel(1);
         let mut entry = Entry::Flush(done);
         while let Err(error) = entries.try_send(entry) {

@@ -78,7 +78,7 @@ pub struct LeaseRules {
     /// How long an operation may take to land when the home's daemon has died.
     pub flight: Duration,
     /// How long a holder may take to give a lease back before it is fenced.
-    pub patience: Duration,
+    pub grace: Duration,
     /// After so long without an answer a message is sent again.
     pub retry: Duration,
 }
@@ -91,7 +91,7 @@ impl LeaseRules {
         drift_ppm: 1000,
         copy_drift_ppm: 100_000,
         flight: Duration::from_millis(500),
-        patience: Duration::from_millis(500),
+        grace: Duration::from_millis(500),
         retry: Duration::from_millis(50),
     };
 
@@ -99,8 +99,8 @@ impl LeaseRules {
     /// may stand still for longer, a holder has a quarter of a lease to give one back.
     #[must_use]
     pub fn of(lease: Duration) -> Self {
-        let patience = Self::DEFAULT.patience.max(lease / 4);
-        Self { lease, patience, ..Self::DEFAULT }
+        let grace = Self::DEFAULT.grace.max(lease / 4);
+        Self { lease, grace, ..Self::DEFAULT }
     }
 
     /// How long the home must take a lease for good that was given now, on its own clock.
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn who_has_longer_leases_has_longer_to_give_one_back() {
-        let patience = |seconds| LeaseRules::of(Duration::from_secs(seconds)).patience;
-        assert_eq!(patience(2), LeaseRules::DEFAULT.patience);
-        assert_eq!(patience(20), Duration::from_secs(5));
-        assert_eq!(patience(1), LeaseRules::DEFAULT.patience);
+        let grace = |seconds| LeaseRules::of(Duration::from_secs(seconds)).grace;
+        assert_eq!(grace(2), LeaseRules::DEFAULT.grace);
+        assert_eq!(grace(20), Duration::from_secs(5));
+        assert_eq!(grace(1), LeaseRules::DEFAULT.grace);
     }
 }

@@ -101,7 +101,7 @@ fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
     let mut requester = Home::new();
     let before = requester.memory.words.clone();
     requester.begin(PageId(50));
-    requester.now = Time::ZERO.after(SwapRules::DEFAULT.patience);
+    requester.now = Time::ZERO.after(SwapRules::DEFAULT.grace);
     let (frame, epoch) = (FrameId(7), Epoch::new(3));
     let ready = SwapMessage::Prepared { ticket: 1, frame, epoch, stale: false };
     assert!(requester.got(ready).contains(&tells(SwapMessage::Aborted)));

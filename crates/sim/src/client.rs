@@ -168,7 +168,7 @@ impl<B: Bugs> World<B> {
                 self.history.acknowledge(operation, found);
                 self.go_idle(client);
             }
-            // Patience has ended: nobody knows whether it was done, or still will be.
+            // AdaptiveSpin has ended: nobody knows whether it was done, or still will be.
             Stage::Asked { .. } => self.go_idle(client),
         }
     }
@@ -352,8 +352,8 @@ impl<B: Bugs> World<B> {
 
     fn ask(&mut self, client: usize, operation: usize) {
         self.set_stage(client, Stage::Asked { operation });
-        let patience = self.clients[client].deadline.saturating_sub(self.now);
-        self.next_step(client, patience);
+        let grace = self.clients[client].deadline.saturating_sub(self.now);
+        self.next_step(client, grace);
         let rack = self.clients[client].rack;
         let (life, call) = (self.racks[rack].life, Call { client, operation });
         self.after(MICRO, Event::Asked { rack, life, call });

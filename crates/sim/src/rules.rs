@@ -42,7 +42,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 pub(crate) const SWAP: SwapRules = SwapRules {
-    patience: ms(60),
+    grace: ms(60),
     server_patience: ms(150),
     retry: ms(5),
     pause: ms(30),
@@ -58,7 +58,7 @@ pub(crate) const LEASE: LeaseRules = LeaseRules {
     drift_ppm: 10_200,
     copy_drift_ppm: 10_200,
     flight: ms(62),
-    patience: ms(25),
+    grace: ms(25),
     retry: ms(4),
 };
 

@@ -19,8 +19,8 @@ pub mod atomic {
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod futex;
-mod patience;
+mod adaptive_spin;
 mod sleep_flag;
 
-pub use patience::{Patience, Turn};
+pub use adaptive_spin::{AdaptiveSpin, Turn};
 pub use sleep_flag::SleepFlag;

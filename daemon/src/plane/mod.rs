@@ -2,7 +2,7 @@
 //! for another rack, and sleeps when there is nothing to do.
 
 mod atomics;
-mod attention;
+mod active_set;
 #[cfg(feature = "fuzzing")]
 mod by_hand;
 mod clients;
@@ -44,7 +44,7 @@ pub(crate) use swap::SwapSettings;
 use crate::rack::Rack;
 use crate::region::Region;
 use crate::slab::Slab;
-use attention::Attention;
+use active_set::ActiveSet;
 use clients::{Caller, Client, Clients};
 use reservations::Reservations;
 use exchange::Exchanges;
@@ -77,7 +77,7 @@ pub(crate) struct DataPlane {
     /// Everything between this rack and others goes through it.
     rrpc: Rrpc,
     clients: Clients,
-    attention: Attention<Arc<ClientFile>>,
+    active_set: ActiveSet<Arc<ClientFile>>,
     members: Vec<Member>,
     peers: Peers,
     leases: Leases,
@@ -97,7 +97,7 @@ pub(crate) struct DataPlane {
     notifications: UnboundedSender<ControlNotification>,
     metrics: Arc<PlaneMetrics>,
     sleeper: sleep::Sleeper,
-    linger: sleep::Linger,
+    busy_poll: sleep::BusyPollWindow,
     events: Vec<Event>,
     next_tick: Instant,
     /// The time of this step of the poll loop, once somebody wanted to know.
@@ -161,7 +161,7 @@ impl DataPlane {
             fabric: parts.fabric,
             rrpc,
             clients: Clients::default(),
-            attention: Attention::default(),
+            active_set: ActiveSet::default(),
             members: Vec::new(),
             peers: Peers::default(),
             leases,
@@ -181,7 +181,7 @@ impl DataPlane {
             notifications: parts.notifications,
             metrics: parts.metrics,
             sleeper,
-            linger: sleep::Linger::new(parts.poll),
+            busy_poll: sleep::BusyPollWindow::new(parts.poll),
             events: Vec::new(),
             next_tick: start,
             moment: None,
@@ -216,7 +216,7 @@ impl DataPlane {
             // Who waits for what came from afar is told before anything new is begun.
             self.clients.rouse();
             // What comes from further away can wait for some looks at a few rings.
-            let (mut looks, mut served) = (self.attention.round(!self.transfers.is_empty()), 0);
+            let (mut looks, mut served) = (self.active_set.round(!self.transfers.is_empty()), 0);
             while looks > 0 && served < ROUND {
                 // What was asked of other racks goes on its way before another look that finds
                 // nothing; those who are answered at once may ask again within the next looks.
@@ -238,7 +238,7 @@ impl DataPlane {
             }
             self.release_frames();
             if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
-                self.linger.begin();
+                self.busy_poll.begin();
                 if std::mem::take(&mut waits) {
                     patience.end();
                 }
@@ -248,7 +248,7 @@ impl DataPlane {
                 }
                 continue;
             }
-            if self.lingers() {
+            if self.polls() {
                 continue;
             }
             let has_woken = self.clients.has_woken();

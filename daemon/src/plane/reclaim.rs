@@ -62,7 +62,7 @@ impl DataPlane {
             return Ok(());
         };
         client.gone = true;
-        self.attention.lose(id);
+        self.active_set.lose(id);
         // Not forgotten before all of its threads have been looked at.
         client.returning += 1;
         let (region, file) = (client.region, Arc::clone(&client.file));

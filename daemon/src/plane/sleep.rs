@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::{ClientFile, Route};
-use rackpool_sync::Patience;
+use rackpool_sync::AdaptiveSpin;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -29,20 +29,20 @@ const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How long the data plane looks before it sleeps.
-pub(super) const fn patience() -> Patience {
-    Patience::new(LEAST, LONGEST, YIELDS)
+pub(super) const fn patience() -> AdaptiveSpin {
+    AdaptiveSpin::new(LEAST, LONGEST, YIELDS)
 }
 
 /// How long the data plane goes on looking after the last thing that there was to do, although it could
 /// sleep: whoever asks next does not have to wake it.
 #[derive(Debug)]
-pub(super) struct Linger {
+pub(super) struct BusyPollWindow {
     time: Duration,
     /// `None`: there has been something to do since it was last asked.
     until: Option<Instant>,
 }
 
-impl Linger {
+impl BusyPollWindow {
     pub(super) const fn new(time: Duration) -> Self {
         Self { time, until: None }
     }
@@ -67,20 +67,20 @@ impl Linger {
 pub(super) struct Sleeper {
     epoll: OwnedFd,
     wake: OwnedFd,
-    alarm: Alarm,
+    wake_timer: WakeTimer,
 }
 
 /// Ends a short sleep. A timeout of the sleep itself that is nearer than the kernel's next tick would be set in
 /// the core's timer, and taken out of it again, with each sleep: 4 us in a virtual machine. This one stays set
 /// when something else ends the sleep, and is good for the next ones.
 #[derive(Debug)]
-struct Alarm {
+struct WakeTimer {
     timer: OwnedFd,
     /// It has not rung before this.
     rings: Instant,
 }
 
-impl Alarm {
+impl WakeTimer {
     fn new() -> anyhow::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -101,9 +101,9 @@ impl Alarm {
 impl Sleeper {
     pub(super) fn new(wake: OwnedFd, fabric: BorrowedFd<'_>) -> anyhow::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let sleeper = Self { epoll, wake, alarm: Alarm::new()? };
+        let sleeper = Self { epoll, wake, wake_timer: WakeTimer::new()? };
         sleeper.watch(sleeper.wake.as_fd(), WAKE)?;
-        sleeper.watch(sleeper.alarm.timer.as_fd(), ALARM)?;
+        sleeper.watch(sleeper.wake_timer.timer.as_fd(), ALARM)?;
         sleeper.watch(fabric, FABRIC)?;
         Ok(sleeper)
     }
@@ -133,12 +133,12 @@ fn drain(event: impl AsFd) {
 impl DataPlane {
     /// Whether it looks on, although there is nothing to do. The data planes of other racks may share the
     /// processor, and have had it meanwhile.
-    pub(super) fn lingers(&mut self) -> bool {
-        let lingers = self.linger.goes_on(Instant::now);
-        if lingers {
+    pub(super) fn polls(&mut self) -> bool {
+        let polls = self.busy_poll.goes_on(Instant::now);
+        if polls {
             std::thread::yield_now();
         }
-        lingers
+        polls
     }
 
     /// Sleeps until somebody rings, or for a while.
@@ -152,7 +152,7 @@ impl DataPlane {
         if quiet {
             count(&self.metrics.sleeps);
             if self.has_deadlines() {
-                self.sleeper.alarm.set(Instant::now())?;
+                self.sleeper.wake_timer.set(Instant::now())?;
             }
             match epoll::wait(
                 &self.sleeper.epoll,
@@ -168,7 +168,7 @@ impl DataPlane {
         for event in &ready {
             match event.data.u64() {
                 WAKE => drain(&self.sleeper.wake),
-                ALARM => drain(&self.sleeper.alarm.timer),
+                ALARM => drain(&self.sleeper.wake_timer.timer),
                 FABRIC => {}
                 client => {
                     let client = u32::try_from(client).ok().map(ClientId);
@@ -222,42 +222,42 @@ mod tests {
     #[test]
     fn it_lingers_after_the_last_thing_to_do_and_then_sleeps_until_there_is_something() {
         let (start, time) = (Instant::now(), Duration::from_millis(3));
-        let mut linger = Linger::new(time);
-        let mut looks_on = |after| linger.goes_on(|| start + after);
+        let mut busy_poll = BusyPollWindow::new(time);
+        let mut looks_on = |after| busy_poll.goes_on(|| start + after);
         assert!(looks_on(Duration::ZERO) && looks_on(time / 2));
         assert!(!looks_on(time) && !looks_on(time * 2), "woken by nothing, it sleeps again");
-        linger.begin();
-        let mut looks_on = |after| linger.goes_on(|| start + after);
+        busy_poll.begin();
+        let mut looks_on = |after| busy_poll.goes_on(|| start + after);
         assert!(looks_on(time * 3) && looks_on(time * 7 / 2) && !looks_on(time * 4));
-        let mut never = Linger::new(Duration::ZERO);
+        let mut never = BusyPollWindow::new(Duration::ZERO);
         assert!(!never.goes_on(|| unreachable!()));
     }
 
-    fn is_set(alarm: &Alarm) -> bool {
-        timerfd_gettime(&alarm.timer).unwrap().it_value != Timespec::default()
+    fn is_set(wake_timer: &WakeTimer) -> bool {
+        timerfd_gettime(&wake_timer.timer).unwrap().it_value != Timespec::default()
     }
 
     /// Waits until it rings, not forever.
-    fn hear(alarm: &Alarm) {
-        let mut rung = [PollFd::new(&alarm.timer, PollFlags::IN)];
+    fn hear(wake_timer: &WakeTimer) {
+        let mut rung = [PollFd::new(&wake_timer.timer, PollFlags::IN)];
         assert_eq!(poll(&mut rung, Some(&LONG)).unwrap(), 1, "it does not ring");
     }
 
     #[test]
     fn an_alarm_is_set_once_for_sleeps_that_others_end_and_again_when_it_has_rung() {
-        let mut alarm = Alarm::new().unwrap();
-        assert!(!is_set(&alarm), "nothing is asked of it yet");
+        let mut wake_timer = WakeTimer::new().unwrap();
+        assert!(!is_set(&wake_timer), "nothing is asked of it yet");
         let asleep = Instant::now();
-        alarm.set(asleep).unwrap();
-        assert!(is_set(&alarm) || asleep.elapsed() > SHORT);
-        let rings = alarm.rings;
-        alarm.set(asleep + SHORT / 2).unwrap();
-        assert_eq!(alarm.rings, rings, "the next sleep does not put it off");
-        hear(&alarm);
-        assert!(Instant::now() >= rings && !is_set(&alarm));
-        drain(&alarm.timer);
-        alarm.set(Instant::now()).unwrap();
-        assert!(alarm.rings > rings);
-        hear(&alarm);
+        wake_timer.set(asleep).unwrap();
+        assert!(is_set(&wake_timer) || asleep.elapsed() > SHORT);
+        let rings = wake_timer.rings;
+        wake_timer.set(asleep + SHORT / 2).unwrap();
+        assert_eq!(wake_timer.rings, rings, "the next sleep does not put it off");
+        hear(&wake_timer);
+        assert!(Instant::now() >= rings && !is_set(&wake_timer));
+        drain(&wake_timer.timer);
+        wake_timer.set(Instant::now()).unwrap();
+        assert!(wake_timer.rings > rings);
+        hear(&wake_timer);
     }
 }

@@ -19,11 +19,11 @@ use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
 
 /// How long anything may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Looks again and again until there is an answer.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -91,7 +91,7 @@ impl Server {
     }
 
     fn talk(stream: TcpStream) -> Connection {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Connection { stream, frames: FrameReader::new(), last_tag: 0, members: VecDeque::new() }
     }
@@ -228,7 +228,7 @@ pub(crate) struct Tls {
 impl Tls {
     pub(crate) fn connect(server: &Server, credentials: &Credentials) -> Self {
         let socket = TcpStream::connect(server.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let name = credentials.server_name().unwrap();
         let session = ClientConnection::new(credentials.client().unwrap(), name).unwrap();
         Self { stream: StreamOwned::new(session, socket), frames: FrameReader::new() }

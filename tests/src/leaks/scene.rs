@@ -18,7 +18,7 @@ use crate::mount::{TestMount, why_not};
 use crate::pool::TestPool;
 use crate::program::traffic;
 use crate::service::{Answer, Service};
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 const RACKS: u16 = 2;
 /// Where a volume's superblock says where its table is: docs/design/fs.md.
@@ -204,15 +204,15 @@ impl Scene {
         let own = Arc::new(self.pool.open(0));
         traffic::clear(&own, (0..RACKS).map(RackId)).expect("roots that can be deleted");
         // Racks that have just been started again may refuse for a while.
-        wait_until("the table of the clients goes", PATIENCE, || {
+        wait_until("the table of the clients goes", TIMEOUT, || {
             let table = Table::open(Arc::clone(&own), self.table);
             table.and_then(Table::destroy).is_ok()
         });
-        wait_until("the keys go", PATIENCE, || {
+        wait_until("the keys go", TIMEOUT, || {
             self.services[0].wire().ask(&["FLUSHALL"]) == Answer::ok()
         });
         for folder in self.folders() {
-            wait_until("the files go", PATIENCE, || files::remove(&folder).is_ok());
+            wait_until("the files go", TIMEOUT, || files::remove(&folder).is_ok());
         }
     }
 

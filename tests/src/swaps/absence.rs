@@ -6,7 +6,7 @@ use super::blows::Away;
 use super::round::{LEASE, Victim};
 use super::trouble::{Absent, Trouble, are_back, taken_for_dead};
 use crate::pool::TestPool;
-use crate::wait::{PATIENCE, try_wait_for};
+use crate::wait::{TIMEOUT, try_wait_for};
 
 /// Whose absence may be noticed.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Absence {
         }
         let knows_others = |rack| pool.try_status(rack).is_some_and(|said| said.other_frames > 0);
         let is_over = || are_back(&self.said()) && [0, 1].into_iter().all(knows_others);
-        try_wait_for(PATIENCE, || is_over().then_some(())).is_some()
+        try_wait_for(TIMEOUT, || is_over().then_some(())).is_some()
     }
 
     /// Whether an operation of a client of rack `own` may have failed like that in this round.

@@ -10,7 +10,7 @@ use super::campaign::{Campaign, index, rack_of};
 use super::ledger::WORKERS;
 use super::round::{Blow, Moment, Round, Victim};
 use crate::census;
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 /// How long a moment that a round waits for may not come before the blow falls anyway.
 const MOMENT: Duration = Duration::from_millis(300);
@@ -151,7 +151,7 @@ impl Campaign {
     fn wait_until_taken_back(&self, worker: u64) {
         // The other workers of the rack, and the one that looks.
         let others = index(WORKERS / 2);
-        wait_until("the killed worker's file is gone", PATIENCE, || {
+        wait_until("the killed worker's file is gone", TIMEOUT, || {
             census::client_files(&self.pool, rack_of(worker)) <= others
         });
     }

@@ -22,7 +22,7 @@ use super::worker::{OBJECT, ROOT};
 use crate::census;
 use crate::client::TestClient;
 use crate::pool::{PAGE, TestPool};
-use crate::wait::{PATIENCE, try_wait_for, wait_for, wait_until};
+use crate::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
 /// Operations of each worker between a blow and the end of its round that go well, some of each kind.
 const OPERATIONS: u64 = 50;
@@ -111,7 +111,7 @@ impl Campaign {
             .collect();
         // On a busy machine a rack's heartbeat may be late already now.
         let write = |addr: GlobalAddr, bytes: &[u8]| {
-            let written = wait_for("an object is written", PATIENCE, || {
+            let written = wait_for("an object is written", TIMEOUT, || {
                 let written = lookers[0].write(addr, bytes);
                 let is_late = |error| matches!(Trouble::from(error), Trouble::Unavailable(_));
                 (!written.as_ref().is_err_and(is_late)).then_some(written)
@@ -124,7 +124,7 @@ impl Campaign {
         let table = lookers[0].alloc(OBJECTS * 8).expect("room");
         let bytes: Vec<u8> = objects.iter().flat_map(|addr| addr.raw().to_le_bytes()).collect();
         write(table, &bytes);
-        wait_until("the table has its name", PATIENCE, || {
+        wait_until("the table has its name", TIMEOUT, || {
             let named = lookers[0].set_root(ROOT, None, Some(table));
             named.is_ok_and(|(now, _)| now == Some(table))
         });
@@ -187,7 +187,7 @@ impl Campaign {
         }
         self.ledger.set_pause(true);
         let rest = || (0..WORKERS).all(|worker| self.ledger.rests(worker)).then_some(());
-        if try_wait_for(PATIENCE, rest).is_none() {
+        if try_wait_for(TIMEOUT, rest).is_none() {
             return vec!["a worker does not come to rest".into()];
         }
         if !absence.is_over(&self.pool) {
@@ -213,7 +213,7 @@ impl Campaign {
             all && now.iter().zip(before).all(|(now, before)| now > before)
         };
         let has_ended = |worker| self.ledger.has_failed(worker, Trouble::Other);
-        let done = try_wait_for(PATIENCE, || {
+        let done = try_wait_for(TIMEOUT, || {
             let all = (0..WORKERS).zip(&before).all(goes_on);
             (all || (0..WORKERS).any(has_ended)).then_some(())
         });
@@ -228,7 +228,7 @@ impl Campaign {
     }
 
     fn frames_at_rest(&self) -> Result<Frames, String> {
-        try_wait_for(PATIENCE, || self.atlas.frames_at_rest()).ok_or_else(|| {
+        try_wait_for(TIMEOUT, || self.atlas.frames_at_rest()).ok_or_else(|| {
             let parts = [0, 1].map(|rack| self.atlas.parts(rack).collect::<Vec<_>>());
             let frames = self.atlas.frames();
             let problems = frames.problems(&self.pages);
@@ -241,7 +241,7 @@ impl Campaign {
         let mut problems = frames.problems(&self.pages);
         // A swap that was asked for before the workers rested may come in between.
         let mut counted = [None; 2];
-        let all_fits = try_wait_for(PATIENCE, || {
+        let all_fits = try_wait_for(TIMEOUT, || {
             let now = census::objects(&self.pool);
             let frames = self.atlas.frames_at_rest()?;
             let counts = |rack| Some((self.pool.try_status(rack)?.free_frames, frames.free(rack)));
@@ -302,7 +302,7 @@ impl Campaign {
     fn look_at(&self, rack: u16, number: u64, absence: &Absence) -> Option<String> {
         let (pool, addr) = (&self.lookers[usize::from(rack)], self.objects[index(number)]);
         let mut bytes = vec![0; index(OBJECT)];
-        let looked = try_wait_for(PATIENCE, || {
+        let looked = try_wait_for(TIMEOUT, || {
             let looked = pool.read(addr, &mut bytes).and_then(|()| pool.fetch_and_add(addr, 0));
             let may_fail = |error| absence.allows(rack, Trouble::from(error));
             (!looked.as_ref().is_err_and(may_fail)).then_some(looked)
@@ -328,7 +328,7 @@ impl Campaign {
         let all = self.atlas.frames().len();
         let mut taken = 0;
         // Nothing is free before leases have run out that a killed daemon may have given.
-        let _ = try_wait_for(PATIENCE, || {
+        let _ = try_wait_for(TIMEOUT, || {
             while taken < all && pool.alloc(PAGE).is_ok() {
                 taken += 1;
             }
@@ -345,7 +345,7 @@ impl Campaign {
         let absence = Absence::begin(&self.pool);
         let mut problems = Vec::new();
         for addr in self.objects.iter().chain([&self.table]) {
-            let freed = try_wait_for(PATIENCE, || {
+            let freed = try_wait_for(TIMEOUT, || {
                 let freed = self.lookers[0].free(*addr);
                 let may_fail = |error: &FreeError| matches!(error, FreeError::Access(error) if absence.allows(0, error.into()));
                 (!freed.as_ref().is_err_and(may_fail)).then_some(freed)
@@ -356,7 +356,7 @@ impl Campaign {
         }
         self.lookers.drain(..).for_each(Pool::close);
         let nothing = || census::objects(&self.pool).is_empty().then_some(());
-        if try_wait_for(PATIENCE, nothing).is_none() {
+        if try_wait_for(TIMEOUT, nothing).is_none() {
             problems.push(format!("{} objects are left", census::objects(&self.pool).len()));
         }
         problems.extend(self.missing_frames());

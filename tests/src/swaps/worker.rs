@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 
 use super::ledger::{Kind, Ledger, OBJECTS, WORKERS};
 use super::trouble::Trouble;
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 /// Bytes of an object: several lie in a page.
 pub const OBJECT: u64 = 16 << 10;
@@ -63,7 +63,7 @@ pub const fn place(worker: u64) -> u64 {
 /// The objects' addresses, from the table that the pool knows by its name. It may have been hit, or be
 /// late on a busy machine.
 pub fn objects(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match read_table(pool) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),

@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -30,7 +30,7 @@ pub fn wait_for(parts: &[&str]) {
         if lines.iter().any(fits) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "no line has {parts:?}: {lines:#?}");
+        assert!(start.elapsed() < TIMEOUT, "no line has {parts:?}: {lines:#?}");
         drop(lines);
         std::thread::sleep(Duration::from_millis(10));
     }

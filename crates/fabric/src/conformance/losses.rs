@@ -11,7 +11,7 @@ use super::{Factory, Hardware, Node};
 use crate::fault::{FaultFabric, Faults};
 use crate::{DisconnectReason, EndpointId, ErrorClass, Event, Fabric, MemoryRegion, RegionId};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const ROUNDS: u8 = 3;
 /// Bytes of a request of an exchange that is cut.
 const SHORT: u32 = 8192;
@@ -185,7 +185,7 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], len: u32) -> [Side; 2] {
     let start = Instant::now();
     // Both ask, and ask again when they have heard from the other; the first one hangs up.
     while sides.iter().any(|side| !side.is_over()) {
-        assert!(start.elapsed() < PATIENCE, "{fates:?}: it never ends");
+        assert!(start.elapsed() < TIMEOUT, "{fates:?}: it never ends");
         for side in &mut sides {
             side.poll();
             if usize::from(side.sent) <= side.messages.len() && side.sent < ROUNDS {

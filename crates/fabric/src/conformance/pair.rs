@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How long a test waits for what must happen. Far beyond what a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Bytes that each rack of a pair exports.
 pub const FRAMES_LEN: u64 = 4 << 20;
@@ -59,7 +59,7 @@ impl End {
             if let Some(at) = self.events.iter().position(&fits) {
                 return self.events.remove(at);
             }
-            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.events);
+            assert!(start.elapsed() < TIMEOUT, "waited in vain for {what}: {:?}", self.events);
         }
     }
 
@@ -127,7 +127,7 @@ impl Pair {
         let (mut connected, mut accepted) = (false, false);
         let start = Instant::now();
         while !(connected && accepted) {
-            assert!(start.elapsed() < PATIENCE, "the racks do not connect");
+            assert!(start.elapsed() < TIMEOUT, "the racks do not connect");
             a.poll();
             b.poll();
             for event in a.events.drain(..) {

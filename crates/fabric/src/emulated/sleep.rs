@@ -1,39 +1,39 @@
 use std::os::fd::{AsFd, OwnedFd};
 
-use rackpool_model::{Alarm, Awaited, NapWord, Naps};
+use rackpool_model::{Doorbell, Awaited, SleepWord, EventCount};
 
 use super::link::{Link, Word};
 use crate::FabricError;
 
 /// Tells the peer about this side's sleep and wakes the peer from its own.
 pub(super) struct Sleep {
-    naps: Naps,
-    alarm: Alarm,
+    event_count: EventCount,
+    doorbell: Doorbell,
     peer_wake: OwnedFd,
 }
 
 impl Sleep {
     pub(super) fn new(peer_wake: OwnedFd) -> Self {
-        Self { naps: Naps::default(), alarm: Alarm::default(), peer_wake }
+        Self { event_count: EventCount::default(), doorbell: Doorbell::default(), peer_wake }
     }
 
     /// Says that this side is about to sleep. The caller looks for news after it.
     pub(super) fn arm(&mut self, link: &Link, wants_room: bool) -> Result<(), FabricError> {
-        link.store(Word::Sleep, self.naps.begin(wants_room).raw())?;
+        link.store(Word::Sleep, self.event_count.begin(wants_room).raw())?;
         link.fence();
         Ok(())
     }
 
     /// Says that this side is awake.
     pub(super) fn disarm(&self, link: &Link) -> Result<(), FabricError> {
-        link.store(Word::Sleep, self.naps.end().raw())
+        link.store(Word::Sleep, self.event_count.end().raw())
     }
 
     /// Wakes the peer if it sleeps and waits for what was just stored in the link.
     pub(super) fn tell(&mut self, link: &Link, news: Awaited) -> Result<(), FabricError> {
         link.fence();
-        let word = NapWord::from_raw(link.peer(Word::Sleep)?);
-        if self.alarm.must_ring(word, news) {
+        let word = SleepWord::from_raw(link.peer(Word::Sleep)?);
+        if self.doorbell.must_ring(word, news) {
             self.wake();
         }
         Ok(())

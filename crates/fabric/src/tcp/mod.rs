@@ -12,7 +12,7 @@ pub mod fuzzing;
 mod handshake;
 mod hello;
 mod inbox;
-mod patience;
+mod receive_spin;
 mod poster;
 mod provider;
 mod server;

@@ -4,7 +4,7 @@
 //! whether a lock is one of `fcntl` or of `flock`, so requests are read here.
 
 mod fields;
-mod lookout;
+mod spinner;
 pub(crate) mod opcode;
 mod reply;
 
@@ -18,7 +18,7 @@ use nix::libc;
 pub(crate) use fields::{Fields, Header};
 pub(crate) use reply::{Directory, Reply};
 
-use lookout::Lookout;
+use spinner::Spinner;
 
 use crate::session::MAX_REQUEST;
 
@@ -32,7 +32,7 @@ pub(crate) struct Device(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     file: File,
-    lookout: Lookout,
+    spinner: Spinner,
 }
 
 impl Device {
@@ -42,7 +42,7 @@ impl Device {
     }
 
     fn new(file: File) -> Self {
-        Self(Arc::new(Shared { file, lookout: Lookout::default() }))
+        Self(Arc::new(Shared { file, spinner: Spinner::default() }))
     }
 
     /// Reads requests and has them answered until the kernel has let go of the mount.
@@ -74,7 +74,7 @@ impl Device {
                 return Ok(());
             }
             answer(&header, fields, reply);
-            self.0.lookout.answered(header.opcode, &self.0.file);
+            self.0.spinner.answered(header.opcode, &self.0.file);
         }
     }
 }

@@ -196,7 +196,7 @@ impl<B: Bugs> Home<B> {
     }
 
     fn fence_at(&self, given: &Given) -> Option<Time> {
-        given.asked.map(|asked| asked.after(self.rules.patience))
+        given.asked.map(|asked| asked.after(self.rules.grace))
     }
 
     /// Those of a page who have to go.

@@ -100,7 +100,7 @@ impl<B: Bugs> Rack<B> {
         };
         let SwapRequest { milli, read_hot, .. } = want;
         let stage = Stage::Offering(Offering { wanted, milli, read_hot, frame, word });
-        let deadline = self.now.after(self.rules.patience);
+        let deadline = self.now.after(self.rules.grace);
         let under_way = UnderWay::new(swap, home, stage, deadline);
         self.slots[slot] = Some(UnderWay { send_again: self.now, ..under_way });
     }

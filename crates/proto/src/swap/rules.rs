@@ -4,7 +4,7 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapRules {
     /// How long a rack keeps an open swap up.
-    pub patience: Duration,
+    pub grace: Duration,
     /// How long the metadata server keeps a begun swap locked.
     pub server_patience: Duration,
     /// After so long without an answer a message is sent again.
@@ -22,7 +22,7 @@ pub struct SwapRules {
 impl SwapRules {
     /// Milliseconds for a swap, a second to wait for it.
     pub const DEFAULT: Self = Self {
-        patience: Duration::from_millis(100),
+        grace: Duration::from_millis(100),
         server_patience: Duration::from_millis(300),
         retry: Duration::from_millis(5),
         pause: Duration::from_millis(200),

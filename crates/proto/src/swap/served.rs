@@ -127,7 +127,7 @@ impl<B: Bugs> Rack<B> {
         self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
         let quiesced = self.bugs.has(Bug::SkipQuiesce);
         let prepared = Prepared { quiesced, ..Prepared::default() };
-        let deadline = self.now.after(self.rules.patience);
+        let deadline = self.now.after(self.rules.grace);
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
         self.slots[slot] = Some(UnderWay { ticket: self.number(), forwarding, ..under_way });

@@ -17,7 +17,7 @@ use rackpool_rrpc::{
     Call, CallError, CallId, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, Wants,
 };
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes for the buffers of requests, and behind them of what is answered.
 const ARENA: u64 = 1 << 20;
 const CONTENT: u32 = 256 << 10;
@@ -187,7 +187,7 @@ impl Side {
     fn ask(&mut self, now: Instant) {
         for (number, (wants, mode)) in ASKS.into_iter().enumerate() {
             let body = [number as u32 * 1000, bytes_of(wants)].map(u32::to_le_bytes).concat();
-            let call = Call { wants, mode, ..Call::new(&body, now + PATIENCE, Overdue::GiveUp) };
+            let call = Call { wants, mode, ..Call::new(&body, now + TIMEOUT, Overdue::GiveUp) };
             self.calls.insert(self.rrpc.call(self.endpoint, &call).unwrap(), number);
         }
         let transfer = |remote_offset, len| Transfer {
@@ -273,7 +273,7 @@ impl Side {
         assert!(self.calls.is_empty(), "no word of {:?} when the end was heard of", self.calls);
         assert!(self.transfers.is_empty(), "no word of transfers {:?}", self.transfers);
         assert_eq!(self.rrpc.free_bytes(), ARENA, "a buffer is lost");
-        let late = Call::new(b"8 bytes.", Instant::now() + PATIENCE, Overdue::GiveUp);
+        let late = Call::new(b"8 bytes.", Instant::now() + TIMEOUT, Overdue::GiveUp);
         assert_eq!(self.rrpc.call(self.endpoint, &late), Err(CallError::NotConnected));
         assert_eq!(self.rrpc.thresholds(self.endpoint), None);
     }
@@ -300,7 +300,7 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], measures: bool) -> [Side; 
             .all(|side| side.is_over() || (!side.is_open && sides.iter().any(Side::is_over)))
     };
     while !is_finished(&sides) {
-        assert!(start.elapsed() < PATIENCE, "{fates:?}: it never ends");
+        assert!(start.elapsed() < TIMEOUT, "{fates:?}: it never ends");
         sides.iter_mut().for_each(Side::round);
     }
     sides

@@ -21,7 +21,7 @@ use rackpool_rrpc::{Call, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, 
 /// Bytes that each rack exports: the arena, and what is answered.
 const FRAMES: u64 = 2 << 20;
 const ARENA: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes a test of every property for one fabric: `rrpc_tests!(factory expression);`, or with
 /// `, if condition` where the fabric needs what a machine may not have.
@@ -137,13 +137,13 @@ impl Pair {
             if self.a.call_events.iter().any(&wanted) {
                 return std::mem::take(&mut self.a.call_events);
             }
-            assert!(start.elapsed() < PATIENCE, "waited in vain: {:?}", self.a.call_events);
+            assert!(start.elapsed() < TIMEOUT, "waited in vain: {:?}", self.a.call_events);
         }
     }
 
     fn call(&mut self, offset: u32, wants: Wants, len: u32, mode: Option<Mode>) {
         let body = [offset.to_le_bytes(), len.to_le_bytes()].concat();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let call = Call { wants, mode, ..Call::new(&body, deadline, Overdue::GiveUp) };
         self.a.rrpc.call(self.a.endpoint, &call).unwrap();
     }
@@ -193,7 +193,7 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
     while pair.a.rrpc.free_bytes() < ARENA || pair.b.rrpc.free_bytes() < ARENA {
         pair.a.round();
         pair.b.round();
-        assert!(start.elapsed() < PATIENCE, "a buffer is lost");
+        assert!(start.elapsed() < TIMEOUT, "a buffer is lost");
     }
 }
 
@@ -258,7 +258,7 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
 
 pub fn death_ends_every_request(factory: &impl Factory) {
     let Pair { mut a, b } = Pair::new(factory);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for wants in [Wants::Head, Wants::Exactly(40_000), Wants::UpTo(9000), Wants::Exactly(8)] {
         let call = Call { wants, ..Call::new(b"8 bytes.", deadline, Overdue::GiveUp) };
         a.rrpc.call(a.endpoint, &call).unwrap();
@@ -268,7 +268,7 @@ pub fn death_ends_every_request(factory: &impl Factory) {
     let start = Instant::now();
     while !a.ended {
         a.round();
-        assert!(start.elapsed() < PATIENCE, "the peer's death is not heard of");
+        assert!(start.elapsed() < TIMEOUT, "the peer's death is not heard of");
     }
     let failed =
         |call_events: &&CallEvent| matches!(call_events, CallEvent::Failed { failure: Failure::Disconnected(_), .. });
@@ -293,7 +293,7 @@ pub fn a_silent_peer_is_given_up_or_cut_off(factory: &impl Factory) {
     while !a.ended {
         a.round();
         b.round();
-        assert!(start.elapsed() < PATIENCE, "nobody is cut off");
+        assert!(start.elapsed() < TIMEOUT, "nobody is cut off");
     }
     let told: Vec<_> = a
         .call_events

@@ -22,7 +22,7 @@ use crate::census::{self, Census};
 use crate::client::{TestClient, program};
 use crate::pool::{PAGE, TestPool};
 use crate::steps::fill;
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
 pub use batch::{Killed, Prepared};
 pub use finding::Finding;
@@ -178,7 +178,7 @@ impl Scene {
             before,
             workers,
             log: Log::default(),
-            patience: PATIENCE,
+            patience: TIMEOUT,
             slowest: Duration::ZERO,
             in_hand: 0,
             followed: 0,
@@ -238,7 +238,7 @@ impl Scene {
         }
         self.fillers.iter().for_each(|addr| own.free(*addr).expect("an object in use"));
         own.close();
-        pool.wait_allocated("everything is freed", PATIENCE, [0, 0]);
+        pool.wait_allocated("everything is freed", TIMEOUT, [0, 0]);
         census::wait_until_frames_are_free(pool);
     }
 }

@@ -9,7 +9,7 @@ use rackpool_client::{AccessError, AllocError, DaemonError, FreeError, GlobalAdd
 
 use crate::contents;
 use crate::pool::{PAGE, TestPool};
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 
 /// What is asked, from which rack, and which rack's daemon is killed meanwhile. Rack 1 is full: its
 /// clients get what they ask for from rack 0.
@@ -90,7 +90,7 @@ impl Client {
 
     /// Waits until it has done its errand.
     pub(super) fn done(self) -> Done {
-        wait_until("the errand is done", PATIENCE, || self.is_done() || self.thread.is_finished());
+        wait_until("the errand is done", TIMEOUT, || self.is_done() || self.thread.is_finished());
         self.thread.join().expect("an errand that went well")
     }
 }

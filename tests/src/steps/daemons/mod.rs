@@ -17,7 +17,7 @@ use crate::census::{self, Census};
 use crate::client::{TestClient, program};
 use crate::contents;
 use crate::pool::TestPool;
-use crate::wait::{PATIENCE, wait_for, wait_until};
+use crate::wait::{TIMEOUT, wait_for, wait_until};
 
 /// Instructions of an errand that are looked at, at most.
 const LONGEST: usize = 30_000;
@@ -114,7 +114,7 @@ impl Scene {
         self.pool.wait_until_racks_serve();
         if self.pool.status(0).free_frames < FEW {
             let free = || self.pool.status(0).free_frames > 2 * FEW;
-            wait_until("pages become free", PATIENCE, free);
+            wait_until("pages become free", TIMEOUT, free);
         }
         let (key, task) = self.plan.next(|_| true);
         let errand = ERRANDS.iter().find(|(name, _, daemon)| (*name, *daemon) == key);
@@ -237,7 +237,7 @@ impl Scene {
             }
             Driver::Gone(left) => {
                 let gone = || self.before.newcomers_are_gone(&self.pool);
-                wait_until(story, PATIENCE, gone);
+                wait_until(story, TIMEOUT, gone);
                 let own = self.pool.open(0);
                 let link = self.link[usize::from(rack)];
                 let mut word = [0; 8];
@@ -250,10 +250,10 @@ impl Scene {
         };
         own.close();
         let gone = || self.before.newcomers_are_gone(&self.pool);
-        wait_until(story, PATIENCE, gone);
+        wait_until(story, TIMEOUT, gone);
         // What a rack that was away has to free is on its way.
         let as_before = || census::objects(&self.pool) == self.before.objects;
-        if !crate::pool::wait_or_last(PATIENCE, as_before) {
+        if !crate::pool::wait_or_last(TIMEOUT, as_before) {
             let found = census::objects(&self.pool);
             let more = found.keys().filter(|addr| !self.before.objects.contains_key(addr));
             let more: Vec<_> = more.collect();
@@ -268,13 +268,13 @@ impl Scene {
         let own = self.pool.open(0);
         self.link.iter().chain(&self.fillers).for_each(|addr| free(&own, *addr));
         own.close();
-        self.pool.wait_allocated("everything is freed", PATIENCE, [0, 0]);
+        self.pool.wait_allocated("everything is freed", TIMEOUT, [0, 0]);
         census::wait_until_frames_are_free(&self.pool);
     }
 }
 
 fn read(own: &Pool, addr: GlobalAddr, into: &mut [u8]) {
-    wait_for("an object can be read", PATIENCE, || match own.read(addr, into) {
+    wait_for("an object can be read", TIMEOUT, || match own.read(addr, into) {
         Ok(()) => Some(()),
         Err(error) if is_away(&error) => None,
         Err(error) => panic!("{addr}: {error}"),
@@ -282,7 +282,7 @@ fn read(own: &Pool, addr: GlobalAddr, into: &mut [u8]) {
 }
 
 fn free(own: &Pool, addr: GlobalAddr) {
-    wait_for("an object can be freed", PATIENCE, || match own.free(addr) {
+    wait_for("an object can be freed", TIMEOUT, || match own.free(addr) {
         Ok(()) => Some(()),
         Err(FreeError::Access(error)) if is_away(&error) => None,
         Err(error) => panic!("{addr}: {error}"),

@@ -15,7 +15,7 @@ use self::ending::{Asked, Draining};
 use self::channel::Turn;
 use super::buffer::Buffer;
 use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
-use super::patience::Patience;
+use super::receive_spin::ReceiveSpin;
 use crate::{EndpointId, FabricError, ReceiveRoom};
 
 pub(super) use self::channel::{Exports, ServedChannel};
@@ -107,13 +107,13 @@ impl Server {
 
     /// Works until it is told to stop.
     pub(super) fn run(mut self) {
-        let mut patience = Patience::new();
+        let mut spin = ReceiveSpin::new();
         let mut round = 0_u32;
         let mut now = Instant::now();
         loop {
             let before = now;
             let mut ready = std::mem::take(&mut self.unfinished);
-            let sleeps = ready.is_empty() && !patience.looks_again(now);
+            let sleeps = ready.is_empty() && !spin.looks_again(now);
             match self.last {
                 Some(last) if ready.is_empty() && !sleeps && !round.is_multiple_of(ALL_EVERY) => {
                     ready.push(last);
@@ -135,7 +135,7 @@ impl Server {
             }
             self.finish_endings();
             if busy {
-                patience.came(now);
+                spin.came(now);
             } else if !sleeps {
                 // The owner may look on the same core, and has not seen yet what came before.
                 std::thread::yield_now();

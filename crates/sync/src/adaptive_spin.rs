@@ -31,14 +31,14 @@ pub enum Turn {
 ///
 /// ```
 /// use std::time::Duration;
-/// use rackpool_sync::{Patience, Turn};
-/// let mut patience = Patience::new(Duration::from_micros(4), Duration::from_micros(10), 12);
-/// patience.begin(false);
-/// while patience.turn() == Turn::Again { /* look, and break when it has come */ }
-/// patience.end();
+/// use rackpool_sync::{AdaptiveSpin, Turn};
+/// let mut spin = AdaptiveSpin::new(Duration::from_micros(4), Duration::from_micros(10), 12);
+/// spin.begin(false);
+/// while spin.turn() == Turn::Again { /* look, and break when it has come */ }
+/// spin.end();
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct AdaptiveSpin {
     least: Duration,
     longest: Duration,
     yields: u32,
@@ -90,7 +90,7 @@ const BESIDE_BUSY: u32 = 64;
 /// Long work goes on for so many times what it was interrupted for.
 const WORK: u32 = 2;
 
-impl Patience {
+impl AdaptiveSpin {
     /// Looks for `least` to `longest`, then gives the core away `yields` times, then says that it is time
     /// to sleep.
     ///
@@ -258,49 +258,49 @@ mod tests {
     }
 
     /// Waits for what comes after `needed`; how long it looked, and whether it slept.
-    fn wait(patience: &mut Patience, needed: Duration) -> (Duration, bool) {
+    fn wait(spin: &mut AdaptiveSpin, needed: Duration) -> (Duration, bool) {
         let clock = Clock::new(Duration::from_nanos(100));
         let start = clock.now.get();
-        patience.begin_at(start, false);
+        spin.begin_at(start, false);
         let slept = loop {
-            if patience.wait.lasted >= needed {
+            if spin.wait.lasted >= needed {
                 break false;
             }
-            if patience.turn_at(|| clock.now()) == Turn::Sleep {
+            if spin.turn_at(|| clock.now()) == Turn::Sleep {
                 break true;
             }
         };
-        patience.end();
-        (patience.wait.lasted, slept)
+        spin.end();
+        (spin.wait.lasted, slept)
     }
 
     #[test]
     fn what_comes_soon_is_waited_for_and_what_comes_late_is_not() {
-        let mut patience = Patience::new(LEAST, LONGEST, 2);
-        assert!((0..100).all(|_| !wait(&mut patience, SOON).1));
-        let wasted: Vec<_> = (0..100).map(|_| wait(&mut patience, LATE).0).collect();
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 2);
+        assert!((0..100).all(|_| !wait(&mut spin, SOON).1));
+        let wasted: Vec<_> = (0..100).map(|_| wait(&mut spin, LATE).0).collect();
         assert!(wasted[50..].iter().filter(|time| **time > LEAST).count() <= 3, "{wasted:?}");
     }
 
     #[test]
     fn it_finds_out_when_looking_pays_again() {
-        let mut patience = Patience::new(LEAST, LONGEST, 0);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 0);
         for _ in 0..100 {
-            wait(&mut patience, LATE);
+            wait(&mut spin, LATE);
         }
-        let slept = (0..300).filter(|_| wait(&mut patience, SOON).1).count();
+        let slept = (0..300).filter(|_| wait(&mut spin, SOON).1).count();
         assert!(slept < 200, "slept {slept} times of 300");
-        assert!((0..50).all(|_| !wait(&mut patience, SOON).1));
+        assert!((0..50).all(|_| !wait(&mut spin, SOON).1));
     }
 
     #[test]
     fn time_is_bounded_whatever_a_look_costs() {
         let look = Duration::from_micros(3);
-        let mut patience = Patience::new(LEAST, LONGEST, 0);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 0);
         let clock = Clock::new(look * CLOCK);
-        patience.begin_at(clock.now.get(), false);
+        spin.begin_at(clock.now.get(), false);
         let mut looks = 0;
-        while patience.turn_at(|| clock.now()) == Turn::Again {
+        while spin.turn_at(|| clock.now()) == Turn::Again {
             looks += 1;
         }
         assert!(look * looks <= LONGEST + look * CLOCK * 2, "{looks} looks");
@@ -308,27 +308,27 @@ mod tests {
 
     /// A wait in which the core was given away for so long once it came to that; how long it looked
     /// before.
-    fn wait_beside(patience: &mut Patience, away: Duration) -> Duration {
+    fn wait_beside(spin: &mut AdaptiveSpin, away: Duration) -> Duration {
         let clock = Clock::new(Duration::from_nanos(100));
-        patience.begin_at(clock.now.get(), false);
-        while patience.wait.is_looking() {
-            assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
+        spin.begin_at(clock.now.get(), false);
+        while spin.wait.is_looking() {
+            assert_eq!(spin.turn_at(|| clock.now()), Turn::Again);
         }
-        let looked = patience.wait.lasted;
-        if patience.wait.yields > 0 {
-            patience.wait.made_way |= patience.was_away(away);
+        let looked = spin.wait.lasted;
+        if spin.wait.yields > 0 {
+            spin.wait.made_way |= spin.was_away(away);
         } else {
-            assert_eq!(patience.turn_at(|| clock.now()), Turn::Sleep);
+            assert_eq!(spin.turn_at(|| clock.now()), Turn::Sleep);
         }
-        patience.end();
+        spin.end();
         looked
     }
 
     #[test]
     fn a_core_that_others_want_is_given_away_early() {
-        let mut patience = Patience::new(LEAST, LONGEST, 2);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 2);
         let looked: Vec<_> =
-            (0..50).map(|_| wait_beside(&mut patience, Duration::from_micros(3))).collect();
+            (0..50).map(|_| wait_beside(&mut spin, Duration::from_micros(3))).collect();
         assert!(looked[0] >= LONGEST);
         let many = looked[25..].iter().filter(|time| **time > LEAST * 2).count();
         assert!(many <= 1, "{looked:?}");
@@ -336,44 +336,44 @@ mod tests {
 
     #[test]
     fn beside_a_busy_thread_it_sleeps_instead_of_yielding() {
-        let mut patience = Patience::new(LEAST, LONGEST, 2);
-        wait_beside(&mut patience, Duration::from_millis(3));
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 2);
+        wait_beside(&mut spin, Duration::from_millis(3));
         for _ in 0..BESIDE_BUSY {
-            patience.begin(true);
-            assert!(!patience.wait.makes_way && patience.wait.yields == 0);
-            patience.end();
+            spin.begin(true);
+            assert!(!spin.wait.makes_way && spin.wait.yields == 0);
+            spin.end();
         }
-        patience.begin(true);
-        assert!(patience.wait.makes_way && patience.wait.yields == 2, "never again");
+        spin.begin(true);
+        assert!(spin.wait.makes_way && spin.wait.yields == 2, "never again");
     }
 
     #[test]
     fn who_has_woken_somebody_gives_the_core_away_before_it_looks() {
-        let mut patience = Patience::new(LEAST, LONGEST, 0);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 0);
         let clock = Clock::new(Duration::from_nanos(100));
-        patience.begin_at(clock.now.get(), true);
-        assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
-        assert_eq!((patience.wait.looks, patience.wait.made_way), (0, false));
-        assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
-        assert_eq!(patience.wait.looks, 1, "once");
+        spin.begin_at(clock.now.get(), true);
+        assert_eq!(spin.turn_at(|| clock.now()), Turn::Again);
+        assert_eq!((spin.wait.looks, spin.wait.made_way), (0, false));
+        assert_eq!(spin.turn_at(|| clock.now()), Turn::Again);
+        assert_eq!(spin.wait.looks, 1, "once");
     }
 
     #[test]
     fn what_others_used_the_core_for_is_not_counted_as_looking() {
-        let mut patience = Patience::new(LEAST, LONGEST, 3);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 3);
         let clock = Clock::new(LONGEST * 2);
-        patience.begin_at(clock.now.get(), true);
-        assert_eq!(patience.turn_at(|| clock.now()), Turn::Again);
-        assert_eq!(patience.wait.yields, 0, "beside a busy thread it sleeps after its looks");
-        let looks_begin = patience.wait.since.unwrap();
+        spin.begin_at(clock.now.get(), true);
+        assert_eq!(spin.turn_at(|| clock.now()), Turn::Again);
+        assert_eq!(spin.wait.yields, 0, "beside a busy thread it sleeps after its looks");
+        let looks_begin = spin.wait.since.unwrap();
         let clock = Clock { now: Cell::new(looks_begin), step: Duration::from_nanos(100) };
-        (0..CLOCK).for_each(|_| assert_eq!(patience.turn_at(|| clock.now()), Turn::Again));
-        assert!(patience.wait.lasted < LEAST && patience.wait.is_looking());
+        (0..CLOCK).for_each(|_| assert_eq!(spin.turn_at(|| clock.now()), Turn::Again));
+        assert!(spin.wait.lasted < LEAST && spin.wait.is_looking());
     }
 
     #[test]
     fn long_work_goes_on_for_longer_than_it_was_interrupted_for() {
-        let mut patience = Patience::new(LEAST, LONGEST, 2);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 2);
         let clock = Clock::new(Duration::ZERO);
         let go_on = |time| clock.now.set(clock.now.get() + time);
         let (piece, turn) = (Duration::from_micros(10), Duration::from_millis(4));
@@ -386,7 +386,7 @@ mod tests {
                     pauses.set(pauses.get() + 1);
                     go_on(away);
                 };
-                patience.pause_at(|| clock.now(), interrupt);
+                spin.pause_at(|| clock.now(), interrupt);
             }
             pauses.get()
         };
@@ -398,10 +398,10 @@ mod tests {
 
     #[test]
     fn the_longest_time_is_kept() {
-        let mut patience = Patience::new(LEAST, LONGEST, 3);
+        let mut spin = AdaptiveSpin::new(LEAST, LONGEST, 3);
         for _ in 0..100 {
-            assert!(wait(&mut patience, LATE).0 <= LONGEST + Duration::from_micros(1));
-            assert!(wait(&mut patience, LONGEST).0 <= LONGEST + Duration::from_micros(1));
+            assert!(wait(&mut spin, LATE).0 <= LONGEST + Duration::from_micros(1));
+            assert!(wait(&mut spin, LONGEST).0 <= LONGEST + Duration::from_micros(1));
         }
     }
 }

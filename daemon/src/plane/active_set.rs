@@ -29,11 +29,11 @@ const LEAST: u32 = 128;
 /// runs next is found by it before it stops looking for its answer and gives the core away.
 const IDLE: u32 = 40;
 
-/// Clients that have asked lately have the daemon's attention: their rings are looked at each time,
+/// Clients that have asked lately have the daemon's active set: their rings are looked at each time,
 /// all others' in a *sweep* now and then. So who asks is not held up by many who do not. While
 /// nobody asks every look is a sweep. `F` is what it takes to look at a client's rings.
 #[derive(Debug)]
-pub(super) struct Attention<F> {
+pub(super) struct ActiveSet<F> {
     /// Looks since the last regular sweep.
     looks: u32,
     /// Looks since somebody asked.
@@ -52,13 +52,13 @@ struct Held<F> {
     silent: u8,
 }
 
-impl<F> Default for Attention<F> {
+impl<F> Default for ActiveSet<F> {
     fn default() -> Self {
         Self { looks: 0, idle: 0, is_regular: false, held: Vec::new() }
     }
 }
 
-impl<F> Attention<F> {
+impl<F> ActiveSet<F> {
     /// The next look at one or all of so many clients begins: whether it is a sweep.
     pub(super) fn is_sweep(&mut self, clients: usize) -> bool {
         self.looks = self.looks.saturating_add(1);
@@ -140,10 +140,10 @@ impl DataPlane {
         self.moment = None;
         for (client, request) in requests.drain(..) {
             count(&self.metrics.requests);
-            if !self.attention.asked(client)
+            if !self.active_set.asked(client)
                 && let Some(known) = self.clients.all.get(client).filter(|c| c.is_served())
             {
-                self.attention.give(client, Arc::clone(&known.file));
+                self.active_set.give(client, Arc::clone(&known.file));
             }
             self.serve(client, &request)?;
         }
@@ -157,14 +157,14 @@ impl DataPlane {
 
     /// Takes what is in the rings of the clients that have asked lately, or in all rings.
     fn look(&mut self, requests: &mut Vec<(ClientId, Request)>) {
-        if self.attention.is_sweep(self.clients.all.len()) {
+        if self.active_set.is_sweep(self.clients.all.len()) {
             // What a client posted to an earlier daemon it posts again when it has come back.
             for (id, client) in self.clients.all.iter().filter(|(_, client)| client.is_served()) {
                 take_requests(id, &client.file, requests);
             }
-            self.attention.swept();
+            self.active_set.swept();
         } else {
-            self.attention.held().for_each(|(id, file)| take_requests(id, file, requests));
+            self.active_set.held().for_each(|(id, file)| take_requests(id, file, requests));
         }
     }
 }
@@ -185,27 +185,27 @@ mod tests {
     const B: ClientId = ClientId(9);
 
     /// A client asks.
-    fn ask(attention: &mut Attention<()>, client: ClientId) {
-        if !attention.asked(client) {
-            attention.give(client, ());
+    fn ask(active_set: &mut ActiveSet<()>, client: ClientId) {
+        if !active_set.asked(client) {
+            active_set.give(client, ());
         }
     }
 
-    fn held(attention: &Attention<()>) -> Vec<ClientId> {
-        attention.held().map(|(client, ())| client).collect()
+    fn held(active_set: &ActiveSet<()>) -> Vec<ClientId> {
+        active_set.held().map(|(client, ())| client).collect()
     }
 
     /// Looks at so many clients until after the next regular sweep, somebody asking in each; how many
     /// looks there were.
-    fn until_swept(attention: &mut Attention<()>, clients: usize, asks: ClientId) -> u32 {
+    fn until_swept(active_set: &mut ActiveSet<()>, clients: usize, asks: ClientId) -> u32 {
         let mut looks = 0;
         loop {
             looks += 1;
-            if attention.is_sweep(clients) {
-                attention.swept();
+            if active_set.is_sweep(clients) {
+                active_set.swept();
             }
-            ask(attention, asks);
-            if attention.is_regular {
+            ask(active_set, asks);
+            if active_set.is_regular {
                 return looks;
             }
         }
@@ -213,54 +213,54 @@ mod tests {
 
     #[test]
     fn attention_is_held_by_asking_and_lost_by_silence() {
-        let mut attention = Attention::default();
-        [A, B, A].into_iter().for_each(|client| ask(&mut attention, client));
-        assert_eq!(held(&attention), [A, B]);
-        (0..PATIENCE).for_each(|_| _ = until_swept(&mut attention, 2, B));
-        assert_eq!(held(&attention), [A, B]);
-        until_swept(&mut attention, 2, B);
-        assert_eq!(held(&attention), [B]);
+        let mut active_set = ActiveSet::default();
+        [A, B, A].into_iter().for_each(|client| ask(&mut active_set, client));
+        assert_eq!(held(&active_set), [A, B]);
+        (0..PATIENCE).for_each(|_| _ = until_swept(&mut active_set, 2, B));
+        assert_eq!(held(&active_set), [A, B]);
+        until_swept(&mut active_set, 2, B);
+        assert_eq!(held(&active_set), [B]);
     }
 
     #[test]
     fn who_is_not_served_any_more_is_not_looked_at() {
-        let mut attention = Attention::default();
-        [A, B].into_iter().for_each(|client| ask(&mut attention, client));
-        attention.lose(A);
-        attention.lose(A);
-        assert_eq!(held(&attention), [B]);
+        let mut active_set = ActiveSet::default();
+        [A, B].into_iter().for_each(|client| ask(&mut active_set, client));
+        active_set.lose(A);
+        active_set.lose(A);
+        assert_eq!(held(&active_set), [B]);
     }
 
     #[test]
     fn looks_are_sweeps_until_somebody_asks_and_then_now_and_then() {
-        let mut attention = Attention::<()>::default();
-        assert!((0..LEAST).all(|_| attention.is_sweep(1)));
+        let mut active_set = ActiveSet::<()>::default();
+        assert!((0..LEAST).all(|_| active_set.is_sweep(1)));
         for (clients, looks) in [(1, LEAST), (4, LEAST), (10, 10 * EVERY), (100, 100 * EVERY)] {
-            until_swept(&mut attention, clients, A);
-            assert_eq!(until_swept(&mut attention, clients, A), looks, "{clients}");
+            until_swept(&mut active_set, clients, A);
+            assert_eq!(until_swept(&mut active_set, clients, A), looks, "{clients}");
         }
     }
 
     #[test]
     fn looks_that_a_round_leaves_out_count_as_time() {
-        let mut attention = Attention::default();
-        assert_eq!((attention.round(false), attention.looks), (LOOKS, 0));
-        assert_eq!(attention.round(true), TRANSFER_LOOKS);
-        assert_eq!((attention.looks, attention.idle), (LOOKS - TRANSFER_LOOKS, attention.looks));
-        [A, B].into_iter().for_each(|client| ask(&mut attention, client));
-        assert_eq!((attention.round(false), attention.round(true)), (LOOKS / 2, 1));
+        let mut active_set = ActiveSet::default();
+        assert_eq!((active_set.round(false), active_set.looks), (LOOKS, 0));
+        assert_eq!(active_set.round(true), TRANSFER_LOOKS);
+        assert_eq!((active_set.looks, active_set.idle), (LOOKS - TRANSFER_LOOKS, active_set.looks));
+        [A, B].into_iter().for_each(|client| ask(&mut active_set, client));
+        assert_eq!((active_set.round(false), active_set.round(true)), (LOOKS / 2, 1));
         // A round of one look takes as long as one of eight.
-        ask(&mut attention, A);
-        let rounds = (1..).find(|_| attention.round(true) == 1 && attention.is_sweep(1000));
+        ask(&mut active_set, A);
+        let rounds = (1..).find(|_| active_set.round(true) == 1 && active_set.is_sweep(1000));
         assert_eq!(rounds, Some(IDLE / (LOOKS / 2)));
     }
 
     #[test]
     fn when_who_asked_is_silent_the_others_are_looked_at_soon() {
-        let mut attention = Attention::default();
-        ask(&mut attention, A);
-        assert_eq!((1..).find(|_| attention.is_sweep(1000)), Some(IDLE));
-        attention.swept();
-        assert_eq!(held(&attention), [A], "the silence was short");
+        let mut active_set = ActiveSet::default();
+        ask(&mut active_set, A);
+        assert_eq!((1..).find(|_| active_set.is_sweep(1000)), Some(IDLE));
+        active_set.swept();
+        assert_eq!(held(&active_set), [A], "the silence was short");
     }
 }

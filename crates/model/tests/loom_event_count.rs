@@ -4,7 +4,7 @@
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
-use rackpool_model::{Alarm, Awaited, NapWord, Naps};
+use rackpool_model::{Doorbell, Awaited, SleepWord, EventCount};
 
 /// An eventfd: readable from a ring until it is quiesced.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Event {
 /// One half of a link as its sleeper sees it.
 #[derive(Default)]
 struct Side {
-    nap: AtomicU64,
+    sleep_word: AtomicU64,
     messages: AtomicU64,
     room: AtomicU64,
     event: Event,
@@ -42,7 +42,7 @@ struct Side {
 
 impl Side {
     /// Something is new for the sleeper.
-    fn tell(&self, alarm: &mut Alarm, event: Awaited, fenced: bool) {
+    fn tell(&self, doorbell: &mut Doorbell, event: Awaited, fenced: bool) {
         let place = match event {
             Awaited::Message => &self.messages,
             Awaited::Room => &self.room,
@@ -52,8 +52,8 @@ impl Side {
         if fenced {
             fence(Ordering::SeqCst);
         }
-        let word = NapWord::from_raw(self.nap.load(Ordering::Relaxed));
-        if alarm.must_ring(word, event) {
+        let word = SleepWord::from_raw(self.sleep_word.load(Ordering::Relaxed));
+        if doorbell.must_ring(word, event) {
             self.event.ring();
         }
     }
@@ -65,21 +65,21 @@ impl Side {
     /// Sleeps whenever nothing is new, until all of it has been seen. Room counts only for who wants
     /// it.
     fn sleep_until(&self, messages: u64, room: u64) {
-        let mut naps = Naps::default();
+        let mut event_count = EventCount::default();
         loop {
             let seen = self.seen();
             if seen.0 >= messages && seen.1 >= room {
                 return;
             }
             let wants_room = seen.1 < room;
-            self.nap.store(naps.begin(wants_room).raw(), Ordering::Relaxed);
+            self.sleep_word.store(event_count.begin(wants_room).raw(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let now = self.seen();
             if now.0 == seen.0 && (now.1 == seen.1 || !wants_room) {
                 self.event.wait();
             }
             self.event.drain();
-            self.nap.store(naps.end().raw(), Ordering::Relaxed);
+            self.sleep_word.store(event_count.end().raw(), Ordering::Relaxed);
         }
     }
 }
@@ -92,9 +92,9 @@ fn check(event: &'static [Awaited], fenced: bool) {
         let teller = {
             let side = side.clone();
             loom::thread::spawn(move || {
-                let mut alarm = Alarm::default();
+                let mut doorbell = Doorbell::default();
                 for event in event {
-                    side.tell(&mut alarm, *event, fenced);
+                    side.tell(&mut doorbell, *event, fenced);
                 }
             })
         };
@@ -114,7 +114,7 @@ fn room_wakes_a_sleeper_that_wants_it() {
     check(&[Awaited::Room], true);
 }
 
-/// One event for both, and one nap for several event.
+/// One event for both, and one sleep for several event.
 #[test]
 fn messages_and_room_wake_a_sleeper() {
     check(&[Awaited::Message, Awaited::Room, Awaited::Message], true);

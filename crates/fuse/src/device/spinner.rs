@@ -23,14 +23,14 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What the threads of a mount know of each other.
 #[derive(Debug, Default)]
-pub(super) struct Lookout {
+pub(super) struct Spinner {
     /// Some thread looks.
     is_held: AtomicBool,
     /// Looks in vain since the last that was not, and answers since then without a look.
     vain: AtomicU32,
 }
 
-impl Lookout {
+impl Spinner {
     /// A request has been answered: looks for the next one, if that is likely to pay. Whether there is
     /// one or not, the caller reads next.
     pub(super) fn answered(&self, opcode: u32, device: &File) {
@@ -98,33 +98,33 @@ mod tests {
 
     #[test]
     fn looks_that_are_in_vain_become_rare_and_one_that_is_not_makes_them_frequent() {
-        let lookout = Lookout::default();
+        let spinner = Spinner::default();
         for _ in 0..IN_VAIN {
-            assert!(lookout.pays());
-            lookout.looked(false);
+            assert!(spinner.pays());
+            spinner.looked(false);
         }
         // An answer counts by itself.
-        assert_eq!((0..10 * RETRY).filter(|_| lookout.pays()).count(), 10);
-        lookout.looked(true);
-        assert!((0..100).all(|_| lookout.pays()));
+        assert_eq!((0..10 * RETRY).filter(|_| spinner.pays()).count(), 10);
+        spinner.looked(true);
+        assert!((0..100).all(|_| spinner.pays()));
     }
 
     #[test]
     fn nobody_looks_while_another_does_or_after_other_requests() {
         let (device, mut kernel) = pair();
-        let lookout = Lookout::default();
-        lookout.is_held.store(true, Ordering::Relaxed);
-        lookout.answered(opcode::READ, &device);
-        assert!(lookout.is_held.load(Ordering::Relaxed));
-        assert_eq!(lookout.vain.load(Ordering::Relaxed), 0);
-        lookout.is_held.store(false, Ordering::Relaxed);
-        lookout.answered(opcode::GETATTR, &device);
-        assert_eq!(lookout.vain.load(Ordering::Relaxed), 0);
-        lookout.answered(opcode::READ, &device);
-        assert_eq!(lookout.vain.load(Ordering::Relaxed), 1);
+        let spinner = Spinner::default();
+        spinner.is_held.store(true, Ordering::Relaxed);
+        spinner.answered(opcode::READ, &device);
+        assert!(spinner.is_held.load(Ordering::Relaxed));
+        assert_eq!(spinner.vain.load(Ordering::Relaxed), 0);
+        spinner.is_held.store(false, Ordering::Relaxed);
+        spinner.answered(opcode::GETATTR, &device);
+        assert_eq!(spinner.vain.load(Ordering::Relaxed), 0);
+        spinner.answered(opcode::READ, &device);
+        assert_eq!(spinner.vain.load(Ordering::Relaxed), 1);
         kernel.write_all(&[1]).expect("room");
-        lookout.answered(opcode::WRITE, &device);
-        assert_eq!(lookout.vain.load(Ordering::Relaxed), 0);
-        assert!(!lookout.is_held.load(Ordering::Relaxed));
+        spinner.answered(opcode::WRITE, &device);
+        assert_eq!(spinner.vain.load(Ordering::Relaxed), 0);
+        assert!(!spinner.is_held.load(Ordering::Relaxed));
     }
 }

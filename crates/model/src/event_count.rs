@@ -3,7 +3,7 @@
 /// Whether one side sleeps, and for what: `counter << 2 | wants room << 1 | asleep`. It stands where
 /// the peer can read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NapWord(u64);
+pub struct SleepWord(u64);
 
 /// What the sleeper may be waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,31 +14,31 @@ pub enum Awaited {
     Room,
 }
 
-/// The naps of one side: each has a number, so that the peer knows which it has ended already.
+/// The sleeps of one side: each has a number, so that the peer knows which it has ended already.
 ///
 /// The sleeper stores the word of [`begin`](Self::begin), fences, looks a last time whether there is
 /// anything to do, and only then sleeps until its event is rung. Afterwards it stores the word of
 /// [`end`](Self::end), empties the event and looks at everything again.
 #[derive(Debug, Default)]
-pub struct Naps(u64);
+pub struct EventCount(u64);
 
-/// What one side has ended of the peer's naps. It stores what is new for the peer, fences, loads the
+/// What one side has ended of the peer's sleeps. It stores what is new for the peer, fences, loads the
 /// peer's word and asks [`must_ring`](Self::must_ring). With a full fence on both sides at least one
 /// sees the other: nothing is slept through.
 ///
 /// ```
-/// use rackpool_model::{Alarm, Awaited, Naps};
-/// let (mut naps, mut alarm) = (Naps::default(), Alarm::default());
-/// assert!(!alarm.must_ring(naps.end(), Awaited::Message), "it is awake");
-/// let asleep = naps.begin(false);
-/// assert!(!alarm.must_ring(asleep, Awaited::Room), "it wants none");
-/// assert!(alarm.must_ring(asleep, Awaited::Message));
-/// assert!(!alarm.must_ring(asleep, Awaited::Message), "it is being woken");
+/// use rackpool_model::{Doorbell, Awaited, EventCount};
+/// let (mut event_count, mut doorbell) = (EventCount::default(), Doorbell::default());
+/// assert!(!doorbell.must_ring(event_count.end(), Awaited::Message), "it is awake");
+/// let asleep = event_count.begin(false);
+/// assert!(!doorbell.must_ring(asleep, Awaited::Room), "it wants none");
+/// assert!(doorbell.must_ring(asleep, Awaited::Message));
+/// assert!(!doorbell.must_ring(asleep, Awaited::Message), "it is being woken");
 /// ```
 #[derive(Debug, Default)]
-pub struct Alarm(u64);
+pub struct Doorbell(u64);
 
-impl NapWord {
+impl SleepWord {
     /// From what stands in memory that the peer writes: any value is possible.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
@@ -61,23 +61,23 @@ impl NapWord {
     }
 }
 
-impl Naps {
-    /// The next nap.
-    pub const fn begin(&mut self, wants_room: bool) -> NapWord {
+impl EventCount {
+    /// The next sleep.
+    pub const fn begin(&mut self, wants_room: bool) -> SleepWord {
         self.0 += 1;
-        NapWord::new(self.0, true, wants_room)
+        SleepWord::new(self.0, true, wants_room)
     }
 
     /// It is over.
     #[must_use]
-    pub const fn end(&self) -> NapWord {
-        NapWord::new(self.0, false, false)
+    pub const fn end(&self) -> SleepWord {
+        SleepWord::new(self.0, false, false)
     }
 }
 
-impl Alarm {
-    /// Whether the peer's event has to be rung, once for each nap.
-    pub fn must_ring(&mut self, peer: NapWord, event: Awaited) -> bool {
+impl Doorbell {
+    /// Whether the peer's event has to be rung, once for each sleep.
+    pub fn must_ring(&mut self, peer: SleepWord, event: Awaited) -> bool {
         let counter = peer.0 >> 2;
         let rings = peer.waits_for(event) && counter != self.0;
         if rings {

@@ -10,13 +10,13 @@ const RETRY: u32 = 32;
 /// How long to look before sleeping: about twice as long as what was waited for took lately, and
 /// hardly at all when it mostly came too late.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct ReceiveSpin {
     since: Option<Instant>,
     budget: Duration,
     in_vain: u32,
 }
 
-impl Patience {
+impl ReceiveSpin {
     pub(super) const fn new() -> Self {
         Self { since: None, budget: LONGEST, in_vain: 0 }
     }
@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn looking_in_vain_gets_short_and_is_tried_again() {
-        let mut patience = Patience::new();
+        let mut spin = ReceiveSpin::new();
         let mut now = Instant::now();
         let mut wait = || {
             let start = now;
-            while patience.looks_again(now) {
+            while spin.looks_again(now) {
                 now += Duration::from_micros(1);
             }
             now - start
@@ -71,14 +71,14 @@ mod tests {
 
     #[test]
     fn what_comes_soon_is_looked_for_twice_as_long() {
-        let mut patience = Patience::new();
+        let mut spin = ReceiveSpin::new();
         let start = Instant::now();
         for _ in 0..100 {
-            assert!(patience.looks_again(start));
-            patience.came(start + Duration::from_micros(10));
+            assert!(spin.looks_again(start));
+            spin.came(start + Duration::from_micros(10));
         }
-        assert!(patience.looks_again(start));
-        assert!(patience.looks_again(start + Duration::from_micros(19)));
-        assert!(!patience.looks_again(start + Duration::from_micros(20)));
+        assert!(spin.looks_again(start));
+        assert!(spin.looks_again(start + Duration::from_micros(19)));
+        assert!(!spin.looks_again(start + Duration::from_micros(20)));
     }
 }
