@@ -254,7 +254,7 @@ impl Pool {
 
     #[cold]
     fn read_any(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
-        if window::read_detour(&self.permit, addr, into) {
+        if window::read_slow_path(&self.permit, addr, into) {
             return Ok(());
         }
         self.with(|thread| thread.transfer_checked(addr, Bytes::Read(into)))?
@@ -288,7 +288,7 @@ impl Pool {
 
     #[cold]
     fn write_any(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
-        if window::write_detour(&self.permit, addr, from) {
+        if window::write_slow_path(&self.permit, addr, from) {
             return Ok(());
         }
         self.with(|thread| thread.transfer_checked(addr, Bytes::Write(from)))?

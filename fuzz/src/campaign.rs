@@ -44,18 +44,18 @@ pub fn corpus(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
 
 /// Runs a target on an input; when it panics, the input is kept where the message says.
 pub fn run(target: Target, input: &[u8]) {
-    let kept = Kept { target: target.name, input };
+    let kept = CrashInput { target: target.name, input };
     (target.run)(input);
     drop(kept);
 }
 
 /// Writes its input to a file when it is dropped by a panic.
-struct Kept<'a> {
+struct CrashInput<'a> {
     target: &'static str,
     input: &'a [u8],
 }
 
-impl Drop for Kept<'_> {
+impl Drop for CrashInput<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             match keep(self.target, self.input) {

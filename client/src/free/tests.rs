@@ -136,7 +136,7 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
         thread.window.admit(PageId(1), FrameId(0), word, PageUse::Slab(class(64)));
         assert!(window::read(&thread.connection.permit, small(0), &mut [0; 8]), "{event:?}");
         assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
-        assert!(!window::write_detour(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
+        assert!(!window::write_slow_path(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
         let add = Atomic::FetchAndAdd { delta: 3 };
         assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
         assert_eq!(known_in(&thread.connection.permit, small(0)), None, "{event:?}");
@@ -152,7 +152,7 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
     let (bench, mut thread) = with_pages();
     let layout = bench.connection.layout;
     let shows = |frame: u32, copy: u64, until: u64| {
-        let at = layout.shown(FrameId(frame));
+        let at = layout.published(FrameId(frame));
         bench.metadata.write(at, &[copy.to_le_bytes(), until.to_le_bytes()].concat()).unwrap();
     };
     bench.connection.frames.write(3 * PAGE + 64, &[7; 8]).unwrap();
@@ -177,7 +177,7 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
     shows(3, 5, u64::MAX);
     thread.window.forget(PageId(9));
     assert_eq!(read(&thread), None, "forgotten");
-    // A number that nothing is shown under, and a frame that the rack does not have.
+    // A number that nothing is published under, and a frame that the rack does not have.
     thread.window.keep(PageId(9), FrameId(99), 5);
     assert_eq!(read(&thread), None);
 }

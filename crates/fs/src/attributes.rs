@@ -4,7 +4,7 @@ use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, NewTime, SetAttr, Time, XattrMode};
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
 
 const SET_USER_ID: u32 = 0o4000;
@@ -44,7 +44,7 @@ fn apply(inode: &mut Inode, change: &SetAttr, now: Time) -> Result<(), FsError> 
     Ok(())
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// The attributes of an inode.
     pub fn attr(&self, ino: Ino) -> Result<Attr, FsError> {
         let inode = match self.opened(ino) {

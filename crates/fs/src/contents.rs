@@ -9,7 +9,7 @@ use crate::attr::{Ino, Time};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, Word, WordKind, plus};
 use crate::volume::{Volume, lock};
 
@@ -68,7 +68,7 @@ fn has_capability(inode: &Inode) -> bool {
     inode.xattrs.iter().any(|(name, _)| name == CAPABILITY)
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Reads from `offset` on, and says how many bytes: fewer than asked for only at the end of the
     /// file.
     pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
@@ -91,7 +91,7 @@ impl<M: Medium> Volume<M> {
             rest = next;
             self.read_cluster(file, GlobalAddr::from_raw(inode.head), &part, bytes, &mut requests)?;
         }
-        self.medium.read_batch(&mut requests).map_err(FsError::of_memory::<M>)?;
+        self.memory.read_batch(&mut requests).map_err(FsError::of_memory::<M>)?;
         Ok(len)
     }
 
@@ -287,7 +287,7 @@ impl<M: Medium> Volume<M> {
                 break;
             }
         }
-        if let Err(error) = self.medium.write_batch(&written.writes) {
+        if let Err(error) = self.memory.write_batch(&written.writes) {
             written.bytes = 0;
             written.error = Some(FsError::of_memory::<M>(error));
         }
@@ -331,7 +331,7 @@ impl<M: Medium> Volume<M> {
             let mut block = self.block(file, word, number)?;
             if block.is_hole() {
                 let fill = Fill::Bytes(within, from);
-                let made = self.hook(Self::block_word(word, number), WordKind::Block, fill)?;
+                let made = self.link_word(Self::block_word(word, number), WordKind::Block, fill)?;
                 block = self.see_block(file, number, made.word())?;
                 if matches!(made, Made::New(_)) {
                     written.allocated += BLOCK_BYTES;
@@ -358,12 +358,12 @@ impl<M: Medium> Volume<M> {
         // rest of that is likely to follow. Elsewhere a piece may stay alone between holes.
         let is_next = goes_on && within == 0 && part.offset > 0;
         if part.len as u64 * 2 >= CLUSTER_BYTES || is_next {
-            match self.hook(at, WordKind::Run, Fill::Bytes(within, from)) {
+            match self.link_word(at, WordKind::Run, Fill::Bytes(within, from)) {
                 // A smaller piece may be left.
                 Err(FsError::NoSpace) => {}
                 made => return made,
             }
         }
-        self.hook(at, WordKind::Split, Fill::Zeros)
+        self.link_word(at, WordKind::Split, Fill::Zeros)
     }
 }

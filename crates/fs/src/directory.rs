@@ -16,7 +16,7 @@ use crate::codec::{Reader, put_short};
 use crate::error::FsError;
 use crate::inode::{kind_from_byte, kind_to_byte};
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::Volume;
 
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// The hash of a name in this volume.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
         xxh3_64_with_seed(name, self.seed) >> (64 - HASH_BITS)
@@ -175,7 +175,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     /// The leaf of a name, which must not change until the commit.
     fn leaf(&mut self, directory: Ino, hash: u64) -> Result<(Place, Vec<DirEntry>), FsError> {
         let volume = self.volume;

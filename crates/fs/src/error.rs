@@ -2,7 +2,7 @@ use std::error::Error;
 
 use rackpool_kv::KvError;
 
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 
 /// Why an operation on a volume failed; each kind is one of the system's error numbers.
 #[derive(Debug, thiserror::Error)]
@@ -70,12 +70,12 @@ pub enum FsError {
 
 impl FsError {
     /// What became of an access to the pool's memory.
-    pub(crate) fn of_memory<M: Medium>(error: M::Error) -> Self {
+    pub(crate) fn of_memory<M: VolumeMemory>(error: M::Error) -> Self {
         if M::is_full(&error) { Self::NoSpace } else { Self::Io(Box::new(error)) }
     }
 
     /// What became of an access to the table.
-    pub(crate) fn of_table<M: Medium>(error: KvError<M::Error>) -> Self {
+    pub(crate) fn of_table<M: VolumeMemory>(error: KvError<M::Error>) -> Self {
         match error {
             KvError::Memory(error) => Self::of_memory::<M>(error),
             KvError::TableFull { .. } | KvError::TooLarge { .. } => Self::NoSpace,

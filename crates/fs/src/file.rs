@@ -8,7 +8,7 @@ use crate::attr::{Attr, Ino, Time};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::locks::OwnLocks;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::volume::{FILE_SHARDS, Volume, lock};
 
@@ -128,12 +128,12 @@ impl OpenFile {
 
 /// An open file for as long as an operation takes.
 #[derive(Debug)]
-pub(crate) struct Entered<'a, M: Medium> {
+pub(crate) struct Entered<'a, M: VolumeMemory> {
     volume: &'a Volume<M>,
     pub(crate) file: Arc<OpenFile>,
 }
 
-impl<M: Medium> Drop for Entered<'_, M> {
+impl<M: VolumeMemory> Drop for Entered<'_, M> {
     fn drop(&mut self) {
         if self.file.leave() {
             return;
@@ -146,7 +146,7 @@ impl<M: Medium> Drop for Entered<'_, M> {
 /// How long to wait before a file that is in use is looked at again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     pub(crate) fn files_of(&self, ino: Ino) -> &Mutex<Numbered<Ino, Arc<OpenFile>>> {
         // In range whatever the number is.
         &self.files[usize::try_from(ino.0 % FILE_SHARDS as u64).unwrap_or(0)]

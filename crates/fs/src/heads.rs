@@ -1,4 +1,4 @@
-//! Heads: where the words of files' contents begin. They lie in pages of 63, which are linked from
+//! PageHints: where the words of files' contents begin. They lie in pages of 63, which are linked from
 //! the superblock and stay as long as the volume does.
 //!
 //! ```text
@@ -14,17 +14,17 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::superblock::Superblock;
 use crate::tree::{Fill, HEAD_LEN, Made, NODE_LEN, WordKind, plus};
 use crate::volume::{Volume, lock};
 
 /// What a mount knows of the pages.
 #[derive(Debug, Default)]
-pub(crate) struct Heads {
+pub(crate) struct PageHints {
     pages: Vec<GlobalAddr>,
     known: HashSet<u64>,
-    /// Heads that were free when they were looked at.
+    /// PageHints that were free when they were looked at.
     free: Vec<GlobalAddr>,
     /// The next page to look for free heads in.
     next: usize,
@@ -46,15 +46,15 @@ fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     fn read_page(&self, page: GlobalAddr) -> Result<Vec<u8>, FsError> {
         let mut bytes = vec![0; NODE_LEN];
-        self.medium.read(page, &mut bytes).map_err(FsError::of_memory::<M>)?;
+        self.memory.read(page, &mut bytes).map_err(FsError::of_memory::<M>)?;
         Ok(bytes)
     }
 
     /// Learns of pages that were linked since.
-    fn follow_pages(&self, heads: &mut Heads) -> Result<GlobalAddr, FsError> {
+    fn follow_pages(&self, heads: &mut PageHints) -> Result<GlobalAddr, FsError> {
         loop {
             let link = match heads.pages.last() {
                 Some(page) => plus(*page, NEXT_PAGE),
@@ -94,7 +94,7 @@ impl<M: Medium> Volume<M> {
                 (heads.made, heads.next) = (0, 0);
                 continue;
             }
-            if let Made::New(_) = self.hook(link, WordKind::Node, Fill::Zeros)? {
+            if let Made::New(_) = self.link_word(link, WordKind::Node, Fill::Zeros)? {
                 heads.made += 1;
             }
         }
@@ -131,7 +131,7 @@ impl<M: Medium> Volume<M> {
             return Ok(());
         }
         let mut bytes = [0; HEAD_LEN];
-        self.medium.read(head, &mut bytes).map_err(FsError::of_memory::<M>)?;
+        self.memory.read(head, &mut bytes).map_err(FsError::of_memory::<M>)?;
         let is_empty = bytes[8..].iter().all(|byte| *byte == 0);
         if is_empty && self.swap(head, ino.0, 0)? {
             lock(&self.heads).free.push(head);

@@ -19,7 +19,7 @@ mod heads;
 mod inode;
 mod keys;
 mod locks;
-mod medium;
+mod volume_memory;
 mod nameless;
 mod names;
 mod numbered;
@@ -43,7 +43,7 @@ pub use error::{FsError, OpenError};
 pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
-pub use medium::{Capacity, Medium, PoolSeat};
+pub use volume_memory::{Capacity, VolumeMemory, PoolSeat};
 pub use parts::walk_volume;
 pub use superblock::{begins_volume, table_of};
 pub use volume::Volume;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::attr::{Ino, Kind};
 use crate::error::FsError;
 use crate::file::OpenFile;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
 
 impl Kind {
@@ -17,7 +17,7 @@ impl Kind {
     }
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Folders, FIFOs, sockets and devices whose last name this mount takes stay, as if they were
     /// open, until [`forget`](Self::forget): for callers that hear of what nobody uses any more, as
     /// file systems of the kernel do.

@@ -7,7 +7,7 @@ use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::{Volume, lock};
 
@@ -75,7 +75,7 @@ pub(crate) fn new_inode(
     Ok(inode)
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// What `name` names in the directory `parent`; `.` and `..` are names, too.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         match name {
@@ -263,7 +263,7 @@ fn check_new_name(name: &[u8]) -> Result<(), FsError> {
     if matches!(name, b"." | b"..") { Err(FsError::Exists) } else { check_name(name) }
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     /// Adds an entry that is not there yet, and counts it in its directory.
     pub(crate) fn add_name(
         &mut self,

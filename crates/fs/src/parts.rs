@@ -87,7 +87,7 @@ impl<M: Memory + Clone> Contents<'_, M> {
                 WordKind::Split => self.words::<16>(word.addr()).map(Vec::from),
                 WordKind::Node => self.words::<{ NODE_LEN / 8 }>(word.addr()).map(Vec::from),
             };
-            // The first word of what was just hooked may be an owner word.
+            // The first word of what was just linked may be an owner word.
             let skipped = usize::from(word.is_fresh());
             words.extend(below.into_iter().flatten().skip(skipped));
         }

@@ -3,7 +3,7 @@
 use crate::attr::{Entry, Ino, Kind};
 use crate::directory::{HASH_BITS, Node, hash_at};
 use crate::error::FsError;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
 
 const SELF: u64 = 1;
@@ -11,7 +11,7 @@ const PARENT: u64 = 2;
 /// What an entry's cookie is beside its position.
 const FIRST: u64 = 3;
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Visits the entries of a directory behind the one with this cookie (0: from the beginning),
     /// `.` and `..` first, until `visit` says false. An entry that is there all the while is visited
     /// once, whatever else comes or goes; the order is that of hashes.

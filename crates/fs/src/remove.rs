@@ -4,7 +4,7 @@ use crate::attr::{Ino, Kind, Time};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::names::check_name;
 use crate::store::Work;
 use crate::volume::Volume;
@@ -32,7 +32,7 @@ pub(crate) fn encode_orphans(orphans: &[Ino]) -> Option<Vec<u8>> {
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Takes the name of something that is no directory away. What has no other name is freed when
     /// no mount has it open any more.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
@@ -87,7 +87,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     /// Takes a name from an inode that was read; from a directory, all.
     pub(crate) fn unname(
         &mut self,

@@ -4,7 +4,7 @@ use crate::attr::{Caller, Ino, Kind, NewNode, RenameMode, Time};
 use crate::directory::DirEntry;
 use crate::error::FsError;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::names::{check_name, new_inode};
 use crate::remove::Left;
 use crate::store::Work;
@@ -20,7 +20,7 @@ struct Name<'a> {
 /// A path has no more directories than this; one that seems to is a circle.
 const MAX_DEPTH: u32 = 1 << 20;
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Gives what is called `name` in `parent` the name `new_name` in `new_parent`, at one moment.
     pub fn rename(
         &self,
@@ -54,7 +54,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     fn rename(
         &mut self,
         from: Name<'_>,

@@ -5,7 +5,7 @@ use rackpool_kv::ReadRequest;
 
 use crate::codec::Reader;
 use crate::error::{FsError, OpenError};
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
@@ -41,26 +41,26 @@ impl Session {
 }
 
 /// Takes a free seat.
-pub(crate) fn take_seat<M: Medium>(
-    medium: &M,
+pub(crate) fn take_seat<M: VolumeMemory>(
+    memory: &M,
     superblock: GlobalAddr,
 ) -> Result<(Session, M::Seat), OpenError> {
     let failed = |error| OpenError::Fs(FsError::of_memory::<M>(error));
     for seat in 0..Superblock::SEATS {
         let addr = Superblock::seat_addr(superblock, seat);
         let mut word = [0; 8];
-        medium.read(addr, &mut word).map_err(failed)?;
+        memory.read(addr, &mut word).map_err(failed)?;
         if u64::from_le_bytes(word) != superblock.raw() {
             continue;
         }
-        if let Some((token, held)) = medium.sit(addr, superblock).map_err(failed)? {
+        if let Some((token, held)) = memory.sit(addr, superblock).map_err(failed)? {
             return Ok((Session { seat, token }, held));
         }
     }
     Err(OpenError::TooManyMounts(Superblock::SEATS))
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Whether a mount is still there. One of which nobody knows counts as there.
     pub(crate) fn is_alive(&self, session: Session) -> bool {
         if session == self.session {
@@ -71,7 +71,7 @@ impl<M: Medium> Volume<M> {
         }
         let mut word = [0; 8];
         let addr = Superblock::seat_addr(self.superblock, session.seat);
-        let read = self.medium.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
+        let read = self.memory.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
         read.is_err() || u64::from_le_bytes(word) == session.token
     }
 

@@ -13,11 +13,11 @@ use crate::contents::MAX_SIZE;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, WordKind};
 use crate::volume::{Volume, lock};
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Finishes what a mount that is gone has begun with a file.
     pub(crate) fn mend(&self, ino: Ino) -> Result<(), FsError> {
         let Some(file) = self.opened(ino) else { return Ok(()) };
@@ -212,7 +212,7 @@ impl<M: Medium> Volume<M> {
 
     /// Makes all that is missing in a range.
     fn fill_in(&self, file: &OpenFile, start: u64, end: u64, extend: bool) -> Result<(), FsError> {
-        let capacity = self.medium.capacity().map_err(FsError::of_memory::<M>)?;
+        let capacity = self.memory.capacity().map_err(FsError::of_memory::<M>)?;
         let _alone = file.exclude();
         let inode = self.inode(file.ino)?;
         inode.expect_file()?;
@@ -281,7 +281,7 @@ impl<M: Medium> Volume<M> {
             let at = self.cluster_word(file, head, cluster, true)?.ok_or(damaged)?;
             let whole = (to - from) * 2 >= CLUSTER_BYTES;
             let kind = if whole { WordKind::Run } else { WordKind::Split };
-            let made = self.hook(at, kind, Fill::Zeros)?;
+            let made = self.link_word(at, kind, Fill::Zeros)?;
             if whole && matches!(made, Made::New(_)) {
                 allocated += CLUSTER_BYTES;
             }
@@ -293,7 +293,7 @@ impl<M: Medium> Volume<M> {
                     continue;
                 }
                 let at = Self::block_word(word, block);
-                let made = self.hook(at, WordKind::Block, Fill::Zeros)?;
+                let made = self.link_word(at, WordKind::Block, Fill::Zeros)?;
                 self.see_block(file, block, made.word())?;
                 if matches!(made, Made::New(_)) {
                     allocated += BLOCK_BYTES;

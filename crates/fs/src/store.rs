@@ -10,7 +10,7 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
 
 /// A key that a transaction depends on or changes.
@@ -20,7 +20,7 @@ struct Item {
 }
 
 /// A transaction in the making. Reads see what it has written itself.
-pub(crate) struct Work<'a, M: Medium> {
+pub(crate) struct Work<'a, M: VolumeMemory> {
     pub(crate) volume: &'a Volume<M>,
     access: &'a mut Transactor<M>,
     items: BTreeMap<Vec<u8>, Item>,
@@ -33,7 +33,7 @@ const MAX_TRIES: u32 = 10_000;
 /// After so many tries values that don't fit together are not of different moments.
 const MAX_TORN: u32 = 200;
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     /// Reads a key without depending on it, unless it does already.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, FsError> {
         if let Some(item) = self.items.get(key) {
@@ -131,7 +131,7 @@ impl<M: Medium> Work<'_, M> {
     }
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Lends a transactor; the volume has one for each thread that is in an operation.
     pub(crate) fn with_access<T>(
         &self,

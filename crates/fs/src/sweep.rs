@@ -4,12 +4,12 @@ use crate::attr::{Ino, Kind};
 use crate::directory::Place;
 use crate::error::FsError;
 use crate::keys::{self, ORPHAN_LISTS};
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::remove::orphans_in;
 use crate::session::Session;
 use crate::volume::{MAX_SLOTS, Volume, lock};
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Writes down times that were kept back, clears away what mounts that are gone have left, and
     /// frees what has no name and is not open any more. To be called about each second by one
     /// thread; it waits for nobody.

@@ -11,10 +11,10 @@ use rackpool_kv::{CasError, KeyChange, Options, Table, Transactor};
 use crate::attr::{Caller, Ino, Kind, StatFs, Time};
 use crate::error::{FsError, OpenError};
 use crate::file::OpenFile;
-use crate::heads::Heads;
+use crate::heads::PageHints;
 use crate::inode::Inode;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::session::{Session, take_seat};
 use crate::superblock::{Foreign, Superblock};
@@ -43,8 +43,8 @@ use crate::superblock::{Foreign, Superblock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Volume<M: Medium = Arc<Pool>> {
-    pub(crate) medium: M,
+pub struct Volume<M: VolumeMemory = Arc<Pool>> {
+    pub(crate) memory: M,
     table: Table<M>,
     pub(crate) superblock: GlobalAddr,
     /// What names are hashed with.
@@ -61,7 +61,7 @@ pub struct Volume<M: Medium = Arc<Pool>> {
     pub(crate) files: [Mutex<Numbered<Ino, Arc<OpenFile>>>; FILE_SHARDS],
     /// Nodes of directories of which it is known that they were split.
     pub(crate) splits: RwLock<HashSet<(Ino, u8, u64)>>,
-    pub(crate) heads: Mutex<Heads>,
+    pub(crate) heads: Mutex<PageHints>,
     /// Words that this mount has marked as being freed and could not settle, with their marks.
     pub(crate) marks: Mutex<Vec<(GlobalAddr, u64)>>,
     /// Inodes that a thread of this mount is freeing.
@@ -88,44 +88,44 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Opens the file system called `name` (1 to 200 bytes), which is made if there is none. Its
     /// root directory belongs to root then.
     ///
     /// A program may be killed while it makes one: whoever opens it next completes it. Only a kill
     /// before the name is stored leaves something in use, which is the superblock of 4 KiB.
-    pub fn open_or_create(medium: M, name: &str) -> Result<Self, OpenError> {
-        Self::open_or_create_for(medium, name, Caller::new(0, 0))
+    pub fn open_or_create(memory: M, name: &str) -> Result<Self, OpenError> {
+        Self::open_or_create_for(memory, name, Caller::new(0, 0))
     }
 
     /// The same; if the file system is made, its root directory belongs to `owner`.
-    pub fn open_or_create_for(medium: M, name: &str, owner: Caller) -> Result<Self, OpenError> {
+    pub fn open_or_create_for(memory: M, name: &str, owner: Caller) -> Result<Self, OpenError> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(OpenError::Name);
         }
-        if medium.page_bytes() < MIN_PAGE {
-            return Err(OpenError::PageSize(medium.page_bytes()));
+        if memory.page_bytes() < MIN_PAGE {
+            return Err(OpenError::PageSize(memory.page_bytes()));
         }
         let root = format!("fs:{name}");
-        let addr = match medium.root(&root)? {
+        let addr = match memory.root(&root)? {
             Some(addr) => addr,
-            None => Self::begin_volume(&medium, &root)?,
+            None => Self::begin_volume(&memory, &root)?,
         };
-        let mut superblock = Self::read_superblock(&medium, addr, name)?;
+        let mut superblock = Self::read_superblock(&memory, addr, name)?;
         if superblock.table.is_null() {
-            superblock = Self::complete_volume(&medium, addr, superblock, owner)?;
+            superblock = Self::complete_volume(&memory, addr, superblock, owner)?;
         }
         let table =
-            Table::open(medium.clone(), superblock.table).map_err(FsError::of_table::<M>)?;
-        let (session, seat) = take_seat(&medium, addr)?;
-        let volume = Self::new(medium, table, addr, superblock.seed, session, seat);
+            Table::open(memory.clone(), superblock.table).map_err(FsError::of_table::<M>)?;
+        let (session, seat) = take_seat(&memory, addr)?;
+        let volume = Self::new(memory, table, addr, superblock.seed, session, seat);
         volume.register_mount()?;
         volume.keep_reserve();
         Ok(volume)
     }
 
     fn new(
-        medium: M,
+        memory: M,
         table: Table<M>,
         superblock: GlobalAddr,
         seed: u64,
@@ -133,7 +133,7 @@ impl<M: Medium> Volume<M> {
         seat: M::Seat,
     ) -> Self {
         Self {
-            medium,
+            memory,
             table,
             superblock,
             seed,
@@ -156,27 +156,27 @@ impl<M: Medium> Volume<M> {
 
     /// Gives a name to a volume without a table, unless somebody else does so first; gives where
     /// the volume is that has the name then.
-    fn begin_volume(medium: &M, root: &str) -> Result<GlobalAddr, OpenError> {
+    fn begin_volume(memory: &M, root: &str) -> Result<GlobalAddr, OpenError> {
         let failed = FsError::of_memory::<M>;
-        let addr = medium.allocate(Superblock::BYTES as u64).map_err(failed)?;
+        let addr = memory.allocate(Superblock::BYTES as u64).map_err(failed)?;
         // The keys of its hash maps are the standard library's only source of randomness.
         let seed = RandomState::new().build_hasher().finish();
         let superblock = Superblock { table: GlobalAddr::NULL, seed };
-        medium.write(addr, &superblock.encode(addr)).map_err(failed)?;
-        match medium.set_root(root, addr)? {
+        memory.write(addr, &superblock.encode(addr)).map_err(failed)?;
+        match memory.set_root(root, addr)? {
             Some(now) if now == addr => Ok(addr),
             Some(other) => {
-                medium.free(addr).map_err(failed)?;
+                memory.free(addr).map_err(failed)?;
                 Ok(other)
             }
             None => Err(OpenError::NotAVolume { name: root.into() }),
         }
     }
 
-    fn read_superblock(medium: &M, addr: GlobalAddr, name: &str) -> Result<Superblock, OpenError> {
+    fn read_superblock(memory: &M, addr: GlobalAddr, name: &str) -> Result<Superblock, OpenError> {
         let read = || {
             let mut fixed = [0; Superblock::FIXED];
-            medium.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
+            memory.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
             Ok::<_, OpenError>(Superblock::decode(&fixed))
         };
         let decoded = match read()? {
@@ -196,14 +196,14 @@ impl<M: Medium> Volume<M> {
     /// Completes a volume whose creation was cut short, or is under way; any number of mounts may
     /// do so at once.
     fn complete_volume(
-        medium: &M,
+        memory: &M,
         addr: GlobalAddr,
         begun: Superblock,
         owner: Caller,
     ) -> Result<Superblock, OpenError> {
         let place = Superblock::place_addr(addr);
-        let options = Options::for_pages(medium.page_bytes());
-        let table = Table::open_or_create_at(medium.clone(), place, &options);
+        let options = Options::for_pages(memory.page_bytes());
+        let table = Table::open_or_create_at(memory.clone(), place, &options);
         let table = table.map_err(FsError::of_table::<M>)?;
         let mut directory = Inode::new(Kind::Directory, 0o755, owner, Time::now());
         directory.parent = Ino::ROOT;
@@ -224,15 +224,15 @@ impl<M: Medium> Volume<M> {
             (Superblock::table_addr(addr), 0, whole.table.raw()),
             (Superblock::check_addr(addr), begun.check(), whole.check()),
         ] {
-            Self::swap_surely(medium, at, from, to)?;
+            Self::swap_surely(memory, at, from, to)?;
         }
         Ok(whole)
     }
 
     /// Swaps a word that never gets the old value back, unless another mount has.
-    fn swap_surely(medium: &M, at: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
+    fn swap_surely(memory: &M, at: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
         loop {
-            match medium.compare_and_swap(at, from, to) {
+            match memory.compare_and_swap(at, from, to) {
                 Ok(_) => return Ok(()),
                 Err(CasError::Indeterminate) => {}
                 Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
@@ -252,8 +252,8 @@ impl<M: Medium> Volume<M> {
     }
 
     /// The memory it lives in.
-    pub const fn medium(&self) -> &M {
-        &self.medium
+    pub const fn memory(&self) -> &M {
+        &self.memory
     }
 
     /// A transactor for one more thread.
@@ -273,7 +273,7 @@ impl<M: Medium> Volume<M> {
             return true;
         }
         let seat = lock(&self.seat);
-        let kept = seat.as_ref().is_some_and(|seat| self.medium.keep_reserve(seat));
+        let kept = seat.as_ref().is_some_and(|seat| self.memory.keep_reserve(seat));
         self.has_reserve.store(kept, Ordering::Relaxed);
         kept
     }
@@ -287,13 +287,13 @@ impl<M: Medium> Volume<M> {
     pub(crate) fn release_reserve(&self) -> bool {
         let seat = lock(&self.seat);
         self.has_reserve.store(false, Ordering::Relaxed);
-        seat.as_ref().is_some_and(|seat| self.medium.release_reserve(seat))
+        seat.as_ref().is_some_and(|seat| self.memory.release_reserve(seat))
     }
 
     /// The figures of the pool's memory.
     pub fn stat_fs(&self) -> Result<StatFs, FsError> {
         const BLOCK: u32 = 4096;
-        let capacity = self.medium.capacity().map_err(FsError::of_memory::<M>)?;
+        let capacity = self.memory.capacity().map_err(FsError::of_memory::<M>)?;
         Ok(StatFs {
             block_bytes: BLOCK,
             blocks: capacity.total / u64::from(BLOCK),
@@ -315,10 +315,10 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-impl<M: Medium> Drop for Volume<M> {
+impl<M: VolumeMemory> Drop for Volume<M> {
     fn drop(&mut self) {
         if let Some(seat) = lock(&self.seat).take() {
-            self.medium.leave(seat);
+            self.memory.leave(seat);
         }
     }
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use rackpool_fs::{Attr, Caller, FsError, Ino, NewNode, SetAttr, Volume, XattrMode};
-use support::{ROOT, TestMedium, check, directory, emptied, file};
+use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -17,7 +17,7 @@ const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
 type Entry = (u16, u16, u32);
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 const NONE: u32 = u32::MAX;
 
@@ -67,8 +67,8 @@ fn chmod(volume: &Mount, ino: Ino, mode: u32) -> Attr {
 
 #[test]
 fn the_mode_and_the_access_acl_agree_whichever_is_set() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let ino = file(&a, Ino::ROOT, b"file");
     chmod(&a, ino, 0o4644);
     set(&a, ino, ACCESS, &full([7, 6, 5, 4, 6, 1])).unwrap();
@@ -103,8 +103,8 @@ fn the_mode_and_the_access_acl_agree_whichever_is_set() {
 
 #[test]
 fn a_default_acl_is_inherited_instead_of_the_umask() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let home = directory(&a, Ino::ROOT, b"home");
     let user = Caller::new(1, 2).with_umask(0o077);
     let plain = a.create(home, b"plain", NewNode::File, 0o666, user).unwrap();
@@ -144,8 +144,8 @@ fn a_default_acl_is_inherited_instead_of_the_umask() {
 
 #[test]
 fn what_is_no_acl_is_refused_and_changes_nothing() {
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     let home = directory(&volume, Ino::ROOT, b"home");
     let ino = file(&volume, home, b"file");
     let (o, g, m, r) =
@@ -182,9 +182,9 @@ fn what_is_no_acl_is_refused_and_changes_nothing() {
 
 #[test]
 fn the_largest_acl_is_inherited_by_directories_in_directories() {
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
-    let before = emptied(&medium);
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
+    let before = emptied(&memory);
     let large = |users: u32| {
         let named = (0..users).map(|user| (USER, 7, user));
         let rest = [(OWNING_GROUP, 5, NONE), (MASK, 7, NONE), (OTHERS, 5, NONE)];
@@ -199,5 +199,5 @@ fn the_largest_acl_is_inherited_by_directories_in_directories() {
         assert_eq!(get(&volume, innermost, name), Some(large(496)));
     }
     volume.close().unwrap();
-    assert_eq!(emptied(&medium), before);
+    assert_eq!(emptied(&memory), before);
 }

@@ -10,7 +10,7 @@ mod support;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_fs::{AllocateMode, FsError, Ino, NewNode, SetAttr, Volume};
-use support::{ROOT, TestMedium, file};
+use support::{ROOT, TestVolumeMemory, file};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn whole(volume: &Volume<TestMedium>, ino: Ino) -> Vec<u8> {
+fn whole(volume: &Volume<TestVolumeMemory>, ino: Ino) -> Vec<u8> {
     let mut bytes = vec![0xee; volume.attr(ino).unwrap().size as usize];
     assert_eq!(volume.read(ino, 0, &mut bytes).unwrap(), bytes.len());
     bytes
@@ -62,10 +62,10 @@ proptest! {
 
     #[test]
     fn behaves_like_a_vector(steps in vec(step(), 1..40), both in any::<bool>()) {
-        let medium = TestMedium::new(64 << 20);
-        let volumes = [medium.mount(), medium.mount()];
+        let memory = TestVolumeMemory::new(64 << 20);
+        let volumes = [memory.mount(), memory.mount()];
         let ino = file(&volumes[0], Ino::ROOT, b"file");
-        let before = medium.used();
+        let before = memory.used();
         volumes[0].open(ino).unwrap();
         let mut open = [true, false];
         let mut model: Vec<u8> = Vec::new();
@@ -152,18 +152,18 @@ proptest! {
         volumes[1].unlink(Ino::ROOT, b"file").unwrap();
         volumes[0].sweep().unwrap();
         // A page of heads stays.
-        prop_assert!(medium.used() <= before + 4096, "{} after {}", medium.used(), before);
+        prop_assert!(memory.used() <= before + 4096, "{} after {}", memory.used(), before);
     }
 }
 
 #[test]
 fn what_has_no_name_stays_while_it_is_open_anywhere() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     file(&a, Ino::ROOT, b"page of heads");
     let ino = file(&a, Ino::ROOT, b"file");
     a.write(ino, 0, &[7; 100_000]).unwrap();
-    let full = medium.used();
+    let full = memory.used();
     a.open(ino).unwrap();
     b.unlink(Ino::ROOT, b"file").unwrap();
     b.sweep().unwrap();
@@ -172,13 +172,13 @@ fn what_has_no_name_stays_while_it_is_open_anywhere() {
     a.write(ino, 100_000, &[8; 10]).unwrap();
     a.release(ino).unwrap();
     assert!(matches!(a.attr(ino), Err(FsError::NotFound)));
-    assert!(medium.used() + 100_000 < full);
+    assert!(memory.used() + 100_000 < full);
 }
 
 #[test]
 fn a_file_that_was_created_open_stays_as_long_as_it_is() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let ino = a.create_open(Ino::ROOT, b"file", 0o644, ROOT).unwrap().ino;
     assert!(matches!(b.create_open(Ino::ROOT, b"file", 0o644, ROOT), Err(FsError::Exists)));
     b.unlink(Ino::ROOT, b"file").unwrap();
@@ -194,10 +194,10 @@ fn a_file_that_was_created_open_stays_as_long_as_it_is() {
 
 #[test]
 fn a_file_can_have_bytes_anywhere() {
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     let ino = file(&volume, Ino::ROOT, b"file");
-    let before = medium.used();
+    let before = memory.used();
     let offsets: Vec<u64> = (0..63).map(|bit| (1_u64 << bit) - 1).collect();
     volume.open(ino).unwrap();
     for offset in &offsets {
@@ -216,11 +216,11 @@ fn a_file_can_have_bytes_anywhere() {
     assert!(matches!(volume.seek_data(ino, 65536), Err(FsError::NoSuchOffset)));
     volume.release(ino).unwrap();
     volume.unlink(Ino::ROOT, b"file").unwrap();
-    assert!(medium.used() <= before + 4096);
+    assert!(memory.used() <= before + 4096);
 }
 
 /// What is allocated for a file's contents, in bytes.
-fn allocated(volume: &Volume<TestMedium>, ino: Ino) -> u64 {
+fn allocated(volume: &Volume<TestVolumeMemory>, ino: Ino) -> u64 {
     volume.attr(ino).unwrap().blocks * 512
 }
 
@@ -229,8 +229,8 @@ fn pieces_far_apart_take_no_more_than_their_blocks() {
     const BLOCK: u64 = 4096;
     const CLUSTER: u64 = 64 << 10;
     const PIECES: u64 = 32;
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     let ino = file(&volume, Ino::ROOT, b"sparse");
     volume.open(ino).unwrap();
     // Also within a file that is long enough already, and from its end to its beginning.
@@ -255,8 +255,8 @@ fn pieces_far_apart_take_no_more_than_their_blocks() {
 #[test]
 fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
     const CLUSTER: u64 = 64 << 10;
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     // A run is there whole from its first piece on, unlike the blocks of the first cluster.
     for (piece, appends) in [(4096_usize, false), (4096, true), (70_000, false), (1000, true)] {
         let name = format!("{piece} {appends}");
@@ -287,8 +287,8 @@ fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
 
 #[test]
 fn a_full_pool_is_said_so_keeps_what_there_is_and_has_room_again_after_removals() {
-    let medium = TestMedium::new(16 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(16 << 20);
+    let volume = memory.mount();
     let kept = file(&volume, Ino::ROOT, b"kept");
     volume.write(kept, 0, b"kept").unwrap();
     for round in 0..3 {

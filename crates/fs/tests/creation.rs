@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use rackpool_fs::{Ino, walk_volume};
 use support::table::scheduler::{Fate, scheduler};
-use support::{TestMedium, file};
+use support::{TestVolumeMemory, file};
 
 /// What a superblock takes.
 const SUPERBLOCK: u64 = 4096;
@@ -20,38 +20,38 @@ const SUPERBLOCK: u64 = 4096;
 /// A mount meets its fate at its operation `at`, another one comes later. Returns whether it met
 /// it.
 fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
-    let medium = TestMedium::new(8 << 20);
+    let memory = TestVolumeMemory::new(8 << 20);
     let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();
-    medium.heap.schedule(time.clone());
+    memory.heap.schedule(time.clone());
     let make = || {
-        let volume = medium.mount();
+        let volume = memory.mount();
         file(&volume, Ino::ROOT, b"first");
         volume.close().unwrap();
     };
     let later = || {
-        let volume = medium.mount();
+        let volume = memory.mount();
         file(&volume, Ino::ROOT, b"later");
         volume.close().unwrap();
     };
     let killed = time.run(vec![Box::new(make), Box::new(later)])[0];
-    medium.heap.recover(|client| client == Some(0), || {});
-    let volume = medium.mount();
+    memory.heap.recover(|client| client == Some(0), || {});
+    let volume = memory.mount();
     assert!(volume.lookup(Ino::ROOT, b"later").is_ok(), "at {at}");
     assert!(killed || volume.lookup(Ino::ROOT, b"first").is_ok(), "at {at}");
     // What a killed mount had in the table is swept up.
     (0..200).for_each(|_| volume.sweep().unwrap());
     volume.close().unwrap();
     let mut reached = BTreeSet::new();
-    let unread = walk_volume(&medium, medium.superblock(), |addr| {
+    let unread = walk_volume(&memory, memory.superblock(), |addr| {
         reached.insert(addr.raw());
     });
     assert_eq!(unread.unwrap(), 0, "at {at}");
-    let mut sizes = medium.heap.live();
+    let mut sizes = memory.heap.live();
     sizes.sort_unstable();
     sizes.dedup();
     let live = sizes
         .into_iter()
-        .flat_map(|size| medium.heap.live_of(size).into_iter().map(move |addr| (addr, size)));
+        .flat_map(|size| memory.heap.live_of(size).into_iter().map(move |addr| (addr, size)));
     let left: Vec<u64> =
         live.filter(|(addr, _)| !reached.contains(addr)).map(|(_, size)| size).collect();
     // Only before the name is stored.

@@ -9,10 +9,10 @@ use std::time::Duration;
 use rackpool_client::GlobalAddr;
 use rackpool_fs::{FsError, Ino, OpenError, RenameMode, SetAttr, Volume};
 use rackpool_kv::Memory;
-use support::{ROOT, TestMedium, directory, file, names};
+use support::{ROOT, TestVolumeMemory, directory, file, names};
 
-fn plant(medium: &TestMedium) -> (Ino, Ino) {
-    let volume = medium.mount();
+fn plant(memory: &TestVolumeMemory) -> (Ino, Ino) {
+    let volume = memory.mount();
     let home = directory(&volume, Ino::ROOT, b"home");
     let ino = file(&volume, home, b"file");
     volume.write(ino, 0, &[7; 200_000]).unwrap();
@@ -22,7 +22,7 @@ fn plant(medium: &TestMedium) -> (Ino, Ino) {
 }
 
 /// Looks at everything; all errors are fine.
-fn look(volume: &Volume<TestMedium>, (home, ino): (Ino, Ino)) {
+fn look(volume: &Volume<TestVolumeMemory>, (home, ino): (Ino, Ino)) {
     let _ = volume.lookup(Ino::ROOT, b"home");
     let _ = names(volume, home);
     let _ = volume.attr(ino);
@@ -36,28 +36,28 @@ fn look(volume: &Volume<TestMedium>, (home, ino): (Ino, Ino)) {
 
 #[test]
 fn damage_is_an_error_and_no_endless_search() {
-    let medium = TestMedium::new(12 << 20);
-    let planted = plant(&medium);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let planted = plant(&memory);
+    let volume = memory.mount();
     // Runs of a file are bytes as any others, and the table's directory is its own.
-    let lines = medium.heap.live_lines().into_iter().filter(|line| {
+    let lines = memory.heap.live_lines().into_iter().filter(|line| {
         let of =
-            |size: u64| medium.heap.live_of(size).iter().any(|at| (*at..at + size).contains(line));
+            |size: u64| memory.heap.live_of(size).iter().any(|at| (*at..at + size).contains(line));
         !of(64 << 10) && !of(512 << 10) && !of(32 << 10)
     });
     let mut tried = 0;
     for line in lines {
         let addr = GlobalAddr::from_raw(line);
         let mut kept = [0; 64];
-        medium.heap.read(addr, &mut kept).unwrap();
+        memory.heap.read(addr, &mut kept).unwrap();
         if kept == [0; 64] || kept == [7; 64] {
             continue;
         }
         tried += 1;
         for junk in [[0; 64], [0x5a; 64], [0xff; 64], kept.map(|byte| byte ^ 1)] {
-            medium.heap.write(addr, &junk).unwrap();
+            memory.heap.write(addr, &junk).unwrap();
             look(&volume, planted);
-            medium.heap.write(addr, &kept).unwrap();
+            memory.heap.write(addr, &kept).unwrap();
         }
     }
     assert!(tried > 10, "{tried}");
@@ -65,11 +65,11 @@ fn damage_is_an_error_and_no_endless_search() {
 
 #[test]
 fn values_that_no_volume_has_are_damage() {
-    let medium = TestMedium::new(12 << 20);
-    let (home, ino) = plant(&medium);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (home, ino) = plant(&memory);
+    let volume = memory.mount();
     let set = |key: &[u8], value: &[u8]| {
-        let table = medium.table();
+        let table = memory.table();
         table.handle().put(key, &[&[0], value].concat()).unwrap();
     };
     let inode_key = |ino: Ino| [&b"i"[..], &ino.0.to_be_bytes()].concat();
@@ -79,7 +79,7 @@ fn values_that_no_volume_has_are_damage() {
     assert!(matches!(volume.set_attr(ino, &change, ROOT), Err(FsError::Damaged(_))));
     assert!(matches!(volume.unlink(home, b"file"), Err(FsError::Damaged(_))));
     // An entry that names nothing.
-    medium.table().handle().delete(&inode_key(ino)).unwrap();
+    memory.table().handle().delete(&inode_key(ino)).unwrap();
     assert!(matches!(volume.lookup(home, b"file"), Err(FsError::Damaged(_))));
     assert!(matches!(volume.unlink(home, b"file"), Err(FsError::Damaged(_))));
     let rename = volume.rename(home, b"file", Ino::ROOT, b"file", RenameMode::Replace);
@@ -102,15 +102,15 @@ fn values_that_no_volume_has_are_damage() {
 
 #[test]
 fn only_volumes_are_opened() {
-    let medium = TestMedium::new(12 << 20);
-    let open = |name: &str| Volume::open_or_create(medium.clone(), name).map(drop);
+    let memory = TestVolumeMemory::new(12 << 20);
+    let open = |name: &str| Volume::open_or_create(memory.clone(), name).map(drop);
     assert!(matches!(open(""), Err(OpenError::Name)));
     assert!(matches!(open(&"n".repeat(201)), Err(OpenError::Name)));
-    plant(&medium);
-    let superblock = medium.superblock();
-    medium.heap.write(GlobalAddr::from_raw(superblock.raw() + 8), &[9; 8]).unwrap();
+    plant(&memory);
+    let superblock = memory.superblock();
+    memory.heap.write(GlobalAddr::from_raw(superblock.raw() + 8), &[9; 8]).unwrap();
     assert!(matches!(open("test"), Err(OpenError::NotAVolume { .. })));
-    medium
+    memory
         .heap
         .write(GlobalAddr::from_raw(superblock.raw() + 8), &[9, 0, 0, 0, 0, 0, 0, 0])
         .unwrap();
@@ -119,11 +119,11 @@ fn only_volumes_are_opened() {
 
 #[test]
 fn a_file_in_the_hands_of_a_mount_that_does_not_go_on_is_busy_and_not_for_ever() {
-    let medium = TestMedium::new(12 << 20);
-    let (_, ino) = plant(&medium);
-    let (first, second) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (_, ino) = plant(&memory);
+    let (first, second) = (memory.mount(), memory.mount());
     first.open(ino).unwrap();
-    medium.claim(ino);
+    memory.claim(ino);
     let second = second.with_patience(Duration::from_millis(20));
     assert!(matches!(second.open(ino), Err(FsError::Busy)));
     assert_eq!(second.attr(ino).unwrap().size, 600_005);
@@ -135,38 +135,38 @@ fn a_file_in_the_hands_of_a_mount_that_does_not_go_on_is_busy_and_not_for_ever()
 }
 
 /// The table's value of an inode, without the tag before it.
-fn inode_value(medium: &TestMedium, ino: Ino) -> Vec<u8> {
-    let (mut handle, mut value) = (medium.table().handle(), Vec::new());
+fn inode_value(memory: &TestVolumeMemory, ino: Ino) -> Vec<u8> {
+    let (mut handle, mut value) = (memory.table().handle(), Vec::new());
     assert!(handle.get(&[&b"i"[..], &ino.0.to_be_bytes()].concat(), &mut value).unwrap());
     value.split_off(1)
 }
 
-fn set_inode(medium: &TestMedium, ino: Ino, value: &[u8]) {
+fn set_inode(memory: &TestVolumeMemory, ino: Ino, value: &[u8]) {
     let key = [&b"i"[..], &ino.0.to_be_bytes()].concat();
-    medium.table().handle().put(&key, &[&[0], value].concat()).unwrap();
+    memory.table().handle().put(&key, &[&[0], value].concat()).unwrap();
 }
 
-fn head_of(medium: &TestMedium, ino: Ino) -> u64 {
-    u64::from_le_bytes(*inode_value(medium, ino)[96..].first_chunk().unwrap())
+fn head_of(memory: &TestVolumeMemory, ino: Ino) -> u64 {
+    u64::from_le_bytes(*inode_value(memory, ino)[96..].first_chunk().unwrap())
 }
 
-fn word(medium: &TestMedium, at: u64) -> u64 {
+fn word(memory: &TestVolumeMemory, at: u64) -> u64 {
     let mut bytes = [0; 8];
-    medium.heap.read(GlobalAddr::from_raw(at), &mut bytes).unwrap();
+    memory.heap.read(GlobalAddr::from_raw(at), &mut bytes).unwrap();
     u64::from_le_bytes(bytes)
 }
 
-fn set_word(medium: &TestMedium, at: u64, word: u64) {
-    medium.heap.write(GlobalAddr::from_raw(at), &word.to_le_bytes()).unwrap();
+fn set_word(memory: &TestVolumeMemory, at: u64, word: u64) {
+    memory.heap.write(GlobalAddr::from_raw(at), &word.to_le_bytes()).unwrap();
 }
 
 #[test]
 fn pages_of_heads_in_a_circle_are_damage() {
-    let medium = TestMedium::new(12 << 20);
-    let (home, _) = plant(&medium);
-    let first = word(&medium, medium.superblock().raw() + 40);
-    set_word(&medium, (first & !0x7f) + 8, first);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (home, _) = plant(&memory);
+    let first = word(&memory, memory.superblock().raw() + 40);
+    set_word(&memory, (first & !0x7f) + 8, first);
+    let volume = memory.mount();
     let ino = file(&volume, home, b"another");
     assert!(matches!(volume.write(ino, 0, b"x"), Err(FsError::Damaged(_))));
     assert!(matches!(volume.sweep(), Err(FsError::Damaged(_))));
@@ -174,18 +174,18 @@ fn pages_of_heads_in_a_circle_are_damage() {
 
 #[test]
 fn nodes_that_more_than_one_word_leads_to_are_damage() {
-    let medium = TestMedium::new(12 << 20);
-    let (home, _) = plant(&medium);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (home, _) = plant(&memory);
+    let volume = memory.mount();
     let ino = file(&volume, home, b"deep");
     volume.open(ino).unwrap();
     volume.write(ino, 1 << 62, b"x").unwrap();
     // The tree of the highest level: a node of which all words lead to itself.
-    let node = word(&medium, head_of(&medium, ino) + 8 * 7);
+    let node = word(&memory, head_of(&memory, ino) + 8 * 7);
     for number in 0..512 {
-        set_word(&medium, (node & !0x7f) + 8 * number, node);
+        set_word(&memory, (node & !0x7f) + 8 * number, node);
     }
-    let other = medium.mount();
+    let other = memory.mount();
     other.open(ino).unwrap();
     assert!(matches!(other.seek_data(ino, 1 << 61), Err(FsError::Damaged(_))));
     assert!(matches!(other.seek_hole(ino, (1 << 62) - 1), Err(FsError::Damaged(_))));
@@ -201,18 +201,18 @@ fn nodes_that_more_than_one_word_leads_to_are_damage() {
 
 #[test]
 fn memory_of_another_file_is_not_freed() {
-    let medium = TestMedium::new(12 << 20);
-    let (home, ino) = plant(&medium);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (home, ino) = plant(&memory);
+    let volume = memory.mount();
     let thief = file(&volume, home, b"thief");
     volume.write(thief, 0, b"x").unwrap();
-    let mut value = inode_value(&medium, thief);
-    value[96..104].copy_from_slice(&head_of(&medium, ino).to_le_bytes());
-    set_inode(&medium, thief, &value);
+    let mut value = inode_value(&memory, thief);
+    value[96..104].copy_from_slice(&head_of(&memory, ino).to_le_bytes());
+    set_inode(&memory, thief, &value);
     let empty = SetAttr { size: Some(0), ..SetAttr::default() };
     assert!(matches!(volume.set_attr(thief, &empty, ROOT), Err(FsError::Damaged(_))));
     drop(volume);
-    let volume = medium.mount();
+    let volume = memory.mount();
     volume.unlink(home, b"thief").unwrap();
     volume.sweep().unwrap();
     assert!(matches!(volume.attr(thief), Err(FsError::NotFound)));
@@ -223,8 +223,8 @@ fn memory_of_another_file_is_not_freed() {
 
 #[test]
 fn a_damaged_inode_keeps_no_other_head_from_being_found() {
-    let medium = TestMedium::new(12 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let volume = memory.mount();
     let empty = SetAttr { size: Some(0), ..SetAttr::default() };
     let inos = [&b"first"[..], b"second"].map(|name| {
         let ino = file(&volume, Ino::ROOT, name);
@@ -232,28 +232,28 @@ fn a_damaged_inode_keeps_no_other_head_from_being_found() {
         volume.set_attr(ino, &empty, ROOT).unwrap();
         ino
     });
-    let mut heads = inos.map(|ino| (head_of(&medium, ino), ino));
+    let mut heads = inos.map(|ino| (head_of(&memory, ino), ino));
     heads.sort_unstable();
     let [(_, damaged), (head, gone)] = heads;
-    set_inode(&medium, damaged, b"junk");
-    medium.table().handle().delete(&[&b"i"[..], &gone.0.to_be_bytes()].concat()).unwrap();
-    assert_eq!(word(&medium, head), gone.0);
+    set_inode(&memory, damaged, b"junk");
+    memory.table().handle().delete(&[&b"i"[..], &gone.0.to_be_bytes()].concat()).unwrap();
+    assert_eq!(word(&memory, head), gone.0);
     assert!(matches!(volume.sweep(), Err(FsError::Damaged(_))));
-    assert_eq!(word(&medium, head), 0);
+    assert_eq!(word(&memory, head), 0);
 }
 
 #[test]
 fn numbers_beyond_all_bounds_do_not_overflow() {
-    let medium = TestMedium::new(12 << 20);
-    let (home, ino) = plant(&medium);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(12 << 20);
+    let (home, ino) = plant(&memory);
+    let volume = memory.mount();
     for number in [u64::MAX, i64::MAX as u64, i64::MIN as u64] {
         for at in [20, 28, 36, 48, 60, 72, 88] {
             for ino in [ino, home] {
-                let kept = inode_value(&medium, ino);
+                let kept = inode_value(&memory, ino);
                 let mut value = kept.clone();
                 value[at..at + 8].copy_from_slice(&number.to_le_bytes());
-                set_inode(&medium, ino, &value);
+                set_inode(&memory, ino, &value);
                 look(&volume, (home, ino));
                 let change = SetAttr { mode: Some(0), ..SetAttr::default() };
                 let _ = volume.set_attr(ino, &change, ROOT);
@@ -261,7 +261,7 @@ fn numbers_beyond_all_bounds_do_not_overflow() {
                 let _ = volume.rmdir(home, b"new");
                 let _ = volume.read_dir(home, u64::MAX, &mut |_| true);
                 let _ = volume.write(ino, 0, b"x");
-                set_inode(&medium, ino, &kept);
+                set_inode(&memory, ino, &kept);
             }
         }
     }

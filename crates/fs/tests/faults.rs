@@ -11,9 +11,9 @@ mod support;
 
 use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
 use support::table::scheduler::Fault;
-use support::{ROOT, TestMedium, check, directory, emptied, file};
+use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 /// What a mount does while the memory fails, and what may come of it.
 struct Case {
@@ -33,8 +33,8 @@ struct Tree {
 
 const LEN: usize = 70_000;
 
-fn plant(medium: &TestMedium) -> Tree {
-    let volume = medium.mount();
+fn plant(memory: &TestVolumeMemory) -> Tree {
+    let volume = memory.mount();
     let x = directory(&volume, Ino::ROOT, b"x");
     let (f, g) = (file(&volume, x, b"f"), file(&volume, x, b"g"));
     volume.write(f, 0, &[7; 5_000]).unwrap();
@@ -178,19 +178,19 @@ fn cases() -> Vec<Case> {
 
 /// What may befall an operation: whether a fault was met.
 fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> bool {
-    let medium = TestMedium::new(6 << 20);
-    let tree = plant(&medium);
+    let memory = TestVolumeMemory::new(6 << 20);
+    let tree = plant(&memory);
     let label = format!("{}: {fault:?} at {at}, {count} times", case.name);
-    let volume = medium.mount();
-    medium.heap.troubles.fail(at, count, fault);
+    let volume = memory.mount();
+    memory.heap.troubles.fail(at, count, fault);
     let done = (case.act)(&volume, &tree);
-    let met = medium.heap.troubles.heal();
+    let met = memory.heap.troubles.heal();
     match &done {
         Ok(()) | Err(FsError::Io(_) | FsError::NoSpace | FsError::Busy) => {}
         Err(error) => panic!("{label}: {error}"),
     }
     volume.sweep().unwrap_or_else(|error| panic!("{label}: a sweep: {error}"));
-    let other = medium.mount();
+    let other = memory.mount();
     // No claim and no mark of what was being freed hinders anybody.
     for (mount, who) in [(&other, "the other"), (&volume, "the same")] {
         for ino in [tree.f, tree.g] {
@@ -216,19 +216,19 @@ fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> 
     check(&other, &label);
     // All can be removed while the mount that it befell is still there.
     other.close().unwrap();
-    emptied(&medium);
+    emptied(&memory);
     volume.sweep().unwrap();
     volume.close().unwrap_or_else(|error| panic!("{label}: closing: {error}"));
-    assert_eq!(medium.heap.unfinished(), 0, "{label}: reservations");
-    medium.heap.recover(|_| true, || {});
-    assert_eq!(emptied(&medium), expected, "{label}: left");
+    assert_eq!(memory.heap.unfinished(), 0, "{label}: reservations");
+    memory.heap.recover(|_| true, || {});
+    assert_eq!(emptied(&memory), expected, "{label}: left");
     met
 }
 
 fn everywhere(count: u64, fault: Fault) {
-    let medium = TestMedium::new(6 << 20);
-    plant(&medium);
-    let expected = emptied(&medium);
+    let memory = TestVolumeMemory::new(6 << 20);
+    plant(&memory);
+    let expected = emptied(&memory);
     for case in cases().into_iter().chain([never_named(), whiteout()]) {
         let mut at = 1;
         while run(&case, (at, count, fault), &expected) {

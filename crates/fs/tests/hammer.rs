@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rackpool_fs::{FsError, Ino, NewNode, RenameMode, SetAttr, Volume};
 use support::table::scheduler::{Fate, Scheduler};
-use support::{ROOT, TestMedium, check, directory, emptied, file};
+use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 fn random(stream: &mut u64) -> u64 {
     *stream =
@@ -75,8 +75,8 @@ const fn is_expected(error: &FsError) -> bool {
     )
 }
 
-fn plant(medium: &TestMedium) -> Vec<Ino> {
-    let volume = medium.mount();
+fn plant(memory: &TestVolumeMemory) -> Vec<Ino> {
+    let volume = memory.mount();
     let first = directory(&volume, Ino::ROOT, b"first");
     let inner = directory(&volume, first, b"inner");
     volume.close().unwrap();
@@ -84,18 +84,18 @@ fn plant(medium: &TestMedium) -> Vec<Ino> {
 }
 
 /// Without what differs by how far the table and the pages of heads have grown.
-fn lasting(medium: &TestMedium) -> Vec<u64> {
-    let mut live = emptied(medium);
+fn lasting(memory: &TestVolumeMemory) -> Vec<u64> {
+    let mut live = emptied(memory);
     live.retain(|size| !matches!(*size, 4096 | 32_768));
     live
 }
 
 #[test]
 fn mounts_that_change_everything_at_once_leave_a_whole_tree() {
-    let medium = TestMedium::new(64 << 20);
-    let directories = plant(&medium);
+    let memory = TestVolumeMemory::new(64 << 20);
+    let directories = plant(&memory);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| medium.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (volume, directories) = (&mounts[thread as usize % 2], &directories);
@@ -113,8 +113,8 @@ fn mounts_that_change_everything_at_once_leave_a_whole_tree() {
     for volume in mounts {
         volume.close().unwrap();
     }
-    let left = lasting(&medium);
-    let fresh = TestMedium::new(64 << 20);
+    let left = lasting(&memory);
+    let fresh = TestVolumeMemory::new(64 << 20);
     plant(&fresh);
     assert_eq!(left, lasting(&fresh));
 }
@@ -122,9 +122,9 @@ fn mounts_that_change_everything_at_once_leave_a_whole_tree() {
 #[test]
 fn appends_of_all_mounts_stand_in_the_file_once_and_whole() {
     const RECORDS: u64 = 150;
-    let medium = TestMedium::new(64 << 20);
+    let memory = TestVolumeMemory::new(64 << 20);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| medium.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"log");
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -164,15 +164,15 @@ fn appends_of_all_mounts_stand_in_the_file_once_and_whole() {
 
 /// Runs mounts with these fates, switched at any word.
 fn run(seed: u64, fates: &[Fate]) {
-    let medium = TestMedium::new(12 << 20);
-    let directories = plant(&medium);
+    let memory = TestVolumeMemory::new(12 << 20);
+    let directories = plant(&memory);
     let time = Arc::new(Scheduler::new(seed, fates));
-    medium.heap.schedule(Arc::clone(&time));
+    memory.heap.schedule(Arc::clone(&time));
     let clients = (0..fates.len() as u64)
         .map(|client| {
-            let (medium, directories) = (&medium, &directories);
+            let (memory, directories) = (&memory, &directories);
             let body = move || {
-                let volume = medium.mount();
+                let volume = memory.mount();
                 let mut stream = seed * 31 + client;
                 for _ in 0..12 {
                     if let Err(error) = act(&volume, directories, &mut stream) {
@@ -185,13 +185,13 @@ fn run(seed: u64, fates: &[Fate]) {
         })
         .collect();
     time.run(clients);
-    medium.heap.recover(|client| client.is_some(), || {});
+    memory.heap.recover(|client| client.is_some(), || {});
     let label = format!("seed {seed} {fates:?}");
-    let volume = medium.mount();
+    let volume = memory.mount();
     check(&volume, &label);
     volume.close().unwrap();
-    let left = lasting(&medium);
-    let fresh = TestMedium::new(12 << 20);
+    let left = lasting(&memory);
+    let fresh = TestVolumeMemory::new(12 << 20);
     plant(&fresh);
     assert_eq!(left, lasting(&fresh), "{label}: left");
 }

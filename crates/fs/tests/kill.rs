@@ -10,9 +10,9 @@ mod support;
 
 use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
 use support::table::scheduler::{Fate, scheduler};
-use support::{ROOT, TestMedium, check, directory, emptied, file};
+use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 /// What a mount does, and what others may see of it.
 struct Case {
@@ -36,8 +36,8 @@ struct Tree {
 
 const LEN: usize = 70_000;
 
-fn plant(medium: &TestMedium) -> Tree {
-    let volume = medium.mount();
+fn plant(memory: &TestVolumeMemory) -> Tree {
+    let volume = memory.mount();
     let (x, y) = (directory(&volume, Ino::ROOT, b"x"), directory(&volume, Ino::ROOT, b"y"));
     let (f, g) = (file(&volume, x, b"f"), file(&volume, y, b"g"));
     let d = directory(&volume, x, b"d");
@@ -248,15 +248,15 @@ fn content_cases() -> Vec<Case> {
 
 /// Runs a case with the victim's fate; says whether it met it.
 fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
-    let medium = TestMedium::new(6 << 20);
-    let tree = plant(&medium);
+    let memory = TestVolumeMemory::new(6 << 20);
+    let tree = plant(&memory);
     let label = format!("{}: {fate:?}", case.name);
     let time = scheduler(1, &[fate, Fate::Lives]).never_switching();
-    medium.heap.schedule(std::sync::Arc::clone(&time));
-    let resolve = || medium.heap.recover(|client| client == Some(0), || {});
+    memory.heap.schedule(std::sync::Arc::clone(&time));
+    let resolve = || memory.heap.recover(|client| client == Some(0), || {});
     let is_kill = matches!(fate, Fate::KilledAt(_));
     let victim = || {
-        let volume = medium.mount();
+        let volume = memory.mount();
         match (case.act)(&volume, &tree) {
             // Another mount works on the file, which was stopped there.
             Ok(()) | Err(FsError::Busy) => {}
@@ -267,7 +267,7 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
     let survivor = || {
         if is_kill {
             resolve();
-            let volume = medium.mount();
+            let volume = memory.mount();
             let before = (case.is_done)(&volume, &tree);
             volume.sweep().unwrap();
             assert_eq!((case.is_done)(&volume, &tree), before, "{label}");
@@ -275,7 +275,7 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
             volume.close().unwrap();
         } else {
             // It goes on where nobody has anything in his hands.
-            let volume = medium.mount();
+            let volume = memory.mount();
             check(&volume, &label);
             volume.create(tree.y, b"other", rackpool_fs::NewNode::File, 0o644, ROOT).unwrap();
             volume.close().unwrap();
@@ -284,20 +284,20 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
     let killed = time.run(vec![Box::new(victim), Box::new(survivor)])[0];
     resolve();
     if !killed {
-        let volume = medium.mount();
+        let volume = memory.mount();
         assert!((case.is_done)(&volume, &tree), "{label}");
         check(&volume, &label);
         volume.close().unwrap();
     }
-    assert_eq!(emptied(&medium), expected, "{label}: left");
+    assert_eq!(emptied(&memory), expected, "{label}: left");
     let (Fate::KilledAt(at) | Fate::StoppedAt(at)) = fate else { return false };
     time.operations(0) >= at
 }
 
 fn everywhere(cases: &[Case], fate: fn(u64) -> Fate) {
-    let medium = TestMedium::new(6 << 20);
-    plant(&medium);
-    let expected = emptied(&medium);
+    let memory = TestVolumeMemory::new(6 << 20);
+    plant(&memory);
+    let expected = emptied(&memory);
     for case in cases {
         let mut at = 1;
         while run(case, fate(at), &expected) {

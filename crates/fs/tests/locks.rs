@@ -16,9 +16,9 @@ use rackpool_fs::{
     Volume,
 };
 use support::table::scheduler::{Fate, Fault, Scheduler, scheduler};
-use support::{TestMedium, emptied, file};
+use support::{TestVolumeMemory, emptied, file};
 
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 const SHARED: Option<LockMode> = Some(LockMode::Shared);
 const EXCLUSIVE: Option<LockMode> = Some(LockMode::Exclusive);
@@ -57,8 +57,8 @@ fn gets(volume: &Mount, ino: Ino, request: &LockRequest) -> bool {
 }
 
 /// A file that some mounts have open.
-fn opened(medium: &TestMedium, count: usize) -> (Vec<Mount>, Ino) {
-    let mounts: Vec<Mount> = (0..count).map(|_| medium.mount()).collect();
+fn opened(memory: &TestVolumeMemory, count: usize) -> (Vec<Mount>, Ino) {
+    let mounts: Vec<Mount> = (0..count).map(|_| memory.mount()).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"file");
     for volume in &mounts {
         volume.open(ino).unwrap();
@@ -82,8 +82,8 @@ fn random(stream: &mut u64, below: u64) -> u64 {
 #[test]
 fn locks_of_two_mounts_are_those_of_a_map_of_bytes() {
     const BYTES: u64 = 32;
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     // Of two owners in each of two mounts.
     let mut model = [[None; BYTES as usize]; 4];
     let mut stream = 1;
@@ -121,8 +121,8 @@ fn locks_of_two_mounts_are_those_of_a_map_of_bytes() {
 
 #[test]
 fn who_asks_is_told_of_processes_of_its_own_mount_only() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     assert!(gets(&mounts[0], ino, &asks(record(1), 10..=19, EXCLUSIVE)));
     let wanted = asks(record(2), 0..=LAST, SHARED);
     let own = mounts[0].test_lock(ino, &wanted).unwrap();
@@ -144,8 +144,8 @@ fn who_asks_is_told_of_processes_of_its_own_mount_only() {
 
 #[test]
 fn locks_go_with_the_process_or_the_description_that_has_them() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     let free =
         |bytes| mounts[1].test_lock(ino, &asks(record(9), bytes, EXCLUSIVE)).unwrap().is_none();
     let (process, description) = (record(1), record(2));
@@ -174,8 +174,8 @@ fn locks_go_with_the_process_or_the_description_that_has_them() {
 
 #[test]
 fn a_lock_of_a_whole_file_is_given_up_for_a_better_one_and_one_of_a_range_is_not() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     for (owner, keeps) in [(record(1), true), (whole(1), false)] {
         assert!(gets(&mounts[0], ino, &asks(owner, 0..=LAST, SHARED)));
         assert!(gets(&mounts[1], ino, &asks(owner, 0..=LAST, SHARED)));
@@ -190,8 +190,8 @@ fn a_lock_of_a_whole_file_is_given_up_for_a_better_one_and_one_of_a_range_is_not
 
 #[test]
 fn what_is_kept_of_a_file_is_outdated_when_somebody_may_have_written() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     let is_outdated = |mount: usize, bytes, mode| {
         let got = mounts[mount].set_lock(ino, &asks(record(1), bytes, mode)).unwrap();
         let LockOutcome::Done(outdated) = got else { panic!("{got:?}") };
@@ -219,8 +219,8 @@ fn what_is_kept_of_a_file_is_outdated_when_somebody_may_have_written() {
 
 #[test]
 fn more_locks_than_there_is_room_for_are_refused_and_those_there_are_stay() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     let mut count = 0;
     let refused = loop {
         // Far from each other: near ones take less room.
@@ -244,10 +244,10 @@ fn more_locks_than_there_is_room_for_are_refused_and_those_there_are_stay() {
 
 #[test]
 fn in_a_full_pool_there_are_no_more_locks_and_those_there_are_can_be_given_up() {
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     assert!(gets(&mounts[0], ino, &asks(record(1), 0..=9, EXCLUSIVE)));
-    medium.leave_free(Some(0));
+    memory.leave_free(Some(0));
     let refused = (0..100).find_map(|number| {
         let request = asks(record(1), 20 + number * 2..=20 + number * 2, EXCLUSIVE);
         mounts[0].set_lock(ino, &request).err()
@@ -256,7 +256,7 @@ fn in_a_full_pool_there_are_no_more_locks_and_those_there_are_can_be_given_up() 
     assert!(gets(&mounts[0], ino, &asks(record(1), 3..=4, None)));
     mounts[0].drop_locks(ino, record(1)).unwrap();
     mounts[0].release(ino).unwrap();
-    medium.leave_free(None);
+    memory.leave_free(None);
     assert!(gets(&mounts[1], ino, &asks(record(1), 0..=LAST, EXCLUSIVE)));
     mounts[0].open(ino).unwrap();
     closed(mounts, ino);
@@ -289,12 +289,12 @@ fn expect_free(volume: &Mount, ino: Ino, label: &str) {
     volume.release(ino).unwrap();
 }
 
-fn planted() -> (TestMedium, Ino) {
-    let medium = TestMedium::new(6 << 20);
-    let volume = medium.mount();
+fn planted() -> (TestVolumeMemory, Ino) {
+    let memory = TestVolumeMemory::new(6 << 20);
+    let volume = memory.mount();
     let ino = file(&volume, Ino::ROOT, b"file");
     volume.close().unwrap();
-    (medium, ino)
+    (memory, ino)
 }
 
 /// What is left in a volume that nobody has used locks in.
@@ -304,14 +304,14 @@ fn untouched() -> Vec<u64> {
 
 /// A mount that uses locks meets its fate; says whether it did.
 fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
-    let (medium, ino) = planted();
+    let (memory, ino) = planted();
     let label = format!("{fate:?}, by a sweep: {by_sweep}");
     let time = scheduler(1, &[fate, Fate::Lives]).never_switching();
-    medium.heap.schedule(Arc::clone(&time));
+    memory.heap.schedule(Arc::clone(&time));
     let is_kill = matches!(fate, Fate::KilledAt(_));
-    let resolve = || medium.heap.recover(|client| client == Some(0), || {});
+    let resolve = || memory.heap.recover(|client| client == Some(0), || {});
     let victim = || {
-        let volume = medium.mount();
+        let volume = memory.mount();
         match use_locks(&volume, ino).and_then(|()| volume.release(ino)) {
             Ok(()) | Err(FsError::Busy) => {}
             Err(error) => panic!("{label}: {error}"),
@@ -322,7 +322,7 @@ fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
         if is_kill {
             resolve();
         }
-        let volume = medium.mount();
+        let volume = memory.mount();
         if is_kill && !by_sweep {
             expect_free(&volume, ino, &label);
         }
@@ -335,7 +335,7 @@ fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
     };
     time.run(vec![Box::new(victim), Box::new(survivor)]);
     resolve();
-    assert_eq!(emptied(&medium), expected, "{label}: left");
+    assert_eq!(emptied(&memory), expected, "{label}: left");
     let (Fate::KilledAt(at) | Fate::StoppedAt(at)) = fate else { return false };
     time.operations(0) >= at
 }
@@ -369,8 +369,8 @@ fn a_mount_stopped_at_any_step_keeps_its_locks_and_nobody_from_having_others() {
     }
     assert!(at > 100, "{at}");
     // It keeps what it has, as long as it is there.
-    let medium = TestMedium::new(16 << 20);
-    let (mounts, ino) = opened(&medium, 2);
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (mounts, ino) = opened(&memory, 2);
     assert!(gets(&mounts[0], ino, &asks(record(1), 0..=9, SHARED)));
     mounts[1].sweep().unwrap();
     assert!(!gets(&mounts[1], ino, &asks(record(1), 5..=5, EXCLUSIVE)));
@@ -390,13 +390,13 @@ fn locks_are_whole_after_any_failure_of_the_memory() {
     ] {
         let mut at = 1;
         loop {
-            let (medium, ino) = planted();
+            let (memory, ino) = planted();
             let label = format!("{fault:?} at {at}, {count} times");
-            let volume = medium.mount();
-            medium.heap.troubles.fail(at, count, fault);
+            let volume = memory.mount();
+            memory.heap.troubles.fail(at, count, fault);
             let _ = use_locks(&volume, ino);
-            let met = medium.heap.troubles.heal();
-            let other = medium.mount();
+            let met = memory.heap.troubles.heal();
+            let other = memory.mount();
             // The owner that could not be told has it, or not; closing the file takes it.
             for owner in [record(1), record(2), whole(3), record(4)] {
                 volume.drop_locks(ino, owner).unwrap();
@@ -407,8 +407,8 @@ fn locks_are_whole_after_any_failure_of_the_memory() {
             volume.sweep().unwrap();
             other.close().unwrap();
             volume.close().unwrap_or_else(|error| panic!("{label}: closing: {error}"));
-            medium.heap.recover(|_| true, || {});
-            assert_eq!(emptied(&medium), expected, "{label}: left");
+            memory.heap.recover(|_| true, || {});
+            assert_eq!(emptied(&memory), expected, "{label}: left");
             if !met {
                 break;
             }
@@ -434,9 +434,9 @@ fn raise(volume: &Mount, ino: Ino, owner: LockOwner) -> Option<u64> {
 #[test]
 fn a_counter_raised_under_a_lock_misses_nothing() {
     const EACH: u32 = 300;
-    let medium = TestMedium::new(64 << 20);
+    let memory = TestVolumeMemory::new(64 << 20);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| medium.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"counter");
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -462,17 +462,17 @@ fn a_counter_raised_under_a_lock_misses_nothing() {
 #[test]
 fn mounts_that_are_killed_under_a_lock_let_no_two_have_it() {
     for seed in 0..40 {
-        let medium = TestMedium::new(12 << 20);
-        let ino = file(&medium.mount(), Ino::ROOT, b"counter");
+        let memory = TestVolumeMemory::new(12 << 20);
+        let ino = file(&memory.mount(), Ino::ROOT, b"counter");
         let mut stream = seed;
         let fates = [Fate::KilledAt(20 + random(&mut stream, 300)), Fate::Lives, Fate::Lives];
         let time = Arc::new(Scheduler::new(seed, &fates));
-        medium.heap.schedule(Arc::clone(&time));
+        memory.heap.schedule(Arc::clone(&time));
         let seen = [(); 3].map(|()| std::sync::Mutex::new(Vec::new()));
         let clients = (0..3).map(|client| {
-            let (medium, seen) = (&medium, &seen[client]);
+            let (memory, seen) = (&memory, &seen[client]);
             let body = move || {
-                let volume = medium.mount();
+                let volume = memory.mount();
                 volume.open(ino).unwrap();
                 for _ in 0..15 {
                     let raised = raise(&volume, ino, record(7));
@@ -484,13 +484,13 @@ fn mounts_that_are_killed_under_a_lock_let_no_two_have_it() {
             Box::new(body) as Box<dyn FnOnce() + Send>
         });
         time.run(clients.collect());
-        medium.heap.recover(|client| client.is_some(), || {});
+        memory.heap.recover(|client| client.is_some(), || {});
         let mut all: Vec<u64> =
             seen.iter().flat_map(|seen| std::mem::take(&mut *seen.lock().unwrap())).collect();
         all.sort_unstable();
         let count = all.len();
         all.dedup();
         assert_eq!(all.len(), count, "seed {seed}: two had the lock at once");
-        expect_free(&medium.mount(), ino, "afterwards");
+        expect_free(&memory.mount(), ino, "afterwards");
     }
 }

@@ -15,9 +15,9 @@ use std::time::Duration;
 use rackpool_fs::{AllocateMode, FsError, Ino, NewTime, SetAttr, Time, Volume};
 use support::table::heap::Heap;
 use support::table::scheduler::Fault;
-use support::{ROOT, TestMedium, file};
+use support::{ROOT, TestVolumeMemory, file};
 
-type Mount = Volume<TestMedium>;
+type Mount = Volume<TestVolumeMemory>;
 
 fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
@@ -44,13 +44,13 @@ impl<T> Meanwhile<T> {
 /// Has a thread do something at the `at`th memory operation from now on, and goes on when that is
 /// done, or seems to wait for who is interrupted.
 fn meanwhile<T: Send + 'static>(
-    medium: &TestMedium,
+    memory: &TestVolumeMemory,
     at: u64,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Meanwhile<T> {
     let (done, answer) = channel();
     let (said, heard) = channel();
-    medium.heap.troubles.interrupt(at, move || {
+    memory.heap.troubles.interrupt(at, move || {
         std::thread::spawn(move || {
             let _ = done.send(body());
             let _ = said.send(());
@@ -58,13 +58,13 @@ fn meanwhile<T: Send + 'static>(
         // It is right either way; only what is found out depends on how fast the host is.
         let _ = heard.recv_timeout(Duration::from_millis(20));
     });
-    Meanwhile { heap: Arc::clone(&medium.heap), answer }
+    Meanwhile { heap: Arc::clone(&memory.heap), answer }
 }
 
 /// Does this for each memory operation of what `round` does, until that has no more.
-fn at_each(mut round: impl FnMut(u64, &TestMedium) -> Option<()>) {
+fn at_each(mut round: impl FnMut(u64, &TestVolumeMemory) -> Option<()>) {
     let mut at = 1;
-    while round(at, &TestMedium::new(4 << 20)).is_some() {
+    while round(at, &TestVolumeMemory::new(4 << 20)).is_some() {
         at += 1;
     }
     assert!(at > 5, "{at}");
@@ -77,8 +77,8 @@ fn whole(volume: &Mount, ino: Ino) -> Vec<u8> {
 }
 
 /// A file that is open in a mount and was overwritten, with a time that is not written down yet.
-fn overwritten(medium: &TestMedium) -> (Arc<Mount>, Ino) {
-    let volume = Arc::new(medium.mount().with_patience(Duration::from_secs(60)));
+fn overwritten(memory: &TestVolumeMemory) -> (Arc<Mount>, Ino) {
+    let volume = Arc::new(memory.mount().with_patience(Duration::from_secs(60)));
     let ino = file(&volume, Ino::ROOT, b"file");
     volume.write(ino, 0, &[1; 5_000]).unwrap();
     volume.open(ino).unwrap();
@@ -89,11 +89,11 @@ fn overwritten(medium: &TestMedium) -> (Arc<Mount>, Ino) {
 
 #[test]
 fn who_closes_while_times_are_written_down_waits_for_them() {
-    at_each(|at, medium| {
-        let (volume, ino) = overwritten(medium);
-        let other = medium.mount();
+    at_each(|at, memory| {
+        let (volume, ino) = overwritten(memory);
+        let other = memory.mount();
         let closing = Arc::clone(&volume);
-        let answer = meanwhile(medium, at, move || {
+        let answer = meanwhile(memory, at, move || {
             closing.flush(ino).unwrap();
             other.attr(ino).unwrap().mtime.seconds
         });
@@ -106,10 +106,10 @@ fn who_closes_while_times_are_written_down_waits_for_them() {
 
 #[test]
 fn a_time_that_is_being_written_down_is_seen_all_the_while() {
-    at_each(|at, medium| {
-        let (volume, ino) = overwritten(medium);
+    at_each(|at, memory| {
+        let (volume, ino) = overwritten(memory);
         let looking = Arc::clone(&volume);
-        let answer = meanwhile(medium, at, move || looking.attr(ino).unwrap().mtime.seconds);
+        let answer = meanwhile(memory, at, move || looking.attr(ino).unwrap().mtime.seconds);
         volume.sweep().unwrap();
         let seen = answer.end()?;
         assert!(seen > 1000, "{at}");
@@ -119,11 +119,11 @@ fn a_time_that_is_being_written_down_is_seen_all_the_while() {
 
 #[test]
 fn a_time_that_is_set_is_not_overwritten_by_that_of_an_earlier_write() {
-    at_each(|at, medium| {
-        let (volume, ino) = overwritten(medium);
+    at_each(|at, memory| {
+        let (volume, ino) = overwritten(memory);
         let setting = Arc::clone(&volume);
         let answer =
-            meanwhile(medium, at, move || setting.set_attr(ino, &mtime(2000), ROOT).map(drop));
+            meanwhile(memory, at, move || setting.set_attr(ino, &mtime(2000), ROOT).map(drop));
         volume.sweep().unwrap();
         let set = answer.end()?;
         set.unwrap();
@@ -132,9 +132,9 @@ fn a_time_that_is_set_is_not_overwritten_by_that_of_an_earlier_write() {
         Some(())
     });
     // By another mount.
-    let medium = TestMedium::new(6 << 20);
-    let (volume, ino) = overwritten(&medium);
-    let other = medium.mount();
+    let memory = TestVolumeMemory::new(6 << 20);
+    let (volume, ino) = overwritten(&memory);
+    let other = memory.mount();
     other.set_attr(ino, &mtime(2000), ROOT).unwrap();
     volume.flush(ino).unwrap();
     assert_eq!(other.attr(ino).unwrap().mtime.seconds, 2000);
@@ -147,19 +147,19 @@ fn a_time_that_is_set_is_not_overwritten_by_that_of_an_earlier_write() {
 
 #[test]
 fn times_that_could_not_be_written_down_are_by_who_closes_next() {
-    let medium = TestMedium::new(6 << 20);
-    let (volume, ino) = overwritten(&medium);
-    medium.heap.troubles.fail(1, 1_000, Fault::Refused);
+    let memory = TestVolumeMemory::new(6 << 20);
+    let (volume, ino) = overwritten(&memory);
+    memory.heap.troubles.fail(1, 1_000, Fault::Refused);
     assert!(volume.flush(ino).is_err());
-    assert!(medium.heap.troubles.heal());
+    assert!(memory.heap.troubles.heal());
     volume.flush(ino).unwrap();
-    assert!(medium.mount().attr(ino).unwrap().mtime.seconds > 1000);
+    assert!(memory.mount().attr(ino).unwrap().mtime.seconds > 1000);
 }
 
 #[test]
 fn a_write_without_memory_cuts_nothing_off_that_another_mount_has_written() {
-    at_each(|at, medium| {
-        let (volume, other) = (medium.mount(), medium.mount());
+    at_each(|at, memory| {
+        let (volume, other) = (memory.mount(), memory.mount());
         let ino = file(&volume, Ino::ROOT, b"file");
         volume.open(ino).unwrap();
         volume.write(ino, 0, &[1; 5_000]).unwrap();
@@ -170,14 +170,14 @@ fn a_write_without_memory_cuts_nothing_off_that_another_mount_has_written() {
         if at % 2 == 0 {
             other.open(ino).unwrap();
         }
-        let answer = meanwhile(medium, at, move || {
+        let answer = meanwhile(memory, at, move || {
             let is_there = other.attr(ino).unwrap().size > there;
             let written = is_there && other.write(ino, there, &[9; 4096]).is_ok();
             (written, other)
         });
-        medium.leave_free(Some(80_000));
+        memory.leave_free(Some(80_000));
         let failed = volume.write(ino, 5_000, &[2; 600_000]);
-        medium.leave_free(None);
+        memory.leave_free(None);
         let (written, other) = answer.end()?;
         if let Err(error) = &failed {
             assert!(matches!(error, FsError::NoSpace), "{error}");
@@ -195,19 +195,19 @@ fn a_write_without_memory_cuts_nothing_off_that_another_mount_has_written() {
 #[test]
 fn a_write_without_memory_leaves_the_file_as_long_as_it_was() {
     for free in (0..20).map(|number| number * 2048) {
-        let medium = TestMedium::new(6 << 20);
-        let volume = medium.mount();
+        let memory = TestVolumeMemory::new(6 << 20);
+        let volume = memory.mount();
         let ino = file(&volume, Ino::ROOT, b"file");
         volume.write(ino, 0, &[1; 5_000]).unwrap();
         let before = volume.attr(ino).unwrap();
         volume.open(ino).unwrap();
-        medium.leave_free(Some(free));
+        memory.leave_free(Some(free));
         let written = match volume.write(ino, 5_000, &[2; 30_000]) {
             Ok(bytes) => bytes,
             Err(FsError::NoSpace) => 0,
             Err(error) => panic!("{error}"),
         };
-        medium.leave_free(None);
+        memory.leave_free(None);
         let seen = whole(&volume, ino);
         assert_eq!(seen.len(), 5_000 + written, "{free}");
         assert!(seen[5_000..].iter().all(|byte| *byte == 2));
@@ -222,12 +222,12 @@ fn a_write_without_memory_leaves_the_file_as_long_as_it_was() {
 
 #[test]
 fn memory_in_advance_makes_no_file_longer_that_another_mount_is_cutting() {
-    at_each(|at, medium| {
-        let (volume, other) = (medium.mount(), medium.mount());
+    at_each(|at, memory| {
+        let (volume, other) = (memory.mount(), memory.mount());
         let ino = file(&volume, Ino::ROOT, b"file");
         volume.write(ino, 0, &[1; 30_000]).unwrap();
         other.open(ino).unwrap();
-        let answer = meanwhile(medium, at, move || {
+        let answer = meanwhile(memory, at, move || {
             let allocated = other.allocate(ino, AllocateMode::Allocate, 0, 50_000);
             let written = allocated.and_then(|()| other.write(ino, 20_000, &[9; 100]));
             (written.is_ok(), other)
@@ -253,8 +253,8 @@ fn files_whose_release_or_open_has_failed_are_freed_while_their_mount_is_there()
     ];
     for (is_open, act) in acts {
         for (at, count) in (1..60).flat_map(|at| [(at, 1), (at, 40)]) {
-            let medium = TestMedium::new(6 << 20);
-            let volume = medium.mount();
+            let memory = TestVolumeMemory::new(6 << 20);
+            let volume = memory.mount();
             let ino = file(&volume, Ino::ROOT, b"file");
             volume.write(ino, 0, &[1; 100_000]).unwrap();
             if is_open {
@@ -262,24 +262,24 @@ fn files_whose_release_or_open_has_failed_are_freed_while_their_mount_is_there()
                 volume.write(ino, 0, &[2; 100]).unwrap();
             }
             for fault in [Fault::Refused, Fault::Done] {
-                medium.heap.troubles.fail(at, count, fault);
+                memory.heap.troubles.fail(at, count, fault);
                 let _ = act(&volume, ino);
-                medium.heap.troubles.heal();
+                memory.heap.troubles.heal();
             }
-            let used = medium.used();
-            let other = medium.mount();
+            let used = memory.used();
+            let other = memory.mount();
             other.unlink(Ino::ROOT, b"file").unwrap();
             volume.sweep().unwrap();
             assert!(matches!(other.attr(ino), Err(FsError::NotFound)), "{at}");
-            assert!(medium.used() + 100_000 < used, "{at}: {} of {used}", medium.used());
+            assert!(memory.used() + 100_000 < used, "{at}: {} of {used}", memory.used());
         }
     }
 }
 
 #[test]
 fn extended_attributes_do_not_use_up_what_removals_need() {
-    let medium = TestMedium::new(6 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(6 << 20);
+    let volume = memory.mount();
     let names: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![b'a', number + 1]).collect();
     let inos: Vec<Ino> = names.iter().map(|name| file(&volume, Ino::ROOT, name)).collect();
     let large = file(&volume, Ino::ROOT, b"large");
@@ -313,8 +313,8 @@ fn extended_attributes_do_not_use_up_what_removals_need() {
 
 #[test]
 fn rights_that_a_file_lends_are_taken_away_whatever_else_is_changed() {
-    let medium = TestMedium::new(6 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(6 << 20);
+    let volume = memory.mount();
     let ino = file(&volume, Ino::ROOT, b"file");
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     volume.write(ino, 0, &[1; 100]).unwrap();
@@ -328,12 +328,12 @@ fn rights_that_a_file_lends_are_taken_away_whatever_else_is_changed() {
     volume.write(ino, 0, &[3; 100]).unwrap();
     assert!(matches!(volume.get_xattr(ino, capability), Err(FsError::NoAttribute)));
     // A mode that another mount sets meanwhile stays.
-    at_each(|at, medium| {
-        let (volume, other) = (medium.mount(), medium.mount());
+    at_each(|at, memory| {
+        let (volume, other) = (memory.mount(), memory.mount());
         let ino = file(&volume, Ino::ROOT, b"file");
         volume.set_attr(ino, &mode(0o4755), ROOT).unwrap();
         let answer =
-            meanwhile(medium, at, move || other.set_attr(ino, &mode(0o600), ROOT).map(drop));
+            meanwhile(memory, at, move || other.set_attr(ino, &mode(0o600), ROOT).map(drop));
         volume.drop_privileges(ino).unwrap();
         let set = answer.end()?;
         set.unwrap();

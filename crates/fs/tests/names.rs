@@ -4,7 +4,7 @@
 mod support;
 
 use rackpool_fs::{Caller, FsError, Ino, Kind, NewNode, RenameMode, SetAttr, Volume};
-use support::{ROOT, TestMedium, check, directory, file, names};
+use support::{ROOT, TestVolumeMemory, check, directory, file, names};
 
 macro_rules! refused {
     ($result:expr, $error:pat) => {{
@@ -15,8 +15,8 @@ macro_rules! refused {
 
 #[test]
 fn what_one_mount_makes_the_other_finds() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let home = directory(&a, Ino::ROOT, b"home");
     let ino = file(&b, home, b"notes");
     assert_eq!(a.lookup(home, b"notes").unwrap().ino, ino);
@@ -46,24 +46,24 @@ fn what_one_mount_makes_the_other_finds() {
 
 #[test]
 fn the_root_belongs_to_who_made_the_volume() {
-    let medium = TestMedium::new(64 << 20);
+    let memory = TestVolumeMemory::new(64 << 20);
     for uid in [1000, 1001] {
         let owner = Caller::new(uid, 100);
-        let volume = Volume::open_or_create_for(medium.clone(), "theirs", owner).unwrap();
+        let volume = Volume::open_or_create_for(memory.clone(), "theirs", owner).unwrap();
         let root = volume.attr(Ino::ROOT).unwrap();
         assert_eq!((root.uid, root.gid, root.mode), (1000, 100, 0o755));
     }
-    let root = medium.mount().attr(Ino::ROOT).unwrap();
+    let root = memory.mount().attr(Ino::ROOT).unwrap();
     assert_eq!((root.uid, root.gid), (0, 0));
 }
 
 #[test]
 fn a_large_directory_is_read_in_parts_and_goes_without_a_trace() {
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     let home = directory(&volume, Ino::ROOT, b"home");
     let name = |number: u32| format!("{number}{}", "-".repeat(number as usize % 200)).into_bytes();
-    let before = medium.used();
+    let before = memory.used();
     let mut expected: Vec<Vec<u8>> = (0..2000).map(name).collect();
     for name in &expected {
         file(&volume, home, name);
@@ -97,17 +97,17 @@ fn a_large_directory_is_read_in_parts_and_goes_without_a_trace() {
     volume.rmdir(Ino::ROOT, b"home").unwrap();
     volume.sweep().unwrap();
     // The segments of the table stay, what was in them does not.
-    let segments = medium.heap.live().iter().filter(|size| **size == 32 << 10).count() as u64;
-    assert!(medium.used() - segments * (32 << 10) <= before, "{:?}", medium.heap.live());
+    let segments = memory.heap.live().iter().filter(|size| **size == 32 << 10).count() as u64;
+    assert!(memory.used() - segments * (32 << 10) <= before, "{:?}", memory.heap.live());
 }
 
 #[test]
 fn renames_follow_the_rules() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let (x, y) = (directory(&a, Ino::ROOT, b"x"), directory(&b, Ino::ROOT, b"y"));
     let (f, g) = (file(&a, x, b"f"), file(&b, y, b"g"));
-    let rename = |volume: &rackpool_fs::Volume<TestMedium>, from, name: &[u8], to, new: &[u8]| {
+    let rename = |volume: &rackpool_fs::Volume<TestVolumeMemory>, from, name: &[u8], to, new: &[u8]| {
         volume.rename(from, name, to, new, RenameMode::Replace)
     };
     refused!(a.rename(x, b"f", y, b"g", RenameMode::NoReplace), FsError::Exists);
@@ -141,8 +141,8 @@ fn renames_follow_the_rules() {
 
 #[test]
 fn a_whiteout_takes_the_place_of_what_was_renamed() {
-    let medium = TestMedium::new(64 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
+    let memory = TestVolumeMemory::new(64 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
     let (x, y) = (directory(&a, Ino::ROOT, b"x"), directory(&a, Ino::ROOT, b"y"));
     let (d, f) = (directory(&a, x, b"d"), file(&a, x, b"f"));
     let owner = Caller::new(5, 6);
@@ -169,8 +169,8 @@ fn a_whiteout_takes_the_place_of_what_was_renamed() {
 
 #[test]
 fn groups_are_inherited_and_a_new_owner_drops_privileges() {
-    let medium = TestMedium::new(64 << 20);
-    let volume = medium.mount();
+    let memory = TestVolumeMemory::new(64 << 20);
+    let volume = memory.mount();
     let home = directory(&volume, Ino::ROOT, b"home");
     let change = SetAttr { gid: Some(7), ..SetAttr::default() };
     volume.set_attr(home, &change, ROOT).unwrap();
@@ -187,9 +187,9 @@ fn groups_are_inherited_and_a_new_owner_drops_privileges() {
 
 #[test]
 fn a_file_without_a_name_can_get_one_once() {
-    let medium = TestMedium::new(16 << 20);
-    let (a, b) = (medium.mount(), medium.mount());
-    let before = medium.used();
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (a, b) = (memory.mount(), memory.mount());
+    let before = memory.used();
     let made = a.create_unnamed(Ino::ROOT, 0o600, ROOT).unwrap();
     assert_eq!((made.nlink, made.kind, made.mode), (0, Kind::File, 0o600));
     a.write(made.ino, 0, b"nobody sees it yet").unwrap();
@@ -211,13 +211,13 @@ fn a_file_without_a_name_can_get_one_once() {
     a.release(other.ino).unwrap();
     refused!(b.attr(other.ino), FsError::NotFound);
     refused!(a.create_unnamed(other.ino, 0, ROOT), FsError::NotFound);
-    assert!(medium.used() <= before + 4096 * 2, "{} B of {before} B", medium.used());
+    assert!(memory.used() <= before + 4096 * 2, "{} B of {before} B", memory.used());
 }
 
 #[test]
 fn what_is_used_unopened_outlives_its_last_name_until_it_is_forgotten() {
-    let medium = TestMedium::new(16 << 20);
-    let (a, b) = (medium.mount().with_nameless_kept(), medium.mount());
+    let memory = TestVolumeMemory::new(16 << 20);
+    let (a, b) = (memory.mount().with_nameless_kept(), memory.mount());
     let pipe = a.create(Ino::ROOT, b"pipe", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
     let replaced = a.create(Ino::ROOT, b"other", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
     let folder = directory(&a, Ino::ROOT, b"folder");

@@ -17,7 +17,7 @@
 
 mod device;
 mod metrics;
-mod kept;
+mod kernel_cached;
 mod mount_point;
 mod options;
 mod reply;

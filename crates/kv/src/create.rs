@@ -10,7 +10,7 @@ use crate::header::{Stage, TableHeader};
 use crate::memory::{CasError, Reservation, Memory, Roots};
 use crate::reclaim::clear_owner;
 use crate::segment::{Layout, SegmentRef};
-use crate::shelf::{Place, ShelfBlock, publish_once};
+use crate::spare_segments::{Place, SpareSegments, publish_once};
 use crate::table::{Options, Table};
 use crate::words::{Swap, read_word, swap_word};
 
@@ -159,7 +159,7 @@ impl<M: Memory> Table<M> {
             let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
             let taken = handle.take_segment()?;
             let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
-            // One that is not published, as another client was faster, goes to the shelf.
+            // One that is not published, as another client was faster, goes to the list of spare segments.
             handle.publish_segment(all, SegmentRef::NONE, first)?;
         }
         advance(memory, layout, Stage::HasDirectory)
@@ -175,8 +175,8 @@ impl<M: Memory> Table<M> {
         if !segment.is_none() {
             addrs.push(segment.addr());
         }
-        if let Ok(blocks) = self.handle().shelf() {
-            for (_, place) in blocks.iter().flat_map(ShelfBlock::places) {
+        if let Ok(blocks) = self.handle().spare_segments() {
+            for (_, place) in blocks.iter().flat_map(SpareSegments::places) {
                 if let Some(Place::Segment(addr)) = place {
                     addrs.push(addr);
                 }

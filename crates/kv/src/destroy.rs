@@ -9,7 +9,7 @@ use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::segment::SegmentRef;
-use crate::shelf::{Place, ShelfBlock};
+use crate::spare_segments::{Place, SpareSegments};
 use crate::slot::SlotWord;
 use crate::table::Table;
 use crate::words::read_word;
@@ -110,11 +110,11 @@ impl<M: Memory> Table<M> {
         let mut handle = self.handle();
         let Shared { memory, layout, .. } = &*self.shared;
         let mut blocks = Vec::new();
-        match handle.shelf() {
+        match handle.spare_segments() {
             Ok(found) => blocks = found,
             Err(error) => losses.note(Loss::Unread, error)?,
         }
-        let mut places = blocks.iter().flat_map(ShelfBlock::places);
+        let mut places = blocks.iter().flat_map(SpareSegments::places);
         if places.any(|(_, place)| place == Some(Place::Taken)) {
             return Err(KvError::InUse { addr: layout.addr });
         }
@@ -204,7 +204,7 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// The segments of the table, and the blocks of its shelf.
+    /// The segments of the table, and the blocks of its list of spare segments.
     fn rest_of(
         &self,
         losses: &mut impl Losses<M::Error>,
@@ -223,8 +223,8 @@ impl<M: Memory> Handle<M> {
             }
             Err(error) => losses.note(Loss::Unread, KvError::Memory(error))?,
         }
-        // Reshaping may have changed the shelf.
-        let blocks = match self.shelf() {
+        // Reshaping may have changed the list of spare segments.
+        let blocks = match self.spare_segments() {
             Ok(blocks) => blocks,
             Err(error) => {
                 losses.note(Loss::Unread, error)?;
@@ -232,13 +232,13 @@ impl<M: Memory> Handle<M> {
             }
         };
         for block in blocks {
-            if block.addr != TableHeader::shelf_addr(layout.addr) {
+            if block.addr != TableHeader::spare_segments_addr(layout.addr) {
                 rest.insert(block.addr);
             }
             for (at, place) in block.places() {
                 let Some(Place::Segment(segment)) = place else { continue };
                 if !rest.insert(segment) {
-                    losses.note(Loss::Unread, KvError::Corrupt { what: "shelf", addr: at })?;
+                    losses.note(Loss::Unread, KvError::Corrupt { what: "spare segments", addr: at })?;
                 }
             }
         }
@@ -252,7 +252,7 @@ impl<M: Memory> Handle<M> {
         Ok(settled)
     }
 
-    /// Makes sure that a segment, or a part of the shelf, counts as published.
+    /// Makes sure that a segment, or a part of the list of spare segments, counts as published.
     fn settle_owner(&self, at: GlobalAddr) -> Result<(), KvError<M::Error>> {
         match read_word(&self.shared.memory, at)? {
             0 => Ok(()),

@@ -4,19 +4,19 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::bucket::{SegmentShape, word_at};
 use crate::error::KvError;
 use crate::segment::Layout;
-use crate::shelf::ShelfBlock;
+use crate::spare_segments::SpareSegments;
 
 /// The table header: what [`Table::addr`](crate::Table::addr) points to.
 ///
 /// ```text
 ///  0       8         12          13             14   16          24      32     64      576
 /// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
-/// | magic | version | max depth | segment bits | 0  | directory | check |  0   | shelf |
+/// | magic | version | max depth | segment bits | 0  | directory | check |  0   | spare_segments |
 /// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
 /// ```
 ///
 /// `check` is XXH3-64 over the 24 bytes before it, or what a [`Stage`] before the last says. Of a
-/// complete table only the shelf's first block changes.
+/// complete table only the list of spare segments's first block changes.
 pub(crate) struct TableHeader;
 
 /// How far the creation of a table has come, as `check` says. A kill leaves each of them as it is,
@@ -61,8 +61,8 @@ pub const fn begins_table(first: &[u8; 8]) -> bool {
 }
 
 impl TableHeader {
-    pub(crate) const BYTES: usize = Self::FIXED + ShelfBlock::BYTES;
-    /// Before the shelf.
+    pub(crate) const BYTES: usize = Self::FIXED + SpareSegments::BYTES;
+    /// Before the list of spare segments.
     pub(crate) const FIXED: usize = 64;
     pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
     const VERSION: u32 = 6;
@@ -79,8 +79,8 @@ impl TableHeader {
         GlobalAddr::from_raw(table.raw() + Self::CHECKED as u64)
     }
 
-    /// The shelf's first block.
-    pub(crate) const fn shelf_addr(table: GlobalAddr) -> GlobalAddr {
+    /// The list of spare segments's first block.
+    pub(crate) const fn spare_segments_addr(table: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(table.raw() + Self::FIXED as u64)
     }
 

@@ -13,7 +13,7 @@
 //! The protocol, and why it is right, is in `docs/design/kv.md`.
 #![forbid(unsafe_code)]
 
-mod ahead;
+mod lookahead;
 mod bucket;
 mod compare;
 mod condition;
@@ -48,7 +48,7 @@ mod round;
 mod scan;
 mod segment;
 #[warn(clippy::missing_errors_doc)]
-mod shelf;
+mod spare_segments;
 mod slot;
 pub mod sorted_set;
 mod split;
@@ -59,7 +59,7 @@ mod transaction;
 mod verify;
 mod words;
 
-pub use ahead::Ahead;
+pub use lookahead::Lookahead;
 pub use destroy::Destroyed;
 pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
@@ -71,6 +71,6 @@ pub use parts::{Part, Walk};
 pub use pool::PoolError;
 pub use rackpool_client::{GlobalAddr, Link, PublishMode};
 pub use round::Round;
-pub use shelf::Segments;
+pub use spare_segments::Segments;
 pub use table::{Options, Table};
 pub use transaction::{KeyChange, Transactor};

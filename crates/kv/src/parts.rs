@@ -12,7 +12,7 @@ use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::segment::SegmentRef;
-use crate::shelf::{Place, ShelfBlock};
+use crate::spare_segments::{Place, SpareSegments};
 use crate::slot::{ObjectRef, SlotKind};
 use crate::table::Table;
 
@@ -24,8 +24,8 @@ pub enum Part {
     Header,
     /// Which segment has which keys.
     Directory,
-    /// A block of the shelf, beyond the one in the header.
-    Shelf,
+    /// A block of the list of spare segments, beyond the one in the header.
+    SpareSegmentBlock,
     /// Entries are in it.
     Segment,
     /// A segment without entries, which waits to be used again.
@@ -90,8 +90,8 @@ impl<M: Memory> Table<M> {
                 Err(_) => walk.unread += 1,
             }
         }
-        match table.handle().shelf() {
-            Ok(blocks) => table.walk_shelf(&blocks, &mut segments, &mut walk, &mut visit),
+        match table.handle().spare_segments() {
+            Ok(blocks) => table.walk_spare_segments(&blocks, &mut segments, &mut walk, &mut visit),
             Err(_) => walk.unread += 1,
         }
         for (segment, part) in segments {
@@ -132,17 +132,17 @@ impl<M: Memory> Table<M> {
         Ok(segments)
     }
 
-    fn walk_shelf(
+    fn walk_spare_segments(
         &self,
-        blocks: &[ShelfBlock],
+        blocks: &[SpareSegments],
         segments: &mut BTreeMap<GlobalAddr, Part>,
         walk: &mut Walk,
         visit: &mut impl FnMut(Part, GlobalAddr, Option<u64>),
     ) {
-        let first = TableHeader::shelf_addr(self.shared.layout.addr);
+        let first = TableHeader::spare_segments_addr(self.shared.layout.addr);
         for block in blocks {
             if block.addr != first {
-                visit(Part::Shelf, block.addr, Some(ShelfBlock::BYTES as u64));
+                visit(Part::SpareSegmentBlock, block.addr, Some(SpareSegments::BYTES as u64));
             }
             for (_, place) in block.places() {
                 match place {

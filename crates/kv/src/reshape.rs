@@ -10,7 +10,7 @@ use crate::memory::{CasError, CasRequest, Memory, ReadRequest};
 use crate::object::Object;
 use crate::placement::Moving;
 use crate::segment::{SegmentHeader, SegmentRef};
-use crate::shelf::Taken;
+use crate::spare_segments::Taken;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::words::{Swap, swap_word};
 
@@ -94,7 +94,7 @@ impl<M: Memory> Handle<M> {
     /// that is enough. `None`: another client was faster.
     ///
     /// So who gets none leaves the segment as it is. And if it is frozen, somebody had one for it,
-    /// which is on the shelf now, or will be: with that at least it can be copied.
+    /// which is on the list of spare segments now, or will be: with that at least it can be copied.
     fn gather(
         &mut self,
         path: Path,

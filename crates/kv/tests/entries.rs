@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rackpool_kv::{Ahead, Change, Entry, Form, Kind, KvError, now_ms};
+use rackpool_kv::{Lookahead, Change, Entry, Form, Kind, KvError, now_ms};
 use support::heap::Heap;
 use support::small_table;
 
@@ -41,16 +41,16 @@ fn a_change_sees_what_it_replaces() {
 fn looking_ahead_changes_nothing() {
     let heap = Arc::new(Heap::new(4 << 20));
     let mut handle = small_table(&heap).handle();
-    let mut ahead = Ahead::default();
+    let mut lookahead = Lookahead::default();
     for number in 0..2000_u32 {
         let key = number.to_le_bytes();
         // The one to come, one that is there, one that is absent, and what is no key.
         for other in [number, number / 2, number + 1_000_000] {
-            handle.look_ahead(&other.to_le_bytes(), &mut ahead);
+            handle.look_ahead(&other.to_le_bytes(), &mut lookahead);
         }
-        handle.look_ahead(b"", &mut ahead);
-        handle.prefetch(&mut ahead);
-        assert!(ahead.is_empty());
+        handle.look_ahead(b"", &mut lookahead);
+        handle.prefetch(&mut lookahead);
+        assert!(lookahead.is_empty());
         assert!(!handle.put(&key, &key).unwrap());
     }
     let mut value = Vec::new();

@@ -62,12 +62,12 @@ fn who_gets_no_segment_freezes_nothing_and_what_is_stored_goes_on() {
     }
 }
 
-/// A table whose next insertion of key 1000 splits, with so many segments on its shelf.
-fn before_a_split(heap: &Arc<Heap>, on_shelf: u64) -> (rackpool_kv::Table<Arc<Heap>>, u64) {
+/// A table whose next insertion of key 1000 splits, with so many segments on its list of spare segments.
+fn before_a_split(heap: &Arc<Heap>, spare: u64) -> (rackpool_kv::Table<Arc<Heap>>, u64) {
     let table = small_table(heap);
     watch_table(heap, &table);
     let mut handle = table.handle();
-    allow_segments(heap, on_shelf);
+    allow_segments(heap, spare);
     let full = fill(&mut handle, 0);
     (table, full)
 }
@@ -93,7 +93,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
             resolve();
         }
         let mut handle = table.handle();
-        // A killed one's segments are on the shelf again; who is stopped may have them all.
+        // A killed one's segments are on the list of spare segments again; who is stopped may have them all.
         let is_sure = (is_killed && at_once) || more > 0;
         for key in 0..full {
             assert_eq!(value_of(&mut handle, key), Some(key), "{label}");
@@ -177,7 +177,7 @@ fn a_client_that_was_stopped_in_a_split_finds_that_others_have_compacted() {
 }
 
 #[test]
-fn a_segment_on_the_shelf_that_is_damaged_stops_no_split() {
+fn a_segment_among_the_spare_ones_that_is_damaged_stops_no_split() {
     let heap = Arc::new(Heap::new(1 << 20));
     let table = small_table(&heap);
     let mut handle = table.handle();
@@ -185,9 +185,9 @@ fn a_segment_on_the_shelf_that_is_damaged_stops_no_split() {
         perform(&mut handle, key, Op::Put(key));
     }
     // The header of the table, which is no segment, and a word that no place holds.
-    let shelf = table.addr().raw() + 64;
+    let spare_segments = table.addr().raw() + 64;
     for (place, word) in [(60, table.addr().raw()), (61, 77)] {
-        let place = rackpool_kv::GlobalAddr::from_raw(shelf + place * 8);
+        let place = rackpool_kv::GlobalAddr::from_raw(spare_segments + place * 8);
         rackpool_kv::Memory::write(&heap, place, &word.to_le_bytes()).unwrap();
     }
     for key in 100..1000 {

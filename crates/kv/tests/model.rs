@@ -276,23 +276,23 @@ fn damage_is_an_error_and_no_endless_search() {
 }
 
 #[test]
-fn a_shelf_that_leads_back_into_itself_is_damage() {
+fn a_spare_segment_block_that_leads_back_into_itself_is_damage() {
     let heap = Arc::new(Heap::new(1 << 20));
     let table = small_table(&heap);
     let mut handle = table.handle();
     for key in 0..100u64 {
         handle.put(&key.to_le_bytes(), b"value").unwrap();
     }
-    let shelf = table.addr().raw() + 64;
-    heap.write(GlobalAddr::from_raw(shelf + 504), &shelf.to_le_bytes()).unwrap();
+    let spare_segments = table.addr().raw() + 64;
+    heap.write(GlobalAddr::from_raw(spare_segments + 504), &spare_segments.to_le_bytes()).unwrap();
     let error = (1000_u64..).find_map(|key| handle.put(&key.to_le_bytes(), b"value").err());
-    assert!(matches!(error, Some(KvError::Corrupt { what: "shelf", .. })), "{error:?}");
+    assert!(matches!(error, Some(KvError::Corrupt { what: "spare segments", .. })), "{error:?}");
     let destroyed = table.destroy();
-    assert!(matches!(destroyed, Err(KvError::Corrupt { what: "shelf", .. })), "{destroyed:?}");
+    assert!(matches!(destroyed, Err(KvError::Corrupt { what: "spare segments", .. })), "{destroyed:?}");
 }
 
 #[test]
-fn a_shelf_of_which_all_places_are_taken_is_lengthened() {
+fn a_spare_segment_block_of_which_all_places_are_taken_is_lengthened() {
     let heap = Arc::new(Heap::new(1 << 20));
     let table = small_table(&heap);
     let mut handle = table.handle();

@@ -163,8 +163,8 @@ const fn copy(sharing: u64) -> CopiesAction {
     CopiesAction::Copy { page: PAGE, sharing: SharingId(sharing), ours: OURS }
 }
 
-/// A copy that is shown until 250 ms.
-fn shown() -> Copies {
+/// A copy that is published until 250 ms.
+fn published() -> Copies {
     let mut copies = copies();
     assert_eq!(step(&mut copies, 0, leased(5, 250)), [], "nobody has asked for it");
     step(&mut copies, 0, CopiesEvent::Wanted(PAGE));
@@ -173,7 +173,7 @@ fn shown() -> Copies {
     assert_eq!(step(&mut copies, 1, leased(5, 250)), [], "it is on its way");
     assert_eq!(step(&mut copies, 2, CopiesEvent::Copied { page: PAGE, whole: true }), []);
     assert_eq!(copies.find(at(2), PAGE), None);
-    let show = CopiesAction::Show { ours: OURS, copy: CopyId(1), until: at(250) };
+    let show = CopiesAction::Publish { ours: OURS, copy: CopyId(1), until: at(250) };
     assert_eq!(step(&mut copies, 2, leased(5, 250)), [show]);
     assert_eq!(copies.find(at(2), PAGE), Some((OURS, CopyId(1))));
     copies
@@ -181,9 +181,9 @@ fn shown() -> Copies {
 
 #[test]
 fn a_copy_is_shown_when_it_is_whole_and_its_lease_good_and_for_longer_with_each_lease() {
-    let mut copies = shown();
+    let mut copies = published();
     assert_eq!(copies.find(at(250), PAGE), None, "its time is over");
-    let show = CopiesAction::Show { ours: OURS, copy: CopyId(1), until: at(400) };
+    let show = CopiesAction::Publish { ours: OURS, copy: CopyId(1), until: at(400) };
     assert_eq!(step(&mut copies, 150, leased(5, 400)), [show]);
     assert_eq!(step(&mut copies, 151, leased(5, 300)), [], "never for less");
     assert_eq!(copies.deadline(), Some(at(400)));
@@ -195,7 +195,7 @@ fn a_copy_is_shown_when_it_is_whole_and_its_lease_good_and_for_longer_with_each_
 #[test]
 fn a_copy_is_hidden_when_it_is_called_back_and_when_its_frame_is_taken() {
     for event in [CopiesEvent::Revoked(PAGE), CopiesEvent::Taken(OURS)] {
-        let mut copies = shown();
+        let mut copies = published();
         assert_eq!(step(&mut copies, 3, event), [CopiesAction::Hide(OURS)]);
         assert_eq!((copies.find(at(3), PAGE), copies.uses(OURS)), (None, None));
     }
@@ -216,10 +216,10 @@ fn a_copy_that_was_called_back_on_its_way_is_never_shown() {
 
 #[test]
 fn a_copy_of_an_earlier_sharing_is_read_anew() {
-    let mut copies = shown();
+    let mut copies = published();
     assert_eq!(step(&mut copies, 9, leased(6, 300)), [CopiesAction::Hide(OURS), copy(6)]);
     step(&mut copies, 10, CopiesEvent::Copied { page: PAGE, whole: true });
-    let show = CopiesAction::Show { ours: OURS, copy: CopyId(2), until: at(300) };
+    let show = CopiesAction::Publish { ours: OURS, copy: CopyId(2), until: at(300) };
     assert_eq!(step(&mut copies, 10, leased(6, 300)), [show]);
 }
 

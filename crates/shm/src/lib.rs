@@ -22,7 +22,7 @@
 //! | [`marks`] | which small objects programs have |
 //! | [`lines`] | what a thread writes in pages that move |
 //! | [`samples`] | which pages a thread uses |
-//! | [`shown`] | copies of other racks' pages |
+//! | [`published`] | copies of other racks' pages |
 //! | [`superblock`] | what the first page of a file says |
 //! | [`window`] | a thread's way into the frames: the hot path |
 //!
@@ -67,7 +67,7 @@ pub mod permit;
 pub mod room;
 #[cfg(not(loom))]
 pub mod samples;
-pub mod shown;
+pub mod published;
 #[cfg(not(loom))]
 pub mod superblock;
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::mapping::{Mapping, OutOfBounds, PopulateError, Shared};
-use crate::shown::ShownCopy;
+use crate::published::PublishedCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 /// Objects that one exchange between racks moves at most.
@@ -216,17 +216,17 @@ impl MetadataLayout {
         self.peers() + Self::page_aligned(MAX_RACKS as u64 * size_of::<PeerRecord>() as u64)
     }
 
-    /// Offset of what is shown in a frame; one frame's follows the other's.
+    /// Offset of what is published in a frame; one frame's follows the other's.
     #[inline]
     #[must_use]
-    pub const fn shown(&self, frame: FrameId) -> u64 {
+    pub const fn published(&self, frame: FrameId) -> u64 {
         let copies =
             self.swaps() + Self::page_aligned((SWAP_RECORDS * size_of::<SwapRecord>()) as u64);
-        copies + frame.0 as u64 * size_of::<ShownCopy>() as u64
+        copies + frame.0 as u64 * size_of::<PublishedCopy>() as u64
     }
 
     const fn bitmaps(&self) -> u64 {
-        self.shown(FrameId(0)) + Self::page_aligned(self.frames as u64 * 16)
+        self.published(FrameId(0)) + Self::page_aligned(self.frames as u64 * 16)
     }
 
     /// Whether the bits of a class are in the bitmap area; those of other classes are in the
@@ -257,7 +257,7 @@ impl MetadataLayout {
         self.bitmaps() + Self::page_aligned(self.bitmap_bytes() * self.frames as u64)
     }
 
-    /// Fixed bytes for each frame: page word, slab header, and the copy that is shown.
+    /// Fixed bytes for each frame: page word, slab header, and the copy that is published.
     pub const BYTES_PER_FRAME: u32 = 8 + 16 + 16;
 
     /// Offset of the word of the bitmap, of a frame that holds objects of `class`, which has the
@@ -327,7 +327,7 @@ impl RackMetadata {
     pub fn reserve(&self, frame: FrameId) -> Result<(), PopulateError> {
         self.in_range(frame)?;
         self.memory.populate_part(self.layout.header(frame), size_of::<SlabHeader>() as u64)?;
-        self.memory.populate_part(self.layout.shown(frame), size_of::<ShownCopy>() as u64)?;
+        self.memory.populate_part(self.layout.published(frame), size_of::<PublishedCopy>() as u64)?;
         self.memory.populate_part(self.layout.bitmap(frame), self.layout.bitmap_bytes())
     }
 
@@ -341,10 +341,10 @@ impl RackMetadata {
         self.memory.view(offset)
     }
 
-    /// The copy that is shown in a frame.
-    pub fn shown(&self, frame: FrameId) -> Result<&ShownCopy, OutOfBounds> {
+    /// The copy that is published in a frame.
+    pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutOfBounds> {
         self.in_range(frame)?;
-        self.memory.view(self.layout.shown(frame))
+        self.memory.view(self.layout.published(frame))
     }
 
     /// The records of swaps under way.
@@ -372,7 +372,7 @@ const _: () = {
     assert!(offset_of!(PeerLog, kind) == 16 && offset_of!(PeerLog, bytes) == 24);
     assert!(offset_of!(PeerLog, count) == 32 && offset_of!(PeerLog, memory) == 40);
     assert!(offset_of!(PeerLog, reserved) == 56 && offset_of!(PeerLog, addrs) == 64);
-    assert!(size_of::<SwapRecord>() == 64 && size_of::<ShownCopy>() == 16);
+    assert!(size_of::<SwapRecord>() == 64 && size_of::<PublishedCopy>() == 16);
 };
 
 #[cfg(test)]
@@ -400,8 +400,8 @@ mod tests {
         assert!(layout.word(last) + 8 <= layout.header(FrameId(0)));
         assert!(layout.header(last) + 16 <= layout.peers());
         assert!(layout.peers() + 640 * 256 <= layout.swaps());
-        assert!(layout.swaps() + 512 <= layout.shown(FrameId(0)));
-        assert!(layout.shown(last) + 16 <= layout.bitmaps());
+        assert!(layout.swaps() + 512 <= layout.published(FrameId(0)));
+        assert!(layout.published(last) + 16 <= layout.bitmaps());
         let tiny = SizeClass::for_bytes(16, page).unwrap();
         let big = SizeClass::for_bytes(64 << 10, page).unwrap();
         assert!(layout.bit(FrameId(0), tiny, 0).0 >= layout.bitmaps());
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!((layout.word(first), layout.word(FrameId(1))), (4096, 4104));
         assert_eq!((layout.header(first), layout.header(FrameId(1))), (8192, 8208));
         assert_eq!((layout.peers(), layout.swaps()), (16_384, 180_224));
-        assert_eq!((layout.shown(first), layout.shown(FrameId(1))), (184_320, 184_336));
+        assert_eq!((layout.published(first), layout.published(FrameId(1))), (184_320, 184_336));
         assert_eq!((layout.bitmap(first), layout.bitmap(FrameId(1))), (192_512, 208_896));
         assert_eq!(layout.bytes(), 8_581_120);
         let run = PageUse::Run { index: 3, pages: 5 };

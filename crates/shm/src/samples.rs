@@ -134,7 +134,7 @@ pub(crate) struct Sampler {
     /// Accesses that go straight before one that does not; below 0 that one has come.
     left: Cell<i32>,
     /// No access goes straight: those before the next one that is noted are counted here.
-    detour: Option<Cell<i32>>,
+    slow_path: Option<Cell<i32>>,
     /// Accesses between the last note and the next one.
     drawn: Cell<u32>,
     random: Random,
@@ -145,7 +145,7 @@ impl Sampler {
     pub(crate) const fn new(seed: u64, straight: bool) -> Self {
         Self {
             left: Cell::new(if straight { between(EVERY) } else { 0 }),
-            detour: if straight { None } else { Some(Cell::new(between(EVERY))) },
+            slow_path: if straight { None } else { Some(Cell::new(between(EVERY))) },
             drawn: Cell::new(EVERY),
             random: Random(Cell::new(seed | 1)),
         }
@@ -172,7 +172,7 @@ impl Sampler {
 
     /// Counts an access that did not go straight.
     pub(crate) fn accessed(&self, samples: &HeatSamples, frame: FrameId, intent: Intent) {
-        let left = self.detour.as_ref().unwrap_or(&self.left);
+        let left = self.slow_path.as_ref().unwrap_or(&self.left);
         if left.get() > 0 {
             left.set(left.get() - 1);
             return;

@@ -22,7 +22,7 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
 use crate::samples::{HeatSamples, Sampler};
-use crate::shown::ShownCopy;
+use crate::published::PublishedCopy;
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
 use objects::Bitmaps;
 
@@ -48,7 +48,7 @@ pub struct LocalWindow {
 struct Core {
     pages: PageMap<Local>,
     /// Copies of pages of other racks: few, and looked for when a page is not one of `pages`.
-    kept: PageMap<Kept>,
+    cached: PageMap<CachedCopy>,
     page_bits: u32,
     /// A page's last offset.
     last: u64,
@@ -61,8 +61,8 @@ struct Core {
     samples: NonNull<HeatSamples>,
     /// Invariant: `frame_count` page words from here, inside `metadata`.
     words: NonNull<AtomicU64>,
-    /// Invariant: what is shown in `frame_count` frames from here, inside `metadata`.
-    shown: NonNull<ShownCopy>,
+    /// Invariant: what is published in `frame_count` frames from here, inside `metadata`.
+    published: NonNull<PublishedCopy>,
     bitmaps: Bitmaps,
     /// Invariant: has marks for `frame_count` frames.
     marks: Marks,
@@ -91,7 +91,7 @@ struct Local {
 
 /// A copy of a page of another rack.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct CachedCopy {
     frame: FrameId,
     copy: u64,
 }
@@ -118,7 +118,7 @@ fn front<'a>(permit: &Permit) -> Option<&'a Core> {
 }
 
 /// Copies bytes out of the pool numbered `pool` if this thread's last used window is one of it,
-/// knows the page and all bytes lie there; whether that was so. If not, [`read_detour`] comes next.
+/// knows the page and all bytes lie there; whether that was so. If not, [`read_slow_path`] comes next.
 #[inline]
 #[must_use]
 pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
@@ -127,14 +127,14 @@ pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
 
 /// What [`read`] leaves to do for a few accesses of many: `false` as there.
 #[must_use]
-pub fn read_detour(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    front(permit).is_some_and(|core| core.read_detour(addr, into))
+pub fn read_slow_path(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
+    front(permit).is_some_and(|core| core.read_slow_path(addr, into))
 }
 
 /// What [`write()`] leaves to do for a few accesses of many: `false` as there.
 #[must_use]
-pub fn write_detour(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
-    front(permit).is_some_and(|core| core.write_detour(addr, from))
+pub fn write_slow_path(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
+    front(permit).is_some_and(|core| core.write_slow_path(addr, from))
 }
 
 /// Copies bytes into the pool; the counterpart of [`read`].
@@ -184,7 +184,7 @@ impl Core {
         Some((local, offset as usize))
     }
 
-    /// Enters a page straight; not if this is one of the accesses that take the detour, or the page
+    /// Enters a page straight; not if this is one of the accesses that take the slow path, or the page
     /// is only known to be readable.
     #[inline]
     fn enter(&self, local: &Local, intent: Intent) -> Option<AccessGuard<'_>> {
@@ -196,10 +196,10 @@ impl Core {
         self.slot().enter(local.frame, intent, word, local.expected, Barrier::Light).ok()
     }
 
-    /// The detour of an access that was just kept from going straight: all that most accesses are
+    /// The slow path of an access that was just kept from going straight: all that most accesses are
     /// spared. What `work` is given are the bytes in the page.
     #[inline]
-    fn detour<R>(
+    fn slow_path<R>(
         &self,
         addr: GlobalAddr,
         len: usize,
@@ -254,10 +254,10 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn read_detour(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
+    fn read_slow_path(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let len = into.len();
         // SAFETY: as many bytes lie there.
-        self.detour(addr, len, Intent::Read, |from| unsafe { copy_out(from, into) }).is_some()
+        self.slow_path(addr, len, Intent::Read, |from| unsafe { copy_out(from, into) }).is_some()
     }
 
     #[inline]
@@ -273,9 +273,9 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn write_detour(&self, addr: GlobalAddr, from: &[u8]) -> bool {
+    fn write_slow_path(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         // SAFETY: as many bytes lie there.
-        self.detour(addr, from.len(), Intent::Write, |to| unsafe { copy_in(to, from) }).is_some()
+        self.slow_path(addr, from.len(), Intent::Write, |to| unsafe { copy_in(to, from) }).is_some()
     }
 }
 
@@ -294,7 +294,7 @@ impl LocalWindow {
         let frame_count = layout.frames();
         let page_bits = layout.page_size().bits();
         let words = metadata.words(layout.word(FrameId(0)), frame_count as usize)?;
-        let shown = metadata.words(layout.shown(FrameId(0)), frame_count as usize * 2)?.cast();
+        let published = metadata.words(layout.published(FrameId(0)), frame_count as usize * 2)?.cast();
         let bytes = u64::from(frame_count) << page_bits;
         frames.view_slice::<AtomicU64>(0, usize::try_from(bytes / 8).unwrap_or(usize::MAX))?;
         if marks.frames() < frame_count
@@ -308,7 +308,7 @@ impl LocalWindow {
         let samples = NonNull::from(owner.view::<HeatSamples>(thread.samples)?);
         let core = Box::new(Core {
             pages: PageMap::new(),
-            kept: PageMap::small(),
+            cached: PageMap::small(),
             page_bits: u32::from(page_bits),
             last: layout.page_size().offset_mask(),
             barrier,
@@ -321,7 +321,7 @@ impl LocalWindow {
             slot,
             samples,
             words,
-            shown,
+            published,
             bitmaps: Bitmaps::new(&metadata, layout)?,
             marks,
             base,
@@ -376,30 +376,30 @@ impl LocalWindow {
     }
 
     /// Remembers that copy number `copy` of `page`, a page of another rack, is in `frame`: it is read
-    /// there as long as it is shown.
+    /// there as long as it is published.
     pub fn keep(&mut self, page: PageId, frame: FrameId, copy: u64) {
         self.forget(page);
-        self.core_mut().kept.insert(u64::from(page.0), Kept { frame, copy });
+        self.core_mut().cached.insert(u64::from(page.0), CachedCopy { frame, copy });
     }
 
     /// Forgets where `page` is.
     pub fn forget(&mut self, page: PageId) {
         let core = self.core_mut();
         core.pages.remove(u64::from(page.0));
-        core.kept.remove(u64::from(page.0));
+        core.cached.remove(u64::from(page.0));
     }
 
     /// Copies bytes out of a known page; `false`, with nothing done: not known, not there any
     /// more, or not all in one page.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
-        self.core().read(addr, into) || self.core().read_detour(addr, into)
+        self.core().read(addr, into) || self.core().read_slow_path(addr, into)
     }
 
     /// Copies bytes into a known page; the counterpart of [`Self::read`].
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        self.core().write(addr, from) || self.core().write_detour(addr, from)
+        self.core().write(addr, from) || self.core().write_slow_path(addr, from)
     }
 
     /// Asks the processor to fetch bytes that will be accessed soon: several accesses that do not

@@ -49,7 +49,7 @@ impl<B: Bugs> World<B> {
             CopiesAction::Copy { page, sharing, ours } => {
                 self.begin_keeping(rack, page, sharing, ours);
             }
-            CopiesAction::Show { ours, copy, until } => {
+            CopiesAction::Publish { ours, copy, until } => {
                 let shown = self.racks[rack].memory.shown(ours);
                 (shown.until, shown.copy) = (until, Some(copy));
                 // Who waits for the page may read it.

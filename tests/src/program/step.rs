@@ -23,18 +23,18 @@ const SLOTS: usize = 24;
 /// Objects that fill a thread's cache of one size.
 const CACHE: usize = 64;
 
-type Work = Box<dyn FnOnce() -> anyhow::Result<Kept>>;
+type Work = Box<dyn FnOnce() -> anyhow::Result<Leftover>>;
 
 /// What an operation leaves behind.
-struct Kept {
+struct Leftover {
     /// The object that it allocated.
     object: Option<GlobalAddr>,
     /// What must not be dropped before the second mark.
     _kept: Box<dyn Any>,
 }
 
-fn kept(what: impl Any) -> anyhow::Result<Kept> {
-    Ok(Kept { object: None, _kept: Box::new(what) })
+fn kept(what: impl Any) -> anyhow::Result<Leftover> {
+    Ok(Leftover { object: None, _kept: Box::new(what) })
 }
 
 /// What is prepared before the first mark: the program's objects, and what it does next.
@@ -161,7 +161,7 @@ impl Scene {
             }),
             None => Box::new(move || {
                 let object = Some(pool.alloc(bytes)?);
-                Ok(Kept { object, ..kept(pool)? })
+                Ok(Leftover { object, ..kept(pool)? })
             }),
         };
         Ok(Prepared { objects, work })

@@ -3,7 +3,7 @@
 use crate::attr::Ino;
 use crate::error::FsError;
 use crate::keys::{self, LOCK_LISTS};
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::session::Session;
 use crate::store::Work;
 use crate::volume::Volume;
@@ -22,7 +22,7 @@ fn encode(files: &[Ino]) -> Option<Vec<u8>> {
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     /// Notes that a mount has locks of a file.
     pub(super) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
         let key = keys::locked_by(session, ino);
@@ -39,7 +39,7 @@ impl<M: Medium> Work<'_, M> {
     }
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Takes a mount's locks of a file, and the file from its list, in one transaction.
     pub(super) fn expel(&self, session: Session, ino: Ino) -> Result<(), FsError> {
         self.transact(|work| {

@@ -14,7 +14,7 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::keys;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::{Volume, lock};
 use ranges::Held;
@@ -106,7 +106,7 @@ impl OwnLocks {
     }
 }
 
-impl<M: Medium> Work<'_, M> {
+impl<M: VolumeMemory> Work<'_, M> {
     fn locks(&mut self, ino: Ino) -> Result<Locks, FsError> {
         Locks::decode(self.get(&keys::locks(ino))?.as_deref())
     }
@@ -117,7 +117,7 @@ impl<M: Medium> Work<'_, M> {
     }
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Gives an owner a lock of an open file, or takes it, if nothing is in the way; never waits for
     /// who has what is in the way. Locks of mounts that are gone are not.
     ///

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rackpool_client::{GlobalAddr, WriteRequest};
 
-use super::hook::ZEROS;
+use super::link::ZEROS;
 use super::{
     BLOCK_BYTES, BLOCK_LEN, Branch, CLUSTER_BYTES, CLUSTER_LEN, LEVELS, NODE_BITS, NODE_LEN, Word,
     WordKind, plus,
@@ -12,7 +12,7 @@ use super::{
 use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
 
 /// Which bytes of a file to clear; ends may be past 2^64.
@@ -78,7 +78,7 @@ struct Met {
     nodes: HashSet<u64>,
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Makes the bytes of a file from `start` to before `end` zeros. What is whole is freed if nobody
     /// else has the file open: `alone`. Gives how many bytes were freed.
     pub(crate) fn clear(
@@ -141,7 +141,7 @@ impl<M: Medium> Volume<M> {
         match parts {
             Some((count, shape)) => {
                 let mut bytes = vec![0; 8 * count];
-                let read = self.medium.read(word.addr(), &mut bytes);
+                let read = self.memory.read(word.addr(), &mut bytes);
                 read.map_err(FsError::of_memory::<M>)?;
                 for part in unit.parts(word.addr(), &bytes, shape) {
                     self.clear_unit(part, span, met)?;
@@ -151,7 +151,7 @@ impl<M: Medium> Volume<M> {
             None => {}
         }
         if span.covers(unit) {
-            self.unhook(unit.at, word)?;
+            self.unlink_word(unit.at, word)?;
             if parts.is_none() {
                 met.freed = met.freed.saturating_add(u64::try_from(unit.bytes()).unwrap_or(0));
             }
@@ -169,6 +169,6 @@ impl<M: Medium> Volume<M> {
             return Ok(());
         }
         let write = WriteRequest { addr: plus(word.addr(), from as u64), from: &ZEROS[..len] };
-        self.medium.write_batch(&[write]).map_err(FsError::of_memory::<M>)
+        self.memory.write_batch(&[write]).map_err(FsError::of_memory::<M>)
     }
 }

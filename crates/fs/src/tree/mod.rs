@@ -8,17 +8,17 @@
 //! The contents are *clusters* of 64 KiB: a run, or 16 words of blocks. The first cluster hangs at
 //! the head; the next 512 at a node of 512 words; the next 512^2 at a node of nodes, to level 6. A
 //! word is set once, by a reservation (publication.md), and changes again only when nobody else has the
-//! file open. *Fresh*: the first 8 bytes of what was hooked may still hold the reservation's token.
+//! file open. *Fresh*: the first 8 bytes of what was linked may still hold the reservation's token.
 
 mod clear;
-mod hook;
+mod link;
 mod walk;
 
 use rackpool_client::GlobalAddr;
 
 use crate::error::FsError;
 
-pub(crate) use hook::{Fill, Made};
+pub(crate) use link::{Fill, Made};
 
 pub(crate) const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
 const BLOCK_LEN: usize = 4 << 10;

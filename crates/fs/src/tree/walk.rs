@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::FsError;
 use crate::file::OpenFile;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::volume::Volume;
 
@@ -35,7 +35,7 @@ fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: Word) {
     seen.insert(number, word.0);
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// A word that must be a node, or a hole.
     fn node(&self, word: Word) -> Result<Option<GlobalAddr>, FsError> {
         match word.kind() {
@@ -72,7 +72,7 @@ impl<M: Medium> Volume<M> {
         for level in (0..branch.level).rev() {
             let mut word = self.word(at)?;
             if word.is_hole() && make {
-                word = self.hook(at, WordKind::Node, Fill::Zeros)?.word();
+                word = self.link_word(at, WordKind::Node, Fill::Zeros)?.word();
             }
             let Some(node) = self.node(word)? else { return Ok(None) };
             if level == 0 {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rackpool_client::{Link, RootError, WriteRequest};
-use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, Medium, NewNode, Volume};
+use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, VolumeMemory, NewNode, Volume};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
 use table::reservations::HeapReservation;
@@ -19,7 +19,7 @@ use table::heap::{Heap, HeapError};
 
 /// The heap, and the names of addresses.
 #[derive(Clone, Debug)]
-pub struct TestMedium {
+pub struct TestVolumeMemory {
     pub heap: Arc<Heap>,
     roots: Arc<Mutex<BTreeMap<String, GlobalAddr>>>,
     bytes: u64,
@@ -32,7 +32,7 @@ pub struct TestMedium {
 /// What a mount has in reserve.
 const RESERVE: u64 = 32 << 10;
 
-impl TestMedium {
+impl TestVolumeMemory {
     pub fn new(bytes: u64) -> Self {
         let (roots, has_reserve, ballast) = (Arc::default(), Arc::default(), Arc::default());
         Self { heap: Arc::new(Heap::new(bytes)), roots, bytes, has_reserve, ballast }
@@ -99,7 +99,7 @@ fn around(addr: GlobalAddr, len: usize) -> (GlobalAddr, usize, usize) {
     (GlobalAddr::from_raw(addr.raw() - before as u64), before, whole)
 }
 
-impl Memory for TestMedium {
+impl Memory for TestVolumeMemory {
     type Error = HeapError;
     type Reservation = HeapReservation;
 
@@ -186,7 +186,7 @@ impl Memory for TestMedium {
     }
 }
 
-impl Medium for TestMedium {
+impl VolumeMemory for TestVolumeMemory {
     type Seat = HeapReservation;
 
     fn sit(
@@ -235,17 +235,17 @@ impl Medium for TestMedium {
 pub const ROOT: Caller = Caller::new(0, 0);
 
 /// Makes a file.
-pub fn file(volume: &Volume<TestMedium>, parent: Ino, name: &[u8]) -> Ino {
+pub fn file(volume: &Volume<TestVolumeMemory>, parent: Ino, name: &[u8]) -> Ino {
     volume.create(parent, name, NewNode::File, 0o644, ROOT).unwrap().ino
 }
 
 /// Makes a directory.
-pub fn directory(volume: &Volume<TestMedium>, parent: Ino, name: &[u8]) -> Ino {
+pub fn directory(volume: &Volume<TestVolumeMemory>, parent: Ino, name: &[u8]) -> Ino {
     volume.create(parent, name, NewNode::Directory, 0o755, ROOT).unwrap().ino
 }
 
 /// The names in a directory, without `.` and `..`, sorted.
-pub fn names(volume: &Volume<TestMedium>, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
+pub fn names(volume: &Volume<TestVolumeMemory>, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
     let mut names = Vec::new();
     volume.read_dir(ino, 2, &mut |entry| {
         names.push(entry.name.to_vec());
@@ -256,7 +256,7 @@ pub fn names(volume: &Volume<TestMedium>, ino: Ino) -> Result<Vec<Vec<u8>>, FsEr
 }
 
 /// Walks all directories; panics if counts do not fit what is there.
-pub fn check(volume: &Volume<TestMedium>, label: &str) {
+pub fn check(volume: &Volume<TestVolumeMemory>, label: &str) {
     let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
     let mut rest = vec![Ino::ROOT];
     while let Some(ino) = rest.pop() {
@@ -280,7 +280,7 @@ pub fn check(volume: &Volume<TestMedium>, label: &str) {
 }
 
 /// Removes all that is in a directory.
-pub fn remove_all(volume: &Volume<TestMedium>, ino: Ino) {
+pub fn remove_all(volume: &Volume<TestVolumeMemory>, ino: Ino) {
     for name in names(volume, ino).unwrap() {
         let attr = volume.lookup(ino, &name).unwrap();
         if attr.kind == Kind::Directory {
@@ -293,13 +293,13 @@ pub fn remove_all(volume: &Volume<TestMedium>, ino: Ino) {
 }
 
 /// What is allocated when all is removed, by a mount that nothing befell.
-pub fn emptied(medium: &TestMedium) -> Vec<u64> {
-    let volume = medium.mount();
+pub fn emptied(memory: &TestVolumeMemory) -> Vec<u64> {
+    let volume = memory.mount();
     volume.sweep().unwrap();
     remove_all(&volume, Ino::ROOT);
     volume.sweep().unwrap();
     volume.close().unwrap();
-    let mut live = medium.heap.live();
+    let mut live = memory.heap.live();
     live.sort_unstable();
     live
 }

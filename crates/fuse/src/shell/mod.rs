@@ -15,7 +15,7 @@ use rackpool_client::Pool;
 use rackpool_fs::{FsError, Ino, Volume};
 
 use crate::metrics::FileMetrics;
-use crate::kept::Kept;
+use crate::kernel_cached::KernelCachedFiles;
 use crate::waiting::Waiting;
 use failures::Failures;
 
@@ -26,7 +26,7 @@ type Answer<T> = Result<T, Errno>;
 #[derive(Debug)]
 pub(crate) struct Shell {
     volume: Volume<Arc<Pool>>,
-    kept: Kept,
+    kept: KernelCachedFiles,
     failures: Failures,
     /// What is counted.
     pub(crate) counts: Arc<FileMetrics>,
@@ -41,7 +41,7 @@ impl Shell {
         let (outdated, stale) = channel();
         let counts = Arc::new(FileMetrics::default());
         let failures = Failures::counted(&counts);
-        let (kept, waiting, stale) = (Kept::default(), Waiting::default(), Mutex::new(stale));
+        let (kept, waiting, stale) = (KernelCachedFiles::default(), Waiting::default(), Mutex::new(stale));
         Self { volume, kept, failures, counts, waiting, stale, outdated }
     }
 

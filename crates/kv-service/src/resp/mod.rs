@@ -1,10 +1,10 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3: requests as they come, answers as they go.
 
-mod ahead;
+mod lookahead;
 mod inline;
 mod reply;
 mod request;
 
-pub use ahead::first_key;
+pub use lookahead::first_key;
 pub use reply::Reply;
 pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser, STRANGERS_REQUEST};

@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::time::Instant;
 
-use rackpool_kv::Ahead;
+use rackpool_kv::Lookahead;
 
 use super::input::{Filled, Input};
 use super::stream::Stream;
@@ -35,7 +35,7 @@ pub(super) struct Desk {
     pub(super) inputs: Vec<Vec<u8>>,
     pub(super) output: Vec<u8>,
     /// The keys of requests that have come and wait to be done.
-    pub(super) ahead: Ahead,
+    pub(super) lookahead: Lookahead,
     /// When it last began to serve some of them.
     pub(super) now: Instant,
 }
@@ -183,7 +183,7 @@ impl Connection {
                 Ok(Filled::End) | Err(_) => return,
             }
             if self.session.is_known {
-                self.looked = look(self.input.bytes(), &desk.store, &mut desk.ahead);
+                self.looked = look(self.input.bytes(), &desk.store, &mut desk.lookahead);
             }
         }
     }
@@ -298,8 +298,8 @@ impl Connection {
                 Limits { kept_bytes: shared.longest_entry, is_unauthenticated_peer: !context.session.is_known };
             let bytes = input.bytes().get(used..).unwrap_or_default();
             if used >= *looked && context.session.is_known {
-                *looked = used + look(bytes, context.store, &mut desk.ahead).max(1);
-                context.store.keys.prefetch(&mut desk.ahead);
+                *looked = used + look(bytes, context.store, &mut desk.lookahead).max(1);
+                context.store.keys.prefetch(&mut desk.lookahead);
             }
             let mut reply = Reply::new(output, context.session.resp3);
             match parser.parse(bytes, limits) {
@@ -374,11 +374,11 @@ const fn backlog(session: &Session) -> usize {
 }
 
 /// Begins to load what the requests in `bytes` ask for; how many bytes it has looked at.
-fn look(bytes: &[u8], store: &Store, ahead: &mut Ahead) -> usize {
+fn look(bytes: &[u8], store: &Store, lookahead: &mut Lookahead) -> usize {
     let mut at = 0;
     for _ in 0..AHEAD {
         let Some((key, end)) = first_key(bytes.get(at..).unwrap_or_default()) else { break };
-        store.keys.look_ahead(key, ahead);
+        store.keys.look_ahead(key, lookahead);
         at += end;
     }
     at

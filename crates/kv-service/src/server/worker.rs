@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use rackpool_kv::Ahead;
+use rackpool_kv::Lookahead;
 use rackpool_model::ByteSize;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
@@ -71,7 +71,7 @@ impl Worker {
                 thread,
                 inputs: Vec::new(),
                 output: Vec::new(),
-                ahead: Ahead::default(),
+                lookahead: Lookahead::default(),
                 now: Instant::now(),
             },
             shared,
@@ -144,13 +144,13 @@ impl Worker {
         let mut first = 0;
         while first < ready.len() {
             let mut end = first;
-            while end < ready.len() && end - first < GROUP && self.desk.ahead.len() < AHEAD {
+            while end < ready.len() && end - first < GROUP && self.desk.lookahead.len() < AHEAD {
                 if let Some(connection) = self.connections.get_mut(ready[end]) {
                     connection.look_ahead(&mut self.desk);
                 }
                 end += 1;
             }
-            self.desk.store.keys.prefetch(&mut self.desk.ahead);
+            self.desk.store.keys.prefetch(&mut self.desk.lookahead);
             for index in &ready[first..end] {
                 self.serve(*index);
             }

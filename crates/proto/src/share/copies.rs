@@ -54,8 +54,8 @@ pub enum CopiesAction {
         ours: FrameId,
     },
     /// Let clients read the frame until then, by the clock of this machine: the time is stored
-    /// before the number. A copy that is shown already is shown for longer.
-    Show {
+    /// before the number. A copy that is published already is published for longer.
+    Publish {
         /// The frame.
         ours: FrameId,
         /// Which copy this is.
@@ -76,12 +76,12 @@ pub struct Copies<B = Sound> {
     next: u64,
     wanted: BTreeMap<PageId, Time>,
     paused: BTreeMap<PageId, Time>,
-    copies: BTreeMap<PageId, Kept>,
+    copies: BTreeMap<PageId, CachedCopy>,
     actions: VecDeque<CopiesAction>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct CachedCopy {
     ours: FrameId,
     home: RackId,
     sharing: SharingId,
@@ -99,7 +99,7 @@ enum State {
     /// All bytes are there.
     Whole,
     /// Clients read it.
-    Shown(CopyId),
+    Published(CopyId),
 }
 
 impl<B: Bugs> Copies<B> {
@@ -129,10 +129,10 @@ impl<B: Bugs> Copies<B> {
             }
             CopiesEvent::Copied { page, whole } => self.copied(page, whole),
             CopiesEvent::Revoked(page) => self.revoked(page),
-            CopiesEvent::Taken(frame) => self.drop_where(|kept| kept.ours == frame),
+            CopiesEvent::Taken(frame) => self.drop_where(|cached| cached.ours == frame),
             CopiesEvent::DeadlinePassed => {
                 let now = self.now;
-                self.drop_where(|kept| now >= kept.until);
+                self.drop_where(|cached| now >= cached.until);
             }
         }
     }
@@ -146,8 +146,8 @@ impl<B: Bugs> Copies<B> {
     /// one that could not be had is not wanted any more.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let ended = self.copies.values().filter(|kept| !kept.is_busy());
-        ended.map(|kept| kept.until).chain(self.wanted.values().copied()).min()
+        let ended = self.copies.values().filter(|cached| !cached.is_busy());
+        ended.map(|cached| cached.until).chain(self.wanted.values().copied()).min()
     }
 
     /// Whether the home is to be asked for a lease that is good for a copy.
@@ -156,30 +156,30 @@ impl<B: Bugs> Copies<B> {
         self.wanted.contains_key(&page) || self.copies.contains_key(&page)
     }
 
-    /// The copy that clients may read, as long as it is shown. Each time somebody reads it he looks
+    /// The copy that clients may read, as long as it is published. Each time somebody reads it he looks
     /// whether it still is, and whether its time is over, after he has read.
     #[must_use]
     pub fn find(&self, now: Time, page: PageId) -> Option<(FrameId, CopyId)> {
-        let kept = self.copies.get(&page).filter(|kept| now < kept.until)?;
-        match kept.state {
-            State::Shown(copy) => Some((kept.ours, copy)),
+        let cached = self.copies.get(&page).filter(|cached| now < cached.until)?;
+        match cached.state {
+            State::Published(copy) => Some((cached.ours, copy)),
             _ => None,
         }
     }
 
-    /// The page whose copy is shown in a frame.
+    /// The page whose copy is published in a frame.
     #[must_use]
     pub fn shown_in(&self, frame: FrameId) -> Option<PageId> {
-        let shown = |kept: &Kept| kept.ours == frame && matches!(kept.state, State::Shown(_));
-        self.copies.iter().find(|(_, kept)| shown(kept)).map(|(page, _)| *page)
+        let published = |cached: &CachedCopy| cached.ours == frame && matches!(cached.state, State::Published(_));
+        self.copies.iter().find(|(_, cached)| published(cached)).map(|(page, _)| *page)
     }
 
     /// Whether a copy lies in this frame, or is on its way into it: `Some(true)` as long as the frame
     /// must not be given away.
     #[must_use]
     pub fn uses(&self, frame: FrameId) -> Option<bool> {
-        let mut of_frame = self.copies.values().filter(|kept| kept.ours == frame);
-        of_frame.next().map(Kept::is_busy)
+        let mut of_frame = self.copies.values().filter(|cached| cached.ours == frame);
+        of_frame.next().map(CachedCopy::is_busy)
     }
 
     /// How many copies there are.
@@ -213,15 +213,15 @@ impl<B: Bugs> Copies<B> {
     fn leased(&mut self, page: PageId, lease: Lease, until: Time, spare: Option<FrameId>) {
         let LeaseKind::Share(sharing) = lease.kind else { return };
         let home = lease.home;
-        let kept = self.copies.get(&page).copied();
-        let ours = match kept {
-            Some(kept) if kept.is_busy() => return,
-            Some(kept) if kept.home == home && self.is_same(kept.sharing, sharing) => {
+        let cached = self.copies.get(&page).copied();
+        let ours = match cached {
+            Some(cached) if cached.is_busy() => return,
+            Some(cached) if cached.home == home && self.is_same(cached.sharing, sharing) => {
                 return self.show(page, until);
             }
-            Some(kept) => {
-                self.hide(&kept);
-                kept.ours
+            Some(cached) => {
+                self.hide(&cached);
+                cached.ours
             }
             None => match spare.filter(|_| self.wanted.contains_key(&page)) {
                 Some(spare) => spare,
@@ -230,71 +230,71 @@ impl<B: Bugs> Copies<B> {
         };
         self.wanted.remove(&page);
         let state = if self.bugs.has(Bug::ReadHalfACopy) { State::Whole } else { State::Copying };
-        self.copies.insert(page, Kept { ours, home, sharing, state, until });
+        self.copies.insert(page, CachedCopy { ours, home, sharing, state, until });
         self.actions.push_back(CopiesAction::Copy { page, sharing, ours });
     }
 
-    fn is_same(&self, kept: SharingId, sharing: SharingId) -> bool {
-        kept == sharing || self.bugs.has(Bug::ReadAnOlderCopy)
+    fn is_same(&self, cached: SharingId, sharing: SharingId) -> bool {
+        cached == sharing || self.bugs.has(Bug::ReadAnOlderCopy)
     }
 
     fn show(&mut self, page: PageId, until: Time) {
-        let Some(kept) = self.copies.get_mut(&page) else { return };
-        let copy = match kept.state {
-            State::Shown(_) if until <= kept.until => return,
-            State::Shown(copy) => copy,
+        let Some(cached) = self.copies.get_mut(&page) else { return };
+        let copy = match cached.state {
+            State::Published(_) if until <= cached.until => return,
+            State::Published(copy) => copy,
             _ => {
                 self.next += 1;
                 CopyId(self.next - 1)
             }
         };
-        (kept.state, kept.until) = (State::Shown(copy), until);
-        self.actions.push_back(CopiesAction::Show { ours: kept.ours, copy, until });
+        (cached.state, cached.until) = (State::Published(copy), until);
+        self.actions.push_back(CopiesAction::Publish { ours: cached.ours, copy, until });
     }
 
-    fn hide(&mut self, kept: &Kept) {
-        if matches!(kept.state, State::Shown(_)) {
-            self.actions.push_back(CopiesAction::Hide(kept.ours));
+    fn hide(&mut self, cached: &CachedCopy) {
+        if matches!(cached.state, State::Published(_)) {
+            self.actions.push_back(CopiesAction::Hide(cached.ours));
         }
     }
 
     fn copied(&mut self, page: PageId, whole: bool) {
-        let Some(kept) = self.copies.get_mut(&page) else { return };
-        match kept.state {
-            State::Copying if whole => kept.state = State::Whole,
+        let Some(cached) = self.copies.get_mut(&page) else { return };
+        match cached.state {
+            State::Copying if whole => cached.state = State::Whole,
             State::Copying | State::Doomed => {
                 self.copies.remove(&page);
                 self.paused.insert(page, self.now.after(self.rules.pause));
             }
-            State::Whole | State::Shown(_) => {}
+            State::Whole | State::Published(_) => {}
         }
     }
 
     fn revoked(&mut self, page: PageId) {
-        let Some(kept) = self.copies.get_mut(&page) else { return };
+        let Some(cached) = self.copies.get_mut(&page) else { return };
         if self.bugs.has(Bug::AnswerBeforeHiding) {
             return;
         }
-        if kept.is_busy() {
-            kept.state = State::Doomed;
+        if cached.is_busy() {
+            cached.state = State::Doomed;
             return;
         }
-        let kept = *kept;
-        self.hide(&kept);
+        let cached = *cached;
+        self.hide(&cached);
         self.copies.remove(&page);
     }
 
-    fn drop_where(&mut self, goes: impl Fn(&Kept) -> bool) {
-        let idle = self.copies.iter().filter(|(_, kept)| !kept.is_busy() && goes(kept));
-        let gone: Vec<(PageId, Kept)> = idle.map(|(page, kept)| (*page, *kept)).collect();
-        for (page, kept) in gone {
-            self.hide(&kept);
+    fn drop_where(&mut self, goes: impl Fn(&CachedCopy) -> bool) {
+        let idle = self.copies.iter().filter(|(_, cached)| !cached.is_busy() && goes(cached));
+        let gone: Vec<(PageId, CachedCopy)> = idle.map(|(page, cached)| (*page, *cached)).collect();
+        for (page, cached) in gone {
+            self.hide(&cached);
             self.copies.remove(&page);
         }
     }
 }
 
-impl Kept {
+impl CachedCopy {
     const fn is_busy(&self) -> bool {
         matches!(self.state, State::Copying | State::Doomed)
     }

@@ -65,11 +65,11 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn change_detour(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+    fn change_slow_path(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
         if !addr.raw().is_multiple_of(8) {
             return None;
         }
-        self.detour(addr, 8, Intent::Write, |at| {
+        self.slow_path(addr, 8, Intent::Write, |at| {
             // SAFETY: 8 bytes lie there, aligned as the page is; an atomic is `Shared`.
             atomic.apply(unsafe { at.cast::<AtomicU64>().as_ref() })
         })
@@ -81,6 +81,6 @@ impl LocalWindow {
     #[inline]
     #[must_use]
     pub fn change(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
-        self.core().change(addr, atomic).or_else(|| self.core().change_detour(addr, atomic))
+        self.core().change(addr, atomic).or_else(|| self.core().change_slow_path(addr, atomic))
     }
 }

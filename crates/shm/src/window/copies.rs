@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{Core, LocalWindow};
 use crate::access::Intent;
 use crate::copy::copy_out;
-use crate::shown::ShownCopy;
+use crate::published::PublishedCopy;
 
 /// The time by which copies end: nanoseconds of the clock that is the same for all processes of a host.
 #[must_use]
@@ -21,11 +21,11 @@ pub fn monotonic_ns() -> u64 {
 impl Core {
     /// # Safety
     /// The frame is one of the rack's.
-    unsafe fn shown(&self, frame: FrameId) -> &ShownCopy {
-        // SAFETY: the invariant of `shown`, and the caller's promise.
-        let shown = unsafe { self.shown.add(frame.0 as usize) };
-        // SAFETY: as above; `ShownCopy` is `Shared`.
-        unsafe { shown.as_ref() }
+    unsafe fn published(&self, frame: FrameId) -> &PublishedCopy {
+        // SAFETY: the invariant of `published`, and the caller's promise.
+        let published = unsafe { self.published.add(frame.0 as usize) };
+        // SAFETY: as above; `PublishedCopy` is `Shared`.
+        unsafe { published.as_ref() }
     }
 
     /// The bytes at `offset` of a frame, if so many lie there.
@@ -43,30 +43,30 @@ impl Core {
     /// Reads a copy that is remembered, if this is not one of the accesses that are noted.
     #[inline(never)]
     pub(super) fn read_kept(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
-        let Some(kept) = self.kept.get(addr.raw().wrapping_shr(self.page_bits)) else {
+        let Some(cached) = self.cached.get(addr.raw().wrapping_shr(self.page_bits)) else {
             return false;
         };
         // No bytes at all are the slow path's business.
         if into.is_empty() || !self.sampler.goes_straight() {
             return false;
         }
-        self.read_copy(kept.frame, kept.copy, addr.raw() & self.last, into)
+        self.read_copy(cached.frame, cached.copy, addr.raw() & self.last, into)
     }
 
     #[inline]
     fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
         let Some(from) = self.bytes_of(frame, offset, into.len()) else { return false };
         // SAFETY: `bytes_of` checked the frame.
-        let shown = unsafe { self.shown(frame) };
+        let published = unsafe { self.published(frame) };
         // SAFETY: `bytes_of` checked the bytes.
-        shown.read(copy, || unsafe { copy_out(from, into) }, monotonic_ns).is_some()
+        published.read(copy, || unsafe { copy_out(from, into) }, monotonic_ns).is_some()
     }
 }
 
 impl LocalWindow {
-    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not shown all
+    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not published all
     /// the time, its time is over, or the bytes do not all lie in the page. The read takes place before
-    /// the home of the page lets anybody write it: while the bytes were read, the copy was shown and
+    /// the home of the page lets anybody write it: while the bytes were read, the copy was published and
     /// its lease good.
     pub fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
         let core = self.core();

@@ -87,8 +87,8 @@ type Named<'a> = (&'static str, Box<dyn Fn() + 'a>);
 fn accesses(rack: &Rack) -> Vec<Named<'_>> {
     let window = &rack.window;
     let at = address(PAGE, 128);
-    let in_front = move |straight: bool, detour: &dyn Fn() -> bool| {
-        assert!(straight || detour(), "it has to be reached");
+    let in_front = move |straight: bool, slow_path: &dyn Fn() -> bool| {
+        assert!(straight || slow_path(), "it has to be reached");
     };
     vec![
         ("read 1 B", Box::new(move || assert!(window.read(at, &mut [0])))),
@@ -104,14 +104,14 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
         (
             "front read",
             Box::new(move || {
-                let again = || read_detour(&permit(), at, &mut [0; 64]);
+                let again = || read_slow_path(&permit(), at, &mut [0; 64]);
                 in_front(read(&permit(), at, &mut [0; 64]), &again);
             }),
         ),
         (
             "front write",
             Box::new(move || {
-                in_front(write(&permit(), at, &[1; 64]), &|| write_detour(&permit(), at, &[1; 64]));
+                in_front(write(&permit(), at, &[1; 64]), &|| write_slow_path(&permit(), at, &[1; 64]));
             }),
         ),
         (
@@ -143,7 +143,7 @@ fn others(rack: &mut Rack) {
     let _ = hand_out(&permit(), at);
     assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
-    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "kept out");
+    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "cached out");
     window.clear();
     // The daemon's own accesses, among them those that it carries out for other racks.
     rack.frames.write(4096, &[7; 64]).unwrap();

@@ -67,7 +67,7 @@ impl DataPlane {
         self.renew(page, home)
     }
 
-    /// What a client is told that wants to read a page of which a copy is shown.
+    /// What a client is told that wants to read a page of which a copy is published.
     pub(in crate::plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
         if self.sharing.copies.is_empty() {
             return None;
@@ -78,7 +78,7 @@ impl DataPlane {
         Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
     }
 
-    /// There is a lease of a page: perhaps a copy of it can be made, or shown.
+    /// There is a lease of a page: perhaps a copy of it can be made, or published.
     pub(in crate::plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.sharing.wants_copy(page) {
             return Ok(());
@@ -165,21 +165,21 @@ impl DataPlane {
                     self.sharing.inputs.push_back(ended);
                 }
             }
-            CopiesAction::Show { ours, copy, until } => {
+            CopiesAction::Publish { ours, copy, until } => {
                 let until_ns = self.sharing.start_ns.saturating_add(until.as_nanos());
                 let metadata = std::sync::Arc::clone(&self.rack.metadata);
-                let shown = metadata.shown(ours)?;
-                if shown.shown().is_none()
+                let published = metadata.published(ours)?;
+                if published.published().is_none()
                     && let Some(page) = self.sharing.copies.shown_in(ours)
                 {
                     self.sharing.pages.insert(ours, page);
                     let now = self.now();
                     self.swaps.remember_news(now, page, PageHistoryEvent::Copied);
                 }
-                shown.show(copy.0, until_ns);
+                published.show(copy.0, until_ns);
             }
             CopiesAction::Hide(ours) => {
-                self.rack.metadata.shown(ours)?.hide();
+                self.rack.metadata.published(ours)?.hide();
                 if let Some(page) = self.sharing.pages.remove(&ours) {
                     let now = self.now();
                     self.swaps.remember_news(now, page, PageHistoryEvent::CopyGone);
@@ -234,7 +234,7 @@ impl DataPlane {
         let Some(mut reading) = self.sharing.reading.remove(&id) else { return Ok(()) };
         let lease = self.leases.lease_until(self.now(), reading.page);
         let good = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
-        // Nobody waits for the rest of a copy that will not be shown.
+        // Nobody waits for the rest of a copy that will not be published.
         self.piece_ended(id, &mut reading.pieces, result.is_ok() && good);
         let (page, endpoint) = (reading.page, reading.pieces.endpoint);
         let Some(whole) = reading.pieces.outcome() else {

@@ -50,7 +50,7 @@ pub(super) struct Sharing {
     inputs: VecDeque<CopiesEvent>,
     /// Its actions are being carried out: what happens meanwhile is told afterwards.
     runs: bool,
-    /// Whose copies are shown.
+    /// Whose copies are published.
     pages: BTreeMap<FrameId, PageId>,
     /// Copies on their way, by the numbers of their transfers.
     reading: BTreeMap<u64, Reading>,
@@ -67,7 +67,7 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// Nothing is shared or kept; what an earlier daemon shared is called back, and its copies are
-    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has shown any, and
+    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has published any, and
     /// what is not looked at there takes no memory.
     pub(super) fn new(
         start: Instant,
@@ -80,9 +80,9 @@ impl Sharing {
     ) -> Result<Self, OutOfBounds> {
         let earlier = if restarted { metadata.frames() } else { 0 };
         for frame in 0..earlier {
-            let shown = metadata.shown(FrameId(frame))?;
-            if shown.shown().is_some() {
-                shown.hide();
+            let published = metadata.published(FrameId(frame))?;
+            if published.published().is_some() {
+                published.hide();
             }
         }
         // In this order: too early is safe.

@@ -5,7 +5,7 @@ use rackpool_kv::{CasError, Reservation, ReadRequest};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
 use crate::error::FsError;
-use crate::medium::Medium;
+use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
 
 /// What a new piece of memory is to hold.
@@ -42,11 +42,11 @@ fn zeros(len: u64) -> &'static [u8] {
     &ZEROS[..usize::try_from(len).unwrap_or(0).min(ZEROS.len())]
 }
 
-impl<M: Medium> Volume<M> {
+impl<M: VolumeMemory> Volume<M> {
     /// Swaps a word; says whether it was as expected. A swap that gave no answer counts as made
     /// if the word is the new one.
     pub(crate) fn swap(&self, addr: GlobalAddr, expected: u64, new: u64) -> Result<bool, FsError> {
-        match self.medium.compare_and_swap(addr, expected, new) {
+        match self.memory.compare_and_swap(addr, expected, new) {
             Ok(found) => Ok(found == expected),
             Err(CasError::Indeterminate) => Ok(self.raw_word(addr)? == new),
             Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
@@ -63,7 +63,7 @@ impl<M: Medium> Volume<M> {
 
     pub(crate) fn raw_word(&self, addr: GlobalAddr) -> Result<u64, FsError> {
         let mut word = [0; 8];
-        let read = self.medium.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
+        let read = self.memory.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
         read.map_err(FsError::of_memory::<M>)?;
         Ok(u64::from_le_bytes(word))
     }
@@ -74,7 +74,7 @@ impl<M: Medium> Volume<M> {
         if word.is_fresh() { self.settle(at, word) } else { Ok(word) }
     }
 
-    /// Clears the token from what a fresh word leads to, whoever hooked it.
+    /// Clears the token from what a fresh word leads to, whoever linked it.
     fn settle(&self, at: GlobalAddr, fresh: Word) -> Result<Word, FsError> {
         let token = self.raw_word(fresh.addr())?;
         // Bytes of the file come there only when the word is not fresh any more.
@@ -89,14 +89,14 @@ impl<M: Medium> Volume<M> {
 
     /// Allocates a piece and makes the hole at `at` lead to it. Should this program be killed, the
     /// piece is there, or not allocated.
-    pub(crate) fn hook(
+    pub(crate) fn link_word(
         &self,
         at: GlobalAddr,
         kind: WordKind,
         fill: Fill<'_>,
     ) -> Result<Made, FsError> {
         loop {
-            if let Some(word) = self.try_hook(at, kind, fill)? {
+            if let Some(word) = self.try_link(at, kind, fill)? {
                 return Ok(Made::New(word));
             }
             let word = self.word(at)?;
@@ -107,22 +107,22 @@ impl<M: Medium> Volume<M> {
     }
 
     /// The same if the hole is there; gives its new word.
-    fn try_hook(
+    fn try_link(
         &self,
         at: GlobalAddr,
         kind: WordKind,
         fill: Fill<'_>,
     ) -> Result<Option<Word>, FsError> {
         self.expect_room()?;
-        let reservation = self.medium.reserve(kind.bytes());
+        let reservation = self.memory.reserve(kind.bytes());
         let mut reservation = reservation.map_err(FsError::of_memory::<M>)?;
-        let hooked = self.hook_reservation(&mut reservation, at, kind, fill);
-        // Should this fail, a piece that was not hooked goes back when the program ends.
-        let _ = self.medium.finish(reservation);
-        hooked
+        let linked = self.link_reservation(&mut reservation, at, kind, fill);
+        // Should this fail, a piece that was not linked goes back when the program ends.
+        let _ = self.memory.finish(reservation);
+        linked
     }
 
-    fn hook_reservation(
+    fn link_reservation(
         &self,
         reservation: &mut M::Reservation,
         at: GlobalAddr,
@@ -143,7 +143,7 @@ impl<M: Medium> Volume<M> {
         self.swap_away(at, settled.0 | Word::FRESH, settled.0)?;
         if !first.is_empty() {
             let write = WriteRequest { addr: begin, from: first };
-            self.medium.write_batch(&[write]).map_err(FsError::of_memory::<M>)?;
+            self.memory.write_batch(&[write]).map_err(FsError::of_memory::<M>)?;
         }
         Ok(Some(settled))
     }
@@ -163,11 +163,11 @@ impl<M: Medium> Volume<M> {
             replaced: None,
             mode: PublishMode::Plain,
         };
-        match self.medium.publish(reservation, &link) {
+        match self.memory.publish(reservation, &link) {
             Ok(found) => Ok(found == 0),
             Err(CasError::Indeterminate) => {
                 let done = Word(self.raw_word(at)?).settled() == settled;
-                self.medium.resolve(reservation, done);
+                self.memory.resolve(reservation, done);
                 Ok(done)
             }
             Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
@@ -202,14 +202,14 @@ impl<M: Medium> Volume<M> {
         ];
         let parts = parts.iter().filter(|(_, part)| !part.is_empty());
         writes.extend(parts.map(|(at, from)| WriteRequest { addr: plus(addr, *at), from }));
-        self.medium.write_batch(&writes).map_err(FsError::of_memory::<M>)?;
+        self.memory.write_batch(&writes).map_err(FsError::of_memory::<M>)?;
         Ok((plus(addr, from), first))
     }
 
     /// Makes a word a hole and frees what it led to, which leads to nothing itself. Nobody else may
     /// use the file meanwhile.
-    pub(super) fn unhook(&self, at: GlobalAddr, word: Word) -> Result<(), FsError> {
-        while !self.try_unhook(at, word)? {
+    pub(super) fn unlink_word(&self, at: GlobalAddr, word: Word) -> Result<(), FsError> {
+        while !self.try_unlink(at, word)? {
             match Word(self.raw_word(at)?) {
                 now if now.is_hole() => return Ok(()),
                 now if now == word => {}
@@ -221,8 +221,8 @@ impl<M: Medium> Volume<M> {
     }
 
     /// The same; says whether the word was as expected.
-    fn try_unhook(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
-        let mut reservation = self.medium.tombstone().map_err(FsError::of_memory::<M>)?;
+    fn try_unlink(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
+        let mut reservation = self.memory.tombstone().map_err(FsError::of_memory::<M>)?;
         let mark = Word::mark(reservation.token()).0;
         let link = Link {
             addr: at,
@@ -232,12 +232,12 @@ impl<M: Medium> Volume<M> {
             replaced: Some(word.addr()),
             mode: PublishMode::Settle(0),
         };
-        let made = match self.medium.publish(&mut reservation, &link) {
+        let made = match self.memory.publish(&mut reservation, &link) {
             Ok(found) => Ok(found == word.0),
             Err(CasError::Indeterminate) => {
                 let found = self.raw_word(at);
                 if let Ok(found) = found {
-                    self.medium.resolve(&mut reservation, found == mark);
+                    self.memory.resolve(&mut reservation, found == mark);
                 }
                 found.map(|found| found == mark)
             }
@@ -245,7 +245,7 @@ impl<M: Medium> Volume<M> {
                 Err(FsError::of_memory::<M>(error))
             }
         };
-        let finished = self.medium.finish(reservation).map_err(FsError::of_memory::<M>);
+        let finished = self.memory.finish(reservation).map_err(FsError::of_memory::<M>);
         if made.is_err() || finished.is_err() {
             // The mark may be there. It is this mount's to take away; what the word led to goes
             // back when the program ends.

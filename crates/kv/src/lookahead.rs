@@ -16,12 +16,12 @@ const BEGIN_BYTES: usize = 256;
 /// before: [look ahead](Handle::look_ahead) to all of them, then [prefetch](Handle::prefetch) what
 /// their slots point to.
 #[derive(Debug, Default)]
-pub struct Ahead {
+pub struct Lookahead {
     /// The first two buckets of each key.
     keys: Vec<(KeyHash, [GlobalAddr; 2])>,
 }
 
-impl Ahead {
+impl Lookahead {
     /// How many keys there are.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -38,7 +38,7 @@ impl Ahead {
 impl<M: Memory> Handle<M> {
     /// Takes in a key that will be asked for, perhaps. It changes nothing that the operation does.
     #[inline]
-    pub fn look_ahead(&self, key: &[u8], ahead: &mut Ahead) {
+    pub fn look_ahead(&self, key: &[u8], lookahead: &mut Lookahead) {
         let Ok(hash) = Self::hash(key) else { return };
         let segment = self.cache.get(hash);
         if segment.is_none() {
@@ -51,17 +51,17 @@ impl<M: Memory> Handle<M> {
         for bucket in buckets {
             self.shared.memory.prefetch(bucket, BUCKET_BYTES);
         }
-        ahead.keys.push((hash, buckets));
+        lookahead.keys.push((hash, buckets));
     }
 
     /// Goes on with the keys that were taken in, and forgets them.
-    pub fn prefetch(&self, ahead: &mut Ahead) {
+    pub fn prefetch(&self, lookahead: &mut Lookahead) {
         // One alone would be waited for here as it is later.
-        if ahead.keys.len() == 1 {
-            ahead.keys.clear();
+        if lookahead.keys.len() == 1 {
+            lookahead.keys.clear();
         }
         let memory = &self.shared.memory;
-        for (hash, buckets) in ahead.keys.drain(..) {
+        for (hash, buckets) in lookahead.keys.drain(..) {
             for bucket in buckets {
                 let mut line = [0; BUCKET_BYTES];
                 // What is far is not waited for here.

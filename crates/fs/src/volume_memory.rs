@@ -17,7 +17,7 @@ pub struct Capacity {
 }
 
 /// The memory that a volume lives in: the pool, or a test's.
-pub trait Medium: Memory + Clone {
+pub trait VolumeMemory: Memory + Clone {
     /// What keeps a seat taken; see `docs/design/publication.md`.
     type Seat: std::fmt::Debug + Send;
 
@@ -125,7 +125,7 @@ fn keep_seat(
     let _ = pool.finish(reservation);
 }
 
-impl Medium for Arc<Pool> {
+impl VolumeMemory for Arc<Pool> {
     type Seat = PoolSeat;
 
     fn sit(

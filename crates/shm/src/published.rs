@@ -11,18 +11,18 @@ use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 /// ```
 #[derive(Debug)]
 #[repr(C)]
-pub struct ShownCopy {
+pub struct PublishedCopy {
     copy: AtomicU64,
     until_ns: AtomicU64,
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
 #[cfg(not(loom))]
-unsafe impl crate::Shared for ShownCopy {}
+unsafe impl crate::Shared for PublishedCopy {}
 
 #[cfg(loom)]
-impl ShownCopy {
-    /// Nothing is shown.
+impl PublishedCopy {
+    /// Nothing is published.
     #[must_use]
     pub fn hidden() -> Self {
         Self { copy: AtomicU64::new(0), until_ns: AtomicU64::new(0) }
@@ -30,9 +30,9 @@ impl ShownCopy {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(std::mem::offset_of!(ShownCopy, until_ns) == 8, "as documented");
+const _: () = assert!(std::mem::offset_of!(PublishedCopy, until_ns) == 8, "as documented");
 
-impl ShownCopy {
+impl PublishedCopy {
     /// Lets clients read the frame as copy number `copy` until `until_ns`. The bytes are there.
     pub fn show(&self, copy: u64, until_ns: u64) {
         self.until_ns.store(until_ns, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl ShownCopy {
         fence(Ordering::SeqCst);
     }
 
-    /// What `load` found in the frame if copy number `copy` was shown all the time, and the time that
+    /// What `load` found in the frame if copy number `copy` was published all the time, and the time that
     /// `clock` gives afterwards is not over. Otherwise it may have found anything.
     #[inline]
     pub fn read<T>(
@@ -63,19 +63,19 @@ impl ShownCopy {
         }
         let found = load();
         // SYNC: pairs with the fence in hide(): whoever has seen what came into the frame later sees
-        // that the copy is not shown.
+        // that the copy is not published.
         fence(Ordering::SeqCst);
-        // Not before the bytes: it may have been shown for longer meanwhile.
-        // SYNC: pairs with the fence in hide(): whoever sees until when a later copy is shown sees that
+        // Not before the bytes: it may have been published for longer meanwhile.
+        // SYNC: pairs with the fence in hide(): whoever sees until when a later copy is published sees that
         // this one is not.
         let until_ns = self.until_ns.load(Ordering::Acquire);
         let in_time = clock() < until_ns;
         (in_time && self.copy.load(Ordering::Relaxed) == copy).then_some(found)
     }
 
-    /// What the daemon has shown: the number of the copy, and until when.
+    /// What the daemon has published: the number of the copy, and until when.
     #[must_use]
-    pub fn shown(&self) -> Option<(u64, u64)> {
+    pub fn published(&self) -> Option<(u64, u64)> {
         let copy = self.copy.load(Ordering::Acquire);
         (copy != 0).then(|| (copy, self.until_ns.load(Ordering::Relaxed)))
     }

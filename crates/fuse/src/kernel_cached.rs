@@ -26,12 +26,12 @@ struct Pages {
 
 /// The stamps of files that the kernel may have pages of.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KernelCachedFiles {
     pages: Mutex<HashMap<Ino, Pages>>,
     handles: AtomicU64,
 }
 
-impl Kept {
+impl KernelCachedFiles {
     /// A handle for an open that found these attributes, and whether the kernel's pages are what the
     /// volume has. If not the kernel drops them, when it gets the answer.
     pub(crate) fn at_open(&self, attr: &Attr) -> (u64, bool) {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn pages_are_kept_while_nothing_changes() {
-        let kept = Kept::default();
+        let kept = KernelCachedFiles::default();
         let open_and_close = |change| {
             let (handle, keeps) = kept.at_open(&attr(1, change));
             kept.at_close(Ino(5), handle);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn pages_that_the_kernel_is_yet_to_drop_are_not_kept_by_another_open() {
-        let kept = Kept::default();
+        let kept = KernelCachedFiles::default();
         let (old, _) = kept.at_open(&attr(1, 1));
         kept.at_close(Ino(5), old);
         let (first, keeps) = kept.at_open(&attr(1, 2));

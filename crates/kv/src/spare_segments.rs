@@ -10,7 +10,7 @@ use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
 use crate::words::read_word;
 
-/// A part of the shelf, where segments stand that are not in the directory.
+/// A part of the list of spare segments, where segments stand that are not in the directory.
 ///
 /// ```text
 ///  0       8                       504    512
@@ -21,12 +21,12 @@ use crate::words::read_word;
 ///
 /// A place holds 0, the address of a segment, or the token of who took the segment from there. The
 /// first block is in the table header; others are added when each place is taken, and stay.
-pub(crate) struct ShelfBlock {
+pub(crate) struct SpareSegments {
     pub(crate) addr: GlobalAddr,
     bytes: [u8; Self::BYTES],
 }
 
-/// What a place of the shelf says.
+/// What a place of the list of spare segments says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Empty,
@@ -48,17 +48,17 @@ pub struct Segments {
     pub taken: u64,
 }
 
-/// A segment from the shelf: its reservation, its last life, and the slots of that.
+/// A segment from the list of spare segments: its reservation, its last life, and the slots of that.
 pub(crate) struct Taken<D> {
     pub(crate) reservation: D,
     pub(crate) life: Life,
     pub(crate) slots: Vec<SlotWord>,
 }
 
-impl ShelfBlock {
+impl SpareSegments {
     pub(crate) const BYTES: usize = 512;
     const NEXT: usize = Self::BYTES / 8 - 1;
-    /// More than there can be clients. A shelf that leads back into itself has no end.
+    /// More than there can be clients. A list of spare segments that leads back into itself has no end.
     const MAX_BLOCKS: usize = 1 << 12;
 
     const fn word_addr(block: GlobalAddr, index: usize) -> GlobalAddr {
@@ -84,18 +84,18 @@ impl Place {
 }
 
 impl<M: Memory> Handle<M> {
-    /// A shelf that gets new segments so often, and none of them can be taken, is broken as a whole.
+    /// A list of spare segments that gets new segments so often, and none of them can be taken, is broken as a whole.
     const MAX_TRIES: u32 = 64;
 
-    /// Takes a segment from the shelf, which gets one if there is none. What can't be read there is
+    /// Takes a segment from the list of spare segments, which gets one if there is none. What can't be read there is
     /// left where it is: any other segment will do.
     pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Reservation>, KvError<M::Error>> {
         let mut tries = 0;
         loop {
             let mut vacancy = None;
             let mut failed = None;
-            let mut last = TableHeader::shelf_addr(self.shared.layout.addr);
-            for block in self.shelf()? {
+            let mut last = TableHeader::spare_segments_addr(self.shared.layout.addr);
+            for block in self.spare_segments()? {
                 last = block.addr;
                 for (at, place) in block.places() {
                     match place {
@@ -120,7 +120,7 @@ impl<M: Memory> Handle<M> {
             }
             match vacancy {
                 Some(place) => self.stock(place)?,
-                None => self.lengthen_shelf(last)?,
+                None => self.lengthen_spare_segments(last)?,
             }
         }
     }
@@ -136,7 +136,7 @@ impl<M: Memory> Handle<M> {
             at += self.resolve(hash).map(|segment| self.suffixes_of(segment))?;
             segments.current += 1;
         }
-        for block in self.shelf()? {
+        for block in self.spare_segments()? {
             for (_, place) in block.places() {
                 match place {
                     Some(Place::Segment(addr)) => {
@@ -152,20 +152,20 @@ impl<M: Memory> Handle<M> {
         Ok(segments)
     }
 
-    /// All blocks of the shelf.
-    pub(crate) fn shelf(&self) -> Result<Vec<ShelfBlock>, KvError<M::Error>> {
+    /// All blocks of the list of spare segments.
+    pub(crate) fn spare_segments(&self) -> Result<Vec<SpareSegments>, KvError<M::Error>> {
         let mut blocks = Vec::with_capacity(1);
-        let mut addr = TableHeader::shelf_addr(self.shared.layout.addr);
-        while blocks.len() < ShelfBlock::MAX_BLOCKS {
-            let mut bytes = [0; ShelfBlock::BYTES];
+        let mut addr = TableHeader::spare_segments_addr(self.shared.layout.addr);
+        while blocks.len() < SpareSegments::MAX_BLOCKS {
+            let mut bytes = [0; SpareSegments::BYTES];
             self.shared.memory.read(addr, &mut bytes).map_err(KvError::Memory)?;
-            blocks.push(ShelfBlock { addr, bytes });
-            match word_at(&bytes, ShelfBlock::NEXT) {
+            blocks.push(SpareSegments { addr, bytes });
+            match word_at(&bytes, SpareSegments::NEXT) {
                 0 => return Ok(blocks),
                 next => addr = GlobalAddr::from_raw(next),
             }
         }
-        Err(KvError::Corrupt { what: "shelf", addr })
+        Err(KvError::Corrupt { what: "spare segments", addr })
     }
 
     /// Takes the segment from its place, unless somebody else did or it must stay: as long as it
@@ -200,7 +200,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Reads a segment from the shelf: its last life, and the slots.
+    /// Reads a segment from the list of spare segments: its last life, and the slots.
     fn read_retired(
         &self,
         segment: GlobalAddr,
@@ -225,20 +225,20 @@ impl<M: Memory> Handle<M> {
         let tag = SegmentHeader::tag(Life::NONE, 0, 0);
         let mut bytes = SegmentHeader::bytes(tag, SegmentRef::NONE, reservation.token()).to_vec();
         bytes.resize(SegmentHeader::BYTES + shape.slots() * 8, 0);
-        self.add_to_shelf(reservation, place, &bytes)
+        self.add_spare_segment(reservation, place, &bytes)
     }
 
     /// Adds a block behind the last one.
-    fn lengthen_shelf(&mut self, last: GlobalAddr) -> Result<(), KvError<M::Error>> {
-        let bytes = ShelfBlock::BYTES as u64;
+    fn lengthen_spare_segments(&mut self, last: GlobalAddr) -> Result<(), KvError<M::Error>> {
+        let bytes = SpareSegments::BYTES as u64;
         let reservation = self.shared.memory.reserve(bytes).map_err(KvError::Memory)?;
-        let mut block = [0; ShelfBlock::BYTES];
+        let mut block = [0; SpareSegments::BYTES];
         block[..8].copy_from_slice(&reservation.token().to_le_bytes());
-        self.add_to_shelf(reservation, ShelfBlock::word_addr(last, ShelfBlock::NEXT), &block)
+        self.add_spare_segment(reservation, SpareSegments::word_addr(last, SpareSegments::NEXT), &block)
     }
 
-    /// Writes a reservation and publishes it in an empty word of the shelf, if it still is empty.
-    fn add_to_shelf(
+    /// Writes a reservation and publishes it in an empty word of the list of spare segments, if it still is empty.
+    fn add_spare_segment(
         &mut self,
         mut reservation: M::Reservation,
         at: GlobalAddr,
@@ -314,9 +314,9 @@ mod tests {
 
     #[test]
     fn a_block_has_62_places() {
-        let mut bytes = [0; ShelfBlock::BYTES];
+        let mut bytes = [0; SpareSegments::BYTES];
         bytes[8] = 64;
-        let block = ShelfBlock { addr: GlobalAddr::from_raw(4096), bytes };
+        let block = SpareSegments { addr: GlobalAddr::from_raw(4096), bytes };
         let places: Vec<_> = block.places().collect();
         assert_eq!(places.len(), 62);
         let first = Some(Place::Segment(GlobalAddr::from_raw(64)));
