@@ -9,7 +9,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, PublishMode};
+use rackpool_client::{ClientOptions, GlobalAddr, PublishCas, Pool, RackId, PublishMode};
 
 use crate::alloc::Peer;
 
@@ -195,7 +195,7 @@ impl Counted {
             let mut reservation = self.pool.reserve(black_box(64)).expect("a pool with room");
             let token = reservation.token().to_le_bytes();
             self.pool.write(reservation.addr(), &token).expect("a good address");
-            let link = Link {
+            let link = PublishCas {
                 addr: GlobalAddr::from_raw(self.addr.raw() + 8),
                 expected: self.linked.raw(),
                 new: reservation.addr().raw(),

@@ -10,7 +10,7 @@ use rackpool_sync::{AdaptiveSpin, Turn, futex};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::DaemonError;
-use crate::connection::{Connection, Link, lock};
+use crate::connection::{Connection, DaemonLink, lock};
 use crate::deadline::{Deadline, Pauses};
 
 /// How long a sleeping thread goes without looking at the link: its answer wakes it, the death of
@@ -134,7 +134,7 @@ impl Calls {
     }
 
     fn waits_in_vain(&self, connection: &Connection) -> bool {
-        self.is_ending && connection.link() != Link::Up
+        self.is_ending && connection.link() != DaemonLink::Up
     }
 
     /// The thread slot these calls are made from.
@@ -405,7 +405,7 @@ impl Calls {
     }
 
     fn give_up(&mut self, connection: &Connection, mut posted: Posted) {
-        if connection.link() == Link::Closed {
+        if connection.link() == DaemonLink::Closed {
             self.free.push(posted.cell);
             return;
         }

@@ -12,8 +12,8 @@ use rackpool_ring::client_file::{ClientFile, DATA_BYTES};
 use rackpool_ring::data::{Block, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
-use rackpool_shm::machine::Machine;
-use rackpool_shm::marks::{Holder, Marks};
+use rackpool_shm::host::HostFiles;
+use rackpool_shm::marks::{ObjectHolder, Marks};
 use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::permit::Permit;
@@ -34,7 +34,7 @@ use crate::{ClientOptions, DaemonError, OpenError};
 /// What the link to the daemon is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Link {
+pub(crate) enum DaemonLink {
     /// Requests are served.
     Up = 0,
     /// The daemon is gone; it may come back.
@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) marks: Marks,
     /// As marks name this client.
-    pub(crate) holder: Holder,
+    pub(crate) holder: ObjectHolder,
     pub(crate) file: ClientFile,
     pub(crate) control: Mutex<Option<ControlStream>>,
     client: ClientId,
@@ -161,14 +161,14 @@ impl Connection {
             metadata: Arc::new(metadata),
             marks: Marks::new(Arc::new(marks), geometry.page_size, geometry.frames)
                 .map_err(protocol)?,
-            holder: Holder::of(welcome.client),
+            holder: ObjectHolder::of(welcome.client),
             file: ClientFile::new(file, threads).map_err(protocol)?,
             client: welcome.client,
             memory: welcome.memory,
             doorbell: RwLock::new(welcome.doorbell),
             control: Mutex::new(Some(control)),
             slots: ThreadSlots::new(threads, options.threads),
-            link: AtomicU8::new(Link::Up as u8),
+            link: AtomicU8::new(DaemonLink::Up as u8),
             incarnation: AtomicU64::new(incarnation),
             strays: Mutex::default(),
             data: DataRing::new(cache::io_share().clamp(LEAST_DATA, DATA_BYTES)),
@@ -193,7 +193,7 @@ impl Connection {
         }
         *self.doorbell.write().unwrap_or_else(PoisonError::into_inner) = doorbell;
         *lock(&self.control) = Some(control);
-        self.set_link(Link::Up);
+        self.set_link(DaemonLink::Up);
         // Somebody may just have rung the bell that the daemon no longer listens to.
         self.ring_doorbell();
         Ok(Reopened::Served)
@@ -249,25 +249,25 @@ impl Connection {
 
     /// The state of the link.
     #[inline]
-    pub(crate) fn link(&self) -> Link {
+    pub(crate) fn link(&self) -> DaemonLink {
         match self.link.load(Ordering::Acquire) {
-            0 => Link::Up,
-            1 => Link::Down,
-            2 => Link::Overdue,
-            3 => Link::Forgotten,
-            _ => Link::Closed,
+            0 => DaemonLink::Up,
+            1 => DaemonLink::Down,
+            2 => DaemonLink::Overdue,
+            3 => DaemonLink::Forgotten,
+            _ => DaemonLink::Closed,
         }
     }
 
     /// Changes the state of the link. A closed one stays closed, and a forgotten one can only be closed.
-    pub(crate) fn set_link(&self, link: Link) {
+    pub(crate) fn set_link(&self, link: DaemonLink) {
         let _ = self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| {
-            let is_final = before == Link::Closed as u8
-                || (before == Link::Forgotten as u8 && link != Link::Closed);
+            let is_final = before == DaemonLink::Closed as u8
+                || (before == DaemonLink::Forgotten as u8 && link != DaemonLink::Closed);
             (!is_final).then_some(link as u8)
         });
         // After the state, which then says why.
-        if matches!(link, Link::Forgotten | Link::Closed) {
+        if matches!(link, DaemonLink::Forgotten | DaemonLink::Closed) {
             self.permit.revoke();
         }
     }
@@ -275,16 +275,16 @@ impl Connection {
     /// Whether this process is a child of the one that has opened the pool. What it inherited is the
     /// parent's: it may neither be used nor given back here.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.permit.pool() == 0 && !matches!(self.link(), Link::Forgotten | Link::Closed)
+        self.permit.pool() == 0 && !matches!(self.link(), DaemonLink::Forgotten | DaemonLink::Closed)
     }
 
     /// The error of an operation that has no permit.
     #[cold]
     pub(crate) fn why_not(&self) -> DaemonError {
         match self.link() {
-            Link::Forgotten => DaemonError::Forgotten,
-            Link::Closed => DaemonError::Closed,
-            Link::Up | Link::Down | Link::Overdue => DaemonError::Inherited,
+            DaemonLink::Forgotten => DaemonError::Forgotten,
+            DaemonLink::Closed => DaemonError::Closed,
+            DaemonLink::Up | DaemonLink::Down | DaemonLink::Overdue => DaemonError::Inherited,
         }
     }
 
@@ -294,22 +294,22 @@ impl Connection {
             return Err(self.why_not());
         }
         match self.link() {
-            Link::Up | Link::Down => Ok(()),
-            Link::Overdue => Err(DaemonError::Unavailable),
-            Link::Forgotten => Err(DaemonError::Forgotten),
-            Link::Closed => Err(DaemonError::Closed),
+            DaemonLink::Up | DaemonLink::Down => Ok(()),
+            DaemonLink::Overdue => Err(DaemonError::Unavailable),
+            DaemonLink::Forgotten => Err(DaemonError::Forgotten),
+            DaemonLink::Closed => Err(DaemonError::Closed),
         }
     }
 
     /// Waits until a daemon serves this client.
     #[inline]
     pub(crate) fn wait_for_daemon(&self, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
-        if self.link() == Link::Up { Ok(()) } else { self.wait_until_served(deadline) }
+        if self.link() == DaemonLink::Up { Ok(()) } else { self.wait_until_served(deadline) }
     }
 
     #[cold]
     fn wait_until_served(&self, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
-        while self.link() != Link::Up {
+        while self.link() != DaemonLink::Up {
             self.check_link()?;
             if deadline.has_passed() {
                 return Err(DaemonError::Unavailable);
@@ -355,7 +355,7 @@ impl Connection {
         if self.is_inherited() {
             return;
         }
-        self.set_link(Link::Closed);
+        self.set_link(DaemonLink::Closed);
         // Said in the file, so that a daemon that is away now finds it too.
         if let Ok(block) = self.file.superblock() {
             block.set_closed();
@@ -392,7 +392,7 @@ fn file_len(file: &OwnedFd) -> Result<u64, OpenError> {
     let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
     if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() {
         // CXL memory as a device, whose file has no length.
-        return Ok(device_bytes(file, &Machine::here()).unwrap_or(0));
+        return Ok(device_bytes(file, &HostFiles::here()).unwrap_or(0));
     }
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_wire::control::ControlRefusal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::connection::{Connection, Link, Reopened, lock};
+use crate::connection::{Connection, DaemonLink, Reopened, lock};
 use crate::{DaemonError, OpenError};
 
 /// How often a daemon that is gone is looked for.
@@ -25,18 +25,18 @@ fn keep(weak: &Weak<Connection>) {
     loop {
         let Some(connection) = weak.upgrade() else { return };
         match connection.link() {
-            Link::Closed | Link::Forgotten => return,
-            Link::Up => {
+            DaemonLink::Closed | DaemonLink::Forgotten => return,
+            DaemonLink::Up => {
                 if watch_for_end(connection)
                     && let Some(connection) = weak.upgrade()
                     // A pool that is being closed shuts its own socket.
-                    && connection.link() == Link::Up
+                    && connection.link() == DaemonLink::Up
                 {
                     tracing::warn!("{}: the daemon is gone, looking for it", connection.rack);
-                    connection.set_link(Link::Down);
+                    connection.set_link(DaemonLink::Down);
                 }
             }
-            Link::Down | Link::Overdue => {
+            DaemonLink::Down | DaemonLink::Overdue => {
                 let began = Instant::now();
                 drop(connection);
                 find(weak, began);
@@ -74,21 +74,21 @@ fn find(weak: &Weak<Connection>, began: Instant) {
                      relies on (it runs on another kernel, or in a sandbox): open the pool again",
                     connection.rack
                 );
-                connection.set_link(Link::Forgotten);
+                connection.set_link(DaemonLink::Forgotten);
                 return;
             }
             Err(OpenError::Refused(ControlRefusal::UnknownClient)) => {
                 tracing::error!("{}: {}", connection.rack, DaemonError::Forgotten);
-                connection.set_link(Link::Forgotten);
+                connection.set_link(DaemonLink::Forgotten);
                 return;
             }
             Err(error) => tracing::debug!("{}: {error}", connection.rack),
         }
-        if connection.link() == Link::Closed {
+        if connection.link() == DaemonLink::Closed {
             return;
         }
         if began.elapsed() > connection.options.reconnect_timeout {
-            connection.set_link(Link::Overdue);
+            connection.set_link(DaemonLink::Overdue);
         }
         drop(connection);
         std::thread::sleep(RETRY);

@@ -52,7 +52,7 @@ mod translation;
 mod value;
 
 pub use deadline::within;
-pub use reservation::{Reservation, Link, PublishMode};
+pub use reservation::{Reservation, PublishCas, PublishMode};
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
 };

@@ -6,7 +6,7 @@ use rackpool_ring::objects;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::connection::Link;
+use crate::connection::DaemonLink;
 use crate::thread::{Thread, access_error};
 use crate::{AccessError, DaemonError, FreeError};
 
@@ -171,7 +171,7 @@ impl Thread {
     /// owner of the slot, or when the client goes.
     pub(crate) fn give_back_everything(&mut self) {
         self.calls.end();
-        if self.connection.link() == Link::Up && self.clear_inbox().is_ok() {
+        if self.connection.link() == DaemonLink::Up && self.clear_inbox().is_ok() {
             let _ = self.flush_everything();
         }
     }

@@ -46,7 +46,7 @@ enum Phase {
 
 /// The compare-and-swap that publishes a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct PublishCas {
     /// The word that will point to the reservation; aligned to 8 bytes.
     pub addr: GlobalAddr,
     /// What the word must be.
@@ -159,7 +159,7 @@ impl Pool {
     /// otherwise from one before the publication.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, GlobalAddr, Link, Pool, RackId, PublishMode};
+    /// # use rackpool_client::{ClientOptions, GlobalAddr, PublishCas, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let list_head = pool.alloc(8)?;
     /// // Puts a new first element into a list; its next pointer is in its second 8 bytes.
@@ -168,7 +168,7 @@ impl Pool {
     /// pool.read(list_head, &mut head)?;
     /// pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), head].concat())?;
     /// let expected = u64::from_le_bytes(head);
-    /// let link = Link {
+    /// let link = PublishCas {
     ///     addr: list_head,
     ///     expected,
     ///     new: reservation.addr().raw(),
@@ -194,12 +194,12 @@ impl Pool {
     /// it is settled ([`PublishMode::Settle`]) and this program is killed, the object stays in use.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, PublishMode};
+    /// # use rackpool_client::{ClientOptions, PublishCas, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let (word, object) = (pool.alloc(8)?, pool.alloc(64)?);
     /// // Takes the object out of the word that holds its address, and frees it.
     /// let mut tombstone = pool.tombstone()?;
-    /// let link = Link {
+    /// let link = PublishCas {
     ///     addr: word,
     ///     expected: object.raw(),
     ///     new: tombstone.token(),
@@ -278,12 +278,12 @@ impl Pool {
     /// called again. If not, the reservation is as before.
     ///
     /// ```no_run
-    /// # use rackpool_client::{ClientOptions, Link, Pool, RackId, PublishMode};
+    /// # use rackpool_client::{ClientOptions, PublishCas, Pool, RackId, PublishMode};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// # let word = pool.alloc(8)?;
     /// let mut reservation = pool.reserve(64)?;
     /// pool.write(reservation.addr(), &reservation.token().to_le_bytes())?;
-    /// let link = Link {
+    /// let link = PublishCas {
     ///     addr: word,
     ///     expected: 0,
     ///     new: reservation.addr().raw(),
@@ -301,7 +301,7 @@ impl Pool {
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
     /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program ends.
     /// [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
-    pub fn publish(&self, reservation: &mut Reservation, link: &Link) -> Result<u64, AccessError> {
+    pub fn publish(&self, reservation: &mut Reservation, link: &PublishCas) -> Result<u64, AccessError> {
         self.with(|thread| thread.publish(reservation, link))?
     }
 
@@ -311,10 +311,10 @@ impl Pool {
     /// swap, after an error of the daemon.
     ///
     /// ```no_run
-    /// use rackpool_client::{AccessError, Reservation, Link, Pool};
+    /// use rackpool_client::{AccessError, Reservation, PublishCas, Pool};
     ///
     /// /// Links a reservation into a word that nobody else changes.
-    /// fn link(pool: &Pool, mut reservation: Reservation, link: &Link) -> Result<(), Box<dyn std::error::Error>> {
+    /// fn link(pool: &Pool, mut reservation: Reservation, link: &PublishCas) -> Result<(), Box<dyn std::error::Error>> {
     ///     match pool.publish(&mut reservation, link) {
     ///         Err(AccessError::Indeterminate(_)) => {
     ///             let mut word = [0; 8];

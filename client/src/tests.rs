@@ -19,7 +19,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::atomic_batch::Wanted;
 use crate::calls::Outcome;
-use crate::connection::Link;
+use crate::connection::DaemonLink;
 use crate::testing::{Bench, THREADS, TIMEOUT};
 use crate::thread::Thread;
 use crate::transfer::Bytes;
@@ -468,12 +468,12 @@ fn an_atomic_begun_while_the_daemon_is_away_goes_to_the_next_one() {
     let addr = GlobalAddr::from_raw(PAGE);
     assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 1 }), Ok(1));
     bench.stop();
-    bench.connection.set_link(Link::Down);
+    bench.connection.set_link(DaemonLink::Down);
     let connection = Arc::clone(&bench.connection);
     let keeper = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         Bench::lose_calls(&connection);
-        connection.set_link(Link::Up);
+        connection.set_link(DaemonLink::Up);
     });
     serve(&mut bench);
     assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 2 }), Ok(2), "it was never sent");

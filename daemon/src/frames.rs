@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rackpool_model::Incarnation;
 use rackpool_shm::directory::RackDirectory;
-use rackpool_shm::machine::Machine;
+use rackpool_shm::host::HostFiles;
 use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::{MemoryKind, Place, RackMemory, outside};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -24,7 +24,7 @@ fn place<'a>(
     kind: &'a MemoryKind,
     directory: &'a RackDirectory,
     geometry: &Geometry,
-    machine: &'a Machine,
+    machine: &'a HostFiles,
 ) -> Place<'a> {
     Place { kind, directory, bytes: bytes(geometry), machine }
 }
@@ -41,7 +41,7 @@ pub(crate) fn make(
 ) -> anyhow::Result<RackMemory> {
     require_unused(&directory.metadata(), wanted, metadata)?;
     let is_new = !directory.frames().exists();
-    let made = place(kind, directory, wanted, &Machine::here()).create(wanted.memory);
+    let made = place(kind, directory, wanted, &HostFiles::here()).create(wanted.memory);
     if is_new && made.is_err() {
         // It describes nothing, and its length would keep the next attempt from asking for less.
         let _ = std::fs::remove_file(directory.metadata());
@@ -65,7 +65,7 @@ pub(crate) fn open(
             wanted: format!("--memory-kind {kind}"),
         });
     }
-    Ok(place(kind, directory, found, &Machine::here()).open(found.memory)?)
+    Ok(place(kind, directory, found, &HostFiles::here()).open(found.memory)?)
 }
 
 /// Makes the file of the marks, all of which say that programs have the objects. One that is there

@@ -107,7 +107,7 @@ pub(crate) struct Registered {
 }
 
 /// The link's own state.
-pub(crate) struct Link {
+pub(crate) struct MetadataLink {
     server: MetadataServer,
     /// A registration was sent, and not refused.
     is_in_doubt: AtomicBool,
@@ -154,7 +154,7 @@ struct OtherLease {
     own_ms: u128,
 }
 
-impl Link {
+impl MetadataLink {
     /// A link, and the way to ask over it.
     pub(crate) fn new(
         server: MetadataServer,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use rackpool_shm::Mapping;
-use rackpool_shm::machine::{Machine, Node, list_text};
+use rackpool_shm::host::{HostFiles, Node, list_text};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::numa::Policy;
 use rustix::process::Pid;
@@ -73,7 +73,7 @@ impl Placement {
     pub(crate) fn choose(
         choice: NodeChoice,
         kind: &MemoryKind,
-        machine: &Machine,
+        machine: &HostFiles,
     ) -> anyhow::Result<Self> {
         let nodes = machine.nodes();
         let anywhere = Self::anywhere;
@@ -107,7 +107,7 @@ impl Placement {
 
     /// Gives the thread a processor of its own, if an operator named one. It has to be of the node: with
     /// `auto` as well, for whoever wants the thread away from the card can say so.
-    pub(crate) fn on(self, cpu: Option<u32>, machine: &Machine) -> anyhow::Result<Self> {
+    pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
         let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
         Ok(Self { processor, ..self })
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     /// Nodes with these processors, and a card at a node.
-    fn machine(cpus: &[&str], card: Option<&str>) -> (tempfile::TempDir, Machine) {
+    fn machine(cpus: &[&str], card: Option<&str>) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
             let path = folder.path().join("sys").join(path);
@@ -203,11 +203,11 @@ mod tests {
             write("class/infiniband/mlx5_0/ports/1/state".into(), "4: ACTIVE");
             write("class/infiniband/mlx5_0/device/numa_node".into(), node);
         }
-        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
         (folder, machine)
     }
 
-    fn chosen(choice: NodeChoice, kind: &MemoryKind, machine: &Machine) -> Option<u32> {
+    fn chosen(choice: NodeChoice, kind: &MemoryKind, machine: &HostFiles) -> Option<u32> {
         let placement = Placement::choose(choice, kind, machine).unwrap();
         assert_eq!(placement.is_bound(), placement.node.is_some());
         placement.node.map(|node| node.id)
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_thread_and_its_memory_go_to_a_real_node() {
-        let machine = Machine::here();
+        let machine = HostFiles::here();
         let Some(node) = machine.nodes().into_iter().find(|node| !node.cpus.is_empty()) else {
             return skipped("this kernel knows no NUMA nodes");
         };

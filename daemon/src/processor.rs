@@ -6,7 +6,7 @@
 use std::fmt;
 
 use anyhow::{Context, bail};
-use rackpool_shm::machine::{Machine, Node, list_text, parse_list};
+use rackpool_shm::host::{HostFiles, Node, list_text, parse_list};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -24,7 +24,7 @@ impl Processor {
     pub(crate) fn choose(
         own: u32,
         node: Option<(&Node, &str)>,
-        machine: &Machine,
+        machine: &HostFiles,
     ) -> anyhow::Result<Self> {
         let there = parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default());
         // A kernel that names none still says which ones may be used.
@@ -122,16 +122,16 @@ mod tests {
     use super::*;
 
     /// A computer with these processors.
-    fn machine(online: &str) -> (tempfile::TempDir, Machine) {
+    fn machine(online: &str) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         let cpus = folder.path().join("sys/devices/system/cpu");
         std::fs::create_dir_all(&cpus).unwrap();
         std::fs::write(cpus.join("online"), online).unwrap();
-        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
         (folder, machine)
     }
 
-    fn refused(own: u32, node: Option<(&Node, &str)>, machine: &Machine) -> String {
+    fn refused(own: u32, node: Option<(&Node, &str)>, machine: &HostFiles) -> String {
         Processor::choose(own, node, machine).unwrap_err().to_string()
     }
 
@@ -172,7 +172,7 @@ mod tests {
         };
         let said = apart(|| {
             bind(&[first]).unwrap();
-            refused(second, None, &Machine::here())
+            refused(second, None, &HostFiles::here())
         });
         let only = format!("--cpu {second}: this process may use the processors {first} only: ch");
         assert!(said.starts_with(&only), "{said}");
@@ -182,7 +182,7 @@ mod tests {
     fn one_thread_takes_it_and_the_others_leave_it() {
         let all = allowed().unwrap();
         let own = *all.last().unwrap();
-        let processor = Processor::choose(own, None, &Machine::here()).unwrap();
+        let processor = Processor::choose(own, None, &HostFiles::here()).unwrap();
         let (taken, left) = apart(|| {
             processor.leave(None).unwrap();
             let left = allowed().unwrap();

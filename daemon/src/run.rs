@@ -18,7 +18,7 @@ use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::file::{self, FileError};
-use rackpool_shm::machine::Machine;
+use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::room;
 use rackpool_shm::superblock::{FileKind, SuperblockError};
@@ -30,7 +30,7 @@ use tokio::sync::mpsc as async_mpsc;
 use crate::Options;
 use crate::control::{self, Control};
 use crate::fabric::{self, Buffers};
-use crate::link::{Requester, Link, Registered};
+use crate::link::{Requester, MetadataLink, Registered};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackMetrics;
 use crate::placement::Placement;
@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
     let _wake_latency = options.wake_latency_us.map(WakeLatency::hold).transpose()?;
-    let machine = Machine::here();
+    let machine = HostFiles::here();
     let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)
         .and_then(|placement| placement.on(options.cpu, &machine))
         .map_err(UsageError::new)?;
@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Says that the kernel will kill processes for using the pool, which it does without a word to
 /// them.
-fn warn_of_limit(rack: &Rack, options: &Options, machine: &Machine) {
+fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
     let Some(limit) = machine.memory_limit() else { return };
     let own = match options.memory_kind {
         // Its file has no name.
@@ -141,7 +141,7 @@ async fn serve(
     let announcement = announcement(&rack, fabric.address())?;
     // Memory that has its page ids can be served while the metadata server is away.
     let known = rack.pages()?;
-    let (mut link, requester) = Link::new(
+    let (mut link, requester) = MetadataLink::new(
         metadata_server.clone(),
         announcement.clone(),
         Arc::clone(&metrics),
@@ -151,7 +151,7 @@ async fn serve(
     );
     if let Some(incarnation) = rack.lost {
         // Nobody has to wait until the lease of a daemon runs out that is known to be dead.
-        Link::leave(&metadata_server, &RackAnnouncement { incarnation, ..announcement.clone() })
+        MetadataLink::leave(&metadata_server, &RackAnnouncement { incarnation, ..announcement.clone() })
             .await;
     }
     join(&mut link, &rack, known.is_none()).await?;
@@ -197,7 +197,7 @@ async fn serve(
     };
     waker.tell(Command::Stop);
     let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked, which is a fault of this program: start the daemon again, its memory is there, and report what the log says"))?;
-    Link::leave(&metadata_server, &announcement).await;
+    MetadataLink::leave(&metadata_server, &announcement).await;
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);
     result.and(plane_result)
@@ -217,7 +217,7 @@ fn reserve_ahead(
 }
 
 /// Registers the rack; `is_new` memory gets its pages.
-async fn join(link: &mut Link, rack: &Rack, is_new: bool) -> anyhow::Result<()> {
+async fn join(link: &mut MetadataLink, rack: &Rack, is_new: bool) -> anyhow::Result<()> {
     let registered = link.register(is_new).await;
     if registered.is_err() && link.may_be_registered() {
         rack.keep();

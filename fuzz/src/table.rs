@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackpool_kv::{
-    CasError, Reservation, GlobalAddr, Handle, KvError, Link, Memory, Options, Table, PublishMode,
+    CasError, Reservation, GlobalAddr, Handle, KvError, PublishCas, Memory, Options, Table, PublishMode,
 };
 
 use crate::Input;
@@ -85,7 +85,7 @@ pub(crate) struct HeapReservation {
     /// The word that it was taken out of; null if none.
     place: GlobalAddr,
     /// Published, by this.
-    published: Option<Link>,
+    published: Option<PublishCas>,
     /// Published, and it counts.
     counts: bool,
 }
@@ -139,7 +139,7 @@ impl Memory for Heap {
         Ok(HeapReservation { addr: place, token, place, published: None, counts: false })
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
+    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
         let found = self.compare_and_swap(link.addr, link.expected, link.new)?;
         if found == link.expected {
             reservation.published = Some(*link);
@@ -181,7 +181,7 @@ impl Memory for Heap {
             let swapped = self.compare_and_swap(reservation.place, reservation.token, back);
             return swapped.map(drop).map_err(|_| HeapError::Outside(reservation.place.raw()));
         }
-        if let Some(Link { addr, new, mode: PublishMode::Settle(word), .. }) = reservation.published {
+        if let Some(PublishCas { addr, new, mode: PublishMode::Settle(word), .. }) = reservation.published {
             // Nobody else changes it, but for damage.
             let _ = self.compare_and_swap(addr, new, word);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rackpool_model::FabricKey;
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine, OperatorEvent};
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, MetadataMachine, OperatorEvent};
 use rackpool_wire::metadata::{MetadataReply, Tagged};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -22,7 +22,7 @@ const GATHER: usize = 1024;
 /// Drives the machine.
 #[derive(Debug)]
 pub(crate) struct Server {
-    machine: Machine,
+    machine: MetadataMachine,
     started: Instant,
     /// When the machine was last told anything.
     looked: Instant,
@@ -47,7 +47,7 @@ enum Storage {
 impl Server {
     /// `machine` was restored from this store at time zero.
     pub(crate) fn new(
-        machine: Machine,
+        machine: MetadataMachine,
         store: Store,
         fabric_key: FabricKey,
         metrics: Arc<ServerMetrics>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackpool_access::{AccessError, Credentials, Party, require_loopback};
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Machine, RecordError};
+use rackpool_proto::metadata::{HostFiles, RecordError};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -98,7 +98,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let (mut store, records) = Store::open(&options.store)?;
     let fabric_key = store.fabric_key(options.new_fabric_key)?;
     let lease = Duration::from_millis(options.lease_ms);
-    let machine = Machine::restore(Time::ZERO, lease, random_id()?, records)
+    let machine = HostFiles::restore(Time::ZERO, lease, random_id()?, records)
         .map_err(|source| StartError::Records { path: options.store.clone(), source })?;
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;

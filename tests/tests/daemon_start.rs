@@ -467,7 +467,7 @@ fn a_refused_start_leaves_nothing() {
 fn files_that_the_kernel_writes_to_a_disk_are_no_memory() {
     let pool = TestPool::small();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mount = rackpool_shm::machine::Machine::here().mount_of(folder.path());
+    let mount = rackpool_shm::host::HostFiles::here().mount_of(folder.path());
     if mount.is_none_or(|mount| mount.kind == "tmpfs") {
         return skipped("the folder of the build is on no disk");
     }

@@ -8,7 +8,7 @@ use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{AccessError, Pool, RackId};
 use rackpool_shm::ReadOnlyMapping;
 use rackpool_shm::delay::ExtraLatency;
-use rackpool_shm::machine::Machine;
+use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::superblock::SUPERBLOCK_BYTES;
 use rackpool_tests::contents;
@@ -47,7 +47,7 @@ fn holds(kind: &MemoryKind) {
 
 #[test]
 fn memory_of_every_kind_with_a_name_outlives_its_daemon() {
-    let machine = Machine::here();
+    let machine = HostFiles::here();
     holds(&MemoryKind::Tmpfs);
     match machine.nodes().iter().rev().find(|node| node.free_bytes > 128 << 20) {
         Some(node) => holds(&MemoryKind::Node(node.id)),

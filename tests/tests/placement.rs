@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::RackId;
 use rackpool_model::FabricKind;
-use rackpool_shm::machine::{Machine, Node, list_text};
+use rackpool_shm::host::{HostFiles, Node, list_text};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
@@ -106,7 +106,7 @@ fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
-    let machine = Machine::here();
+    let machine = HostFiles::here();
     let has_room = |node: &Node| !node.cpus.is_empty() && node.free_bytes > 128 << 20;
     let Some(node) = machine.nodes().into_iter().find(has_room) else {
         return skipped("this kernel knows no NUMA node with processors and memory to spare");

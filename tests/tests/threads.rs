@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use rackpool_client::{AllocError, DaemonError, GlobalAddr, Link, Pool, RootError, PublishMode, within};
+use rackpool_client::{AllocError, DaemonError, GlobalAddr, PublishCas, Pool, RootError, PublishMode, within};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::wait::TIMEOUT;
@@ -46,7 +46,7 @@ fn push(pool: &Pool, head: GlobalAddr) {
         pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), next].concat()).unwrap();
         let (expected, new) = (u64::from_le_bytes(next), reservation.addr().raw());
         let (mask, replaced, mode) = (u64::MAX, None, PublishMode::Plain);
-        let link = Link { addr: head, expected, new, mask, replaced, mode };
+        let link = PublishCas { addr: head, expected, new, mask, replaced, mode };
         if pool.publish(&mut reservation, &link).unwrap() == expected {
             return pool.finish(reservation).unwrap();
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, SizeClass};
 use rackpool_ring::magazines;
-use rackpool_shm::marks::{Holder, Mark};
+use rackpool_shm::marks::{ObjectHolder, Mark};
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, Atomic, Taken};
@@ -73,7 +73,7 @@ fn known_in(permit: &Permit, addr: GlobalAddr) -> Option<SizeClass> {
         class = Some(found);
         false
     };
-    assert_eq!(window::take_back(permit, addr, Holder::DAEMON, refuse), Taken::Unknown);
+    assert_eq!(window::take_back(permit, addr, ObjectHolder::DAEMON, refuse), Taken::Unknown);
     class
 }
 

@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, TryLockError};
 
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus};
 
-use crate::connection::Link;
+use crate::connection::DaemonLink;
 use crate::control::ControlStream;
 use crate::deadline::Pauses;
 use crate::thread::Thread;
@@ -127,7 +127,7 @@ impl Pool {
     /// [`DaemonError`]: there is no daemon, it does not know this client any more, or the pool is closed.
     pub fn check_served(&self) -> Result<(), DaemonError> {
         match self.connection.link() {
-            Link::Down => Err(DaemonError::Unavailable),
+            DaemonLink::Down => Err(DaemonError::Unavailable),
             _ => self.connection.check_link(),
         }
     }
@@ -153,7 +153,7 @@ impl Pool {
         let stream = control.as_mut().ok_or(DaemonError::Closed)?;
         stream.ask(request).map_err(|error| {
             if error.is_end_of_stream() {
-                self.connection.set_link(Link::Down);
+                self.connection.set_link(DaemonLink::Down);
             }
             DaemonError::Unavailable
         })

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use rackpool_ring::reservation::{self, Armed, Borrowed};
 use rackpool_shm::window::Atomic;
 
-use super::{Reservation, Link, Phase, PublishMode};
+use super::{Reservation, PublishCas, Phase, PublishMode};
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, FreeError, GlobalAddr};
 
@@ -86,7 +86,7 @@ impl Thread {
         }
     }
 
-    pub(super) fn publish(&mut self, reservation: &mut Reservation, link: &Link) -> Result<u64, AccessError> {
+    pub(super) fn publish(&mut self, reservation: &mut Reservation, link: &PublishCas) -> Result<u64, AccessError> {
         if reservation.pool != self.id || reservation.phase != Phase::Held {
             return Err(AccessError::NotAReservation(reservation.addr));
         }
@@ -107,7 +107,7 @@ impl Thread {
         let record = self.record(reservation.record);
         record.ok_or(AccessError::NotAReservation(reservation.addr))?.arm(&armed);
         (reservation.replaced, reservation.mode) = (link.replaced, link.mode);
-        let Link { expected, new, .. } = *link;
+        let PublishCas { expected, new, .. } = *link;
         let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
         match found {
             Ok(found) if found == expected => self.resolve(reservation, true),

@@ -8,7 +8,7 @@ use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use super::{Reservation, Link, Phase, PublishMode};
+use super::{Reservation, PublishCas, Phase, PublishMode};
 use crate::testing::Bench;
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, DaemonError, GlobalAddr};
@@ -72,8 +72,8 @@ fn word(thread: &mut Thread, addr: GlobalAddr) -> u64 {
     u64::from_le_bytes(word)
 }
 
-fn link(expected: u64, new: u64, replaced: Option<GlobalAddr>) -> Link {
-    Link { addr: LINK, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain }
+fn link(expected: u64, new: u64, replaced: Option<GlobalAddr>) -> PublishCas {
+    PublishCas { addr: LINK, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain }
 }
 
 fn is_cached(slot: &ThreadSlot, addr: GlobalAddr) -> bool {
@@ -145,7 +145,7 @@ fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
         let (addr, slot) = (reservation.addr(), bench.slot(0));
         // In another rack, which never answers: it may still be carried out when it is given up.
         let far =
-            Link { addr: GlobalAddr::from_raw(9 * PAGE), ..link(0, addr.raw(), Some(object(1))) };
+            PublishCas { addr: GlobalAddr::from_raw(9 * PAGE), ..link(0, addr.raw(), Some(object(1))) };
         let found = thread.publish(&mut reservation, &far);
         assert_eq!(found, Err(DaemonError::Unavailable.into()));
         assert_eq!(reservation.phase, Phase::InDoubt);
@@ -218,7 +218,7 @@ fn what_is_taken_out_of_a_word_goes_back_there() {
         put(&mut thread, shelved, reservation.token());
         if let Some(replaced) = replaced {
             let replaced = Some(replaced).filter(|addr| !addr.is_null());
-            let swap = Link { addr: link_at, ..link(5, shelved.raw(), replaced) };
+            let swap = PublishCas { addr: link_at, ..link(5, shelved.raw(), replaced) };
             assert_eq!(thread.publish(&mut reservation, &swap), Ok(5));
             assert_eq!(word(&mut thread, shelved), 0, "the owner word");
         }
@@ -236,7 +236,7 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let tombstone = thread.reservation(None).unwrap();
     thread.finish(&tombstone).unwrap();
     let mut tombstone = thread.reservation(None).unwrap();
-    let swap = Link { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
+    let swap = PublishCas { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
     thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
@@ -252,7 +252,7 @@ fn a_reservation_that_compares_frees_what_whoever_decides_it_says() {
     for counts in [None, Some(false), Some(true)] {
         let mut reservation = reservation(&mut thread);
         let (addr, before) = (reservation.addr(), word(&mut thread, LINK));
-        let swap = Link { mode: PublishMode::Compare(9), ..link(before, addr.raw(), Some(old)) };
+        let swap = PublishCas { mode: PublishMode::Compare(9), ..link(before, addr.raw(), Some(old)) };
         assert_eq!(thread.publish(&mut reservation, &swap), Ok(before));
         assert_eq!(word(&mut thread, addr), reservation.token(), "the caller swaps it");
         match counts {

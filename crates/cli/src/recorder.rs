@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
-use rackpool_client::{GlobalAddr, Link, PageSize, Pool, RackId};
+use rackpool_client::{GlobalAddr, PublishCas, PageSize, Pool, RackId};
 use rackpool_kv::{CasError, CasRequest, Memory, PoolError, ReadRequest, Roots};
 use rackpool_model::{Access, PageId};
 use rackpool_trace::{RackFrames, Recording};
@@ -154,7 +154,7 @@ impl Memory for RecordedPool {
         Memory::abort(&*self.pool, reservation);
     }
 
-    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Swapped<u64> {
+    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Swapped<u64> {
         self.note(link.addr, Access::Write);
         Memory::publish(&*self.pool, reservation, link)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 }
 
 /// This side's end, before it has a peer. The queue pair comes first: it ends before its memory.
-pub(crate) struct Half {
+pub(crate) struct LocalEnd {
     pair: QueuePair,
     queue: Arc<CompletionQueue>,
     staging: Buffers,
@@ -56,8 +56,8 @@ pub(crate) struct Half {
 }
 
 /// Both ends.
-pub(crate) struct Link {
-    half: Half,
+pub(crate) struct VerbsLink {
+    half: LocalEnd,
     pub(crate) peer: RackId,
     pub(crate) incarnation: Incarnation,
     pub(crate) offer: Offer,
@@ -95,7 +95,7 @@ impl Staged {
     }
 }
 
-impl Half {
+impl LocalEnd {
     /// A queue pair that has its receives posted.
     pub(crate) fn new(shared: &Shared) -> Result<Self, FabricError> {
         let (intake, portion) = Intake::within(&shared.receive_room);
@@ -147,7 +147,7 @@ impl Half {
         (peer, incarnation): (RackId, Incarnation),
         theirs: Pair,
         socket: Arc<OwnedFd>,
-    ) -> Result<Link, FabricError> {
+    ) -> Result<VerbsLink, FabricError> {
         let Some(peers_intake) = Intake::of_slot_bytes(theirs.slots.len) else {
             return Err(misbehaved(format!("it has slots of {} B", theirs.slots.len)));
         };
@@ -174,7 +174,7 @@ impl Half {
         self.pair
             .connect(&path)
             .map_err(|error| local("connect a queue pair", format!("{error}; {text}")))?;
-        Ok(Link {
+        Ok(VerbsLink {
             half: self,
             peer,
             incarnation,
@@ -197,7 +197,7 @@ impl Half {
     }
 }
 
-impl Link {
+impl VerbsLink {
     pub(crate) const fn pair(&self) -> &QueuePair {
         &self.half.pair
     }
@@ -245,7 +245,7 @@ impl Link {
     pub(crate) fn probe(&mut self) -> Result<(), FabricError> {
         let there = self.offer.slot(Staged { place: 0, len: MAX_MESSAGE });
         let len = self.probe_len;
-        let Half { pair, staging, .. } = &mut self.half;
+        let LocalEnd { pair, staging, .. } = &mut self.half;
         let local_bytes = staging.slice(LARGE_AT as u64, len);
         let mut batch = pair.batch();
         for action in [Action::Write { to: there, after_reads: false }, Action::Read(there)] {

@@ -1,6 +1,6 @@
 //! How a table comes into being: docs/design/kv.md, "Creation".
 
-use rackpool_client::{GlobalAddr, Link, PublishMode};
+use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
 use crate::bucket::SegmentShape;
 use crate::error::KvError;
@@ -250,7 +250,7 @@ fn publish_first<M: Memory>(
     contents: &mut [u8],
 ) -> Result<(), KvError<M::Error>> {
     contents[..8].copy_from_slice(&reservation.token().to_le_bytes());
-    let link = Link {
+    let link = PublishCas {
         addr: place,
         expected: 0,
         new: reservation.addr().raw(),

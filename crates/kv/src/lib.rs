@@ -69,7 +69,7 @@ pub use memory::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
 pub use optimistic::{Committer, Recovery};
 pub use parts::{Part, Walk};
 pub use pool::PoolError;
-pub use rackpool_client::{GlobalAddr, Link, PublishMode};
+pub use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 pub use round::Round;
 pub use spare_segments::Segments;
 pub use table::{Options, Table};

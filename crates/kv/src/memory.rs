@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 #[cfg(doc)]
 use rackpool_client::PublishMode;
-use rackpool_client::{GlobalAddr, Link};
+use rackpool_client::{GlobalAddr, PublishCas};
 
 /// What a table needs of the memory it lives in: one-sided reads and writes and an 8-byte
 /// compare-and-swap, all at global addresses.
@@ -63,7 +63,7 @@ pub trait Memory: Send + Sync {
     /// Swaps a word that points to the reservation afterwards, and returns what it was before; what it
     /// was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
     /// not published again.
-    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>>;
+    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<Self::Error>>;
 
     /// Says of a reservation whose publication gave no answer whether it was published.
     fn resolve(&self, reservation: &mut Self::Reservation, published: bool);
@@ -239,7 +239,7 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         (**self).abort(reservation);
     }
 
-    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<Self::Error>> {
+    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<Self::Error>> {
         (**self).publish(reservation, link)
     }
 

@@ -1,7 +1,7 @@
 //! The pool as the table's memory.
 
 use rackpool_client::{
-    AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Link, Pool, RootError,
+    AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, PublishCas, Pool, RootError,
 };
 
 use crate::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
@@ -75,7 +75,7 @@ impl Memory for Pool {
         Self::abort(self, reservation);
     }
 
-    fn publish(&self, reservation: &mut Self::Reservation, link: &Link) -> Result<u64, CasError<PoolError>> {
+    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<PoolError>> {
         swapped(Self::publish(self, reservation, link))
     }
 

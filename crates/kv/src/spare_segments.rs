@@ -1,4 +1,4 @@
-use rackpool_client::{GlobalAddr, Link, PublishMode};
+use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
 use crate::bucket::{slots_in, word_at};
 use crate::error::KvError;
@@ -245,7 +245,7 @@ impl<M: Memory> Handle<M> {
         bytes: &[u8],
     ) -> Result<(), KvError<M::Error>> {
         let new = reservation.addr().raw();
-        let link = Link {
+        let link = PublishCas {
             addr: at,
             expected: 0,
             new,
@@ -263,7 +263,7 @@ impl<M: Memory> Handle<M> {
     pub(crate) fn publish_once(
         &mut self,
         reservation: &mut M::Reservation,
-        link: &Link,
+        link: &PublishCas,
     ) -> Result<bool, KvError<M::Error>> {
         let published = publish_once(&self.shared.memory, reservation, link);
         if matches!(published, Err(KvError::OutcomeUnknown)) {
@@ -278,7 +278,7 @@ impl<M: Memory> Handle<M> {
 pub(crate) fn publish_once<M: Memory>(
     memory: &M,
     reservation: &mut M::Reservation,
-    link: &Link,
+    link: &PublishCas,
 ) -> Result<bool, KvError<M::Error>> {
     loop {
         match memory.publish(reservation, link) {

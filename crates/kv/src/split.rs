@@ -1,4 +1,4 @@
-use rackpool_client::{Link, PublishMode};
+use rackpool_client::{PublishCas, PublishMode};
 
 use crate::bucket::slot_addr;
 use crate::error::KvError;
@@ -146,7 +146,7 @@ impl<M: Memory> Handle<M> {
         made: Made<M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
         let Made { segment, mut reservation } = made;
-        let link = Link {
+        let link = PublishCas {
             addr: self.entry_addr(suffix.raw()),
             expected: old.raw(),
             new: segment.raw(),

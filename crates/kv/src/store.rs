@@ -1,4 +1,4 @@
-use rackpool_client::{GlobalAddr, Link, PublishMode};
+use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
 use crate::condition::Condition;
 use crate::entry::Form;
@@ -207,7 +207,7 @@ impl<M: Memory> Handle<M> {
         let memory = &self.shared.memory;
         let replaced = (word.kind() == SlotKind::Live).then(|| word.object().addr);
         let (expected, new_raw, mask) = (word.raw(), new.raw(), SlotWord::CHANGES);
-        let link = Link { addr: at, expected, new: new_raw, mask, replaced, mode };
+        let link = PublishCas { addr: at, expected, new: new_raw, mask, replaced, mode };
         match memory.publish(reservation, &link) {
             Ok(found) => Ok(found == expected),
             Err(CasError::GivenUp(_)) => {

@@ -14,6 +14,6 @@ mod view;
 
 pub use change::Change;
 pub use event::{Action, BatchId, ConnectionToken, Event, OperatorEvent, RackState};
-pub use machine::Machine;
+pub use machine::MetadataMachine;
 pub use records::{RecordError, Records};
 pub use roots::{MAX_ROOTS_BYTES, Roots};

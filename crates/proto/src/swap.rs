@@ -19,7 +19,7 @@ mod under_way;
 pub use event::{Quiesce, SwapEvent, RackAction, RackEvent};
 pub use frames::{Frames, Offered};
 pub use pages::Waits;
-pub use rack::Rack;
+pub use rack::SwapPeer;
 pub use record::{Phase, RECORD_WORDS, RECORDS, Record, RecordError, Role};
 pub use rules::SwapRules;
 pub use server::{Server, ServerEvent, SwapBatch};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rackpool_model::{GlobalAddr, Incarnation, MAX_RACKS, MemoryId, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, ConnectionToken, Event, Machine};
+use rackpool_proto::metadata::{Action, ConnectionToken, Event, MetadataMachine};
 use rackpool_wire::bounds::MAX_ADDRESS_BYTES;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal, Tagged};
 
-fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
+fn ask(machine: &mut MetadataMachine, request: MetadataRequest) -> MetadataReply {
     let from = ConnectionToken(1);
     machine.handle(Time::ZERO, Event::Requested { from, tag: 1, request });
     let mut answer = None;
@@ -25,7 +25,7 @@ fn ask(machine: &mut Machine, request: MetadataRequest) -> MetadataReply {
 
 #[test]
 fn the_largest_pool_fits_one_message() {
-    let mut machine = Machine::restore(Time::ZERO, Duration::from_secs(2), 1, []).unwrap();
+    let mut machine = MetadataMachine::restore(Time::ZERO, Duration::from_secs(2), 1, []).unwrap();
     let register = |rack: u16| {
         MetadataRequest::Register(RackAnnouncement {
             rack: RackId(rack),

@@ -8,7 +8,7 @@ use rackpool_proto::Time;
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind};
 use rackpool_proto::planted::Sound;
 use rackpool_proto::share::{
-    Copies, CopiesAction, CopiesEvent, CopyId, Home, HomeAction, HomeEvent, ShareRules, SharingId,
+    Copies, CopiesAction, CopiesEvent, CopyId, ShareHome, HomeAction, HomeEvent, ShareRules, SharingId,
 };
 
 const PAGE: PageId = PageId(7);
@@ -24,14 +24,14 @@ fn live() -> PageWord {
 
 /// A home with one page.
 struct OnePage {
-    home: Home,
+    home: ShareHome,
     word: PageWord,
 }
 
 impl OnePage {
     fn new(word: PageWord) -> Self {
         let left = [(FrameId(0), word)];
-        Self { home: Home::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound), word }
+        Self { home: ShareHome::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound), word }
     }
 
     /// What has to be quiesced.

@@ -49,7 +49,7 @@ mod front;
 #[cfg(not(loom))]
 mod held;
 pub mod dirty_log;
-pub mod machine;
+pub mod host;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod marks;

@@ -9,9 +9,9 @@ use rackpool_sync::atomic::{AtomicU16, Ordering};
 
 /// Who holds an object that no program has: a client, or the daemon for another rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder(u16);
+pub struct ObjectHolder(u16);
 
-/// The mark of one object: 0 while a program has it, else its [`Holder`].
+/// The mark of one object: 0 while a program has it, else its [`ObjectHolder`].
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Mark(AtomicU16);
@@ -20,7 +20,7 @@ pub struct Mark(AtomicU16);
 // SAFETY: transparent around one atomic integer.
 unsafe impl crate::Shared for Mark {}
 
-impl Holder {
+impl ObjectHolder {
     /// The daemon, on behalf of another rack.
     pub const DAEMON: Self = Self(u16::MAX);
 
@@ -42,19 +42,19 @@ impl Mark {
     /// Takes the object out of the program's hands; whether the program had it. Of several callers
     /// one succeeds.
     #[inline]
-    pub fn take(&self, holder: Holder) -> bool {
+    pub fn take(&self, holder: ObjectHolder) -> bool {
         // SYNC: pairs with the store in `hand_out`.
         self.0.compare_exchange(0, holder.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The same, or `holder` took it before.
-    pub fn take_or_holds(&self, holder: Holder) -> bool {
+    pub fn take_or_holds(&self, holder: ObjectHolder) -> bool {
         self.take(holder) || self.is_held_by(holder)
     }
 
     /// Whether `holder` took the object.
     #[must_use]
-    pub fn is_held_by(&self, holder: Holder) -> bool {
+    pub fn is_held_by(&self, holder: ObjectHolder) -> bool {
         self.0.load(Ordering::Acquire) == holder.0
     }
 
@@ -72,7 +72,7 @@ impl Mark {
     }
 
     /// Sets the mark of an object whose bit is 0.
-    pub fn set(&self, holder: Option<Holder>) {
+    pub fn set(&self, holder: Option<ObjectHolder>) {
         self.0.store(holder.map_or(0, |holder| holder.0), Ordering::Release);
     }
 }
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn one_of_several_frees_takes_an_object() {
         let mark = Mark::new();
-        let (one, other) = (Holder::of(ClientId(0)), Holder::of(ClientId(7)));
+        let (one, other) = (ObjectHolder::of(ClientId(0)), ObjectHolder::of(ClientId(7)));
         assert!(mark.is_with_program());
         assert!(mark.take(one) && !mark.take(one) && !mark.take(other));
         assert!(mark.take_or_holds(one) && !mark.take_or_holds(other));
-        assert!(!mark.take_or_holds(Holder::DAEMON));
+        assert!(!mark.take_or_holds(ObjectHolder::DAEMON));
         mark.hand_out();
         assert!(mark.take(other) && mark.is_held_by(other));
         mark.set(None);
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn no_client_is_taken_for_a_program_or_the_daemon() {
         for id in [0, 1, 65_532, 65_533, 65_534, u32::MAX] {
-            let holder = Holder::of(ClientId(id));
-            assert!(holder.0 != 0 && holder != Holder::DAEMON, "client {id}");
+            let holder = ObjectHolder::of(ClientId(id));
+            assert!(holder.0 != 0 && holder != ObjectHolder::DAEMON, "client {id}");
         }
-        assert_ne!(Holder::of(ClientId(0)), Holder::of(ClientId(65_533)));
+        assert_ne!(ObjectHolder::of(ClientId(0)), ObjectHolder::of(ClientId(65_533)));
     }
 
     /// docs/design/marks.md.
@@ -222,7 +222,7 @@ mod tests {
         let marks = Marks::new(Arc::clone(&memory), page, 3).unwrap();
         let class = SizeClass::for_bytes(64, page).unwrap();
         let set = |frame, index| {
-            marks.of(FrameId(frame), class, index).unwrap().set(Some(Holder::of(ClientId(8))));
+            marks.of(FrameId(frame), class, index).unwrap().set(Some(ObjectHolder::of(ClientId(8))));
         };
         set(2, 5);
         let mut found = [0; 2];

@@ -100,7 +100,7 @@ mod tests {
     use rackpool_skip::skipped;
 
     use super::*;
-    use crate::machine::Machine;
+    use crate::host::HostFiles;
 
     fn memory(len: u64) -> (tempfile::TempDir, Mapping) {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn bound_memory_lies_on_its_node() {
-        let Some(node) = Machine::here().nodes().into_iter().find(|node| node.memory_bytes > 0)
+        let Some(node) = HostFiles::here().nodes().into_iter().find(|node| node.memory_bytes > 0)
         else {
             return skipped("this kernel knows no NUMA nodes");
         };

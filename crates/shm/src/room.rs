@@ -13,7 +13,7 @@ use rackpool_model::ByteSize;
 use rustix::fs::statvfs;
 
 use crate::directory::RackDirectory;
-use crate::machine::Machine;
+use crate::host::HostFiles;
 
 /// The room on the file system of a pool's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Room {
 impl Room {
     /// Looks. `None` for a file system without a limit, and where none can be found out.
     #[must_use]
-    pub fn of(pool: &Path, machine: &Machine) -> Option<Self> {
+    pub fn of(pool: &Path, machine: &HostFiles) -> Option<Self> {
         let found = statvfs(pool).ok().filter(|found| found.f_blocks > 0)?;
         let mount = machine.mount_of(pool);
         Some(Self {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_missing_in_the_files_of_all_racks_counts() {
         let pool = tempfile::tempdir().unwrap();
-        let room = || Room::of(pool.path(), &Machine::here()).unwrap();
+        let room = || Room::of(pool.path(), &HostFiles::here()).unwrap();
         assert_eq!(room().claimed, 0);
         for rack in [0, 200] {
             let folder = RackDirectory::new(pool.path(), RackId(rack));

@@ -4,7 +4,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::ClientId;
-use rackpool_shm::marks::{Holder, Mark};
+use rackpool_shm::marks::{ObjectHolder, Mark};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// Stores of a free: the note, the mark, and the note struck out where the mark was another's.
@@ -23,8 +23,8 @@ impl Rack {
         Arc::new(Self { mark: Mark::new(), bit: AtomicU64::new(1), notes })
     }
 
-    fn holder(client: usize) -> Holder {
-        Holder::of(ClientId(u32::try_from(client).expect("0 or 1")))
+    fn holder(client: usize) -> ObjectHolder {
+        ObjectHolder::of(ClientId(u32::try_from(client).expect("0 or 1")))
     }
 
     /// Executes the first `steps` stores of a client's free. Returns whether the free succeeded, or

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use rackpool_model::{MemoryId, RackId};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
-use rackpool_shm::machine::{HugePage, Machine};
+use rackpool_shm::host::{HugePage, HostFiles};
 use rackpool_shm::memory::{MemoryError, MemoryKind, Place, RackMemory, backing, outside};
 use rackpool_skip::skipped;
 
@@ -24,7 +24,7 @@ struct Bench {
     kind: MemoryKind,
     bytes: u64,
     directory: RackDirectory,
-    machine: Machine,
+    machine: HostFiles,
     _folder: tempfile::TempDir,
 }
 
@@ -33,7 +33,7 @@ impl Bench {
         let folder = tempfile::tempdir_in(memory_folder()).unwrap();
         let directory = RackDirectory::new(folder.path(), RackId(0));
         std::fs::create_dir(directory.path()).unwrap();
-        Self { kind, bytes, directory, machine: Machine::here(), _folder: folder }
+        Self { kind, bytes, directory, machine: HostFiles::here(), _folder: folder }
     }
 
     fn of(kind: &str) -> Self {
@@ -213,7 +213,7 @@ fn tmpfs_with_huge_pages_has_them() {
         mount(Some("none"), folder, Some("tmpfs"), MsFlags::empty(), options).unwrap();
         let directory = RackDirectory::new(folder, RackId(0));
         std::fs::create_dir(directory.path()).unwrap();
-        let machine = Machine::here();
+        let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
         let place = Place { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
         let made = place.create(MEMORY).unwrap();
@@ -236,7 +236,7 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
         let directories = [0, 1].map(|rack| RackDirectory::new(folder, RackId(rack)));
         let (own, other) = (0, 1);
         directories.iter().for_each(|rack| std::fs::create_dir(rack.path()).unwrap());
-        let machine = Machine::here();
+        let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
         let of = Place { kind: &kind, directory: &directories[own], bytes: 0, machine: &machine };
         let place =
@@ -279,7 +279,7 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
 
 #[test]
 fn numa_conforms() {
-    let machine = Machine::here();
+    let machine = HostFiles::here();
     let Some(node) = machine.nodes().into_iter().rev().find(|node| node.free_bytes > 4 * BYTES)
     else {
         skipped("conformance of numa: no node has memory to spare");
@@ -324,7 +324,7 @@ fn huge_pages(page: HugePage) {
     let alone = Reserved::alone();
     in_own_mounts(&format!("conformance of {kind}"), |folder| {
         let unmounted = Bench::new(kind.clone(), 2 * page.bytes());
-        if Machine::here().mounts().iter().all(|mount| mount.huge_page() != Some(page)) {
+        if HostFiles::here().mounts().iter().all(|mount| mount.huge_page() != Some(page)) {
             unmounted.is_refused("no hugetlbfs", "mount -t hugetlbfs");
         }
         let options = format!("pagesize={page},mode=0700");
@@ -336,14 +336,14 @@ fn huge_pages(page: HugePage) {
         // Twice the memory: a program of an earlier rack may keep its own.
         let pages = if page == HugePage::Size1G { 1 } else { 2 };
         let reserved = Reserved::at_least(&alone, page, 2 * pages);
-        let free = Machine::here().huge_pool(page).available();
+        let free = HostFiles::here().huge_pool(page).available();
         if free >= 2 * pages {
             Bench::new(kind.clone(), pages * page.bytes()).conforms();
         } else {
             skipped(&format!("conformance of {kind}: {free} huge pages can be had"));
         }
         drop(reserved);
-        let too_much = (Machine::here().huge_pool(page).total + 1000) * page.bytes();
+        let too_much = (HostFiles::here().huge_pool(page).total + 1000) * page.bytes();
         let refused = Bench::new(kind.clone(), too_much);
         refused.is_refused("huge pages, ", "echo ");
         assert!(only_ours(folder));
@@ -426,7 +426,7 @@ impl Reserved {
     }
 
     fn at_least(_alone: &MutexGuard<'_, ()>, page: HugePage, count: u64) -> Option<Self> {
-        let pool = Machine::here().huge_pool(page);
+        let pool = HostFiles::here().huge_pool(page);
         if pool.available() >= count {
             return None;
         }

@@ -8,7 +8,7 @@ use rackpool_proto::swap::RackEvent;
 
 use crate::client::Client;
 use crate::daemon::Input;
-use crate::link::Link;
+use crate::link::ServerLink;
 use crate::roots::root_pages;
 use crate::rules::{MILLI, RACKS, USED, WORDS};
 use crate::world::{RackNode, World};
@@ -16,7 +16,7 @@ use crate::world::{RackNode, World};
 impl<B: Bugs> RackNode<B> {
     /// Whether it knows that it is registered.
     fn is_member(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_serving)
+        self.link.as_ref().is_some_and(ServerLink::is_serving)
     }
 
     /// Swaps, records, quiesces and sharings, and wants; `None` when the daemon is down.

@@ -6,11 +6,11 @@ use rackpool_model::{Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Heats;
 use rackpool_proto::lease::{
-    Holder, HolderAction, HolderEvent, Home, HomeAction, HomeEvent, LeaseId, Users,
+    LeaseHolder, HolderAction, HolderEvent, LeaseHome, HomeAction, HomeEvent, LeaseId, Users,
 };
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
-use rackpool_proto::swap::{Quiesce, SwapEvent, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent};
+use rackpool_proto::swap::{Quiesce, SwapEvent, RECORD_WORDS, RECORDS, SwapPeer, RackAction, RackEvent};
 use rackpool_wire::swap::{PrepareRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
@@ -24,10 +24,10 @@ use crate::world::{World, rack_id};
 
 #[derive(Debug)]
 pub(crate) struct Daemon<B> {
-    pub(crate) swap: Rack<B>,
-    pub(crate) home: Home<B>,
-    pub(crate) holder: Holder<B>,
-    pub(crate) shares: share::Home<B>,
+    pub(crate) swap: SwapPeer<B>,
+    pub(crate) home: LeaseHome<B>,
+    pub(crate) holder: LeaseHolder<B>,
+    pub(crate) shares: share::ShareHome<B>,
     pub(crate) copies: Copies<B>,
     pub(crate) heats: Heats,
     /// What it has written for others since the page was frozen, and what a peer has sent.
@@ -61,10 +61,10 @@ impl<B: Bugs> Daemon<B> {
     pub(crate) fn new(now: Time, life: Incarnation, memory: &Memory, bugs: B) -> Self {
         let first = LeaseId(life.0 << 32);
         Self {
-            swap: Rack::restore(now, SWAP, Incarnation(life.0 << 32), &memory.records, bugs),
-            home: Home::new(now, LEASE, first, life.0 > 1, bugs),
-            holder: Holder::new(now, LEASE, life.0 << 32, bugs),
-            shares: share::Home::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
+            swap: SwapPeer::restore(now, SWAP, Incarnation(life.0 << 32), &memory.records, bugs),
+            home: LeaseHome::new(now, LEASE, first, life.0 > 1, bugs),
+            holder: LeaseHolder::new(now, LEASE, life.0 << 32, bugs),
+            shares: share::ShareHome::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
             copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
             heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
             forwarded: Forwarded::default(),

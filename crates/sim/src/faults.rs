@@ -2,7 +2,7 @@
 
 use rackpool_proto::planted::Bugs;
 
-use crate::link::Link;
+use crate::link::ServerLink;
 use crate::message::Node;
 use crate::rng::Rng;
 use crate::rules::{CLIENTS, FLIGHT, MICRO, MILLI, RACKS, STORM};
@@ -147,7 +147,7 @@ impl<B: Bugs> World<B> {
             }
             Kind::ConnectionBreaks => {
                 let link = self.racks[rack].link.as_ref();
-                if let Some(connection) = link.and_then(Link::connection) {
+                if let Some(connection) = link.and_then(ServerLink::connection) {
                     self.break_connection(connection);
                 }
             }

@@ -23,7 +23,7 @@ use crate::world::{Event, World, rack_id};
 const MOST_WAITING: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ServerLink {
     stage: Stage,
     /// Grows with each appointment: what was due at an earlier one is void.
     turn: u64,
@@ -50,7 +50,7 @@ enum Question {
     Root(Call),
 }
 
-impl Link {
+impl ServerLink {
     pub(crate) const fn new() -> Self {
         Self {
             stage: Stage::Away,
@@ -210,7 +210,7 @@ impl<B: Bugs> World<B> {
 
     /// Asks where a page lives. A heartbeat goes before it, so that its answer comes first.
     pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) {
-        let Some(Link { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
             return;
         };
         self.beat(rack, connection);
@@ -220,7 +220,7 @@ impl<B: Bugs> World<B> {
 
     /// A client asks about a name.
     pub(crate) fn ask_root_over_link(&mut self, rack: usize, call: Call) {
-        let Some(Link { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
             return self.answer(call, Answer::Failed);
         };
         let one = self.history.get(call.operation);

@@ -2,7 +2,7 @@
 
 use rackpool_model::PageId;
 use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event as ServerEvent};
-use rackpool_proto::metadata::{Machine, OperatorEvent};
+use rackpool_proto::metadata::{MetadataMachine, OperatorEvent};
 use rackpool_proto::planted::Bugs;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED};
 
@@ -18,7 +18,7 @@ pub(crate) const CHECKER: ConnectionToken = ConnectionToken(u64::MAX);
 
 #[derive(Debug)]
 pub(crate) struct ServerNode<B> {
-    machine: Option<Machine<B>>,
+    machine: Option<MetadataMachine<B>>,
     pub(crate) disk: Disk,
     pub(crate) promises: Promises,
     pub(crate) life: u64,
@@ -71,7 +71,7 @@ impl<B: Bugs> World<B> {
         self.server.promises.begin_life();
         let now = self.server.clock.read(self.now);
         let records = self.server.disk.read();
-        match Machine::restore_with(
+        match MetadataMachine::restore_with(
             now,
             MEMBERSHIP_LEASE,
             SWAP,
@@ -140,7 +140,7 @@ impl<B: Bugs> World<B> {
     }
 
     fn drive_server(&mut self) {
-        while let Some(action) = self.server.machine.as_mut().and_then(Machine::poll) {
+        while let Some(action) = self.server.machine.as_mut().and_then(MetadataMachine::poll) {
             match action {
                 Action::Persist { batch, changes } => self.persist(batch, changes),
                 Action::Reply { to, reply, .. } if to == CHECKER => self.server.told = Some(reply),
@@ -150,7 +150,7 @@ impl<B: Bugs> World<B> {
                 Action::Report(OperatorEvent::Joined { .. } | OperatorEvent::Left { .. }) => {}
             }
         }
-        let deadline = self.server.machine.as_ref().and_then(Machine::deadline);
+        let deadline = self.server.machine.as_ref().and_then(MetadataMachine::deadline);
         // Early enough to notice that it has stood still.
         let look = self.server.looked + nanos(MEMBERSHIP_LEASE) / 8;
         self.wake(Node::Server, deadline, Some(look));

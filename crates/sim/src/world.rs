@@ -14,7 +14,7 @@ use crate::damage::Damage;
 use crate::fabric::{Endpoint, OneSided};
 use crate::faults::Weather;
 use crate::history::History;
-use crate::link::Link;
+use crate::link::ServerLink;
 use crate::memory::Memory;
 use crate::message::{Call, Message, Node};
 use crate::queue::Queue;
@@ -57,7 +57,7 @@ pub(crate) struct Clock {
 pub(crate) struct RackNode<B> {
     pub(crate) memory: Memory,
     /// None while the process is dead.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<ServerLink>,
     /// None before the memory has pages, too.
     pub(crate) daemon: Option<Daemon<B>>,
     /// The pages that its memory was born with, as the metadata server has told.
@@ -300,7 +300,7 @@ impl<B: Bugs> World<B> {
                 let node = &mut self.racks[rack];
                 node.life += 1;
                 node.wake_at = 0;
-                node.link = Some(Link::new());
+                node.link = Some(ServerLink::new());
                 self.connect_link(rack);
                 // Memory that was never formatted has to wait until it is given pages.
                 if self.racks[rack].pages.is_some() {

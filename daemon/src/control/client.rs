@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use rackpool_model::ClientId;
 use rackpool_output::chain;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
-use rackpool_shm::machine::Machine;
+use rackpool_shm::host::HostFiles;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::room::Room;
 use rackpool_shm::superblock::{FileKind, Geometry};
@@ -185,7 +185,7 @@ fn create(
     let path = control.rack.directory.client(client);
     let bytes = ClientFile::bytes(threads);
     let file = file::create(&path, bytes)?;
-    if let Some(room) = Room::of(control.rack.directory.pool(), &Machine::here())
+    if let Some(room) = Room::of(control.rack.directory.pool(), &HostFiles::here())
         && room.missing() > 0
     {
         std::fs::remove_file(&path)?;

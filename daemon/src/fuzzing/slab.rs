@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rackpool_model::{FrameId, GlobalAddr, PageId, PageSize, PageWord};
-use rackpool_shm::marks::{Holder, Marks};
+use rackpool_shm::marks::{ObjectHolder, Marks};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::{Mapping, OutOfBounds};
 use rackpool_sync::atomic::Ordering;
@@ -69,7 +69,7 @@ impl SlabUnderTest {
 
     /// Takes an object back; whether it was one in use.
     pub fn free(&mut self, addr: GlobalAddr) -> anyhow::Result<bool> {
-        Ok(self.slab.free(addr, Holder::DAEMON)?.is_ok())
+        Ok(self.slab.free(addr, ObjectHolder::DAEMON)?.is_ok())
     }
 
     /// Whether the address is an object in use.

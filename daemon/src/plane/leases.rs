@@ -8,7 +8,7 @@ use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, Incarnation, PageId, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{
-    EndpointToken, Holder, HolderAction, HolderEvent, Home, HomeAction, HomeEvent, Lease, LeaseId,
+    EndpointToken, LeaseHolder, HolderAction, HolderEvent, LeaseHome, HomeAction, HomeEvent, Lease, LeaseId,
     LeaseKind, LeaseRules, Users,
 };
 use rackpool_proto::planted::Sound;
@@ -28,8 +28,8 @@ pub(super) struct Leases {
     rules: LeaseRules,
     /// The start of the machines' clock.
     start: Instant,
-    home: Home,
-    holder: Holder,
+    home: LeaseHome,
+    holder: LeaseHolder,
     /// Until then leases of another memory of this rack may be in use.
     forgotten_end: Time,
     /// The home's machine has been told something since its deadline was looked at.
@@ -82,8 +82,8 @@ impl Leases {
             rules,
             start,
             forgotten_end,
-            home: Home::new(Time::ZERO, rules, LeaseId(first), restarted, Sound),
-            holder: Holder::new(Time::ZERO, rules, first, Sound),
+            home: LeaseHome::new(Time::ZERO, rules, LeaseId(first), restarted, Sound),
+            holder: LeaseHolder::new(Time::ZERO, rules, first, Sound),
             home_told: false,
             home_due: None,
             called_back: BTreeSet::new(),

@@ -57,7 +57,7 @@ impl Call {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Link {
+enum PeerLink {
     #[default]
     Idle,
     Connecting(EndpointId),
@@ -66,7 +66,7 @@ enum Link {
 
 #[derive(Debug, Default)]
 struct Peer {
-    link: Link,
+    link: PeerLink,
     retry_at: Option<Instant>,
     /// The last attempt to connect was in vain.
     has_failed: bool,
@@ -86,7 +86,7 @@ impl Peers {
     /// The endpoint on which requests to the rack are posted.
     pub(super) fn connected_endpoint(&self, rack: RackId) -> Option<EndpointId> {
         match self.racks.get(&rack)?.link {
-            Link::Connected(endpoint) => Some(endpoint),
+            PeerLink::Connected(endpoint) => Some(endpoint),
             _ => None,
         }
     }
@@ -109,18 +109,18 @@ impl Peers {
     /// The rack that this side is connecting to over the endpoint.
     fn called_on(&self, endpoint: EndpointId) -> Option<RackId> {
         let mut racks = self.racks.iter();
-        racks.find(|(_, peer)| peer.link == Link::Connecting(endpoint)).map(|(rack, _)| *rack)
+        racks.find(|(_, peer)| peer.link == PeerLink::Connecting(endpoint)).map(|(rack, _)| *rack)
     }
 
     /// A connection could not be made: it is tried again. Operators hear of the first time, until one
     /// could.
     pub(super) fn connect_failed(&mut self, endpoint: EndpointId, error: &FabricError) {
         for (rack, peer) in &mut self.racks {
-            if peer.link == Link::Connecting(endpoint) {
+            if peer.link == PeerLink::Connecting(endpoint) {
                 if !std::mem::replace(&mut peer.has_failed, true) {
                     tracing::warn!("{rack} can't be connected: {error}");
                 }
-                peer.link = Link::Idle;
+                peer.link = PeerLink::Idle;
                 peer.retry_at = Some(Instant::now() + RECONNECT);
             }
         }
@@ -227,11 +227,11 @@ impl DataPlane {
         let address = member.fabric_address.clone();
         let now = self.now();
         let peer = self.peers.racks.entry(rack).or_default();
-        if peer.link != Link::Idle || peer.retry_at.is_some_and(|at| at > now) {
+        if peer.link != PeerLink::Idle || peer.retry_at.is_some_and(|at| at > now) {
             return Ok(());
         }
         match self.fabric.connect(&address) {
-            Ok(endpoint) => peer.link = Link::Connecting(endpoint),
+            Ok(endpoint) => peer.link = PeerLink::Connecting(endpoint),
             Err(error) => {
                 tracing::warn!("can't connect to {rack}: {error}");
                 peer.retry_at = Some(now + RECONNECT);
@@ -250,7 +250,7 @@ impl DataPlane {
         tracing::info!("connected to {rack}");
         self.peers.endpoints.insert(endpoint, rack);
         let peer = self.peers.racks.entry(rack).or_default();
-        peer.link = Link::Connected(endpoint);
+        peer.link = PeerLink::Connected(endpoint);
         (peer.retry_at, peer.has_failed) = (None, false);
         self.send_waiting(rack)
     }
@@ -294,7 +294,7 @@ impl DataPlane {
         if self.peers.connected_endpoint(rack) == Some(endpoint) {
             let retry_at = Some(self.now() + RECONNECT);
             let peer = self.peers.racks.entry(rack).or_default();
-            (peer.link, peer.retry_at) = (Link::Idle, retry_at);
+            (peer.link, peer.retry_at) = (PeerLink::Idle, retry_at);
             self.metrics.forget_thresholds(rack);
         }
         Ok(())

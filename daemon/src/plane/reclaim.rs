@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rackpool_model::{ClientId, GlobalAddr};
 use rackpool_ring::client_file::ClientFile;
-use rackpool_shm::marks::Holder;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_sync::atomic::Ordering;
 
 use super::clients::{Client, array_cells, strike};
@@ -112,7 +112,7 @@ impl DataPlane {
                     freed.insert(addr);
                 }
                 Some(page) if self.slab.lookup(page).is_some() => {
-                    if self.slab.free(addr, Holder::of(id))?.is_err() {
+                    if self.slab.free(addr, ObjectHolder::of(id))?.is_err() {
                         tracing::warn!("client {} held {addr}, which is not in use", id.0);
                     }
                     freed.insert(addr);

@@ -6,7 +6,7 @@ use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageWord, SizeClass};
 use rackpool_ring::client_file::EXCHANGE;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::request::Request;
-use rackpool_shm::marks::Holder;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -157,7 +157,7 @@ impl DataPlane {
             // What goes into no magazine goes straight to the program.
             let class = SizeClass::for_bytes(bytes, self.rack.geometry.page_size);
             let is_kept = class.is_some_and(|class| capacity(usize::from(class.index())) > 0);
-            let holder = is_kept.then_some(Holder::of(caller.client));
+            let holder = is_kept.then_some(ObjectHolder::of(caller.client));
             for cell in &slot.inbox[..wanted] {
                 let Some(candidate) = self.slab.peek(bytes)? else { break };
                 // The note first: see the module `slab`.
@@ -227,7 +227,7 @@ impl DataPlane {
                 refused += 1;
                 cell.store(0, Ordering::Release);
             } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                refused += u64::from(self.slab.free(addr, Holder::of(caller.client))?.is_err());
+                refused += u64::from(self.slab.free(addr, ObjectHolder::of(caller.client))?.is_err());
                 cell.store(0, Ordering::Release);
             } else {
                 elsewhere.push(addr);

@@ -20,7 +20,7 @@ use rackpool_model::{
     FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
 use rackpool_shm::OutOfBounds;
-use rackpool_shm::marks::{Holder, Marks};
+use rackpool_shm::marks::{ObjectHolder, Marks};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -170,7 +170,7 @@ impl Slab {
     pub(crate) fn commit(
         &mut self,
         candidate: Candidate,
-        holder: Option<Holder>,
+        holder: Option<ObjectHolder>,
     ) -> Result<(), SlabError> {
         match candidate.kind {
             CandidateKind::Object { frame, class, index } => {
@@ -217,7 +217,7 @@ impl Slab {
     }
 
     /// Whether [`Self::free`] would take the object back.
-    pub(crate) fn may_free(&self, addr: GlobalAddr, holder: Holder) -> bool {
+    pub(crate) fn may_free(&self, addr: GlobalAddr, holder: ObjectHolder) -> bool {
         let mark = |(frame, class, index)| self.marks.of(frame, class, index);
         self.is_allocated(addr)
             && self
@@ -242,7 +242,7 @@ impl Slab {
     pub(crate) fn free(
         &mut self,
         addr: GlobalAddr,
-        holder: Holder,
+        holder: ObjectHolder,
     ) -> Result<Result<(), NotFreed>, SlabError> {
         if !self.is_allocated(addr) {
             return Ok(Err(NotFreed::NotAllocated));

@@ -62,7 +62,7 @@ impl Fixture {
     }
 
     fn free(&mut self, addr: GlobalAddr) -> Result<(), NotFreed> {
-        self.slab.free(addr, Holder::DAEMON).unwrap()
+        self.slab.free(addr, ObjectHolder::DAEMON).unwrap()
     }
 
     fn drain(&mut self) {

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_client::{Reservation, GlobalAddr, Link, Pool, PublishMode};
+use rackpool_client::{Reservation, GlobalAddr, PublishCas, Pool, PublishMode};
 use rackpool_kv::{KvError, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -77,7 +77,7 @@ fn answer(
                 "settle" => PublishMode::Settle(arguments.addr("WORD")?.raw()),
                 _ => PublishMode::Plain,
             };
-            let link = Link { addr, expected, new, mask: u64::MAX, replaced, mode };
+            let link = PublishCas { addr, expected, new, mask: u64::MAX, replaced, mode };
             format!("{:x}", pool.publish(reservation, &link)?)
         }
         "finish" => {

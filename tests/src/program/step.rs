@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::{prctl, ptrace};
-use rackpool_client::{ClientOptions, Reservation, GlobalAddr, Link, Pool, PublishMode};
+use rackpool_client::{ClientOptions, Reservation, GlobalAddr, PublishCas, Pool, PublishMode};
 use rackpool_kv::{Handle, Table};
 
 use super::store::value;
@@ -205,7 +205,7 @@ impl Scene {
     }
 
     /// The swap that puts a reservation where the link points now.
-    fn swap(&self, reservation: &Reservation) -> anyhow::Result<Link> {
+    fn swap(&self, reservation: &Reservation) -> anyhow::Result<PublishCas> {
         let mut word = [0; 8];
         self.pool.read(self.link, &mut word)?;
         let expected = u64::from_le_bytes(word);
@@ -221,7 +221,7 @@ impl Scene {
         }
         let new =
             if reservation.addr().is_null() { reservation.token() | TOMBSTONE } else { reservation.addr().raw() };
-        Ok(Link { addr: self.link, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain })
+        Ok(PublishCas { addr: self.link, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain })
     }
 
     fn publish(&self) -> anyhow::Result<Reservation> {

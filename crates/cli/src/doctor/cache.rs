@@ -4,7 +4,7 @@
 //! gets a few ways of it; what it writes faster than it is read there is pushed out to memory.
 //! `resctrl` tells which ways hardware shares with programs.
 
-use rackpool_shm::machine::{Machine, names_in};
+use rackpool_shm::host::{HostFiles, names_in};
 
 /// The last-level cache of the first processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct LastLevelCache {
 
 /// The last-level cache; `None` where the kernel does not tell.
 #[must_use]
-pub fn last_level(machine: &Machine) -> Option<LastLevelCache> {
+pub fn last_level(machine: &HostFiles) -> Option<LastLevelCache> {
     const BASE: &str = "devices/system/cpu/cpu0/cache";
     let cache = |name: &String| {
         let file = |file: &str| machine.sys_text(format!("{BASE}/{name}/{file}"));
@@ -44,7 +44,7 @@ fn kernel_size(text: &str) -> Option<u64> {
 }
 
 /// Ways of the last-level cache that I/O shares, of how many; or why that is not known.
-pub fn io_ways(machine: &Machine) -> Result<(u32, u32), String> {
+pub fn io_ways(machine: &HostFiles) -> Result<(u32, u32), String> {
     let mask = |file: &str| {
         let text = machine.sys_text(format!("fs/resctrl/info/L3/{file}"))?;
         u64::from_str_radix(&text, 16).ok()

@@ -1,6 +1,6 @@
 //! CXL memory: the expanders, and the dax devices that their memory appears as.
 
-use rackpool_shm::machine::{Machine, names_in};
+use rackpool_shm::host::{HostFiles, names_in};
 
 /// A CXL memory expander.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const BASE: &str = "bus/cxl/devices";
 
 /// The CXL memory expanders.
 #[must_use]
-pub fn cxl_memory(machine: &Machine) -> Vec<CxlMemory> {
+pub fn cxl_memory(machine: &HostFiles) -> Vec<CxlMemory> {
     let memory = |name: String| {
         let is_memory = name.strip_prefix("mem")?.parse::<u32>().is_ok();
         let size = |file: &str| machine.sys_number(format!("{BASE}/{name}/{file}")).unwrap_or(0);
@@ -65,7 +65,7 @@ pub fn cxl_memory(machine: &Machine) -> Vec<CxlMemory> {
 
 /// Whether one of the expander's decoders gives a range of addresses to it: those of `endpoint4`,
 /// whose `uport` the expander is, are `decoder4.0` and so on.
-fn is_mapped(machine: &Machine, memory: &str) -> Option<bool> {
+fn is_mapped(machine: &HostFiles, memory: &str) -> Option<bool> {
     let names = names_in(&machine.sys(BASE));
     let endpoint =
         names.iter().filter_map(|name| name.strip_prefix("endpoint")).find(|number| {
@@ -80,7 +80,7 @@ fn is_mapped(machine: &Machine, memory: &str) -> Option<bool> {
 
 /// The dax devices.
 #[must_use]
-pub fn dax_devices(machine: &Machine) -> Vec<DaxDevice> {
+pub fn dax_devices(machine: &HostFiles) -> Vec<DaxDevice> {
     const BASE: &str = "bus/dax/devices";
     let device = |name: String| {
         let number = |file: &str| machine.sys_number(format!("{BASE}/{name}/{file}"));
@@ -97,7 +97,7 @@ pub fn dax_devices(machine: &Machine) -> Vec<DaxDevice> {
 }
 
 /// A node's number; -1 means that nobody knows.
-fn node(machine: &Machine, file: &str) -> Option<u32> {
+fn node(machine: &HostFiles, file: &str) -> Option<u32> {
     machine.sys_text(file)?.parse().ok()
 }
 

@@ -9,7 +9,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::unistd::{AccessFlags, access};
 use rackpool_access::Credentials;
 use rackpool_model::{ByteSize, KernelCopy};
-use rackpool_shm::machine::{Machine, RdmaPort, names_in};
+use rackpool_shm::host::{HostFiles, RdmaPort, names_in};
 
 use super::facts::Facts;
 use super::verdict::{Choice, Warning};
@@ -45,7 +45,7 @@ pub struct Reach {
 impl Reach {
     /// Asks the kernel.
     #[must_use]
-    pub fn gather(machine: &Machine) -> Self {
+    pub fn gather(machine: &HostFiles) -> Self {
         let rw = AccessFlags::R_OK | AccessFlags::W_OK;
         let may = |name: &String| access(format!("/dev/infiniband/{name}").as_str(), rw).is_ok();
         let uverbs = names_in(&machine.sys("class/infiniband_verbs"));
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     fn bare() -> Facts {
-        let mut facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        let mut facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
         facts.reach = Reach::default();
         facts
     }

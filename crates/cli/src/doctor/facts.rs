@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_model::KernelCopy;
-use rackpool_shm::machine::{
-    HugePool, Machine, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
+use rackpool_shm::host::{
+    HugePool, HostFiles, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
 use rackpool_shm::room::{self, Room};
 
@@ -66,7 +66,7 @@ pub struct Facts {
 impl Facts {
     /// Asks the kernel, for a pool in this folder.
     #[must_use]
-    pub fn for_pool(machine: &Machine, pool: &Path) -> Self {
+    pub fn for_pool(machine: &HostFiles, pool: &Path) -> Self {
         let there = pool.ancestors().find(|folder| folder.is_dir());
         let room = there.and_then(|folder| Room::of(folder, machine));
         Self { room, pool_bytes: room::bytes_of(pool), ..Self::gather(machine) }
@@ -74,7 +74,7 @@ impl Facts {
 
     /// Asks the kernel.
     #[must_use]
-    pub fn gather(machine: &Machine) -> Self {
+    pub fn gather(machine: &HostFiles) -> Self {
         let cpuinfo = machine.proc_text("cpuinfo").unwrap_or_default();
         let mounts = machine.mounts();
         let rw = AccessFlags::R_OK | AccessFlags::W_OK;
@@ -144,14 +144,14 @@ pub(crate) mod tests {
     use super::*;
 
     /// A computer made of these files below `/sys` and `/proc`.
-    pub(crate) fn fixture(files: &[(String, &str)]) -> (tempfile::TempDir, Machine) {
+    pub(crate) fn fixture(files: &[(String, &str)]) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
         (folder, machine)
     }
 
@@ -197,7 +197,7 @@ pub(crate) mod tests {
 
     #[test]
     fn this_computer_lets_this_process_run_somewhere() {
-        let facts = Facts::gather(&Machine::here());
+        let facts = Facts::gather(&HostFiles::here());
         assert!(!facts.usable_cpus.is_empty());
         assert!(facts.usable_cpus.iter().all(|cpu| facts.cpus.contains(cpu)));
     }

@@ -183,14 +183,14 @@ fn verdict(verdict: &Verdict) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_shm::machine::Machine;
+    use rackpool_shm::host::HostFiles;
 
     use super::super::fabrics::CredentialsCheck;
     use super::*;
 
     #[test]
     fn what_is_not_known_is_null_or_has_its_reason() {
-        let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        let facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
         let report = Report { facts, measurements: None, racks: Vec::new(), verdict };
         let value: Value = serde_json::from_str(&of(&report).unwrap()).unwrap();

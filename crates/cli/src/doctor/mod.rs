@@ -22,7 +22,7 @@ pub mod verdict;
 use std::path::PathBuf;
 
 use rackpool_output::chain;
-use rackpool_shm::machine::Machine;
+use rackpool_shm::host::HostFiles;
 
 use crate::cluster::racks_in;
 use crate::commands::PoolFolder;
@@ -74,7 +74,7 @@ pub struct Rack {
 
 /// Examines this computer and prints what was found.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let facts = Facts::for_pool(&Machine::here(), &options.pool.dir);
+    let facts = Facts::for_pool(&HostFiles::here(), &options.pool.dir);
     let measurements = (!options.quick).then(|| measure::all(&facts));
     let credentials = CredentialsCheck::look(options.credentials.as_deref());
     let verdict = Verdict::of(&facts, &credentials, measurements.as_ref());

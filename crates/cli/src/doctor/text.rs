@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rackpool_model::ByteSize;
-use rackpool_shm::machine::{Node, RdmaPort, list_text};
+use rackpool_shm::host::{Node, RdmaPort, list_text};
 
 use super::Report;
 use super::fabrics::Fabric;
@@ -266,7 +266,7 @@ fn nanoseconds(measured: &Measured<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_shm::machine::Machine;
+    use rackpool_shm::host::HostFiles;
 
     use super::super::fabrics::CredentialsCheck;
     use super::super::verdict::Verdict;
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_empty_computer_is_shown_without_a_guess() {
-        let facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        let facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
         let silent = Rack { rack: 3, says: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });

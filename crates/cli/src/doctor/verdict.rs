@@ -1,7 +1,7 @@
 //! What follows from the facts and the measurements.
 
 use rackpool_model::ByteSize;
-use rackpool_shm::machine::{HugePage, list_text};
+use rackpool_shm::host::{HugePage, list_text};
 
 use super::fabrics::{self, Fabric, CredentialsCheck};
 use super::facts::Facts;
@@ -272,7 +272,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_shm::machine::{HugePool, Machine, MemoryLimit, Node};
+    use rackpool_shm::host::{HugePool, HostFiles, MemoryLimit, Node};
     use rackpool_shm::room::Room;
 
     use super::super::devices::{CxlMemory, DaxDevice};
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     fn bare() -> Facts {
-        let mut facts = Facts::gather(&Machine::at("/nonexistent", "/nonexistent"));
+        let mut facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
         facts.usable_cpus = vec![0, 1];
         facts.cpus = vec![0, 1];
         facts

@@ -31,7 +31,7 @@ use plot::Plot;
 
 pub use clock::{utc, utc_millis};
 pub use companions::{Companions, MountStep};
-pub use machine::facts as machine_facts;
+pub use host::facts as machine_facts;
 pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 
 /// All that a report tells.

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::{local, misbehaved};
-use crate::link::{Link, Shared};
+use crate::link::{VerbsLink, Shared};
 use crate::packet::Packet;
 use crate::provider::{drain, signal};
 use crate::socket::{self, Received};
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Nobody wants the endpoint any more.
     Abandon { endpoint: EndpointId },
     /// The endpoint has ended: destroy its link and stop watching its socket.
-    Bury { endpoint: EndpointId, watch: u64, link: Box<Link> },
+    Bury { endpoint: EndpointId, watch: u64, link: Box<VerbsLink> },
     /// End.
     Stop,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Command {
 /// What the connector found out or did.
 pub(crate) enum Outcome {
     /// A link is there; `endpoint` is `None` when the peer connected.
-    Ready { endpoint: Option<EndpointId>, watch: u64, link: Box<Link> },
+    Ready { endpoint: Option<EndpointId>, watch: u64, link: Box<VerbsLink> },
     /// A peer could not be connected to.
     Failed { endpoint: EndpointId, error: FabricError },
     /// A connection that was abandoned is no more.
@@ -194,7 +194,7 @@ impl Connector {
         }
     }
 
-    fn bury(&mut self, endpoint: EndpointId, watch: u64, link: Box<Link>) {
+    fn bury(&mut self, endpoint: EndpointId, watch: u64, link: Box<VerbsLink>) {
         drop(link);
         let at = self.watched.iter().position(|one| one.watch == watch);
         let said_goodbye = at.is_some_and(|at| {

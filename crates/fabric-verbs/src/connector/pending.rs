@@ -7,7 +7,7 @@ use rackpool_fabric::{EndpointId, FabricError, PROOF_BYTES, Role, Transcript};
 use rustix::event::PollFlags;
 
 use crate::error::{local, misbehaved};
-use crate::link::{Half, Link, Shared, random};
+use crate::link::{LocalEnd, VerbsLink, Shared, random};
 use crate::packet::{Greeting, Packet, Pair};
 use crate::socket::{self, Received};
 
@@ -40,18 +40,18 @@ enum Stage {
     },
     Pair {
         theirs: Greeting,
-        half: Option<Box<Half>>,
+        half: Option<Box<LocalEnd>>,
     },
     /// The initiator's probe.
-    Probe(Box<Link>),
+    Probe(Box<VerbsLink>),
     /// That the initiator's probe has come back.
-    Ready(Box<Link>),
+    Ready(Box<VerbsLink>),
 }
 
 /// How a handshake goes on.
 pub(super) enum Step {
     Waiting(PendingHandshake),
-    Done { link: Box<Link>, socket: Arc<OwnedFd>, received: Vec<u8> },
+    Done { link: Box<VerbsLink>, socket: Arc<OwnedFd>, received: Vec<u8> },
 }
 
 impl PendingHandshake {
@@ -327,7 +327,7 @@ fn proved(
         return Ok(Stage::Pair { theirs, half: None });
     }
     socket::send(socket, &Packet::Proof(own_proof(shared, role, own, &theirs)?))?;
-    let half = Half::new(shared)?;
+    let half = LocalEnd::new(shared)?;
     socket::send(socket, &Packet::Pair(half.describe(shared)))?;
     Ok(Stage::Pair { theirs, half: Some(Box::new(half)) })
 }
@@ -337,13 +337,13 @@ fn paired(
     shared: &Shared,
     role: Role,
     theirs: Greeting,
-    half: Option<Box<Half>>,
+    half: Option<Box<LocalEnd>>,
     pair: Pair,
     socket: &Arc<OwnedFd>,
 ) -> Result<Stage, FabricError> {
     let half = match half {
         Some(half) => *half,
-        None => Half::new(shared)?,
+        None => LocalEnd::new(shared)?,
     };
     let own = half.describe(shared);
     let who = (theirs.rack, theirs.incarnation);

@@ -9,7 +9,7 @@ use rackpool_fabric::{
 };
 
 use crate::error::local;
-use crate::link::{Link, Staged};
+use crate::link::{VerbsLink, Staged};
 use crate::regions::Regions;
 use crate::verbs::Completion;
 pub(crate) use credits::Credits;
@@ -21,7 +21,7 @@ pub(crate) const QUEUE_DEPTH: usize = 1024;
 pub(crate) struct Endpoint {
     id: EndpointId,
     /// `None` when it was handed to the connector to be destroyed.
-    link: Option<Link>,
+    link: Option<VerbsLink>,
     credits: Credits,
     /// What the send queue has not taken yet, in order. Everything waits for a flush.
     queue: VecDeque<Work>,
@@ -65,7 +65,7 @@ enum Posted {
 }
 
 impl Endpoint {
-    pub(crate) fn new(id: EndpointId, link: Link) -> Self {
+    pub(crate) fn new(id: EndpointId, link: VerbsLink) -> Self {
         let credits = Credits::new(link.intake(), link.peers_intake);
         Self {
             id,
@@ -91,7 +91,7 @@ impl Endpoint {
     }
 
     /// Does what can be done now. When that ends the endpoint its link comes back: to be destroyed.
-    pub(crate) fn poll(&mut self, regions: &mut Regions, events: &mut Vec<Event>) -> Option<Link> {
+    pub(crate) fn poll(&mut self, regions: &mut Regions, events: &mut Vec<Event>) -> Option<VerbsLink> {
         let reason = match self.failure.take() {
             Some(reason) => reason,
             None => self.advance(regions, events).err()?,
@@ -105,7 +105,7 @@ impl Endpoint {
         reason: DisconnectReason,
         regions: &mut Regions,
         events: &mut Vec<Event>,
-    ) -> Option<Link> {
+    ) -> Option<VerbsLink> {
         // What came before the end counts.
         while self.take_completions(regions, events).is_ok_and(|count| count > 0) {}
         let link = self.link.take()?;

@@ -6,7 +6,7 @@ use super::{Open, VerbsFabric, Wanted};
 use crate::connector::Outcome;
 use crate::endpoint::Endpoint;
 use crate::error::{local, misbehaved};
-use crate::link::Link;
+use crate::link::VerbsLink;
 
 /// What the connector has found out.
 impl VerbsFabric {
@@ -71,7 +71,7 @@ impl VerbsFabric {
         &mut self,
         connecting: Option<EndpointId>,
         watch: u64,
-        link: Link,
+        link: VerbsLink,
         events: &mut Vec<Event>,
     ) {
         let (peer, incarnation) = (link.peer, link.incarnation);

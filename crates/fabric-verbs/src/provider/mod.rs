@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::connector::{Command, Connector, Outcome};
 use crate::endpoint::Endpoint;
 use crate::error::{explain_memory, local};
-use crate::link::{Link, Shared};
+use crate::link::{VerbsLink, Shared};
 use crate::regions::{Regions, register};
 use crate::verbs::{Channel, Domain, Registration};
 use crate::{StartError, VerbsOptions, socket};
@@ -162,7 +162,7 @@ impl VerbsFabric {
     }
 
     /// Gives a link whose queue pair has failed to the connector, which destroys it.
-    fn bury(&self, endpoint: EndpointId, watch: u64, link: Link) {
+    fn bury(&self, endpoint: EndpointId, watch: u64, link: VerbsLink) {
         // A connector that has ended drops the link at once, which destroys it as well.
         let _ = self.command(Command::Bury { endpoint, watch, link: Box::new(link) });
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::hello;
-use super::link::{self, Link, Side};
+use super::link::{self, SharedLink, Side};
 use super::ring::{Receiver, Sender, entry_bytes};
 use crate::{FabricError, MemoryRegion};
 
@@ -18,16 +18,16 @@ pub fn reencode_hello(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
 
 /// One direction of a link with both of its ends, over memory of [`LINK_BYTES`].
 pub struct Messages {
-    filling: (Link, Sender),
-    emptying: (Link, Receiver),
+    filling: (SharedLink, Sender),
+    emptying: (SharedLink, Receiver),
 }
 
 impl Messages {
     /// A link whose initiator sends to its acceptor.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> Result<Self, FabricError> {
         Ok(Self {
-            filling: (Link::new(Arc::clone(&memory), Side::Initiator)?, Sender::new()),
-            emptying: (Link::new(memory, Side::Acceptor)?, Receiver::new()),
+            filling: (SharedLink::new(Arc::clone(&memory), Side::Initiator)?, Sender::new()),
+            emptying: (SharedLink::new(memory, Side::Acceptor)?, Receiver::new()),
         })
     }
 

@@ -6,7 +6,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::hello::{self, Hello};
-use super::link::{self, LINK_BYTES, Link, Side};
+use super::link::{self, LINK_BYTES, SharedLink, Side};
 use super::socket::{self, Packet};
 use super::{ExportedRegion, Mapper};
 use crate::{FabricError, MemoryRegion};
@@ -25,19 +25,19 @@ pub(super) struct Local {
 pub(super) struct Established {
     pub(super) peer: RackId,
     pub(super) incarnation: Incarnation,
-    pub(super) link: Link,
+    pub(super) link: SharedLink,
     pub(super) remote: Vec<Arc<dyn MemoryRegion>>,
     pub(super) peer_wake: OwnedFd,
     pub(super) socket: Arc<OwnedFd>,
 }
 
 /// Initiator, first step: makes the link memory and says hello.
-pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<Link, FabricError> {
+pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<SharedLink, FabricError> {
     socket::check_user(socket)?;
     let memory = link::create_memory()?;
     let copy =
         memory.try_clone().map_err(|error| FabricError::local("copy a descriptor", error))?;
-    let link = Link::new(local.map(copy, LINK_BYTES)?, Side::Initiator)?;
+    let link = SharedLink::new(local.map(copy, LINK_BYTES)?, Side::Initiator)?;
     link.touch()?;
     local.say_hello(socket, Some(&memory))?;
     Ok(link)
@@ -47,7 +47,7 @@ pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<Link, FabricError
 pub(super) fn finish(
     local: &Local,
     socket: OwnedFd,
-    link: Link,
+    link: SharedLink,
     answer: Packet,
 ) -> Result<Established, FabricError> {
     let theirs = hello::decode(&answer.bytes)?;
@@ -79,7 +79,7 @@ fn accept(
     let mut fds = greeting.fds.into_iter();
     let memory = next_fd(&mut fds)?;
     link::check_memory(&memory)?;
-    let link = Link::new(local.map(memory, LINK_BYTES)?, Side::Acceptor)?;
+    let link = SharedLink::new(local.map(memory, LINK_BYTES)?, Side::Acceptor)?;
     link.touch()?;
     let established = local.establish(theirs, Arc::clone(socket), link, fds)?;
     local.say_hello(socket, None)?;
@@ -105,7 +105,7 @@ impl Local {
         &self,
         theirs: Hello,
         socket: Arc<OwnedFd>,
-        link: Link,
+        link: SharedLink,
         mut fds: impl Iterator<Item = OwnedFd>,
     ) -> Result<Established, FabricError> {
         let peer_wake = next_fd(&mut fds)?;

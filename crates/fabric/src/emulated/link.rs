@@ -45,7 +45,7 @@ pub(super) enum Word {
 
 /// The shared memory of two ends, as one of them sees it.
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct SharedLink {
     memory: Arc<dyn MemoryRegion>,
     side: Side,
 }
@@ -106,7 +106,7 @@ impl From<OutOfRange> for FabricError {
     }
 }
 
-impl Link {
+impl SharedLink {
     /// One end of a link. The initiator writes the header, the acceptor checks it.
     pub(super) fn new(memory: Arc<dyn MemoryRegion>, side: Side) -> Result<Self, FabricError> {
         let header = [(0, MAGIC), (8, LAYOUT), (16, RING_BYTES)];

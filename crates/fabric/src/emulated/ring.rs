@@ -1,4 +1,4 @@
-use super::link::{Link, RING_BYTES, Word};
+use super::link::{SharedLink, RING_BYTES, Word};
 use super::model::LATEST_DUE_NS;
 use crate::{FabricError, MAX_MESSAGE};
 
@@ -32,7 +32,7 @@ impl Sender {
     }
 
     /// Bytes of room that are promised to nobody.
-    pub(super) fn room(&self, link: &Link) -> Result<u64, FabricError> {
+    pub(super) fn room(&self, link: &SharedLink) -> Result<u64, FabricError> {
         let used = self.tail.wrapping_sub(link.peer(Word::Head)?);
         if used > RING_BYTES {
             return Err(FabricError::misbehaved("it took messages that were never sent"));
@@ -53,7 +53,7 @@ impl Sender {
     /// Puts a message in, for which there is room. The peer does not see it yet.
     pub(super) fn push(
         &mut self,
-        link: &Link,
+        link: &SharedLink,
         due_ns: u64,
         message: &[u8],
     ) -> Result<(), FabricError> {
@@ -70,7 +70,7 @@ impl Sender {
 
     /// Shows the peer what was put in since the last time; whether there was something. The caller
     /// fences and wakes.
-    pub(super) fn publish(&mut self, link: &Link) -> Result<bool, FabricError> {
+    pub(super) fn publish(&mut self, link: &SharedLink) -> Result<bool, FabricError> {
         if self.published == self.tail {
             return Ok(false);
         }
@@ -86,7 +86,7 @@ impl Receiver {
     }
 
     /// Whether the peer has put something in, due or not.
-    pub(super) fn has_message(&self, link: &Link) -> Result<bool, FabricError> {
+    pub(super) fn has_message(&self, link: &SharedLink) -> Result<bool, FabricError> {
         Ok(link.peer(Word::Tail)? != self.head)
     }
 
@@ -98,7 +98,7 @@ impl Receiver {
     /// The next message, if it has arrived by now. The caller publishes the new head.
     pub(super) fn pop(
         &mut self,
-        link: &Link,
+        link: &SharedLink,
         now_ns: impl FnOnce() -> u64,
     ) -> Result<Option<Vec<u8>>, FabricError> {
         let filled = link.peer(Word::Tail)?.wrapping_sub(self.head);
@@ -127,12 +127,12 @@ impl Receiver {
     }
 
     /// Tells the peer what has been taken. The caller fences and wakes.
-    pub(super) fn publish(&self, link: &Link) -> Result<(), FabricError> {
+    pub(super) fn publish(&self, link: &SharedLink) -> Result<(), FabricError> {
         link.store(Word::Head, self.head)
     }
 
     /// Length and due time of the next message, checked against what is in the ring.
-    fn header(&self, link: &Link, filled: u64) -> Result<(usize, u64), FabricError> {
+    fn header(&self, link: &SharedLink, filled: u64) -> Result<(usize, u64), FabricError> {
         let mut header = [0; 16];
         link.take(self.head, &mut header)?;
         let [l0, l1, l2, l3, n0, n1, n2, n3, due @ ..] = header;

@@ -2,7 +2,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rackpool_model::{Doorbell, Awaited, SleepWord, EventCount};
 
-use super::link::{Link, Word};
+use super::link::{SharedLink, Word};
 use crate::FabricError;
 
 /// Tells the peer about this side's sleep and wakes the peer from its own.
@@ -18,19 +18,19 @@ impl Sleep {
     }
 
     /// Says that this side is about to sleep. The caller looks for news after it.
-    pub(super) fn arm(&mut self, link: &Link, wants_room: bool) -> Result<(), FabricError> {
+    pub(super) fn arm(&mut self, link: &SharedLink, wants_room: bool) -> Result<(), FabricError> {
         link.store(Word::Sleep, self.event_count.begin(wants_room).raw())?;
         link.fence();
         Ok(())
     }
 
     /// Says that this side is awake.
-    pub(super) fn disarm(&self, link: &Link) -> Result<(), FabricError> {
+    pub(super) fn disarm(&self, link: &SharedLink) -> Result<(), FabricError> {
         link.store(Word::Sleep, self.event_count.end().raw())
     }
 
     /// Wakes the peer if it sleeps and waits for what was just stored in the link.
-    pub(super) fn tell(&mut self, link: &Link, news: Awaited) -> Result<(), FabricError> {
+    pub(super) fn tell(&mut self, link: &SharedLink, news: Awaited) -> Result<(), FabricError> {
         link.fence();
         let word = SleepWord::from_raw(link.peer(Word::Sleep)?);
         if self.doorbell.must_ring(word, news) {

@@ -1,6 +1,6 @@
 //! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
 
-use rackpool_client::{GlobalAddr, Link, PublishMode, WriteRequest};
+use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
 use rackpool_kv::{CasError, Reservation, ReadRequest};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
@@ -155,7 +155,7 @@ impl<M: VolumeMemory> Volume<M> {
         at: GlobalAddr,
         settled: Word,
     ) -> Result<bool, FsError> {
-        let link = Link {
+        let link = PublishCas {
             addr: at,
             expected: 0,
             new: settled.0 | Word::FRESH,
@@ -224,7 +224,7 @@ impl<M: VolumeMemory> Volume<M> {
     fn try_unlink(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
         let mut reservation = self.memory.tombstone().map_err(FsError::of_memory::<M>)?;
         let mark = Word::mark(reservation.token()).0;
-        let link = Link {
+        let link = PublishCas {
             addr: at,
             expected: word.0,
             new: mark,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rackpool_client::{Link, RootError, WriteRequest};
+use rackpool_client::{PublishCas, RootError, WriteRequest};
 use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, VolumeMemory, NewNode, Volume};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
@@ -125,7 +125,7 @@ impl Memory for TestVolumeMemory {
         self.heap.take(place, object)
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
+    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
         self.heap.publish(reservation, link)
     }
 

@@ -1,6 +1,6 @@
 use crate::entry::Change;
 use crate::memory::Memory;
-use crate::ordered::id::{Half, NodeId, node_key};
+use crate::ordered::id::{SplitHalf, NodeId, node_key};
 use crate::ordered::node::Node;
 use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
 
@@ -15,8 +15,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         maps.forget_map(id);
         let Some(root) = maps.take_node(id, NodeId::ROOT)? else { return Ok(0) };
         let mut entries = if root.level() == 0 { root.len() as u64 } else { 0 };
-        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), Half::Left)))?;
-        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), Half::Right)))?;
+        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), SplitHalf::Left)))?;
+        maps.handle.delete(&node_key(id, NodeId::ROOT.of_half(root.splits(), SplitHalf::Right)))?;
         let mut above = root;
         while above.level() > 0 && above.len() > 0 {
             let first = above.child(0);
@@ -60,7 +60,7 @@ impl<M: Memory> OrderedMaps<M> {
             if node.level() == 0 {
                 entries += node.len() as u64;
             }
-            self.handle.delete(&node_key(map, id.of_half(node.splits(), Half::Right)))?;
+            self.handle.delete(&node_key(map, id.of_half(node.splits(), SplitHalf::Right)))?;
             let Some((_, right)) = node.right() else { return Ok(entries) };
             // Deleted nodes are not found again, so this ends, whatever their links say.
             id = right;

@@ -47,7 +47,7 @@ pub(super) struct NodeId([u8; Self::BYTES]);
 
 /// Which half of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum SplitHalf {
     /// The left one, which is a new node only when the root splits.
     Left = 0,
     Right = 1,
@@ -66,7 +66,7 @@ impl NodeId {
     }
 
     /// The id of a half of this node when it splits after `splits` other times.
-    pub(super) fn of_half(self, splits: u64, half: Half) -> Self {
+    pub(super) fn of_half(self, splits: u64, half: SplitHalf) -> Self {
         let mut parts = [0; Self::BYTES + 9];
         parts[..Self::BYTES].copy_from_slice(&self.0);
         parts[Self::BYTES..Self::BYTES + 8].copy_from_slice(&splits.to_le_bytes());

@@ -1,6 +1,6 @@
 use crate::error::KvError;
 use crate::memory::Memory;
-use crate::ordered::id::{Half, NodeId, node_key};
+use crate::ordered::id::{SplitHalf, NodeId, node_key};
 use crate::ordered::node::{Frame, Node};
 use crate::ordered::search::{Missed, Target};
 use crate::ordered::{OrderedError, OrderedMap};
@@ -12,7 +12,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         if id == NodeId::ROOT {
             return self.grow(node, index);
         }
-        let right = id.of_half(node.splits(), Half::Right);
+        let right = id.of_half(node.splits(), SplitHalf::Right);
         let separator = node.separator(index);
         let half = half_of(node, separator, node.right());
         let half = Node::encode(&half, node.entries(index..node.len()));
@@ -36,7 +36,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// Makes the root a node with two children, unless it has changed.
     fn grow(&mut self, root: &Node, index: usize) -> Result<(), OrderedError<M::Error>> {
         let [left, right] =
-            [Half::Left, Half::Right].map(|half| NodeId::ROOT.of_half(root.splits(), half));
+            [SplitHalf::Left, SplitHalf::Right].map(|half| NodeId::ROOT.of_half(root.splits(), half));
         let separator = root.separator(index);
         let left_half = half_of(root, root.low(), Some((separator, right)));
         let left_half = Node::encode(&left_half, root.entries(0..index));

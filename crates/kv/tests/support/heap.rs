@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rackpool_kv::{CasError, GlobalAddr, Link, Memory, ReadRequest, PublishMode};
+use rackpool_kv::{CasError, GlobalAddr, PublishCas, Memory, ReadRequest, PublishMode};
 
 use super::reservations::{Reservations, HeapReservation, Phase};
 use super::scheduler::{Fault, Scheduler};
@@ -227,7 +227,7 @@ impl Heap {
 
     /// Settles the link of a tombstone that was published.
     fn settle(&self, reservation: &HeapReservation) {
-        let Some(Link { addr, mask, new, mode: PublishMode::Settle(word), .. }) = reservation.link else {
+        let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) = reservation.link else {
             return;
         };
         let mut found = new;
@@ -318,7 +318,7 @@ impl Memory for Heap {
         reservation.phase = Phase::Held;
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &Link) -> Result<u64, CasError<HeapError>> {
+    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
         assert_eq!(reservation.phase, Phase::Held, "published twice");
         // A step before the record is armed; the swaps begin with one each.
         self.step(true);
@@ -339,7 +339,7 @@ impl Memory for Heap {
             reservation.phase = Phase::Held;
             return;
         }
-        let compares = matches!(reservation.link, Some(Link { mode: PublishMode::Compare(_), .. }));
+        let compares = matches!(reservation.link, Some(PublishCas { mode: PublishMode::Compare(_), .. }));
         if compares && reservation.phase != Phase::Undecided {
             reservation.phase = Phase::Undecided;
             return;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rackpool_kv::{Reservation, GlobalAddr, Link, PublishMode};
+use rackpool_kv::{Reservation, GlobalAddr, PublishCas, PublishMode};
 
 use super::heap::Heap;
 use super::scheduler;
@@ -24,7 +24,7 @@ pub struct HeapReservation {
     pub(super) phase: Phase,
     /// Where the object was taken from; 0 if nowhere.
     pub(super) place: u64,
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<PublishCas>,
 }
 
 impl Reservation for HeapReservation {
@@ -42,7 +42,7 @@ struct Record {
     client: Option<usize>,
     object: u64,
     place: u64,
-    armed: Option<Link>,
+    armed: Option<PublishCas>,
     /// The client has said that its swap was made.
     made: bool,
 }
@@ -68,7 +68,7 @@ impl Reservations {
         HeapReservation { addr: object, token, phase: Phase::Held, place, link: None }
     }
 
-    pub(super) fn arm(&self, reservation: &HeapReservation, link: &Link) {
+    pub(super) fn arm(&self, reservation: &HeapReservation, link: &PublishCas) {
         self.records.lock().unwrap().get_mut(&reservation.token).unwrap().armed = Some(*link);
     }
 
@@ -113,7 +113,7 @@ impl Heap {
                 continue;
             }
             if found == Found::Published
-                && let Some(Link { addr, mask, new, mode: PublishMode::Settle(word), .. }) = record.armed
+                && let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) = record.armed
             {
                 while let Some(now) = self.peek(addr.raw()).filter(|now| (now ^ new) & mask == 0) {
                     between();

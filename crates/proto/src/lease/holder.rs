@@ -45,7 +45,7 @@ pub enum HolderAction {
 
 /// The leases that a rack holds.
 #[derive(Debug)]
-pub struct Holder<B = Sound> {
+pub struct LeaseHolder<B = Sound> {
     rules: LeaseRules,
     bugs: B,
     now: Time,
@@ -109,7 +109,7 @@ struct Held {
     operations: Operations,
 }
 
-impl<B: Bugs> Holder<B> {
+impl<B: Bugs> LeaseHolder<B> {
     /// No leases. `first` is above every number of a question of earlier lives: a late answer to
     /// one of those must not count.
     pub fn new(now: Time, rules: LeaseRules, first: u64, bugs: B) -> Self {

@@ -37,7 +37,7 @@ pub enum HomeAction {
 
 /// The leases that a rack has given.
 #[derive(Debug)]
-pub struct Home<B = Sound> {
+pub struct LeaseHome<B = Sound> {
     rules: LeaseRules,
     bugs: B,
     now: Time,
@@ -81,7 +81,7 @@ impl Given {
     }
 }
 
-impl<B: Bugs> Home<B> {
+impl<B: Bugs> LeaseHome<B> {
     /// No leases. `first` is above every number of earlier lives; `restarted` says whether there
     /// was one that may have given leases.
     pub fn new(now: Time, rules: LeaseRules, first: LeaseId, restarted: bool, bugs: B) -> Self {

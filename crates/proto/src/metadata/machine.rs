@@ -29,7 +29,7 @@ use crate::swap::{ServerEvent, SwapRules};
 /// are changes like others; what else there is to say about swaps rests on no change, or on durable
 /// ones.
 #[derive(Debug)]
-pub struct Machine<B = Sound> {
+pub struct MetadataMachine<B = Sound> {
     now: Time,
     rules: SwapRules,
     bugs: B,
@@ -68,7 +68,7 @@ struct Asked {
     request: MetadataRequest,
 }
 
-impl Machine {
+impl MetadataMachine {
     /// [`Self::restore_with`] [`SwapRules::DEFAULT`], and without bugs.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-impl<B: Bugs> Machine<B> {
+impl<B: Bugs> MetadataMachine<B> {
     /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
     /// when this boot is durable: before that nothing is answered.
     ///

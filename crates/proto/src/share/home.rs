@@ -44,7 +44,7 @@ type Find<'a> = &'a dyn Fn(PageId) -> Option<(FrameId, PageWord)>;
 
 /// The pages that a rack shares with others.
 #[derive(Debug)]
-pub struct Home<B = Sound> {
+pub struct ShareHome<B = Sound> {
     now: Time,
     rules: ShareRules,
     bugs: B,
@@ -79,7 +79,7 @@ struct Rest {
     pause: core::time::Duration,
 }
 
-impl<B: Bugs> Home<B> {
+impl<B: Bugs> ShareHome<B> {
     /// The machine in a new life. `first` is above every number of earlier lives. What an earlier life
     /// has `left` shared is shared no more: its copies go first.
     pub fn restore(

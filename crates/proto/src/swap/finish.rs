@@ -5,13 +5,13 @@ use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
-use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record};
 use crate::planted::{Bug, Bugs};
 
 /// A question that is not answered is asked ever less often, down to once in so many retries.
 const LONGEST_PAUSE: u32 = 64;
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     /// Lets the words follow what was decided.
     pub(super) fn finish(&mut self, frames: &impl Frames, slot: usize) {
         let Some((record, _)) = self.finishing(slot) else { return };

@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record};
+use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -42,7 +42,7 @@ impl UnderWay {
     }
 }
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
     /// is not known to be gone; and the peer may not copy it yet, or must have recorded that its copy lacks
     /// something. Also when it is decided, while the page is open because somebody is stopped in the midst of a

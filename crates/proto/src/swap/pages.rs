@@ -4,7 +4,7 @@ use rackpool_model::{PageId, RackId};
 use rackpool_wire::swap::SwapId;
 
 use super::under_way::{Finish, Leaving, Stage, Step};
-use super::{Phase, Rack};
+use super::{Phase, SwapPeer};
 use crate::planted::Bugs;
 
 /// What a committed swap waits for.
@@ -21,7 +21,7 @@ pub struct Waits {
     pub vacant: Option<PageId>,
 }
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     /// Whether a swap under way concerns the page: it must not be freed or allocated meanwhile.
     #[must_use]
     pub fn is_busy(&self, page: PageId) -> bool {

@@ -26,7 +26,7 @@ pub(super) struct SwapRequest {
 
 /// A rack's part in swaps: those it asks for and those it serves.
 #[derive(Debug)]
-pub struct Rack<B = Sound> {
+pub struct SwapPeer<B = Sound> {
     pub(super) now: Time,
     pub(super) rules: SwapRules,
     pub(super) bugs: B,
@@ -42,7 +42,7 @@ pub struct Rack<B = Sound> {
     pub(super) actions: VecDeque<RackAction>,
 }
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     /// The machine as the records left it, in a life of the daemon whose incarnation is above all
     /// numbers of earlier lives: it grows faster than they are drawn, as nanoseconds do. An event of
     /// passed deadline is due at once.

@@ -8,11 +8,11 @@ use rackpool_wire::swap::{PrepareRefusal, PageLife, SwapId, SwapMessage, ToServe
 use super::rack::SwapRequest;
 use super::record::is_possible;
 use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
-use super::{Quiesce, Frames, SwapEvent, Phase, Rack, RackAction, Record, Role};
+use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record, Role};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     pub(super) fn heated(
         &mut self,
         frames: &impl Frames,

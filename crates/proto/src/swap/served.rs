@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapMessage};
 
 use super::record::is_possible;
 use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
-use super::{Quiesce, Frames, Phase, Rack, RackAction, Record, Role};
+use super::{Quiesce, Frames, Phase, SwapPeer, RackAction, Record, Role};
 use crate::planted::{Bug, Bugs};
 
 /// What an [`SwapMessage::Prepare`] says.
@@ -18,7 +18,7 @@ struct Asked {
     live: bool,
 }
 
-impl<B: Bugs> Rack<B> {
+impl<B: Bugs> SwapPeer<B> {
     pub(super) fn offered(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
         let Between { swap, message } = between;
         let SwapMessage::Prepare { wanted, milli, read_hot, offered, live } = message else { return };

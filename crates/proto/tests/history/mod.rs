@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine};
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, MetadataMachine};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
 
 use model::Model;
@@ -18,7 +18,7 @@ const LEASE: Duration = Duration::from_millis(2000);
 
 /// A machine in a world that fails.
 pub(crate) struct Pool {
-    machine: Machine,
+    machine: MetadataMachine,
     now: Time,
     /// Every change made durable, in order.
     stored: Vec<Change>,
@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new() -> Self {
         Self {
-            machine: Machine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
+            machine: MetadataMachine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
             now: Time::ZERO,
             stored: Vec::new(),
             in_flight: None,
@@ -111,7 +111,7 @@ impl Pool {
         }
         self.asked.clear();
         let server = self.stored.len() as u64 + 1;
-        self.machine = Machine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
+        self.machine = MetadataMachine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
         self.model.restarted();
     }
 

@@ -7,7 +7,7 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    Quiesce, Frames, Offered, Phase, RECORD_WORDS, RECORDS, Rack, RackAction, RackEvent, Record,
+    Quiesce, Frames, Offered, Phase, RECORD_WORDS, RECORDS, SwapPeer, RackAction, RackEvent, Record,
     SwapRules,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
@@ -64,7 +64,7 @@ impl Home {
         let words = BTreeMap::from([(FrameId(0), live), (FrameId(1), PageWord::free(PageId(2)))]);
         let records = [[0; RECORD_WORDS]; RECORDS];
         let rack =
-            Rack::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
+            SwapPeer::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
         Self {
             memory: Memory { words, milli: 1000, hot: false, heats: false, gives: PAGE },
             records,
@@ -97,7 +97,7 @@ impl Home {
 
     pub(crate) fn restart(&mut self, life: u64) -> Vec<RackAction> {
         let rules = SwapRules::DEFAULT;
-        self.rack = Rack::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
+        self.rack = SwapPeer::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
         self.step(RackEvent::DeadlinePassed)
     }
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, Machine};
+use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, MetadataMachine};
 
 use command::Command;
 
@@ -15,7 +15,7 @@ const LEASE: Duration = Duration::from_millis(2000);
 
 /// A machine and everything around it.
 pub(crate) struct World {
-    machine: Machine,
+    machine: MetadataMachine,
     now: Time,
     last_tag: u64,
     stored: Vec<Change>,
@@ -29,7 +29,7 @@ impl World {
     /// A new pool whose machine has started, with a store that commits at once.
     pub(crate) fn new() -> Self {
         let mut world = Self {
-            machine: Machine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
+            machine: MetadataMachine::restore(Time::ZERO, LEASE, 1, []).unwrap(),
             now: Time::ZERO,
             last_tag: 0,
             stored: Vec::new(),
@@ -82,7 +82,7 @@ impl World {
                 self.in_flight = None;
                 let server = self.stored.len() as u64 + 1;
                 self.machine =
-                    Machine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
+                    MetadataMachine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
             }
             Command::Deadline => {
                 let deadline = self.machine.deadline();

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::system;
 use super::{MemoryError, MemoryLock, Place, RackMemory};
-use crate::machine::Machine;
+use crate::host::HostFiles;
 use crate::{Mapping, OutOfBounds, file};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpdax");
@@ -34,12 +34,12 @@ impl Device {
 
 /// The size in bytes of the dax device that a descriptor is of; `None` if it is of something else.
 #[must_use]
-pub fn device_bytes(file: impl AsFd, machine: &Machine) -> Option<u64> {
+pub fn device_bytes(file: impl AsFd, machine: &HostFiles) -> Option<u64> {
     let file = File::from(file.as_fd().try_clone_to_owned().ok()?);
     examine(&file, Path::new(""), machine).ok().map(|device| device.bytes)
 }
 
-fn examine(file: &File, path: &Path, machine: &Machine) -> Result<Device, MemoryError> {
+fn examine(file: &File, path: &Path, machine: &HostFiles) -> Result<Device, MemoryError> {
     let refuse = |why: &str| MemoryError::NotDax { path: path.to_path_buf(), why: why.into() };
     let found = file.metadata().map_err(system("examine", path.display()))?;
     if !found.file_type().is_char_device() {
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::directory::RackDirectory;
-    use crate::machine::tests::fixture;
+    use crate::host::tests::fixture;
     use crate::memory::MemoryKind;
 
     fn zero_device() -> File {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// A computer that says of `/dev/zero` (1:5) that it is such a device.
-    fn machine(size: &str, align: &str, subsystem: &str) -> (tempfile::TempDir, Machine) {
+    fn machine(size: &str, align: &str, subsystem: &str) -> (tempfile::TempDir, HostFiles) {
         let (folder, machine) = fixture(&[
             ("sys/dev/char/1:5/size", size),
             ("sys/dev/char/1:5/align", align),

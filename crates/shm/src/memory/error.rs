@@ -5,7 +5,7 @@ use rackpool_model::ByteSize;
 
 use crate::OutOfBounds;
 use crate::file::FileError;
-use crate::machine::{HugePage, list_text};
+use crate::host::{HugePage, list_text};
 use crate::room::Room;
 
 /// Why the memory of a rack can't be had. Each text says what to do.

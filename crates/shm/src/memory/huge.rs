@@ -10,7 +10,7 @@ use rustix::fs::{Access, access, fstatfs};
 
 use super::error::system;
 use super::{MemoryError, MemoryLock, Place, RackMemory};
-use crate::machine::HugePage;
+use crate::host::HugePage;
 use crate::{Mapping, file};
 
 /// What the names of our files on a hugetlbfs begin with; the rack's folder follows.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::machine::HugePage;
+use crate::host::HugePage;
 
 /// The kind of memory that the frames of a rack lie in.
 ///

@@ -32,7 +32,7 @@ pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
-use crate::machine::{HugePage, Machine};
+use crate::host::{HugePage, HostFiles};
 use crate::room::{self, Room};
 use crate::{Mapping, file};
 
@@ -46,7 +46,7 @@ pub struct Place<'a> {
     /// Bytes of memory.
     pub bytes: u64,
     /// The computer.
-    pub machine: &'a Machine,
+    pub machine: &'a HostFiles,
 }
 
 /// The memory of a rack, for the daemon that serves it.

@@ -15,7 +15,7 @@ use super::error::system;
 use super::tmpfs::{self, Untouched};
 use super::{MemoryError, Place, RackMemory};
 use crate::Mapping;
-use crate::machine::Node;
+use crate::host::Node;
 use crate::numa::Policy;
 
 /// Pages besides the first and the last whose place is looked at.
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::directory::RackDirectory;
-    use crate::machine::Machine;
+    use crate::host::HostFiles;
     use crate::memory::MemoryKind;
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let directory = RackDirectory::new(folder.path(), RackId(0));
         std::fs::create_dir(directory.path()).unwrap();
-        let machine = Machine::here();
+        let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
         let place = Place { kind: &kind, directory: &directory, bytes: 1 << 20, machine: &machine };
         let made = tmpfs::create(&place).unwrap().touch(&place);
@@ -146,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let directory = RackDirectory::new(folder.path(), RackId(0));
         std::fs::create_dir(directory.path()).unwrap();
-        let machine = Machine::here();
+        let machine = HostFiles::here();
         let kind = MemoryKind::Node(0);
         let place = Place { kind: &kind, directory: &directory, bytes: 4 << 20, machine: &machine };
         let made = tmpfs::create(&place).unwrap();

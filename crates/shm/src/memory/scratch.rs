@@ -5,7 +5,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::MemoryError;
 use super::error::system;
 use crate::Mapping;
-use crate::machine::HugePage;
+use crate::host::HugePage;
 use crate::numa::Policy;
 
 /// Memory without a name of `bytes` bytes, in small pages or in huge ones from the kernel's pool,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::system;
 use super::{MemoryError, MemoryLock, Place, RackMemory, backing};
-use crate::machine::{HugePage, Machine};
+use crate::host::{HugePage, HostFiles};
 use crate::{Mapping, file};
 
 /// The file, mapped. This process has touched no page of it: who makes it can still say where its
@@ -109,7 +109,7 @@ fn why_small(place: &Place<'_>) -> String {
 }
 
 /// The kernel's own setting for shared memory, in words.
-pub(super) fn shared_setting(machine: &Machine) -> String {
+pub(super) fn shared_setting(machine: &HostFiles) -> String {
     let setting = machine.transparent_huge().shared;
     format!(
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled is {}",

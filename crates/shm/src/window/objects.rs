@@ -7,7 +7,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Core, Local, LocalWindow, front};
 use crate::access::{AccessGuard, Intent};
-use crate::marks::{Holder, Mark};
+use crate::marks::{ObjectHolder, Mark};
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::permit::Permit;
 use crate::{OutOfBounds, ReadOnlyMapping};
@@ -61,7 +61,7 @@ pub enum Taken {
 pub fn take_back(
     permit: &Permit,
     addr: GlobalAddr,
-    holder: Holder,
+    holder: ObjectHolder,
     note: impl FnOnce(SizeClass) -> bool,
 ) -> Taken {
     front(permit).map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
@@ -102,7 +102,7 @@ impl Core {
     fn take_back(
         &self,
         addr: GlobalAddr,
-        holder: Holder,
+        holder: ObjectHolder,
         note: impl FnOnce(SizeClass) -> bool,
     ) -> Taken {
         let Some((local, offset)) = self.find(addr, 1) else { return Taken::Unknown };
@@ -146,7 +146,7 @@ impl LocalWindow {
     pub fn take_back(
         &self,
         addr: GlobalAddr,
-        holder: Holder,
+        holder: ObjectHolder,
         note: impl FnOnce(SizeClass) -> bool,
     ) -> Taken {
         self.core().take_back(addr, holder, note)

@@ -4,7 +4,7 @@ use rackpool_model::{PageEvent, PageSize};
 
 use super::*;
 use crate::delay::waits;
-use crate::marks::Holder;
+use crate::marks::ObjectHolder;
 use crate::superblock::Superblock;
 
 const FRAMES: u32 = 4;
@@ -139,7 +139,7 @@ fn others(rack: &mut Rack) {
     let window = &rack.window;
     window.prefetch(at, Intent::Read);
     assert!(window.look(FRAME).is_some() && window.word(FRAME).is_some());
-    let _ = take_back(&permit(), at, Holder::DAEMON, |_| true);
+    let _ = take_back(&permit(), at, ObjectHolder::DAEMON, |_| true);
     let _ = hand_out(&permit(), at);
     assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");

@@ -7,7 +7,7 @@ use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    SwapEvent, RECORD_WORDS, RECORDS, Rack as Machine, RackAction, RackEvent, Server, ServerEvent,
+    SwapEvent, RECORD_WORDS, RECORDS, SwapPeer as SwapMachine, RackAction, RackEvent, Server, ServerEvent,
     SwapBatch,
 };
 use rackpool_wire::swap::{PrepareRefusal, SwapId, ToServer, RequestRefusal};
@@ -17,7 +17,7 @@ use super::{Costs, Outcome, Policy, ReplayError};
 use crate::{Accessed, RackFrames, Trace};
 
 struct Rack {
-    machine: Machine,
+    machine: SwapMachine,
     memory: Memory,
     heats: Heats,
 }
@@ -93,7 +93,7 @@ impl Pool {
             racks.insert(
                 rack.rack,
                 Rack {
-                    machine: Machine::restore(Time::ZERO, policy.swap, life, &records, Sound),
+                    machine: SwapMachine::restore(Time::ZERO, policy.swap, life, &records, Sound),
                     memory: Memory::new(pages),
                     heats: Heats::new(policy.heat)?,
                 },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{ClientId, GlobalAddr, PageId};
-use rackpool_shm::marks::Holder;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_wire::rack::RackAnswer;
 
 use super::Job;
@@ -106,7 +106,7 @@ impl DataPlane {
         let Returning { client, release, addrs } = returning;
         let mut refused = 0;
         for addr in &addrs {
-            refused += u64::from(self.slab.free(*addr, Holder::of(client.0))?.is_err());
+            refused += u64::from(self.slab.free(*addr, ObjectHolder::of(client.0))?.is_err());
         }
         if let Some(slot) = self.clients.all.get(client.0).and_then(|c| c.thread(client.1)) {
             strike(slot, |addr| addrs.contains(&addr));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, PageId, RackId};
-use rackpool_shm::marks::Holder;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_shm::metadata::PEER_BATCH;
 use rackpool_sync::atomic::Ordering;
 
@@ -126,7 +126,7 @@ impl DataPlane {
         }
         let page_size = self.rack.geometry.page_size;
         for addr in addrs_of(self.asked_log(rack)?) {
-            if addr.page(page_size) == Some(page) && self.slab.free(addr, Holder::DAEMON)?.is_err()
+            if addr.page(page_size) == Some(page) && self.slab.free(addr, ObjectHolder::DAEMON)?.is_err()
             {
                 tracing::debug!("{addr} was not in use when it came back");
             }

@@ -1,7 +1,7 @@
 //! The serving side.
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, MemoryId, PageId, RackId};
-use rackpool_shm::marks::Holder;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::peer::PeerReply;
@@ -154,13 +154,13 @@ impl DataPlane {
                 Some(page) if self.slab.lookup(page).is_none() => noted.push(mark(*addr)),
                 // Not in the record: a successor, which finishes what stands there, would free it
                 // when a program has it again.
-                _ if !self.slab.may_free(*addr, Holder::DAEMON) => refused += 1,
+                _ if !self.slab.may_free(*addr, ObjectHolder::DAEMON) => refused += 1,
                 _ => noted.push(*addr),
             }
         }
         write(log, memory, sequence, FREE, &noted);
         for addr in noted.into_iter().filter(|addr| !is_marked(*addr)) {
-            refused += u16::from(self.slab.free(addr, Holder::DAEMON)?.is_err());
+            refused += u16::from(self.slab.free(addr, ObjectHolder::DAEMON)?.is_err());
         }
         log.state.store(DONE, Ordering::Release);
         Ok(Ok(PeerReply::Freed { refused, moved: marked_of(log) }))
@@ -194,7 +194,7 @@ impl DataPlane {
                 log.count.store(used.len() as u64, Ordering::Release);
             } else {
                 for addr in addrs.into_iter().filter(|addr| !is_marked(*addr)) {
-                    if self.slab.free(addr, Holder::DAEMON)?.is_err() {
+                    if self.slab.free(addr, ObjectHolder::DAEMON)?.is_err() {
                         tracing::debug!("{addr} was freed before the crash");
                     }
                 }

@@ -12,7 +12,7 @@ use rackpool_fabric::RegionId;
 use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::share::{Copies, CopiesEvent, CopyId, Home, HomeEvent, ShareRules, SharingId};
+use rackpool_proto::share::{Copies, CopiesEvent, CopyId, ShareHome, HomeEvent, ShareRules, SharingId};
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
@@ -37,7 +37,7 @@ pub(super) struct Sharing {
     /// The start of the machines' clock, in nanoseconds of the clock that clients look at, or a little
     /// earlier.
     start_ns: u64,
-    home: Home,
+    home: ShareHome,
     /// When the home's machine wants to be woken.
     home_due: Option<Time>,
     quiesces: Vec<Quiescing>,
@@ -93,7 +93,7 @@ impl Sharing {
         Ok(Self {
             enabled: enabled && metadata.layout().page_size().bytes() <= LARGEST_SHARED,
             start_ns: clock.saturating_sub(since),
-            home: Home::restore(Time::ZERO, rules, first, slab.shared_pages(), Sound),
+            home: ShareHome::restore(Time::ZERO, rules, first, slab.shared_pages(), Sound),
             home_due: None,
             quiesces: Vec::new(),
             changed: false,

@@ -9,7 +9,7 @@ use anyhow::Context;
 use rackpool_model::{
     Access, ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
 };
-use rackpool_proto::swap::{Rack, RackEvent};
+use rackpool_proto::swap::{SwapPeer, RackEvent};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{RequestId, MAX_BODY};
 use rackpool_shm::dirty_log;

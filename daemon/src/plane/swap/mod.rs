@@ -1,4 +1,4 @@
-//! Swaps of pages with other racks: the shell of `proto::swap::Rack`. The rules are in
+//! Swaps of pages with other racks: the shell of `proto::swap::SwapPeer`. The rules are in
 //! `docs/design/swap.md`; what becomes of everything else meanwhile is in
 //! `docs/design/swap-operations.md`.
 
@@ -23,7 +23,7 @@ use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{SwapEvent, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{SwapEvent, SwapPeer, RackAction, RackEvent, SwapRules};
 use rackpool_rrpc::RequestId;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -69,7 +69,7 @@ pub(crate) struct SwapSettings {
 /// Swaps of this rack.
 #[derive(Debug)]
 pub(super) struct Swaps {
-    machine: Rack<Sound>,
+    machine: SwapPeer<Sound>,
     enabled: bool,
     /// The start of the machine's clock.
     start: Instant,
@@ -113,7 +113,7 @@ impl Swaps {
         for (into, words) in all.iter_mut().zip(records) {
             *into = words;
         }
-        let machine = Rack::restore(Time::ZERO, settings.rules, incarnation, &all, Sound);
+        let machine = SwapPeer::restore(Time::ZERO, settings.rules, incarnation, &all, Sound);
         Ok(Self {
             due: machine.deadline(),
             under_way: machine.under_way() > 0,

@@ -8,7 +8,7 @@ use rackpool_model::{Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{Quiesce, Frames, Offered, Rack, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Quiesce, Frames, Offered, SwapPeer, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -79,7 +79,7 @@ fn restore(fixture: &Fixture, now: Time, life: u64) -> Rack {
     let records = std::array::from_fn(|slot| {
         std::array::from_fn(|word| words[slot].words[word].load(Ordering::Relaxed))
     });
-    Rack::restore(now, SwapRules::DEFAULT, Incarnation(life << 32), &records, Sound)
+    SwapPeer::restore(now, SwapRules::DEFAULT, Incarnation(life << 32), &records, Sound)
 }
 
 /// Two racks, the metadata server between them, and nothing that gets lost but by a crash.

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn figures_of_this_computer_are_plausible() {
         let cpus =
-            super::super::super::facts::Facts::gather(&rackpool_shm::machine::Machine::here())
+            super::super::super::facts::Facts::gather(&rackpool_shm::host::HostFiles::here())
                 .usable_cpus;
         let call = syscall_ns();
         assert!(call > 1.0 && call < 1e6, "{call} ns for a system call");

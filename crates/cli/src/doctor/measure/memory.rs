@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use rackpool_model::ByteSize;
 use rackpool_output::chain;
 use rackpool_shm::Mapping;
-use rackpool_shm::machine::{HugePage, Node};
+use rackpool_shm::host::{HugePage, Node};
 use rackpool_shm::memory::{backing, scratch};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn what_can_not_be_measured_says_why() {
         let mut facts = super::super::super::facts::Facts::gather(
-            &rackpool_shm::machine::Machine::at("/nonexistent", "/nonexistent"),
+            &rackpool_shm::host::HostFiles::at("/nonexistent", "/nonexistent"),
         );
         let reason = choose_bytes(&facts, Some(HugePage::Size2M), None).unwrap_err();
         assert!(reason.contains("0 huge pages of 2 MiB can be had, 128 are needed: echo 128 >"));
         let small = Node { free_bytes: 1 << 20, ..Node::default() };
         assert!(choose_bytes(&facts, None, Some(&small)).unwrap_err().contains("only 1 MiB free"));
         assert_eq!(choose_bytes(&facts, None, None), Ok(BYTES));
-        facts.huge_pools.push(rackpool_shm::machine::HugePool {
+        facts.huge_pools.push(rackpool_shm::host::HugePool {
             page_bytes: 2 << 20,
             total: 200,
             free: 200,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{Established, Local};
-use super::link::Link;
+use super::link::SharedLink;
 use super::listener::Listener;
 use super::sleep::{drain, signal};
 use super::socket::{self, Process};
@@ -70,7 +70,7 @@ struct Outgoing {
     path: PathBuf,
     socket: OwnedFd,
     /// The link that was offered; `None` while the listener's backlog is full.
-    offered: Option<Link>,
+    offered: Option<SharedLink>,
     give_up_at: Instant,
 }
 

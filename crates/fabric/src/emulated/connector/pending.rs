@@ -12,7 +12,7 @@ use super::{
 };
 use crate::FabricError;
 use crate::emulated::handshake;
-use crate::emulated::link::Link;
+use crate::emulated::link::SharedLink;
 use crate::emulated::socket::{self, Process, Received};
 
 /// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who talk are heard
@@ -60,7 +60,7 @@ impl Connector {
     }
 
     /// Connects and says hello. `None` when the peer's backlog is full.
-    fn reach(&self, path: &Path, socket: &OwnedFd) -> Result<Option<Link>, FabricError> {
+    fn reach(&self, path: &Path, socket: &OwnedFd) -> Result<Option<SharedLink>, FabricError> {
         let unreachable = |errno: Errno| FabricError::Unreachable {
             address: path.display().to_string(),
             cause: errno.to_string(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rackpool_model::Awaited;
 
 use super::handshake::Established;
-use super::link::{Link, Word};
+use super::link::{SharedLink, Word};
 use super::model::{Clock, Speed, Wire};
 use super::ring::{Receiver, Sender};
 use super::sleep::Sleep;
@@ -27,7 +27,7 @@ const TRUSTED_NS: u64 = 10_000_000;
 /// One end of a link: open, or closing until the peer can't copy any more.
 pub(super) struct Endpoint {
     id: EndpointId,
-    link: Link,
+    link: SharedLink,
     remote: Vec<Arc<dyn MemoryRegion>>,
     sender: Sender,
     receiver: Receiver,

@@ -25,7 +25,7 @@ pub(super) struct UnauthenticatedPeer {
 }
 
 /// One channel of an endpoint whose other channel is still to come.
-pub(super) struct Half {
+pub(super) struct HalfOpenEndpoint {
     hello: Hello,
     greeting: Greeting,
     from: Option<SocketAddr>,
@@ -126,7 +126,7 @@ impl Connector {
     /// Puts the two channels of an endpoint together.
     fn channel_proven(&mut self, hello: Hello, one: UnauthenticatedPeer) {
         let UnauthenticatedPeer { greeting, from, give_up_at, .. } = one;
-        let new = Half { hello, greeting, from, give_up_at };
+        let new = HalfOpenEndpoint { hello, greeting, from, give_up_at };
         let Some(at) = self.halves.iter().position(|half| half.fits(&new)) else {
             self.halves.push(new);
             return;
@@ -150,7 +150,7 @@ impl Connector {
     }
 }
 
-impl Half {
+impl HalfOpenEndpoint {
     /// Whether these are the two channels of one endpoint.
     fn fits(&self, other: &Self) -> bool {
         let alike =

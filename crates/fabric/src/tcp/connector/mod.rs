@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::accepting::{Half, UnauthenticatedPeer};
+use self::accepting::{HalfOpenEndpoint, UnauthenticatedPeer};
 use self::connecting::Outgoing;
 use super::handshake::Identity;
 use super::inbox::{Inbox, InboxEvent, drain};
@@ -51,7 +51,7 @@ pub(super) struct Connector {
     /// The oldest first.
     unauthenticated_peers: Vec<UnauthenticatedPeer>,
     /// The oldest first.
-    halves: Vec<Half>,
+    halves: Vec<HalfOpenEndpoint>,
     refusals: Refusals,
     next_accepted: u64,
     /// Set when the process ran out of descriptors: accept no more until then.

@@ -16,8 +16,8 @@ fn lease(id: u64) -> Lease {
     Lease { id: LeaseId(id), kind: LeaseKind::Write, home, endpoint: OVER, frame, epoch }
 }
 
-fn holder() -> Holder {
-    Holder::new(Time::ZERO, LeaseRules::DEFAULT, 0, Sound)
+fn holder() -> LeaseHolder {
+    LeaseHolder::new(Time::ZERO, LeaseRules::DEFAULT, 0, Sound)
 }
 
 fn granted(question: u64, id: u64) -> HolderEvent {
@@ -135,9 +135,9 @@ fn a_call_that_overtakes_its_grant_makes_the_grant_void() {
 
 #[test]
 fn an_answer_to_an_earlier_life_does_not_count() {
-    let mut earlier: Holder = Holder::new(at(0), LeaseRules::DEFAULT, 1 << 32, Sound);
+    let mut earlier: LeaseHolder = LeaseHolder::new(at(0), LeaseRules::DEFAULT, 1 << 32, Sound);
     let question = earlier.ask(at(0), PAGE);
-    let mut holder: Holder = Holder::new(at(1), LeaseRules::DEFAULT, 2 << 32, Sound);
+    let mut holder: LeaseHolder = LeaseHolder::new(at(1), LeaseRules::DEFAULT, 2 << 32, Sound);
     holder.ask(at(2), PAGE);
     holder.handle(at(3), granted(question, 1));
     assert_eq!(holder.begin(at(3), PAGE, Access::Write), None);

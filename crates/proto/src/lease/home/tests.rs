@@ -11,16 +11,16 @@ fn at(ms: u64) -> Time {
     Time::ZERO.after(Duration::from_millis(ms))
 }
 
-fn home(restarted: bool) -> Home {
-    Home::new(Time::ZERO, LeaseRules::DEFAULT, LeaseId(1), restarted, Sound)
+fn home(restarted: bool) -> LeaseHome {
+    LeaseHome::new(Time::ZERO, LeaseRules::DEFAULT, LeaseId(1), restarted, Sound)
 }
 
-fn step(home: &mut Home, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
+fn step(home: &mut LeaseHome, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
     home.handle(at(ms), event);
     core::iter::from_fn(|| home.poll()).collect()
 }
 
-fn granted(home: &mut Home, ms: u64, over: EndpointToken) -> LeaseId {
+fn granted(home: &mut LeaseHome, ms: u64, over: EndpointToken) -> LeaseId {
     home.grant(at(ms), PAGE, over, LeaseKind::Write).unwrap().0
 }
 

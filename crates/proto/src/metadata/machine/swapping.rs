@@ -4,14 +4,14 @@ use rackpool_model::{Incarnation, RackId};
 use rackpool_wire::metadata::{MetadataReply, Refusal};
 use rackpool_wire::swap::ToServer;
 
-use super::Machine;
+use super::MetadataMachine;
 use crate::Time;
 use crate::metadata::batch::Batch;
 use crate::metadata::{Action, Change, ConnectionToken};
 use crate::planted::Bugs;
 use crate::swap::{ServerEvent, SwapBatch};
 
-impl<B: Bugs> Machine<B> {
+impl<B: Bugs> MetadataMachine<B> {
     pub(super) fn swap_deadline(&self) -> Option<Time> {
         self.swaps.as_ref().and_then(|swaps| swaps.server().deadline())
     }

@@ -1,4 +1,4 @@
-use super::{Machine, names_in};
+use super::{HostFiles, names_in};
 
 /// A port of an RDMA card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl RdmaPort {
     }
 }
 
-impl Machine {
+impl HostFiles {
     /// The ports of all RDMA cards, in the order of the cards' names.
     #[must_use]
     pub fn rdma_ports(&self) -> Vec<RdmaPort> {

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{HugePage, Machine};
+use super::{HugePage, HostFiles};
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Mount {
     }
 }
 
-impl Machine {
+impl HostFiles {
     /// What is mounted, as the calling thread sees it, in the order it was mounted.
     #[must_use]
     pub fn mounts(&self) -> Vec<Mount> {

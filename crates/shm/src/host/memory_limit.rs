@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use rackpool_model::ByteSize;
 
-use super::{Machine, number, text};
+use super::{HostFiles, number, text};
 
 /// A version 1 group without a limit has almost 2^63.
 const NO_LIMIT: u64 = 1 << 60;
@@ -35,7 +35,7 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-impl Machine {
+impl HostFiles {
     /// The lowest limit of the memory cgroups that this process is in, its group's parents counted.
     #[must_use]
     pub fn memory_limit(&self) -> Option<MemoryLimit> {

@@ -1,4 +1,4 @@
-use super::{Machine, names_in, parse_list};
+use super::{HostFiles, names_in, parse_list};
 
 /// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Node {
     }
 }
 
-impl Machine {
+impl HostFiles {
     /// The NUMA nodes in the order of their numbers; none where the kernel knows none.
     #[must_use]
     pub fn nodes(&self) -> Vec<Node> {

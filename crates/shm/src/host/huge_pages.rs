@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::{Machine, names_in};
+use super::{HostFiles, names_in};
 
 /// A size of huge page that processors have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl HugePool {
     }
 }
 
-impl Machine {
+impl HostFiles {
     /// The pools of huge pages, the smallest pages first.
     #[must_use]
     pub fn huge_pools(&self) -> Vec<HugePool> {

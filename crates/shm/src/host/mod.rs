@@ -19,12 +19,12 @@ pub use nodes::Node;
 
 /// Where the kernel's files are: on this computer, or in a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct HostFiles {
     sys: PathBuf,
     proc: PathBuf,
 }
 
-impl Machine {
+impl HostFiles {
     /// This computer.
     #[must_use]
     pub fn here() -> Self {
@@ -93,8 +93,8 @@ pub fn names_in(folder: &Path) -> Vec<String> {
 /// no list is longer than 65536.
 ///
 /// ```
-/// assert_eq!(rackpool_shm::machine::parse_list("0-2,5"), [0, 1, 2, 5]);
-/// assert_eq!(rackpool_shm::machine::parse_list(""), []);
+/// assert_eq!(rackpool_shm::host::parse_list("0-2,5"), [0, 1, 2, 5]);
+/// assert_eq!(rackpool_shm::host::parse_list(""), []);
 /// ```
 #[must_use]
 pub fn parse_list(text: &str) -> Vec<u32> {
@@ -108,8 +108,8 @@ pub fn parse_list(text: &str) -> Vec<u32> {
 /// A list as the kernel writes it.
 ///
 /// ```
-/// assert_eq!(rackpool_shm::machine::list_text(&[0, 1, 2, 5]), "0-2,5");
-/// assert_eq!(rackpool_shm::machine::list_text(&[]), "none");
+/// assert_eq!(rackpool_shm::host::list_text(&[0, 1, 2, 5]), "0-2,5");
+/// assert_eq!(rackpool_shm::host::list_text(&[]), "none");
 /// ```
 #[must_use]
 pub fn list_text(numbers: &[u32]) -> String {
@@ -134,14 +134,14 @@ pub(crate) mod tests {
     use super::*;
 
     /// A computer made of these files below `/sys` and `/proc`.
-    pub(crate) fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+    pub(crate) fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let machine = Machine::at(folder.path().join("sys"), folder.path().join("proc"));
+        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
         (folder, machine)
     }
 
