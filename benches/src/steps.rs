@@ -9,7 +9,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rackpool_client::{ClientOptions, GlobalAddr, PublishCas, Pool, RackId, PublishMode};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, PublishCas, PublishMode, RackId};
 
 use crate::alloc::Peer;
 

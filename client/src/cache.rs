@@ -7,9 +7,9 @@
 
 use rackpool_model::{GlobalAddr, SizeClass};
 use rackpool_ring::client_file::Route;
-use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::objects;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::access::Intent;
 use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;

@@ -99,7 +99,7 @@ pub(crate) struct Calls {
     is_ending: bool,
     /// The daemon slept and was woken for what has not been waited for yet.
     has_woken: bool,
-    patience: AdaptiveSpin,
+    spin: AdaptiveSpin,
 }
 
 impl Calls {
@@ -119,7 +119,7 @@ impl Calls {
             abandoned: Vec::new(),
             is_ending: false,
             has_woken: false,
-            patience: AdaptiveSpin::new(LEAST, LONGEST, YIELDS),
+            spin: AdaptiveSpin::new(LEAST, LONGEST, YIELDS),
         }
     }
 
@@ -343,13 +343,13 @@ impl Calls {
                 return self.answered(connection, posted, answer);
             }
         }
-        self.patience.begin(has_woken);
+        self.spin.begin(has_woken);
         loop {
             if let Some(answer) = cell.answer(posted.call) {
-                self.patience.end();
+                self.spin.end();
                 return self.answered(connection, posted, answer);
             }
-            if self.patience.turn() == Turn::Sleep {
+            if self.spin.turn() == Turn::Sleep {
                 return self.wait_asleep(connection, cell, posted, deadline);
             }
         }
@@ -370,7 +370,7 @@ impl Calls {
             }
             cell.woke();
             if let Some(answer) = cell.answer(posted.call) {
-                self.patience.end();
+                self.spin.end();
                 return self.answered(connection, posted, answer);
             }
             if posted.life != connection.life() {

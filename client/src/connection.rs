@@ -13,7 +13,7 @@ use rackpool_ring::data::{Block, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;
-use rackpool_shm::marks::{ObjectHolder, Marks};
+use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::permit::Permit;
@@ -275,7 +275,8 @@ impl Connection {
     /// Whether this process is a child of the one that has opened the pool. What it inherited is the
     /// parent's: it may neither be used nor given back here.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.permit.pool() == 0 && !matches!(self.link(), DaemonLink::Forgotten | DaemonLink::Closed)
+        self.permit.pool() == 0
+            && !matches!(self.link(), DaemonLink::Forgotten | DaemonLink::Closed)
     }
 
     /// The error of an operation that has no permit.

@@ -29,7 +29,7 @@ pub(crate) struct ControlStream {
     /// The rest of messages that could not be sent whole in time: it goes first.
     unsent: Vec<u8>,
     last_tag: u64,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// What the daemon passed at the first exchange.
@@ -85,7 +85,7 @@ impl ControlStream {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         let frames = FrameReader::new();
-        Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, patience: timeout })
+        Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, timeout: timeout })
     }
 
     /// How long a request may take from now on.
@@ -152,7 +152,7 @@ impl ControlStream {
     /// Asks and waits for the answer. Answers to earlier requests, which came too late, are
     /// passed over.
     pub(crate) fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, OpenError> {
-        let deadline = Deadline::after(self.patience);
+        let deadline = Deadline::after(self.timeout);
         self.wait_until(&deadline)?;
         let asked = self.send(request)?;
         loop {

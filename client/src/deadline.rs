@@ -47,11 +47,11 @@ pub fn within<R>(limit: Duration, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// An end of patience that asks the clock only when somebody wants to know: what is done before
+/// An end of timeout that asks the clock only when somebody wants to know: what is done before
 /// that, like most operations, does not pay for it. So the time counts from the first look.
 #[derive(Debug)]
 pub(crate) struct Deadline<'a> {
-    patience: Duration,
+    timeout: Duration,
     end: Cell<Option<Instant>>,
     /// It ends with this one at the latest.
     outer: Option<&'a Self>,
@@ -59,13 +59,13 @@ pub(crate) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     /// This long after the first look.
-    pub(crate) const fn after(patience: Duration) -> Self {
-        Self { patience, end: Cell::new(None), outer: None }
+    pub(crate) const fn after(timeout: Duration) -> Self {
+        Self { timeout, end: Cell::new(None), outer: None }
     }
 
     /// This long after the first look, and not after `self`.
-    pub(crate) const fn within(&'a self, patience: Duration) -> Self {
-        Self { patience, end: Cell::new(None), outer: Some(self) }
+    pub(crate) const fn within(&'a self, timeout: Duration) -> Self {
+        Self { timeout, end: Cell::new(None), outer: Some(self) }
     }
 
     /// Looks at the clock.
@@ -77,7 +77,7 @@ impl<'a> Deadline<'a> {
     pub(crate) fn left(&self) -> Duration {
         let now = Instant::now();
         let end = self.end.get().unwrap_or_else(|| {
-            let end = now + self.patience;
+            let end = now + self.timeout;
             LIMIT.get().map_or(end, |limit| limit.min(end))
         });
         self.end.set(Some(end));
@@ -128,8 +128,8 @@ impl Retries {
     const DOUBLINGS: u32 = 7;
 
     /// Tries until this long after the first one that failed.
-    pub(crate) const fn within(patience: Duration) -> Self {
-        Self { deadline: Deadline::after(patience), tries: Cell::new(0) }
+    pub(crate) const fn within(timeout: Duration) -> Self {
+        Self { deadline: Deadline::after(timeout), tries: Cell::new(0) }
     }
 
     /// A try has failed: pauses before the next one. `false`: time is up.

@@ -32,7 +32,6 @@ mod calls;
 mod connection;
 mod control;
 mod deadline;
-mod reservation;
 mod error;
 mod free;
 mod keeper;
@@ -41,6 +40,7 @@ mod options;
 mod outbox;
 mod pool;
 mod remote;
+mod reservation;
 mod slots;
 #[cfg(test)]
 mod testing;
@@ -52,7 +52,6 @@ mod translation;
 mod value;
 
 pub use deadline::within;
-pub use reservation::{Reservation, PublishCas, PublishMode};
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
 };
@@ -62,4 +61,5 @@ pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId};
 pub use rackpool_wire::bounds::OutOfBounds;
 pub use rackpool_wire::control::RackStatus;
+pub use reservation::{PublishCas, PublishMode, Reservation};
 pub use zerocopy;

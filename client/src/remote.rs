@@ -73,8 +73,8 @@ impl Thread {
         let mut next = Some(Piece { transfer: 0, start: 0, len: 0 });
         let bytes: usize = transfers.iter().map(|transfer| transfer.bytes.len()).sum();
         let copying = Duration::from_secs((bytes / SLOWEST) as u64);
-        let patience = self.connection.request_timeout() + copying;
-        let (deadline, mut retries) = (Deadline::after(patience), Retries::within(patience));
+        let timeout = self.connection.request_timeout() + copying;
+        let (deadline, mut retries) = (Deadline::after(timeout), Retries::within(timeout));
         let (mut longest, mut tried) = (PIECE, None);
         while let Some(piece) = next {
             next = match self.round(transfers, piece, longest, &deadline) {
@@ -84,7 +84,7 @@ impl Thread {
                     let at = Some((piece.transfer, piece.start));
                     if std::mem::replace(&mut tried, at) != at {
                         // It gets on, if only by one piece.
-                        retries = Retries::within(patience);
+                        retries = Retries::within(timeout);
                     }
                     if !retries.pause() {
                         return Err(self.page_busy(transfers[piece.transfer].addr));

@@ -109,7 +109,8 @@ const _: () = assert!(RESERVATIONS == u16::BITS as usize);
 impl Reservations {
     /// Those of a new thread; an earlier one may have left records in its slot.
     pub(crate) fn of(slot: &ThreadSlot) -> Self {
-        let says_something = slot.reservations.iter().rev().map(|record| u16::from(!record.is_free()));
+        let says_something =
+            slot.reservations.iter().rev().map(|record| u16::from(!record.is_free()));
         let left = says_something.fold(0, |bits, bit| bits << 1 | bit);
         // The only source of randomness in the standard library: the keys of its hash maps.
         let seed = RandomState::new().build_hasher().finish();
@@ -125,8 +126,9 @@ impl Reservations {
         // What is left is worth less than going on: it is lost if the program is killed.
         let known =
             if self.used | self.left == u16::MAX { self.used } else { self.used | self.left };
-        let record =
-            u8::try_from((!known).trailing_zeros()).ok().filter(|r| usize::from(*r) < RESERVATIONS)?;
+        let record = u8::try_from((!known).trailing_zeros())
+            .ok()
+            .filter(|r| usize::from(*r) < RESERVATIONS)?;
         self.used |= 1 << record;
         self.left &= !(1 << record);
         Some(record)
@@ -268,7 +270,8 @@ impl Pool {
     /// ```
     pub fn abort(&self, reservation: &mut Reservation) {
         if reservation.phase == Phase::Unresolved && reservation.pool == self.id() {
-            let _ = self.with(|thread| thread.record(reservation.record).map(ReservationRecord::disarm));
+            let _ = self
+                .with(|thread| thread.record(reservation.record).map(ReservationRecord::disarm));
             reservation.phase = Phase::Held;
         }
     }
@@ -301,7 +304,11 @@ impl Pool {
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
     /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program ends.
     /// [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
-    pub fn publish(&self, reservation: &mut Reservation, link: &PublishCas) -> Result<u64, AccessError> {
+    pub fn publish(
+        &self,
+        reservation: &mut Reservation,
+        link: &PublishCas,
+    ) -> Result<u64, AccessError> {
         self.with(|thread| thread.publish(reservation, link))?
     }
 
@@ -327,8 +334,8 @@ impl Pool {
     /// }
     /// ```
     pub fn resolve(&self, reservation: &mut Reservation, published: bool) {
-        let is_open =
-            reservation.phase == Phase::InDoubt || (reservation.phase == Phase::Unresolved && published);
+        let is_open = reservation.phase == Phase::InDoubt
+            || (reservation.phase == Phase::Unresolved && published);
         if is_open && reservation.pool == self.id() {
             let _ = self.with(|thread| thread.resolve(reservation, published));
         }

@@ -29,7 +29,7 @@ mod full_ring;
 mod moving;
 
 /// How long anything may take that has no promise of its own: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const PAGE: u64 = PageSize::DEFAULT.bytes();
 const REFILL: RackRequest = RackRequest::Refill { bytes: 64, count: 1 };
 
@@ -122,11 +122,11 @@ fn no_refill_and_no_release_while_one_that_was_given_up_may_still_be_served() {
         }
         _ => release(slot).1,
     });
-    let patience = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let addr = loop {
         match thread.alloc(64) {
             Ok(addr) => break addr,
-            Err(error) => assert!(Instant::now() < patience, "{error}"),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
     };
     assert_eq!(addr.raw(), 0x80);
@@ -150,12 +150,12 @@ fn a_slot_with_a_call_given_up_comes_back_once_it_is_settled() {
                 _ => release(slot).1,
             });
         }
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let begin = |_| loop {
             match Thread::new(&bench.connection).unwrap() {
                 Some(thread) => return thread,
                 // Of a dead daemon one knows at once; one that lives answers when it gets to it.
-                None => assert!(round == 1 && Instant::now() < patience),
+                None => assert!(round == 1 && Instant::now() < deadline),
             }
         };
         let threads: Vec<_> = (0..THREADS).map(begin).collect();

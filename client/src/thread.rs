@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
 use rackpool_ring::client_file::{Route, ThreadSlot};
-use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazines::Magazines;
 use rackpool_ring::objects;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::access::{AccessGuard, Intent};
 use rackpool_shm::page_map::PageMap;

@@ -24,7 +24,7 @@ const BEATS: u32 = 4;
 const RETRY: Duration = Duration::from_millis(50);
 /// How long an answer may take of a metadata server that does not say that it is away: its disk or
 /// its host may be slow. Less than what clients wait for their daemon.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 /// Messages about swaps that may wait to be sent; more are dropped, for they are repeated.
 const SWAP_MESSAGES: usize = 512;
 /// Changes that are asked for and not answered, which is when they are durable. The metadata server reads
@@ -76,7 +76,7 @@ impl Requester {
             line.send(Question { request, answer }).await.ok()?;
             receiver.await.ok()
         };
-        tokio::time::timeout(PATIENCE, answered).await.ok()?
+        tokio::time::timeout(TIMEOUT, answered).await.ok()?
     }
 }
 
@@ -138,7 +138,7 @@ struct StoreLost {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the metadata server at {address} is silent, it gave no answer within {} s: see in its log what it does, and on its host whether it is stopped, its disk is stuck or a firewall drops what it is sent; then start this daemon again if it does not go on by itself",
-    PATIENCE.as_secs()
+    TIMEOUT.as_secs()
 )]
 struct Silent {
     address: String,
@@ -196,7 +196,7 @@ impl MetadataLink {
         &mut self,
         must_reach: bool,
     ) -> anyhow::Result<Option<Registered>> {
-        let attempt = tokio::time::timeout(PATIENCE, self.try_register()).await;
+        let attempt = tokio::time::timeout(TIMEOUT, self.try_register()).await;
         match attempt {
             Ok(Ok((_, registered))) => {
                 self.announcement.seen = Some(registered.position);
@@ -262,7 +262,7 @@ impl MetadataLink {
     pub(crate) async fn keep(mut self, plane: Arc<Waker>) -> anyhow::Result<()> {
         let mut reported = false;
         loop {
-            match tokio::time::timeout(PATIENCE, self.try_register()).await {
+            match tokio::time::timeout(TIMEOUT, self.try_register()).await {
                 Ok(Ok((connection, Registered { position, .. }))) => {
                     reported = false;
                     set(&self.metrics.is_member, 1);

@@ -30,11 +30,13 @@ use tokio::sync::mpsc as async_mpsc;
 use crate::Options;
 use crate::control::{self, Control};
 use crate::fabric::{self, Buffers};
-use crate::link::{Requester, MetadataLink, Registered};
+use crate::link::{MetadataLink, Registered, Requester};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackMetrics;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, PlaneMetrics, Located, ControlNotification, Parts, SwapSettings, Waker};
+use crate::plane::{
+    Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics, SwapSettings, Waker,
+};
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
@@ -151,14 +153,24 @@ async fn serve(
     );
     if let Some(incarnation) = rack.lost {
         // Nobody has to wait until the lease of a daemon runs out that is known to be dead.
-        MetadataLink::leave(&metadata_server, &RackAnnouncement { incarnation, ..announcement.clone() })
-            .await;
+        MetadataLink::leave(
+            &metadata_server,
+            &RackAnnouncement { incarnation, ..announcement.clone() },
+        )
+        .await;
     }
     join(&mut link, &rack, known.is_none()).await?;
     let (notifications, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
-    let (mut plane, waker, Adopted { orphans, last }) =
-        data_plane(&rack, (fabric, buffers), notifications, &metrics, known.is_some(), poll, rules)?;
+    let (mut plane, waker, Adopted { orphans, last }) = data_plane(
+        &rack,
+        (fabric, buffers),
+        notifications,
+        &metrics,
+        known.is_some(),
+        poll,
+        rules,
+    )?;
     reserve_ahead(options, &rack, &waker, &mut plane)?;
     let shown = RackMetrics::of(&rack, &metrics, metadata_server.credentials());
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;

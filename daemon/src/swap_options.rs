@@ -94,14 +94,14 @@ impl SwapOptions {
         };
         let rules = SwapRules { pause, ..SwapRules::DEFAULT };
         let copy = seconds(page_bytes, bandwidth_gbps);
-        let is_in_time = copy <= rules.patience.as_secs_f64() / 2.0;
+        let is_in_time = copy <= rules.grace.as_secs_f64() / 2.0;
         if self.swap == Switch::On && !is_in_time {
             tracing::warn!(
                 "no page moves between racks: to copy {} takes {:.0} ms at {bandwidth_gbps} Gbit/s \
                  (--bandwidth-gbps), and a swap has {:?}; smaller pages would move (--page-size)",
                 ByteSize(page_bytes),
                 copy * 1e3,
-                rules.patience
+                rules.grace
             );
         }
         Ok(SwapSettings {

@@ -17,7 +17,7 @@ use rackpool_trace::{RackFrames, Recording};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::encode;
 use rackpool_wire::metadata::{
-    LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock, DirectoryEntry,
+    DirectoryEntry, LastMove, Member, MetadataReply, MetadataRequest, PUSHED, PageLock,
     RackAnnouncement, Refusal, Tagged,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, ToServer};

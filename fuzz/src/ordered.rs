@@ -47,7 +47,7 @@ pub fn ordered(bytes: &[u8]) {
     let heap = Arc::new(Heap::new());
     let options = Options { max_depth: 4, segment_bytes: 256 };
     let Ok(table) = Table::create(Arc::clone(&heap), &options) else { panic!("no table") };
-    let table = table.with_patience(Duration::ZERO);
+    let table = table.with_lock_wait(Duration::ZERO);
     let mut maps = OrderedMaps::new(table.handle());
     let mut model = Model::default();
     for id in [MAP, SET] {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{EndpointId, FabricError, Operation, RegionId, RemoteRegion, WorkRequest};
 use rackpool_rrpc::message::{self, Message};
 use rackpool_rrpc::{
-    Action, Arena, RequestId, Block, Call, CallId, Data, Event, RpcMachine, Mode, CallEvent, Outcome, Overdue,
-    RemotePlace, Route, Wants,
+    Action, Arena, Block, Call, CallEvent, CallId, Data, Event, Mode, Outcome, Overdue,
+    RemotePlace, RequestId, Route, RpcMachine, Wants,
 };
 
 use crate::Input;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackpool_kv::{
-    CasError, Reservation, GlobalAddr, Handle, KvError, PublishCas, Memory, Options, Table, PublishMode,
+    CasError, GlobalAddr, Handle, KvError, Memory, Options, PublishCas, PublishMode, Reservation,
+    Table,
 };
 
 use crate::Input;
@@ -17,7 +18,7 @@ const BYTES: u64 = 256 << 10;
 const LINE: u64 = 64;
 const POISON: u8 = 0xdd;
 /// More operations on memory than any operation on so small a table needs: it does not end.
-const PATIENCE: u64 = 200_000;
+const MAX_OPERATIONS: u64 = 200_000;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeapError {
@@ -57,7 +58,7 @@ impl Heap {
 
     fn state(&self) -> MutexGuard<'_, State> {
         let operations = self.operations.fetch_add(1, Ordering::Relaxed);
-        assert!(operations < PATIENCE, "an endless loop");
+        assert!(operations < MAX_OPERATIONS, "an endless loop");
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,7 +140,11 @@ impl Memory for Heap {
         Ok(HeapReservation { addr: place, token, place, published: None, counts: false })
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
+    fn publish(
+        &self,
+        reservation: &mut HeapReservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<HeapError>> {
         let found = self.compare_and_swap(link.addr, link.expected, link.new)?;
         if found == link.expected {
             reservation.published = Some(*link);
@@ -150,7 +155,11 @@ impl Memory for Heap {
         Ok(found)
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<HeapReservation>, HeapError> {
         let reservation = HeapReservation { addr: object, place, ..self.tombstone()? };
         match self.compare_and_swap(place, object.raw(), reservation.token) {
             Ok(found) => Ok((found == object.raw()).then_some(reservation)),
@@ -181,7 +190,9 @@ impl Memory for Heap {
             let swapped = self.compare_and_swap(reservation.place, reservation.token, back);
             return swapped.map(drop).map_err(|_| HeapError::Outside(reservation.place.raw()));
         }
-        if let Some(PublishCas { addr, new, mode: PublishMode::Settle(word), .. }) = reservation.published {
+        if let Some(PublishCas { addr, new, mode: PublishMode::Settle(word), .. }) =
+            reservation.published
+        {
             // Nobody else changes it, but for damage.
             let _ = self.compare_and_swap(addr, new, word);
         }
@@ -265,7 +276,7 @@ pub fn table(bytes: &[u8]) {
     let heap = Arc::new(Heap::new());
     let options = Options { max_depth: 4, segment_bytes: 256 };
     let Ok(table) = Table::create(Arc::clone(&heap), &options) else { panic!("no table") };
-    let table = table.with_patience(Duration::ZERO);
+    let table = table.with_lock_wait(Duration::ZERO);
     let addr = table.addr();
     let mut handle = table.handle();
     let mut model = Model::default();
@@ -287,7 +298,7 @@ pub fn table(bytes: &[u8]) {
             10 => {
                 // Another client, which knows nothing yet.
                 match Table::open(Arc::clone(&heap), addr) {
-                    Ok(table) => handle = table.with_patience(Duration::ZERO).handle(),
+                    Ok(table) => handle = table.with_lock_wait(Duration::ZERO).handle(),
                     Err(error) => model.failed(&error),
                 }
             }

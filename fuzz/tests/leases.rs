@@ -1,12 +1,12 @@
 //! Location leases in the data plane: what it tells homes, holders and clients, message by message.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
+#[path = "leases/dirty_logged.rs"]
+mod dirty_logged;
 #[path = "leases/moving.rs"]
 mod moving;
 #[path = "leases/standstill.rs"]
 mod standstill;
-#[path = "leases/dirty_logged.rs"]
-mod dirty_logged;
 #[path = "leases/written.rs"]
 mod written;
 
@@ -264,7 +264,7 @@ fn a_page_that_is_needed_is_called_back_over_the_endpoint_of_its_lease_until_it_
 }
 
 #[test]
-fn a_holder_that_does_not_give_back_is_cut_off_when_its_patience_is_over_and_not_before() {
+fn a_holder_that_does_not_give_back_is_cut_off_when_its_grace_period_is_over_and_not_before() {
     let mut stand = Stand::new();
     stand.allocate();
     let (over, other) = (stand.plane.accept(HOME), stand.plane.accept(OTHER));

@@ -60,9 +60,17 @@ mod tests {
     fn the_oldest_of_the_address_with_most_gives_way() {
         assert_eq!(admission_limiter(&[]).gives_way(), None);
         assert_eq!(admission_limiter(&[1]).gives_way(), Some(0));
-        assert_eq!(admission_limiter(&[1, 2, 3]).gives_way(), Some(0), "no admission_limiter: the oldest of all");
+        assert_eq!(
+            admission_limiter(&[1, 2, 3]).gives_way(),
+            Some(0),
+            "no admission_limiter: the oldest of all"
+        );
         assert_eq!(admission_limiter(&[1, 2, 1, 2, 2]).gives_way(), Some(1));
-        assert_eq!(admission_limiter(&[2, 1, 1, 2]).gives_way(), Some(0), "of two limiters the older one");
+        assert_eq!(
+            admission_limiter(&[2, 1, 1, 2]).gives_way(),
+            Some(0),
+            "of two limiters the older one"
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ const MAX_OUTSTANDING: usize = 32;
 const WRITE_BYTES: usize = 64 << 10;
 
 /// How long a peer may not take its answers.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is said unasked and waits to be taken. More is dropped: racks ask again.
 const MAX_PUSHED: usize = 256;
@@ -85,7 +85,7 @@ enum Ending {
     Garbage(#[from] CodecError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the peer took no answer for {} s", WRITE_PATIENCE.as_secs())]
+    #[error("the peer took no answer for {} s", WRITE_TIMEOUT.as_secs())]
     Stuck,
     #[error("the peer asked nothing for {} s", .0.as_secs())]
     Idle(Duration),
@@ -187,7 +187,7 @@ async fn write(stream: &mut dyn Duplex, bytes: &[u8]) -> Result<(), Ending> {
         stream.write_all(bytes).await?;
         stream.flush().await
     };
-    match tokio::time::timeout(WRITE_PATIENCE, written).await {
+    match tokio::time::timeout(WRITE_TIMEOUT, written).await {
         Ok(result) => Ok(result?),
         Err(_) => Err(Ending::Stuck),
     }

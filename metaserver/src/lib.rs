@@ -15,12 +15,12 @@
 
 mod address_file;
 mod admission;
+mod admission_limiter;
 mod complaints;
 mod connection;
-mod admission_limiter;
-mod metrics;
 mod limits;
 mod listener;
+mod metrics;
 mod options;
 mod parent;
 mod permission;

@@ -12,9 +12,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 use crate::admission::{Admitted, Rejection, admit};
+use crate::admission_limiter::AdmissionLimiter;
 use crate::complaints::Complaints;
 use crate::connection::{self, Inbound};
-use crate::admission_limiter::AdmissionLimiter;
 use crate::limits::Limits;
 
 /// The pause after an accept that failed, most likely for want of descriptors.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rackpool_model::FabricKey;
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event, MetadataMachine, OperatorEvent};
+use rackpool_proto::metadata::{
+    Action, BatchId, Change, ConnectionToken, Event, MetadataMachine, OperatorEvent,
+};
 use rackpool_wire::metadata::{MetadataReply, Tagged};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -243,6 +245,8 @@ fn report(event: &OperatorEvent) {
             }
         }
         OperatorEvent::Left { rack } => info!("{rack} left"),
-        OperatorEvent::Expired { rack } => warn!("{rack} sent no heartbeat within its lease: it is dead"),
+        OperatorEvent::Expired { rack } => {
+            warn!("{rack} sent no heartbeat within its lease: it is dead")
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackpool_access::{AccessError, Credentials, Party, require_loopback};
 use rackpool_proto::Time;
-use rackpool_proto::metadata::{HostFiles, RecordError};
+use rackpool_proto::metadata::{MetadataMachine, RecordError};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,9 +15,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::address_file::AddressFile;
-use crate::metrics::ServerMetrics;
 use crate::limits::Limits;
 use crate::listener::Listener;
+use crate::metrics::ServerMetrics;
 use crate::options::Options;
 use crate::server::Server;
 use crate::store::{Store, StoreError};
@@ -98,7 +98,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let (mut store, records) = Store::open(&options.store)?;
     let fabric_key = store.fabric_key(options.new_fabric_key)?;
     let lease = Duration::from_millis(options.lease_ms);
-    let machine = HostFiles::restore(Time::ZERO, lease, random_id()?, records)
+    let machine = MetadataMachine::restore(Time::ZERO, lease, random_id()?, records)
         .map_err(|source| StartError::Records { path: options.store.clone(), source })?;
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
@@ -130,11 +130,11 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     let listener = Listener { socket, tls, limits: Limits::raise(), idle, inbox };
     let listener = tokio::spawn(listener.run(stopped.clone()));
     let expiry = credentials.as_ref().and_then(Credentials::expiry);
-    let metrics = Arc::new(ServerMetrics::new(expiry));
+    let counters = Arc::new(ServerMetrics::new(expiry));
     if let Some(metrics) = metrics {
-        tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&metrics) as _));
+        tokio::spawn(rackpool_metrics::serve(metrics, Arc::clone(&counters) as _));
     }
-    let server = Server::new(machine, store, fabric_key, metrics);
+    let server = Server::new(machine, store, fabric_key, counters);
     let server = tokio::spawn(server.run(inbound, stopped));
     tokio::select! {
         _ = terminate.recv() => {}

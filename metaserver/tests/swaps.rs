@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, Incarnation, PageId, PageRange, RackId};
 use rackpool_wire::metadata::{LastMove, MetadataReply, MetadataRequest, PUSHED, Refusal, Tagged};
-use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, RequestRefusal};
+use rackpool_wire::swap::{FromServer, PageLife, RequestRefusal, SwapId, ToServer};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Connection, Server};
 

@@ -56,12 +56,12 @@ impl Announced {
     pub fn wait_until_all_else_is_free(
         &self,
         pool: &TestPool,
-        patience: Duration,
+        timeout: Duration,
         before: &Census,
         threads: usize,
     ) -> Vec<GlobalAddr> {
-        wait_until("the client is gone", patience, || before.newcomers_are_gone(pool));
-        wait_until("nothing is on its way", patience, || census::exchanges_have_ended(pool));
+        wait_until("the client is gone", timeout, || before.newcomers_are_gone(pool));
+        wait_until("nothing is on its way", timeout, || census::exchanges_have_ended(pool));
         let found = census::objects(pool);
         let lost: Vec<_> = self.live.keys().filter(|addr| !found.contains_key(addr)).collect();
         assert!(lost.is_empty(), "free although announced as in use: {lost:?}");

@@ -67,14 +67,14 @@ impl TestClient {
     }
 
     /// The next line it says; `None` at its end.
-    pub fn next_line(&mut self, patience: Duration) -> Option<String> {
-        match self.lines.recv_timeout(patience) {
+    pub fn next_line(&mut self, timeout: Duration) -> Option<String> {
+        match self.lines.recv_timeout(timeout) {
             Ok(line) => {
                 self.said.push(line.clone());
                 Some(line)
             }
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the client said nothing for {patience:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the client said nothing for {timeout:?}"),
         }
     }
 

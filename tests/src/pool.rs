@@ -163,13 +163,13 @@ impl TestPool {
 
     /// Waits until the bytes in use in the first two racks are what is wanted.
     #[track_caller]
-    pub fn wait_allocated(&self, what: &str, patience: Duration, wanted: [u64; 2]) {
+    pub fn wait_allocated(&self, what: &str, timeout: Duration, wanted: [u64; 2]) {
         let mut last = [0; 2];
-        let all = wait_or_last(patience, || {
+        let all = wait_or_last(timeout, || {
             last = self.allocated();
             last == wanted
         });
-        assert!(all, "{what}: {last:?} B in use instead of {wanted:?} B after {patience:?}");
+        assert!(all, "{what}: {last:?} B in use instead of {wanted:?} B after {timeout:?}");
     }
 
     /// Shows what all processes have said last.
@@ -255,8 +255,8 @@ fn is_stopped(task: &Path) -> bool {
 }
 
 /// Looks every 2 ms until the condition holds; whether it did in time.
-pub(crate) fn wait_or_last(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = std::time::Instant::now() + patience;
+pub(crate) fn wait_or_last(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = std::time::Instant::now() + timeout;
     loop {
         if condition() {
             return true;

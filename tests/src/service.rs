@@ -140,7 +140,7 @@ impl Drop for Service {
 }
 
 /// An answer that takes longer is taken for none.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a server has answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -215,8 +215,8 @@ impl Wire {
     /// When nobody listens.
     pub fn try_open(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+        stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
         Ok(Self::over(Stream::Unix(stream)))
     }
 
@@ -226,8 +226,8 @@ impl Wire {
     /// When nobody listens.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+        stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self::over(Stream::Tcp(stream)))
     }

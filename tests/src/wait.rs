@@ -7,16 +7,16 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Looks every millisecond until there is an answer; fails the test when there is none in time.
 #[track_caller]
-pub fn wait_for<T>(what: &str, patience: Duration, look: impl FnMut() -> Option<T>) -> T {
-    match try_wait_for(patience, look) {
+pub fn wait_for<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T>) -> T {
+    match try_wait_for(timeout, look) {
         Some(found) => found,
-        None => panic!("not within {patience:?}: {what}"),
+        None => panic!("not within {timeout:?}: {what}"),
     }
 }
 
 /// The same for what may fail to come; `None` when it has not come in time.
-pub fn try_wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+pub fn try_wait_for<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -30,6 +30,6 @@ pub fn try_wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) 
 
 /// Waits until the condition holds.
 #[track_caller]
-pub fn wait_until(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
-    wait_for(what, patience, || condition().then_some(()));
+pub fn wait_until(what: &str, timeout: Duration, mut condition: impl FnMut() -> bool) {
+    wait_for(what, timeout, || condition().then_some(()));
 }

@@ -9,7 +9,7 @@ use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// How long a request of this test waits.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Entries of a client's ring: docs/design/messages.md.
 const ENTRIES: usize = 1024;
 /// What a thread posts together.
@@ -51,7 +51,7 @@ fn ask_a_stopped_daemon(pool: &mut TestPool, near: &Pool, objects: &[GlobalAddr]
                 ready.wait();
                 let began = Instant::now();
                 let refused = swap_all(near, *addr).unwrap_err();
-                assert!(began.elapsed() >= TIMEOUT, "given up after {:?}", began.elapsed());
+                assert!(began.elapsed() >= REQUEST_TIMEOUT, "given up after {:?}", began.elapsed());
                 assert_eq!(refused, AccessError::Daemon(DaemonError::Unavailable));
                 let said = DaemonError::Unavailable.to_string();
                 assert!(said.contains("raise the request timeout"), "{said}");
@@ -68,7 +68,7 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
     let mut pool = TestPool::start(16 << 20, PAGE);
     pool.wait_until_racks_meet();
     let home = pool.open(1);
-    let near = Pool::open(pool.options(0).threads(512).request_timeout(TIMEOUT)).unwrap();
+    let near = Pool::open(pool.options(0).threads(512).request_timeout(REQUEST_TIMEOUT)).unwrap();
     let object = |_| {
         let addr = home.alloc(OBJECT as u64).unwrap();
         home.write(addr, &[0; OBJECT]).unwrap();
@@ -87,9 +87,9 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
             let (near, begun) = (&near, &begun);
             scope.spawn(move || {
                 begun.wait();
-                let patience = Instant::now() + TIMEOUT;
+                let deadline = Instant::now() + TIMEOUT;
                 while near.write(*addr, &[value; OBJECT]).is_err() {
-                    assert!(Instant::now() < patience, "it does not go on");
+                    assert!(Instant::now() < deadline, "it does not go on");
                 }
             });
         }

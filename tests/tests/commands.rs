@@ -61,8 +61,8 @@ impl Ran {
 
 /// How the process ends; one that does not is killed.
 #[track_caller]
-fn end_of(process: &mut Child, patience: Duration) -> ExitStatus {
-    let deadline = std::time::Instant::now() + patience;
+fn end_of(process: &mut Child, timeout: Duration) -> ExitStatus {
+    let deadline = std::time::Instant::now() + timeout;
     loop {
         if let Some(status) = process.try_wait().unwrap() {
             return status;
@@ -70,7 +70,7 @@ fn end_of(process: &mut Child, patience: Duration) -> ExitStatus {
         if std::time::Instant::now() > deadline {
             process.kill().unwrap();
             process.wait().unwrap();
-            panic!("it did not end within {patience:?}");
+            panic!("it did not end within {timeout:?}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -126,7 +126,8 @@ fn garbage_at_the_metadata_server_disturbs_nobody() {
         for _ in 0..30 {
             silent.push(TcpStream::connect(pool.cluster.metadata_address()).unwrap());
             for bytes in nonsense(&mut random) {
-                let mut unauthenticated_peer = TcpStream::connect(pool.cluster.metadata_address()).unwrap();
+                let mut unauthenticated_peer =
+                    TcpStream::connect(pool.cluster.metadata_address()).unwrap();
                 unauthenticated_peer.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
                 // It may hang up in the middle.
                 let _ = unauthenticated_peer.write_all(&bytes);

@@ -305,8 +305,8 @@ fn a_client_killed_while_its_daemon_is_dead_is_reclaimed_after_the_restart() {
         client.kill();
         pool.restart_daemon(0);
         let announced = Announced::of(&client.said);
-        let patience = Duration::from_secs(1);
-        let in_hand = announced.wait_until_all_else_is_free(&pool, patience, &before, 2);
+        let timeout = Duration::from_secs(1);
+        let in_hand = announced.wait_until_all_else_is_free(&pool, timeout, &before, 2);
         announced.check_and_free(&pool, 0, &in_hand, &before);
     }
     pages.iter().for_each(|addr| filler.free(*addr).unwrap());

@@ -55,12 +55,10 @@ fn memory_and_roots_survive_the_metadata_server() {
             std::thread::sleep(Duration::from_micros(random.random_range(0..10_000)));
             // A change that was acknowledged is there however soon the server is killed.
             let next = Some(GlobalAddr::from_raw(PAGE + round * 16));
-            wait_until("a name is changed", TIMEOUT, || {
-                match racks[0].set_root("n", last, next) {
-                    Ok((now, _)) => now == next,
-                    Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
-                    Err(error) => panic!("{error}"),
-                }
+            wait_until("a name is changed", TIMEOUT, || match racks[0].set_root("n", last, next) {
+                Ok((now, _)) => now == next,
+                Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
+                Err(error) => panic!("{error}"),
             });
             last = next;
             pool.cluster.metadata().kill().unwrap();

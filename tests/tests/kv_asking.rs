@@ -112,7 +112,10 @@ fn config_get_says_what_the_service_was_started_with() {
     let options = ["--threads", "3", "--max-clients", "50", "--listen", "127.0.0.1:0"];
     let (_pool, service) = started(&[&options[..], &["--password", "pass word"]].concat());
     let mut wire = service.wire();
-    assert!(matches!(wire.ask(&["CONFIG", "GET", "*"]), Answer::Error(_)), "to an unauthenticated peer");
+    assert!(
+        matches!(wire.ask(&["CONFIG", "GET", "*"]), Answer::Error(_)),
+        "to an unauthenticated peer"
+    );
     assert_eq!(wire.ask(&["AUTH", "pass word"]), Answer::ok());
     let port = text(&array(wire.ask(&["CONFIG", "GET", "port"]))[1]);
     let socket = service.socket.display().to_string();

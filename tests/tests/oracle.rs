@@ -64,7 +64,8 @@ fn with_client<T>(scene: &Scene, act: impl FnOnce(&Pool) -> T) -> T {
 fn nothing_is_found_where_nothing_is_wrong() {
     let mut scene = scene();
     assert_eq!(scene.look(&[]), []);
-    let operations = ["alloc", "refill", "run", "free", "read", "reservation", "publish", "put", "open"];
+    let operations =
+        ["alloc", "refill", "run", "free", "read", "reservation", "publish", "put", "open"];
     let killed = operations.map(|name| at_its_mark(scene.prepare(0, name)));
     assert!(killed.iter().all(|client| client.hand == Hand::Empty), "{killed:?}");
     assert_eq!(scene.look(&killed), [], "{killed:?}");
@@ -282,7 +283,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
 #[test]
 fn metrics_that_the_metadata_does_not_bear_out_are_found() {
     let mut scene = scene();
-    scene.patience = Duration::from_secs(2);
+    scene.timeout = Duration::from_secs(2);
     // Links are of this size, and nothing else is.
     let objects = census::objects(scene.pool());
     let link = *objects.iter().find(|(_, bytes)| **bytes == 16).expect("a link").0;
@@ -312,7 +313,7 @@ fn metrics_that_the_metadata_does_not_bear_out_are_found() {
 #[test]
 fn what_is_not_taken_back_in_time_is_found() {
     let mut scene = scene();
-    scene.patience = Duration::from_millis(300);
+    scene.timeout = Duration::from_millis(300);
     let alive = scene.pool().client(0, &["serve"]);
     wait_until("it has opened the pool", TIMEOUT, || census::client_files(scene.pool(), 0) > 1);
     let found = scene.look(&[]);

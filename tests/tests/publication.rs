@@ -53,7 +53,8 @@ impl Scene {
 
     fn publish(&mut self, reservation: usize, expected: u64, replaced: u64) -> u64 {
         let link = self.link.raw();
-        let said = self.client.ask(&format!("publish {reservation} {link:x} {expected:x} {replaced:x}"));
+        let said =
+            self.client.ask(&format!("publish {reservation} {link:x} {expected:x} {replaced:x}"));
         u64::from_str_radix(&said, 16).unwrap()
     }
 
@@ -65,9 +66,9 @@ impl Scene {
 
     /// Waits until of all that has come since the begin this is left.
     #[track_caller]
-    fn expect_left(&self, patience: Duration, left: &[GlobalAddr]) {
+    fn expect_left(&self, timeout: Duration, left: &[GlobalAddr]) {
         let gone = || self.before.newcomers_are_gone(&self.pool);
-        wait_until("the client is gone", patience, gone);
+        wait_until("the client is gone", timeout, gone);
         let found: BTreeSet<_> = census::objects(&self.pool).into_keys().collect();
         let known: BTreeSet<_> = self.before.objects.keys().chain(left).copied().collect();
         assert_eq!(found, known, "what is in use, and what is reachable");

@@ -225,9 +225,7 @@ fn top_takes_keys_and_fits_the_terminal() {
         top.keys.write_all(b"q").unwrap();
         let status = wait_for("it ends", TIMEOUT, || top.process.try_wait().unwrap());
         assert!(status.success(), "{status}");
-        wait_until("the screen before is back", TIMEOUT, || {
-            top.shown().ends_with("\u{1b}[?1049l")
-        });
+        wait_until("the screen before is back", TIMEOUT, || top.shown().ends_with("\u{1b}[?1049l"));
     }
     let top = Terminal::start(130, &["top", "--dir", &dir, "--interval", "0.1"], true);
     top.wait_for("hottest");

@@ -4,7 +4,9 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use rackpool_client::{AllocError, DaemonError, GlobalAddr, PublishCas, Pool, RootError, PublishMode, within};
+use rackpool_client::{
+    AllocError, DaemonError, GlobalAddr, Pool, PublishCas, PublishMode, RootError, within,
+};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::wait::TIMEOUT;
@@ -43,7 +45,8 @@ fn push(pool: &Pool, head: GlobalAddr) {
     loop {
         let mut next = [0; 8];
         pool.read(head, &mut next).unwrap();
-        pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), next].concat()).unwrap();
+        pool.write(reservation.addr(), &[reservation.token().to_le_bytes(), next].concat())
+            .unwrap();
         let (expected, new) = (u64::from_le_bytes(next), reservation.addr().raw());
         let (mask, replaced, mode) = (u64::MAX, None, PublishMode::Plain);
         let link = PublishCas { addr: head, expected, new, mask, replaced, mode };

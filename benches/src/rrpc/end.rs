@@ -15,7 +15,7 @@ use rackpool_fabric::{
 };
 use rackpool_model::{Incarnation, RackId};
 use rackpool_rrpc::{
-    Arena, Call, Data, RpcMetrics, Mode, CallEvent, Overdue, Place, Rrpc, Thresholds, Wants,
+    Arena, Call, CallEvent, Data, Mode, Overdue, Place, RpcMetrics, Rrpc, Thresholds, Wants,
 };
 use rackpool_shm::{Mapping, cache};
 use rackpool_sync::atomic::{AtomicU64, Ordering as WordOrdering, fence};
@@ -316,7 +316,9 @@ impl Caller {
         loop {
             self.end.poll();
             match self.end.rrpc.call_events() {
-                Some(CallEvent::Transferred { result, .. }) => return result.expect("a good place"),
+                Some(CallEvent::Transferred { result, .. }) => {
+                    return result.expect("a good place");
+                }
                 _ => self.end.rrpc.flush(&mut *self.end.fabric),
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, SizeClass};
 use rackpool_ring::magazines;
-use rackpool_shm::marks::{ObjectHolder, Mark};
+use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, Atomic, Taken};
@@ -136,7 +136,10 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
         thread.window.admit(PageId(1), FrameId(0), word, PageUse::Slab(class(64)));
         assert!(window::read(&thread.connection.permit, small(0), &mut [0; 8]), "{event:?}");
         assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
-        assert!(!window::write_slow_path(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
+        assert!(
+            !window::write_slow_path(&thread.connection.permit, small(0), &[1; 8]),
+            "{event:?}"
+        );
         let add = Atomic::FetchAndAdd { delta: 3 };
         assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
         assert_eq!(known_in(&thread.connection.permit, small(0)), None, "{event:?}");

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use rackpool_ring::reservation::{self, Armed, Borrowed};
 use rackpool_shm::window::Atomic;
 
-use super::{Reservation, PublishCas, Phase, PublishMode};
+use super::{Phase, PublishCas, PublishMode, Reservation};
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, FreeError, GlobalAddr};
 
@@ -51,7 +51,8 @@ impl Thread {
     ) -> Result<Option<Reservation>, AllocError> {
         let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
         let reservation = self.reservation_in(record, object, place);
-        let borrowed = Borrowed { object: object.raw(), token: reservation.token, place: place.raw() };
+        let borrowed =
+            Borrowed { object: object.raw(), token: reservation.token, place: place.raw() };
         if let Some(record) = self.record(record) {
             record.borrow(&borrowed);
         }
@@ -86,7 +87,11 @@ impl Thread {
         }
     }
 
-    pub(super) fn publish(&mut self, reservation: &mut Reservation, link: &PublishCas) -> Result<u64, AccessError> {
+    pub(super) fn publish(
+        &mut self,
+        reservation: &mut Reservation,
+        link: &PublishCas,
+    ) -> Result<u64, AccessError> {
         if reservation.pool != self.id || reservation.phase != Phase::Held {
             return Err(AccessError::NotAReservation(reservation.addr));
         }
@@ -98,7 +103,9 @@ impl Thread {
             mask: link.mask,
             replaced: link.replaced.unwrap_or(GlobalAddr::NULL).raw(),
             mode: match link.mode {
-                _ if !reservation.place.is_null() => reservation::PublishMode::Borrowed(reservation.place.raw()),
+                _ if !reservation.place.is_null() => {
+                    reservation::PublishMode::Borrowed(reservation.place.raw())
+                }
                 PublishMode::Plain => reservation::PublishMode::Plain,
                 PublishMode::Compare(stamp) => reservation::PublishMode::Compare(stamp),
                 PublishMode::Settle(word) => reservation::PublishMode::Settle(word),

@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass};
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_ring::reservation::{Armed, RESERVATIONS, Borrowed};
+use rackpool_ring::reservation::{Armed, Borrowed, RESERVATIONS};
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use super::{Reservation, PublishCas, Phase, PublishMode};
+use super::{Phase, PublishCas, PublishMode, Reservation};
 use crate::testing::Bench;
 use crate::thread::Thread;
 use crate::{AccessError, AllocError, DaemonError, GlobalAddr};
@@ -61,7 +61,10 @@ fn thread(bench: &Bench) -> Thread {
 fn reservation(thread: &mut Thread) -> Reservation {
     let reservation = thread.reservation(Some(64)).unwrap();
     thread
-        .transfer(reservation.addr(), crate::transfer::Bytes::Write(&reservation.token().to_le_bytes()))
+        .transfer(
+            reservation.addr(),
+            crate::transfer::Bytes::Write(&reservation.token().to_le_bytes()),
+        )
         .unwrap();
     reservation
 }
@@ -144,8 +147,10 @@ fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
         let mut reservation = reservation(&mut thread);
         let (addr, slot) = (reservation.addr(), bench.slot(0));
         // In another rack, which never answers: it may still be carried out when it is given up.
-        let far =
-            PublishCas { addr: GlobalAddr::from_raw(9 * PAGE), ..link(0, addr.raw(), Some(object(1))) };
+        let far = PublishCas {
+            addr: GlobalAddr::from_raw(9 * PAGE),
+            ..link(0, addr.raw(), Some(object(1)))
+        };
         let found = thread.publish(&mut reservation, &far);
         assert_eq!(found, Err(DaemonError::Unavailable.into()));
         assert_eq!(reservation.phase, Phase::InDoubt);
@@ -172,7 +177,8 @@ fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
 fn a_thread_has_sixteen_reservations_and_forgets_those_in_doubt_first() {
     let bench = bench();
     let mut thread = thread(&bench);
-    let reservations: Vec<Reservation> = (0..RESERVATIONS).map(|_| reservation(&mut thread)).collect();
+    let reservations: Vec<Reservation> =
+        (0..RESERVATIONS).map(|_| reservation(&mut thread)).collect();
     assert_eq!(thread.reservation(Some(64)).unwrap_err(), AllocError::TooManyReservations);
     assert_eq!(thread.reservation(None).unwrap_err(), AllocError::TooManyReservations);
     let tokens: BTreeSet<u64> = reservations.iter().map(Reservation::token).collect();
@@ -213,8 +219,12 @@ fn what_is_taken_out_of_a_word_goes_back_there() {
         put(&mut thread, link_at, 5);
         assert!(thread.take_out(place, old).unwrap().is_none() && slot.reservations[0].is_free());
         let mut reservation = thread.take_out(place, shelved).unwrap().unwrap();
-        let borrowed = Borrowed { object: shelved.raw(), token: reservation.token(), place: place.raw() };
-        assert_eq!((word(&mut thread, place), slot.reservations[0].borrowed()), (reservation.token(), Some(borrowed)));
+        let borrowed =
+            Borrowed { object: shelved.raw(), token: reservation.token(), place: place.raw() };
+        assert_eq!(
+            (word(&mut thread, place), slot.reservations[0].borrowed()),
+            (reservation.token(), Some(borrowed))
+        );
         put(&mut thread, shelved, reservation.token());
         if let Some(replaced) = replaced {
             let replaced = Some(replaced).filter(|addr| !addr.is_null());
@@ -224,7 +234,9 @@ fn what_is_taken_out_of_a_word_goes_back_there() {
         }
         thread.finish(&reservation).unwrap();
         assert_eq!(word(&mut thread, place), replaced.unwrap_or(shelved).raw());
-        assert!(slot.reservations[0].is_free() && !is_cached(slot, old) && !is_cached(slot, shelved));
+        assert!(
+            slot.reservations[0].is_free() && !is_cached(slot, old) && !is_cached(slot, shelved)
+        );
     }
 }
 
@@ -236,7 +248,8 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let tombstone = thread.reservation(None).unwrap();
     thread.finish(&tombstone).unwrap();
     let mut tombstone = thread.reservation(None).unwrap();
-    let swap = PublishCas { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
+    let swap =
+        PublishCas { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
     thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
@@ -252,7 +265,8 @@ fn a_reservation_that_compares_frees_what_whoever_decides_it_says() {
     for counts in [None, Some(false), Some(true)] {
         let mut reservation = reservation(&mut thread);
         let (addr, before) = (reservation.addr(), word(&mut thread, LINK));
-        let swap = PublishCas { mode: PublishMode::Compare(9), ..link(before, addr.raw(), Some(old)) };
+        let swap =
+            PublishCas { mode: PublishMode::Compare(9), ..link(before, addr.raw(), Some(old)) };
         assert_eq!(thread.publish(&mut reservation, &swap), Ok(before));
         assert_eq!(word(&mut thread, addr), reservation.token(), "the caller swaps it");
         match counts {

@@ -65,7 +65,7 @@ fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() 
         assert_eq!(take_out(&bench, route, usize::MAX), of_the_other_thread(&calls[1..]));
         // There is room again: every cell can be used.
         bench.serve(|_, _| Some(RackAnswer::Done(5)));
-        let overdue = Deadline::after(PATIENCE);
+        let overdue = Deadline::after(TEST_TIMEOUT);
         let posted: Vec<_> = (0..CELLS_PER_THREAD)
             .map(|_| thread.calls.post(&connection, PING, route, &overdue).unwrap())
             .collect();
@@ -106,9 +106,9 @@ fn wait_in_the_background(
         let mut thread = Thread::new(&connection).unwrap().unwrap();
         says.send(ask(&mut thread, route)).unwrap();
     });
-    let patience = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while bench.rings() == rung {
-        assert!(Instant::now() < patience, "it rings for nobody");
+        assert!(Instant::now() < deadline, "it rings for nobody");
         std::thread::yield_now();
     }
     daemon.clear();
@@ -118,13 +118,13 @@ fn wait_in_the_background(
 
 #[test]
 fn who_waits_for_room_takes_the_first_there_is() {
-    let mut bench = Bench::with_timeout(PATIENCE);
+    let mut bench = Bench::with_timeout(TEST_TIMEOUT);
     let calls = fill_up(&bench, Route::Remote);
     let told = wait_in_the_background(&bench, Route::Remote);
-    let patience = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let mut found = Vec::new();
     while found.len() <= calls.len() {
-        assert!(Instant::now() < patience, "it does not go on");
+        assert!(Instant::now() < deadline, "it does not go on");
         found.extend(take_out(&bench, Route::Remote, 1));
         std::thread::yield_now();
     }
@@ -135,14 +135,14 @@ fn who_waits_for_room_takes_the_first_there_is() {
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     bench.serve(|_, _| Some(RackAnswer::Done(5)));
     Bench::lose_calls(&bench.connection);
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(RackAnswer::Done(5))));
+    assert_eq!(told.recv_timeout(TEST_TIMEOUT), Ok(Ok(RackAnswer::Done(5))));
 }
 
 #[test]
 fn who_waits_for_room_hears_that_the_pool_was_closed() {
-    let bench = Bench::with_timeout(PATIENCE);
+    let bench = Bench::with_timeout(TEST_TIMEOUT);
     fill_up(&bench, Route::Rack);
     let told = wait_in_the_background(&bench, Route::Rack);
     bench.connection.close();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Err(DaemonError::Closed)));
+    assert_eq!(told.recv_timeout(TEST_TIMEOUT), Ok(Err(DaemonError::Closed)));
 }

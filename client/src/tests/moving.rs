@@ -150,7 +150,7 @@ fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for
         if leaves {
             set(&bench, 0, frozen().apply(PageEvent::Left).unwrap());
         }
-        // Left unanswered: the client has nothing to go on with before its patience ends.
+        // Left unanswered: the client has nothing to go on with before its timeout ends.
         let waiting = script.clone();
         let observer = std::thread::spawn(move || waiting.wait_for(is_write));
         let began = Instant::now();

@@ -220,7 +220,8 @@ mod tests {
         judge(end(own, 1).as_ref(), peer, &[unauthenticated_peer]).unwrap();
         judge(end(0, 1).as_ref(), peer, &[]).unwrap();
         judge(end(0, 0).as_ref(), peer, &[own]).unwrap();
-        let text = judge(end(unauthenticated_peer, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
+        let text =
+            judge(end(unauthenticated_peer, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
         assert!(text.contains("rackpool credentials init"), "{text}");
         for (end, listeners) in [
             (end(0, 0), &[own, unauthenticated_peer][..]),

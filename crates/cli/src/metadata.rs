@@ -9,12 +9,12 @@ use anyhow::{Context, anyhow, bail};
 use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
 use rackpool_model::{GlobalAddr, PageId, PageRange, RackId};
 use rackpool_output::UsageError;
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest, DirectoryEntry, PoolStatus, Tagged};
+use rackpool_wire::metadata::{DirectoryEntry, MetadataReply, MetadataRequest, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
 
 /// How long a server may take to answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Where the metadata server is, and what this command proves itself with.
 #[derive(Debug)]
@@ -143,13 +143,13 @@ impl MetadataServer {
             require_loopback("--metadata", *address, self.credentials.as_ref())
                 .map_err(UsageError::new)?;
         }
-        let connect = |address| TcpStream::connect_timeout(address, PATIENCE);
+        let connect = |address| TcpStream::connect_timeout(address, TIMEOUT);
         let stream =
             found.iter().map(connect).reduce(Result::or).with_context(|| address.clone())?;
         let stream =
             stream.with_context(|| format!("no metadata server at {address}: start it"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(match &self.credentials {
             None => {
                 require_server_of_same_user(stream.local_addr()?, stream.peer_addr()?)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
-use rackpool_client::{GlobalAddr, PublishCas, PageSize, Pool, RackId};
+use rackpool_client::{GlobalAddr, PageSize, Pool, PublishCas, RackId};
 use rackpool_kv::{CasError, CasRequest, Memory, PoolError, ReadRequest, Roots};
 use rackpool_model::{Access, PageId};
 use rackpool_trace::{RackFrames, Recording};

@@ -7,7 +7,8 @@ use rackpool_model::Network;
 /// first: the oldest of the address that most of them came from. So one that connects again and again,
 /// however fast, takes the places of its own and not those of others. `None` when there is nobody.
 pub fn give_way(unauthenticated_peers: impl Iterator<Item = Option<SocketAddr>>) -> Option<usize> {
-    let networks: Vec<Option<Network>> = unauthenticated_peers.map(|from| from.map(Network::from)).collect();
+    let networks: Vec<Option<Network>> =
+        unauthenticated_peers.map(|from| from.map(Network::from)).collect();
     let mut counts = BTreeMap::new();
     for network in &networks {
         *counts.entry(network).or_insert(0_usize) += 1;
@@ -28,7 +29,11 @@ mod tests {
     fn the_oldest_of_the_address_with_most_gives_way() {
         assert_eq!(gone(&[]), None);
         assert_eq!(gone(&["192.0.2.1:1"]), Some(0));
-        assert_eq!(gone(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"]), Some(0), "no admission_limiter");
+        assert_eq!(
+            gone(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"]),
+            Some(0),
+            "no admission_limiter"
+        );
         let honest_first =
             ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:2", "192.0.2.2:9", "192.0.2.2:3"];
         assert_eq!(gone(&honest_first), Some(1));

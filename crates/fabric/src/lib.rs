@@ -9,8 +9,8 @@
 //! makes it worse and [`throttle`] slower.
 #![forbid(unsafe_code)]
 
-mod boxed;
 mod admission_limiter;
+mod boxed;
 mod error;
 mod fabric;
 mod held;

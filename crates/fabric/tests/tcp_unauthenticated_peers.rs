@@ -229,7 +229,9 @@ fn truncated_handshakes_and_half_endpoints_are_hung_up_on() {
     still_serves(&test, &mut end);
     assert!(began.elapsed() < HANDSHAKE, "an honest rack had to wait");
     assert!(half.rest().is_empty());
-    silent.iter_mut().for_each(|unauthenticated_peer| assert!(unauthenticated_peer.rest().is_empty()));
+    silent
+        .iter_mut()
+        .for_each(|unauthenticated_peer| assert!(unauthenticated_peer.rest().is_empty()));
     assert!(began.elapsed() < HANDSHAKE + BUSY);
     // The same session again is a new one: nothing of the old half is left.
     shake_hands(&mut end, 1);
@@ -269,7 +271,10 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
     assert!(resident_kib() < memory_before + (64 << 10), "{} KiB", resident_kib());
     let open = |unauthenticated_peer: &UnauthenticatedPeer| {
         unauthenticated_peer.socket.set_nonblocking(true).unwrap();
-        unauthenticated_peer.socket.peek(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+        unauthenticated_peer
+            .socket
+            .peek(&mut [0])
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
     };
     let kept = silent.iter().filter(|unauthenticated_peer| open(unauthenticated_peer)).count();
     assert!(kept <= 256, "{kept} silent connections are kept");
@@ -450,7 +455,9 @@ fn bad_listeners_are_errors_of_connect() {
         assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
     }
 
-    let error = connect_to(|unauthenticated_peer| unauthenticated_peer.socket.shutdown(std::net::Shutdown::Both).unwrap());
+    let error = connect_to(|unauthenticated_peer| {
+        unauthenticated_peer.socket.shutdown(std::net::Shutdown::Both).unwrap()
+    });
     assert!(matches!(error, FabricError::Unreachable { .. }), "{error}");
 
     let error = connect_to(|_| ());

@@ -267,7 +267,8 @@ fn silent_unauthenticated_peers_keep_nobody_waiting_and_are_hung_up_on() {
     log::listen();
     let test = Emulated::new();
     let mut end = rack(&test);
-    let unauthenticated_peers: Vec<_> = (0..20).map(|_| UnauthenticatedPeer::connect(&test)).collect();
+    let unauthenticated_peers: Vec<_> =
+        (0..20).map(|_| UnauthenticatedPeer::connect(&test)).collect();
     still_serves(&test, &mut end);
     for unauthenticated_peer in &unauthenticated_peers {
         assert_eq!(unauthenticated_peer.receive(), []);
@@ -284,7 +285,8 @@ fn more_silent_unauthenticated_peers_than_there_is_room_for_keep_nobody_waiting(
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let test = Emulated::new();
     let mut end = rack(&test);
-    let unauthenticated_peers: Vec<_> = (0..600).map(|_| UnauthenticatedPeer::connect(&test)).collect();
+    let unauthenticated_peers: Vec<_> =
+        (0..600).map(|_| UnauthenticatedPeer::connect(&test)).collect();
     let began = Instant::now();
     still_serves(&test, &mut end);
     let took = began.elapsed();
@@ -296,7 +298,9 @@ fn more_silent_unauthenticated_peers_than_there_is_room_for_keep_nobody_waiting(
 }
 
 /// Connects to a listener that does `answer` and nothing else.
-fn connect_to(answer: impl FnOnce(UnauthenticatedPeer) -> Option<UnauthenticatedPeer>) -> FabricError {
+fn connect_to(
+    answer: impl FnOnce(UnauthenticatedPeer) -> Option<UnauthenticatedPeer>,
+) -> FabricError {
     let test = Emulated::new();
     let path = test.directory.path().join("strange.sock");
     let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -304,7 +308,8 @@ fn connect_to(answer: impl FnOnce(UnauthenticatedPeer) -> Option<Unauthenticated
     rustix::net::listen(&listener, 4).unwrap();
     let mut end = rack(&test);
     ok(end.fabric().connect(&format!("emulated:{}", path.display())));
-    let unauthenticated_peer = UnauthenticatedPeer { socket: rustix::net::accept(&listener).unwrap() };
+    let unauthenticated_peer =
+        UnauthenticatedPeer { socket: rustix::net::accept(&listener).unwrap() };
     let _open = answer(unauthenticated_peer);
     let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
     let Event::ConnectFailed { error, .. } = failed else { panic!() };

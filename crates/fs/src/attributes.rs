@@ -4,8 +4,8 @@ use crate::acl;
 use crate::attr::{Attr, Caller, Ino, Kind, NewTime, SetAttr, Time, XattrMode};
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;

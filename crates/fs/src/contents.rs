@@ -9,9 +9,9 @@ use crate::attr::{Ino, Time};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
-use crate::volume_memory::VolumeMemory;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, Word, WordKind, plus};
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 /// The largest length of a file in bytes.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;

@@ -16,9 +16,9 @@ use crate::codec::{Reader, put_short};
 use crate::error::FsError;
 use crate::inode::{kind_from_byte, kind_to_byte};
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 pub(crate) const HASH_BITS: u32 = 50;
 const COUNT_BITS: u32 = 12;

@@ -8,9 +8,9 @@ use crate::attr::{Attr, Ino, Time};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::locks::OwnLocks;
-use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::volume::{FILE_SHARDS, Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 /// What is to be written into an inode at the next occasion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl<M: VolumeMemory> Volume<M> {
         loop {
             let result = attempt();
             if !matches!(result, Err(FsError::Busy))
-                || began.get_or_insert_with(Instant::now).elapsed() >= self.patience
+                || began.get_or_insert_with(Instant::now).elapsed() >= self.lock_wait
             {
                 return result;
             }

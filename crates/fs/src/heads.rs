@@ -14,10 +14,10 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::superblock::Superblock;
 use crate::tree::{Fill, HEAD_LEN, Made, NODE_LEN, WordKind, plus};
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 /// What a mount knows of the pages.
 #[derive(Debug, Default)]

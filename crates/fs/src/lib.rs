@@ -19,7 +19,6 @@ mod heads;
 mod inode;
 mod keys;
 mod locks;
-mod volume_memory;
 mod nameless;
 mod names;
 mod numbered;
@@ -34,6 +33,7 @@ mod superblock;
 mod sweep;
 mod tree;
 mod volume;
+mod volume_memory;
 
 pub use attr::{
     AllocateMode, Attr, Caller, Entry, Ino, Kind, NewNode, NewTime, RenameMode, SetAttr, StatFs,
@@ -43,7 +43,7 @@ pub use error::{FsError, OpenError};
 pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
-pub use volume_memory::{Capacity, VolumeMemory, PoolSeat};
 pub use parts::walk_volume;
 pub use superblock::{begins_volume, table_of};
 pub use volume::Volume;
+pub use volume_memory::{Capacity, PoolSeat, VolumeMemory};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use crate::attr::{Ino, Kind};
 use crate::error::FsError;
 use crate::file::OpenFile;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 impl Kind {
     /// Whether a program may go on using it that has not opened it here: a folder by working in it,

@@ -7,9 +7,9 @@ use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 const MAX_NAME: usize = 255;
 const MAX_TARGET: usize = 4095;

@@ -3,8 +3,8 @@
 use crate::attr::{Entry, Ino, Kind};
 use crate::directory::{HASH_BITS, Node, hash_at};
 use crate::error::FsError;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 const SELF: u64 = 1;
 const PARENT: u64 = 2;

@@ -4,10 +4,10 @@ use crate::attr::{Ino, Kind, Time};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::names::check_name;
 use crate::store::Work;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// What became of an inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use crate::attr::{Caller, Ino, Kind, NewNode, RenameMode, Time};
 use crate::directory::DirEntry;
 use crate::error::FsError;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::names::{check_name, new_inode};
 use crate::remove::Left;
 use crate::store::Work;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]

@@ -5,9 +5,9 @@ use rackpool_kv::ReadRequest;
 
 use crate::codec::Reader;
 use crate::error::{FsError, OpenError};
-use crate::volume_memory::VolumeMemory;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// A mount, for ever: no other one has its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

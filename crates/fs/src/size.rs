@@ -13,9 +13,9 @@ use crate::contents::MAX_SIZE;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
-use crate::volume_memory::VolumeMemory;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, WordKind};
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 impl<M: VolumeMemory> Volume<M> {
     /// Finishes what a mount that is gone has begun with a file.

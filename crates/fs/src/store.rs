@@ -10,8 +10,8 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 /// A key that a transaction depends on or changes.
 struct Item {
@@ -185,7 +185,7 @@ impl<M: VolumeMemory> Volume<M> {
                         Err(error) => return Err(error),
                     },
                 }
-                if tried > 2 && !self.patience.is_zero() {
+                if tried > 2 && !self.lock_wait.is_zero() {
                     std::thread::sleep(Duration::from_micros(u64::from(tried.min(100)) * 5));
                 }
             }

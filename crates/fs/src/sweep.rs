@@ -4,10 +4,10 @@ use crate::attr::{Ino, Kind};
 use crate::directory::Place;
 use crate::error::FsError;
 use crate::keys::{self, ORPHAN_LISTS};
-use crate::volume_memory::VolumeMemory;
 use crate::remove::orphans_in;
 use crate::session::Session;
 use crate::volume::{MAX_SLOTS, Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 impl<M: VolumeMemory> Volume<M> {
     /// Writes down times that were kept back, clears away what mounts that are gone have left, and

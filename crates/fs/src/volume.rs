@@ -14,10 +14,10 @@ use crate::file::OpenFile;
 use crate::heads::PageHints;
 use crate::inode::Inode;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::session::{Session, take_seat};
 use crate::superblock::{Foreign, Superblock};
+use crate::volume_memory::VolumeMemory;
 
 /// A file system in the pool, as one mount uses it. Usable from many threads at once.
 ///
@@ -70,7 +70,7 @@ pub struct Volume<M: VolumeMemory = Arc<Pool>> {
     pub(crate) keeps_nameless: bool,
     /// Inodes without a name that count as open until they are forgotten.
     pub(crate) nameless: Mutex<HashSet<Ino>>,
-    pub(crate) patience: Duration,
+    pub(crate) lock_wait: Duration,
 }
 
 /// Open files are kept in so many maps, so that threads rarely wait for each other.
@@ -78,7 +78,7 @@ pub(crate) const FILE_SHARDS: usize = 16;
 /// How many threads of a mount may be in an operation at a time.
 pub(crate) const MAX_SLOTS: u16 = 128;
 /// How long another mount is waited for that works on a file.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 const MAX_NAME: usize = 200;
 const MIN_PAGE: u64 = 64 << 10;
 
@@ -150,7 +150,7 @@ impl<M: VolumeMemory> Volume<M> {
             purging: Mutex::default(),
             keeps_nameless: false,
             nameless: Mutex::default(),
-            patience: PATIENCE,
+            lock_wait: LOCK_WAIT,
         }
     }
 
@@ -245,8 +245,8 @@ impl<M: VolumeMemory> Volume<M> {
     /// How long operations wait for a mount that works on a file and does not go on, before they
     /// fail with [`FsError::Busy`]; 5 s unless set.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
+        self.lock_wait = lock_wait;
         lock(&self.idle).clear();
         self
     }
@@ -264,7 +264,7 @@ impl<M: VolumeMemory> Volume<M> {
             return Err(FsError::Busy);
         }
         let access = Transactor::new(&self.table, self.session.token, slot);
-        Ok(if self.patience.is_zero() { access.with_patience(Duration::ZERO) } else { access })
+        Ok(if self.lock_wait.is_zero() { access.with_lock_wait(Duration::ZERO) } else { access })
     }
 
     /// Has memory in reserve again, if there is any; says whether it has.

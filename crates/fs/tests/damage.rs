@@ -124,7 +124,7 @@ fn a_file_in_the_hands_of_a_mount_that_does_not_go_on_is_busy_and_not_for_ever()
     let (first, second) = (memory.mount(), memory.mount());
     first.open(ino).unwrap();
     memory.claim(ino);
-    let second = second.with_patience(Duration::from_millis(20));
+    let second = second.with_lock_wait(Duration::from_millis(20));
     assert!(matches!(second.open(ino), Err(FsError::Busy)));
     assert_eq!(second.attr(ino).unwrap().size, 600_005);
     drop(first);

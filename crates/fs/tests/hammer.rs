@@ -95,7 +95,7 @@ fn mounts_that_change_everything_at_once_leave_a_whole_tree() {
     let memory = TestVolumeMemory::new(64 << 20);
     let directories = plant(&memory);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_lock_wait(Duration::from_secs(60))).collect();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (volume, directories) = (&mounts[thread as usize % 2], &directories);
@@ -124,7 +124,7 @@ fn appends_of_all_mounts_stand_in_the_file_once_and_whole() {
     const RECORDS: u64 = 150;
     let memory = TestVolumeMemory::new(64 << 20);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_lock_wait(Duration::from_secs(60))).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"log");
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {

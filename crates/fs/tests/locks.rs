@@ -436,7 +436,7 @@ fn a_counter_raised_under_a_lock_misses_nothing() {
     const EACH: u32 = 300;
     let memory = TestVolumeMemory::new(64 << 20);
     let mounts: Vec<Mount> =
-        (0..2).map(|_| memory.mount().with_patience(Duration::from_secs(60))).collect();
+        (0..2).map(|_| memory.mount().with_lock_wait(Duration::from_secs(60))).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"counter");
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {

@@ -78,7 +78,7 @@ fn whole(volume: &Mount, ino: Ino) -> Vec<u8> {
 
 /// A file that is open in a mount and was overwritten, with a time that is not written down yet.
 fn overwritten(memory: &TestVolumeMemory) -> (Arc<Mount>, Ino) {
-    let volume = Arc::new(memory.mount().with_patience(Duration::from_secs(60)));
+    let volume = Arc::new(memory.mount().with_lock_wait(Duration::from_secs(60)));
     let ino = file(&volume, Ino::ROOT, b"file");
     volume.write(ino, 0, &[1; 5_000]).unwrap();
     volume.open(ino).unwrap();

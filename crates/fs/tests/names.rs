@@ -107,9 +107,10 @@ fn renames_follow_the_rules() {
     let (a, b) = (memory.mount(), memory.mount());
     let (x, y) = (directory(&a, Ino::ROOT, b"x"), directory(&b, Ino::ROOT, b"y"));
     let (f, g) = (file(&a, x, b"f"), file(&b, y, b"g"));
-    let rename = |volume: &rackpool_fs::Volume<TestVolumeMemory>, from, name: &[u8], to, new: &[u8]| {
-        volume.rename(from, name, to, new, RenameMode::Replace)
-    };
+    let rename =
+        |volume: &rackpool_fs::Volume<TestVolumeMemory>, from, name: &[u8], to, new: &[u8]| {
+            volume.rename(from, name, to, new, RenameMode::Replace)
+        };
     refused!(a.rename(x, b"f", y, b"g", RenameMode::NoReplace), FsError::Exists);
     refused!(a.rename(x, b"f", y, b"h", RenameMode::Exchange), FsError::NotFound);
     refused!(rename(&a, x, b"none", y, b"g"), FsError::NotFound);

@@ -16,8 +16,8 @@
 #![forbid(unsafe_code)]
 
 mod device;
-mod metrics;
 mod kernel_cached;
+mod metrics;
 mod mount_point;
 mod options;
 mod reply;

@@ -54,8 +54,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let shown = MountMetrics { metrics: Arc::clone(&shell.counts), pool: weak_pool };
         rackpool_metrics::start(address, Arc::new(shown))?;
     }
-    let session =
-        Session::new(Handshake, &mount_point.path, &session::config(options)).with_context(|| {
+    let session = Session::new(Handshake, &mount_point.path, &session::config(options))
+        .with_context(|| {
             format!(
                 "can't mount at {}: is /dev/fuse there, and fuse3 installed?",
                 mount_point.path.display()

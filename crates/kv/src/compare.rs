@@ -3,7 +3,7 @@ use crate::entry::{Form, Kind};
 use crate::error::KvError;
 use crate::find::{Intent, LiveSlot, Located};
 use crate::handle::Handle;
-use crate::memory::{Reservation, Memory};
+use crate::memory::{Memory, Reservation};
 use crate::object::Object;
 use crate::slot::ObjectRef;
 use crate::store::Wanted;

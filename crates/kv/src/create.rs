@@ -7,7 +7,7 @@ use crate::error::KvError;
 use crate::handle::Shared;
 use crate::hash::KeyHash;
 use crate::header::{Stage, TableHeader};
-use crate::memory::{CasError, Reservation, Memory, Roots};
+use crate::memory::{CasError, Memory, Reservation, Roots};
 use crate::reclaim::clear_owner;
 use crate::segment::{Layout, SegmentRef};
 use crate::spare_segments::{Place, SpareSegments, publish_once};

@@ -9,8 +9,8 @@ use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::segment::SegmentRef;
-use crate::spare_segments::{Place, SpareSegments};
 use crate::slot::SlotWord;
+use crate::spare_segments::{Place, SpareSegments};
 use crate::table::Table;
 use crate::words::read_word;
 
@@ -238,7 +238,10 @@ impl<M: Memory> Handle<M> {
             for (at, place) in block.places() {
                 let Some(Place::Segment(segment)) = place else { continue };
                 if !rest.insert(segment) {
-                    losses.note(Loss::Unread, KvError::Corrupt { what: "spare segments", addr: at })?;
+                    losses.note(
+                        Loss::Unread,
+                        KvError::Corrupt { what: "spare segments", addr: at },
+                    )?;
                 }
             }
         }

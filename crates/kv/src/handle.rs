@@ -17,7 +17,7 @@ use crate::table::Table;
 pub(crate) struct Shared<M> {
     pub(crate) memory: M,
     pub(crate) layout: Layout,
-    pub(crate) patience: std::time::Duration,
+    pub(crate) lock_wait: std::time::Duration,
     /// The table with the records of transactions, if it is another one.
     pub(crate) records: Option<Arc<Self>>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Shared<M> {
 ///
 /// Keys have 0 to 65535 bytes; header (32 B), key and value together fit into one page of the pool.
 /// All operations are linearizable among all handles in all racks. None ever waits for another
-/// client, except a moment (see [`Table::with_patience`]) for one that splits a segment.
+/// client, except a moment (see [`Table::with_lock_wait`]) for one that splits a segment.
 ///
 /// An operation that fails with [`KvError::Memory`] changed no entry; one that fails with
 /// [`KvError::OutcomeUnknown`] may have.
@@ -66,7 +66,7 @@ pub struct Handle<M> {
     /// Access to the records of transactions, once it was needed.
     pub(crate) records: Option<Box<Self>>,
     /// How often at most a pending transaction is looked at before it is aborted, whatever the
-    /// patience: the more often own ones failed, the more.
+    /// lock_wait: the more often own ones failed, the more.
     pub(crate) grace: u64,
 }
 

@@ -13,7 +13,6 @@
 //! The protocol, and why it is right, is in `docs/design/kv.md`.
 #![forbid(unsafe_code)]
 
-mod lookahead;
 mod bucket;
 mod compare;
 mod condition;
@@ -30,6 +29,7 @@ mod handle;
 mod hash;
 mod header;
 mod life;
+mod lookahead;
 mod memory;
 #[warn(clippy::missing_errors_doc)]
 mod modify;
@@ -47,10 +47,10 @@ mod round;
 #[warn(clippy::missing_errors_doc)]
 mod scan;
 mod segment;
-#[warn(clippy::missing_errors_doc)]
-mod spare_segments;
 mod slot;
 pub mod sorted_set;
+#[warn(clippy::missing_errors_doc)]
+mod spare_segments;
 mod split;
 mod store;
 #[warn(clippy::missing_errors_doc)]
@@ -59,13 +59,13 @@ mod transaction;
 mod verify;
 mod words;
 
-pub use lookahead::Lookahead;
 pub use destroy::Destroyed;
 pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
 pub use header::begins_table;
-pub use memory::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
+pub use lookahead::Lookahead;
+pub use memory::{CasError, CasRequest, Memory, ReadRequest, Reservation, Roots};
 pub use optimistic::{Committer, Recovery};
 pub use parts::{Part, Walk};
 pub use pool::PoolError;

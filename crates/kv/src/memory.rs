@@ -63,7 +63,11 @@ pub trait Memory: Send + Sync {
     /// Swaps a word that points to the reservation afterwards, and returns what it was before; what it
     /// was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
     /// not published again.
-    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<Self::Error>>;
+    fn publish(
+        &self,
+        reservation: &mut Self::Reservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<Self::Error>>;
 
     /// Says of a reservation whose publication gave no answer whether it was published.
     fn resolve(&self, reservation: &mut Self::Reservation, published: bool);
@@ -239,7 +243,11 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
         (**self).abort(reservation);
     }
 
-    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<Self::Error>> {
+    fn publish(
+        &self,
+        reservation: &mut Self::Reservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<Self::Error>> {
         (**self).publish(reservation, link)
     }
 

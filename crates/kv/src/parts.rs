@@ -12,8 +12,8 @@ use crate::header::TableHeader;
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::segment::SegmentRef;
-use crate::spare_segments::{Place, SpareSegments};
 use crate::slot::{ObjectRef, SlotKind};
+use crate::spare_segments::{Place, SpareSegments};
 use crate::table::Table;
 
 /// What an object is to the table that it belongs to.

@@ -1,10 +1,10 @@
 //! The pool as the table's memory.
 
 use rackpool_client::{
-    AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, PublishCas, Pool, RootError,
+    AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Pool, PublishCas, RootError,
 };
 
-use crate::{CasError, CasRequest, Reservation, Memory, ReadRequest, Roots};
+use crate::{CasError, CasRequest, Memory, ReadRequest, Reservation, Roots};
 
 /// Why the pool did not do what the table asked.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,11 @@ impl Memory for Pool {
         Self::abort(self, reservation);
     }
 
-    fn publish(&self, reservation: &mut Self::Reservation, link: &PublishCas) -> Result<u64, CasError<PoolError>> {
+    fn publish(
+        &self,
+        reservation: &mut Self::Reservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<PoolError>> {
         swapped(Self::publish(self, reservation, link))
     }
 

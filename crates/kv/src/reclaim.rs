@@ -2,7 +2,7 @@ use rackpool_client::GlobalAddr;
 
 use crate::error::KvError;
 use crate::handle::Handle;
-use crate::memory::{Reservation, Memory};
+use crate::memory::{Memory, Reservation};
 use crate::object::Object;
 use crate::slot::ObjectRef;
 use crate::words::{Swap, swap_word};

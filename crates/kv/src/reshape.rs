@@ -10,8 +10,8 @@ use crate::memory::{CasError, CasRequest, Memory, ReadRequest};
 use crate::object::Object;
 use crate::placement::Moving;
 use crate::segment::{SegmentHeader, SegmentRef};
-use crate::spare_segments::Taken;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
+use crate::spare_segments::Taken;
 use crate::words::{Swap, swap_word};
 
 /// The entries of a segment, and those of which the owner word is not 0.
@@ -109,7 +109,7 @@ impl<M: Memory> Handle<M> {
             let is_frozen = slots.iter().any(|slot| slot.is_frozen());
             let first = match self.take_segment() {
                 Ok(first) => first,
-                Err(_) if is_frozen && begin.elapsed() < self.shared.patience * LONG => {
+                Err(_) if is_frozen && begin.elapsed() < self.shared.lock_wait * LONG => {
                     if self.wait_for_change(segment, hash)? {
                         return Ok(None);
                     }
@@ -201,7 +201,7 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
     ) -> Result<bool, KvError<M::Error>> {
         let begin = Instant::now();
-        while begin.elapsed() < self.shared.patience {
+        while begin.elapsed() < self.shared.lock_wait {
             if !self.confirm(hash, segment)? {
                 return Ok(true);
             }

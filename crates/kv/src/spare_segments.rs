@@ -5,7 +5,7 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::header::TableHeader;
 use crate::life::Life;
-use crate::memory::{CasError, Reservation, Memory};
+use crate::memory::{CasError, Memory, Reservation};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
 use crate::words::read_word;
@@ -234,7 +234,11 @@ impl<M: Memory> Handle<M> {
         let reservation = self.shared.memory.reserve(bytes).map_err(KvError::Memory)?;
         let mut block = [0; SpareSegments::BYTES];
         block[..8].copy_from_slice(&reservation.token().to_le_bytes());
-        self.add_spare_segment(reservation, SpareSegments::word_addr(last, SpareSegments::NEXT), &block)
+        self.add_spare_segment(
+            reservation,
+            SpareSegments::word_addr(last, SpareSegments::NEXT),
+            &block,
+        )
     }
 
     /// Writes a reservation and publishes it in an empty word of the list of spare segments, if it still is empty.

@@ -4,12 +4,12 @@ use crate::bucket::slot_addr;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Reservation, Memory};
+use crate::memory::{Memory, Reservation};
 use crate::placement::{Moving, place};
 use crate::reshape::Supply;
 use crate::segment::{SegmentHeader, SegmentRef};
-use crate::spare_segments::Taken;
 use crate::slot::SlotWord;
+use crate::spare_segments::Taken;
 use crate::words::read_word;
 
 /// A segment that nobody points to yet.

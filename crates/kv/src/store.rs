@@ -6,7 +6,7 @@ use crate::error::KvError;
 use crate::find::{Intent, LiveSlot, Located};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{CasError, Reservation, Memory};
+use crate::memory::{CasError, Memory, Reservation};
 use crate::object::Object;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::words::read_word;
@@ -184,7 +184,8 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         let Some((object, reservation)) = &mut wanted.object else { return Ok(false) };
         let new = word.pointing(*object, wanted.hash);
-        let mode = wanted.condition.map_or(PublishMode::Plain, |known| PublishMode::Compare(known.stamp));
+        let mode =
+            wanted.condition.map_or(PublishMode::Plain, |known| PublishMode::Compare(known.stamp));
         let result = self.publish_slot(reservation, at, word, new, mode);
         if matches!(result, Err(KvError::OutcomeUnknown))
             && let Some((_, reservation)) = wanted.object.take()

@@ -88,25 +88,25 @@ impl<M> Clone for Table<M> {
 }
 
 /// How long a client lets another one finish a split before it does the split itself.
-const PATIENCE: Duration = Duration::from_millis(2);
+const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Table<M> {
     pub(crate) fn with_layout(memory: M, layout: Layout) -> Self {
         let records = None;
-        Self { shared: Arc::new(Shared { memory, layout, patience: PATIENCE, records }) }
+        Self { shared: Arc::new(Shared { memory, layout, lock_wait: LOCK_WAIT, records }) }
     }
 
     /// How long handles taken from the result let another client finish a split that it has begun
     /// before they do the split themselves; 2 ms unless set. As long they wait for
     /// an optimistic transaction that has an entry in its hands before they abort it.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self
+    pub fn with_lock_wait(self, lock_wait: Duration) -> Self
     where
         M: Clone,
     {
         let Shared { memory, layout, records, .. } = &*self.shared;
         let (memory, records) = (memory.clone(), records.clone());
-        Self { shared: Arc::new(Shared { memory, layout: *layout, patience, records }) }
+        Self { shared: Arc::new(Shared { memory, layout: *layout, lock_wait, records }) }
     }
 
     /// The same table for transactions whose records are in `records`: what those of
@@ -116,9 +116,9 @@ impl<M: Memory> Table<M> {
     where
         M: Clone,
     {
-        let Shared { memory, layout, patience, .. } = &*self.shared;
+        let Shared { memory, layout, lock_wait, .. } = &*self.shared;
         let (memory, records) = (memory.clone(), Some(Arc::clone(&records.shared)));
-        let shared = Shared { memory, layout: *layout, patience: *patience, records };
+        let shared = Shared { memory, layout: *layout, lock_wait: *lock_wait, records };
         Self { shared: Arc::new(shared) }
     }
 

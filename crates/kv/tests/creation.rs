@@ -25,7 +25,7 @@ const HEADER: u64 = 1024;
 fn open(heap: &Arc<Heap>) -> Result<Table<Arc<Heap>>, KvError<HeapError>> {
     let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
     let table = Table::open_or_create(Arc::clone(heap), NAME, &options)?;
-    Ok(table.with_patience(Duration::ZERO))
+    Ok(table.with_lock_wait(Duration::ZERO))
 }
 
 /// Uses the table until it has split, destroys it, and returns the sizes of what is in use then.
@@ -142,7 +142,7 @@ fn a_table_at_a_place_leaves_nothing_wherever_its_creator_is_killed() {
         heap.write(place, &[0; 8]).unwrap();
         let open = || {
             let table = Table::open_or_create_at(Arc::clone(&heap), place, &options).unwrap();
-            table.with_patience(Duration::ZERO)
+            table.with_lock_wait(Duration::ZERO)
         };
         let time = scheduler(1, &[Fate::KilledAt(at), Fate::Lives]).never_switching();
         heap.schedule(Arc::clone(&time));

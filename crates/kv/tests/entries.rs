@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rackpool_kv::{Lookahead, Change, Entry, Form, Kind, KvError, now_ms};
+use rackpool_kv::{Change, Entry, Form, Kind, KvError, Lookahead, now_ms};
 use support::heap::Heap;
 use support::small_table;
 

@@ -288,7 +288,10 @@ fn a_spare_segment_block_that_leads_back_into_itself_is_damage() {
     let error = (1000_u64..).find_map(|key| handle.put(&key.to_le_bytes(), b"value").err());
     assert!(matches!(error, Some(KvError::Corrupt { what: "spare segments", .. })), "{error:?}");
     let destroyed = table.destroy();
-    assert!(matches!(destroyed, Err(KvError::Corrupt { what: "spare segments", .. })), "{destroyed:?}");
+    assert!(
+        matches!(destroyed, Err(KvError::Corrupt { what: "spare segments", .. })),
+        "{destroyed:?}"
+    );
 }
 
 #[test]

@@ -569,9 +569,9 @@ fn records_go_though_nobody_lives_to_see_all_of_the_table() {
     assert_eq!(time.run(bodies), vec![true; victims], "all are killed");
     heap.recover(|client| client.is_some(), || {});
     let mut last = Access::new(&tables, 50);
-    let mut step = |patience| {
+    let mut step = |lock_wait| {
         let [first, second] = &mut last.handles;
-        let mut recovery = Recovery::anywhere(first).with_patience(patience);
+        let mut recovery = Recovery::anywhere(first).with_lock_wait(lock_wait);
         recovery.step(&mut [first, second], 20).unwrap().0
     };
     assert_eq!((0..100).map(|_| step(Duration::from_secs(3600))).sum::<u64>(), 0);

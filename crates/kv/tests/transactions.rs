@@ -39,7 +39,7 @@ struct Event {
 }
 
 fn transactor(table: &Table<Arc<Heap>>, client: usize) -> Transactor<Arc<Heap>> {
-    Transactor::new(table, client as u64 + 1, 0).with_patience(Duration::ZERO)
+    Transactor::new(table, client as u64 + 1, 0).with_lock_wait(Duration::ZERO)
 }
 
 fn read(client: &mut Transactor<Arc<Heap>>, key: usize) -> u64 {

@@ -16,7 +16,7 @@ use crate::request::{Asked, MAX_HEAD, Served, read};
 /// Connections at the same time.
 const CONNECTIONS: usize = 32;
 /// How long a connection may last.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long nobody is accepted after accepting failed: somebody has to leave first.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -80,7 +80,7 @@ pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible
                 let source = Arc::clone(&source);
                 tokio::spawn(async move {
                     let _place = place;
-                    let answered = tokio::time::timeout(PATIENCE, answer(stream, &source)).await;
+                    let answered = tokio::time::timeout(TIMEOUT, answer(stream, &source)).await;
                     if !matches!(answered, Ok(Ok(()))) {
                         tracing::debug!("a scrape ended early: {answered:?}");
                     }

@@ -60,7 +60,8 @@ async fn metrics_are_served_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn unauthenticated_peers_who_say_nothing_and_readers_who_take_nothing_do_not_keep_others_out() {
+async fn unauthenticated_peers_who_say_nothing_and_readers_who_take_nothing_do_not_keep_others_out()
+{
     let address = start().await;
     let mut idle = Vec::new();
     for n in 0..40 {

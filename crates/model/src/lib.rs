@@ -7,13 +7,13 @@
 
 mod address;
 mod byte_size;
+mod event_count;
 mod fabric_key;
 mod fabric_kind;
 mod geometry;
 mod heat;
 mod id;
 mod kernel_copy;
-mod event_count;
 mod network;
 mod page_word;
 mod size_class;
@@ -21,6 +21,7 @@ mod store_position;
 
 pub use address::{AddressError, GlobalAddr};
 pub use byte_size::{ByteSize, ByteSizeError};
+pub use event_count::{Awaited, Doorbell, EventCount, SleepWord};
 pub use fabric_key::FabricKey;
 pub use fabric_kind::{FabricKind, FabricKindError};
 pub use geometry::{PageSize, PageSizeError};
@@ -29,7 +30,6 @@ pub use id::{
     ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
 };
 pub use kernel_copy::KernelCopy;
-pub use event_count::{Doorbell, Awaited, SleepWord, EventCount};
 pub use network::Network;
 pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
 pub use size_class::SizeClass;

@@ -196,7 +196,9 @@ impl PageWord {
         Ok(match (state, event) {
             (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
             (Live, PageEvent::Frozen) => self.with_state(Frozen),
-            (Frozen, PageEvent::DirtyLogged) if !self.is_dirty_logged() => Self(self.0 | Self::TRACED),
+            (Frozen, PageEvent::DirtyLogged) if !self.is_dirty_logged() => {
+                Self(self.0 | Self::TRACED)
+            }
             (Frozen, PageEvent::Closed) if self.is_dirty_logged() => self.with_state(Frozen),
             (Live, PageEvent::Shared) => self.with_state(Shared),
             (Frozen | Shared, PageEvent::Thawed) => self.with_state(Live),
@@ -286,15 +288,24 @@ mod tests {
         let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
         let frozen = live.apply(PageEvent::Frozen).unwrap();
         let dirty_logged = frozen.apply(PageEvent::DirtyLogged).unwrap();
-        assert!(dirty_logged.is_dirty_logged() && dirty_logged.is_readable() && !dirty_logged.is_writable());
+        assert!(
+            dirty_logged.is_dirty_logged()
+                && dirty_logged.is_readable()
+                && !dirty_logged.is_writable()
+        );
         assert_ne!(dirty_logged, frozen, "who has looked at one does not enter by the other");
-        assert_eq!((dirty_logged.state(), dirty_logged.epoch()), (Some(PageState::Frozen), live.epoch()));
+        assert_eq!(
+            (dirty_logged.state(), dirty_logged.epoch()),
+            (Some(PageState::Frozen), live.epoch())
+        );
         assert_eq!(dirty_logged.apply(PageEvent::Closed), Ok(frozen));
         assert!(dirty_logged.apply(PageEvent::DirtyLogged).is_err());
         assert!(frozen.apply(PageEvent::Closed).is_err());
         assert_eq!(dirty_logged.apply(PageEvent::Thawed), Ok(live));
         assert!(!dirty_logged.apply(PageEvent::Left).unwrap().is_dirty_logged());
-        assert!(live.apply(PageEvent::DirtyLogged).is_err() && live.apply(PageEvent::Closed).is_err());
+        assert!(
+            live.apply(PageEvent::DirtyLogged).is_err() && live.apply(PageEvent::Closed).is_err()
+        );
         let broken = PageWord::from_raw(live.raw() | 1 << 63);
         assert!(broken.state().is_none() && !broken.is_writable() && !broken.is_dirty_logged());
     }

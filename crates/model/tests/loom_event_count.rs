@@ -4,7 +4,7 @@
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
-use rackpool_model::{Doorbell, Awaited, SleepWord, EventCount};
+use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
 
 /// An eventfd: readable from a ring until it is quiesced.
 #[derive(Default)]

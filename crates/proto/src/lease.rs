@@ -12,8 +12,8 @@ use rackpool_model::{Epoch, FrameId, PageId, RackId};
 
 use crate::share::SharingId;
 
-pub use holder::{LeaseHolder, HolderAction, HolderEvent};
-pub use home::{LeaseHome, HomeAction, HomeEvent};
+pub use holder::{HolderAction, HolderEvent, LeaseHolder};
+pub use home::{HomeAction, HomeEvent, LeaseHome};
 
 /// An endpoint of the fabric, numbered by the shell; no two of one life have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

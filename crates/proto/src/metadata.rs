@@ -4,10 +4,10 @@
 mod batch;
 mod change;
 mod event;
-mod request_handler;
 mod lineage;
 mod machine;
 mod records;
+mod request_handler;
 mod roots;
 mod swaps;
 mod view;

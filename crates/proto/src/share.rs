@@ -9,7 +9,7 @@ mod home;
 use core::time::Duration;
 
 pub use copies::{Copies, CopiesAction, CopiesEvent};
-pub use home::{ShareHome, HomeAction, HomeEvent};
+pub use home::{HomeAction, HomeEvent, ShareHome};
 
 /// One time in which a page is shared, numbered by its home: grows, across the lives of its daemon
 /// too. The page has the same bytes all the time.

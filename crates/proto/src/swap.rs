@@ -3,20 +3,20 @@
 //! Two machines: [`Rack`], for both sides of a swap, and [`Server`], the part of the metadata
 //! server. Only [`Server`]'s commit decides.
 
-mod requester;
-mod forward;
 mod event;
 mod finish;
+mod forward;
 mod frames;
 mod pages;
 mod rack;
 mod record;
+mod requester;
 mod rules;
 mod served;
 mod server;
 mod under_way;
 
-pub use event::{Quiesce, SwapEvent, RackAction, RackEvent};
+pub use event::{Quiesce, RackAction, RackEvent, SwapEvent};
 pub use frames::{Frames, Offered};
 pub use pages::Waits;
 pub use rack::SwapPeer;

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Quiesce, Phase, RackAction, RackEvent, Record, SwapRules};
+use rackpool_proto::swap::{Phase, Quiesce, RackAction, RackEvent, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, quiesces, offer, peer_asks_to_copy, tells};
+use side::{
+    ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+};
 
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
@@ -180,7 +182,10 @@ fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it
     let repeated = home.got(offer());
     assert!(matches!(
         repeated[..],
-        [RackAction::TellRack(_, Between { message: SwapMessage::Prepared { stale: true, .. }, .. })]
+        [RackAction::TellRack(
+            _,
+            Between { message: SwapMessage::Prepared { stale: true, .. }, .. }
+        )]
     ));
 }
 
@@ -329,7 +334,11 @@ fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     assert_eq!(home.step(dirty_lines(true)), [MERGES, tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
-    assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)], "the answer was lost");
+    assert_eq!(
+        home.step(dirty_lines(true)),
+        [tells(SwapMessage::DirtyLinesApplied)],
+        "the answer was lost"
+    );
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
@@ -400,7 +409,11 @@ fn a_rack_that_knows_nothing_of_a_swap_lacks_nothing() {
     assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)]);
     home.records[3][0] = 0xffff;
     home.restart(2);
-    assert_eq!(home.step(dirty_lines(true)), [], "but a damaged record may be the one that is meant");
+    assert_eq!(
+        home.step(dirty_lines(true)),
+        [],
+        "but a damaged record may be the one that is meant"
+    );
     let other = RackEvent::DirtyLinesReceived {
         from: ASKER,
         swap: SwapId(78),

@@ -8,7 +8,8 @@ use rackpool_proto::Time;
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind};
 use rackpool_proto::planted::Sound;
 use rackpool_proto::share::{
-    Copies, CopiesAction, CopiesEvent, CopyId, ShareHome, HomeAction, HomeEvent, ShareRules, SharingId,
+    Copies, CopiesAction, CopiesEvent, CopyId, HomeAction, HomeEvent, ShareHome, ShareRules,
+    SharingId,
 };
 
 const PAGE: PageId = PageId(7);
@@ -31,7 +32,10 @@ struct OnePage {
 impl OnePage {
     fn new(word: PageWord) -> Self {
         let left = [(FrameId(0), word)];
-        Self { home: ShareHome::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound), word }
+        Self {
+            home: ShareHome::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound),
+            word,
+        }
     }
 
     /// What has to be quiesced.

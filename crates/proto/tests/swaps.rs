@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Quiesce, Phase, RECORD_WORDS, RackAction, RackEvent, SwapRules};
-use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapId, SwapMessage, ToServer};
-use side::{ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, quiesces, offer, peer_asks_to_copy, tells};
+use rackpool_proto::swap::{Phase, Quiesce, RECORD_WORDS, RackAction, RackEvent, SwapRules};
+use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapId, SwapMessage, ToServer};
+use side::{
+    ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+};
 
 #[test]
 fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
@@ -50,7 +52,10 @@ fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     home.doubt();
     assert_eq!(home.step(RackEvent::LeasePrefetched(SWAP)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
-    assert_eq!(home.step(decided(true)), [tells(SwapMessage::Committed), quiesces(Quiesce::Holders)]);
+    assert_eq!(
+        home.step(decided(true)),
+        [tells(SwapMessage::Committed), quiesces(Quiesce::Holders)]
+    );
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -245,8 +250,13 @@ fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
 #[test]
 fn a_free_page_is_given_however_hot_it_was() {
     let offered = PageLife { page: PageId(2), epoch: Epoch::ZERO };
-    let offer =
-        SwapMessage::Prepare { wanted: OFFERED, milli: 9000, read_hot: false, offered, live: false };
+    let offer = SwapMessage::Prepare {
+        wanted: OFFERED,
+        milli: 9000,
+        read_hot: false,
+        offered,
+        live: false,
+    };
     assert_eq!(says_at_the_beginning(PageId(2)), [tells(offer)]);
 }
 

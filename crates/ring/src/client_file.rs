@@ -28,8 +28,8 @@ use rackpool_shm::{Held, Mapping, OutOfBounds, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
-use crate::reservation::{RESERVATIONS, ReservationRecord};
 use crate::request::{Entry, RequestRing, RingHeader};
+use crate::reservation::{RESERVATIONS, ReservationRecord};
 
 /// Threads of one client that can use the pool at the same time, at most.
 pub const MAX_THREADS: u16 = 512;

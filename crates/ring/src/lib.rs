@@ -21,9 +21,9 @@ pub mod call;
 #[cfg(not(loom))]
 pub mod client_file;
 pub mod data;
-pub mod reservation;
 pub mod magazine;
 #[cfg(not(loom))]
 pub mod magazines;
 pub mod objects;
 pub mod request;
+pub mod reservation;

@@ -15,8 +15,8 @@ use rackpool_shm::{Front, Mapping, OutOfBounds};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::client_file::{ClientFile, MAGAZINE, MAGAZINE_CLASSES, ThreadSlot};
-use crate::reservation::ReservationRecord;
 use crate::magazine::Magazine;
+use crate::reservation::ReservationRecord;
 
 /// log2 of the bytes that a magazine may hold: of large objects it holds fewer.
 const MAGAZINE_BITS: usize = 20;

@@ -181,7 +181,8 @@ impl ReservationRecord {
     pub fn armed(&self) -> Option<Armed> {
         // SYNC: pairs with the store in `arm`.
         let state = self.state.load(Ordering::Acquire);
-        matches!(state, ARMED | BORROWED_ARMED | COMPARE_ARMED | SETTLE_ARMED).then(|| self.swap(state))
+        matches!(state, ARMED | BORROWED_ARMED | COMPARE_ARMED | SETTLE_ARMED)
+            .then(|| self.swap(state))
     }
 
     /// The swap that was made and of which the link is not settled, perhaps, if there is one.
@@ -259,10 +260,22 @@ mod tests {
     fn the_layout_is_the_documented_one() {
         use std::mem::offset_of;
         assert_eq!(size_of::<ReservationRecord>(), 64);
-        assert_eq!((offset_of!(ReservationRecord, state), offset_of!(ReservationRecord, object)), (0, 8));
-        assert_eq!((offset_of!(ReservationRecord, token), offset_of!(ReservationRecord, link)), (16, 24));
-        assert_eq!((offset_of!(ReservationRecord, word), offset_of!(ReservationRecord, mask)), (32, 40));
-        assert_eq!((offset_of!(ReservationRecord, replaced), offset_of!(ReservationRecord, aside)), (48, 56));
+        assert_eq!(
+            (offset_of!(ReservationRecord, state), offset_of!(ReservationRecord, object)),
+            (0, 8)
+        );
+        assert_eq!(
+            (offset_of!(ReservationRecord, token), offset_of!(ReservationRecord, link)),
+            (16, 24)
+        );
+        assert_eq!(
+            (offset_of!(ReservationRecord, word), offset_of!(ReservationRecord, mask)),
+            (32, 40)
+        );
+        assert_eq!(
+            (offset_of!(ReservationRecord, replaced), offset_of!(ReservationRecord, aside)),
+            (48, 56)
+        );
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::sync::Arc;
-use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::magazine::Magazine;
 use rackpool_ring::objects::{Place, strike};
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 const REFILL: u64 = 1;

@@ -16,11 +16,11 @@
 mod arena;
 mod calibration;
 mod call;
-mod metrics;
+mod call_events;
 mod flow;
 mod machine;
 pub mod message;
-mod call_events;
+mod metrics;
 mod place;
 mod rrpc;
 mod slots;
@@ -28,10 +28,10 @@ mod thresholds;
 
 pub use arena::{Arena, Block};
 pub use call::{Call, CallError, Failure, Mode, Overdue, Wants};
-pub use metrics::RpcMetrics;
-pub use machine::{Action, Event, MOST_OPEN, RpcMachine, Outcome, Route};
+pub use call_events::{Bytes, CallEvent, CallId, Data, RequestId};
+pub use machine::{Action, Event, MOST_OPEN, Outcome, Route, RpcMachine};
 pub use message::{MAX_BODY, MAX_INLINE, MessageError};
-pub use call_events::{RequestId, Bytes, CallId, Data, CallEvent};
+pub use metrics::RpcMetrics;
 pub use place::{Place, RemotePlace};
 pub use rrpc::Rrpc;
 pub use thresholds::Thresholds;

@@ -318,7 +318,9 @@ pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
     }
     let number = header.number;
     Ok(match kind {
-        REQUEST => Message::Request { number, inline: word, place: None, body: HEADER..bytes.len() },
+        REQUEST => {
+            Message::Request { number, inline: word, place: None, body: HEADER..bytes.len() }
+        }
         ASK_PLACE => {
             let place = Some(header.place(bytes)?);
             Message::Request { number, inline: word, place, body: HEADER + PLACE..bytes.len() }

@@ -8,8 +8,8 @@ use rackpool_fabric::{
 
 use crate::message::{MAX_INLINE, NO_ROOM};
 use crate::{
-    Action, Arena, RequestId, Block, Call, CallError, CallId, Event, RpcMetrics, RpcMachine, CallEvent, Outcome,
-    Place, Route, Thresholds,
+    Action, Arena, Block, Call, CallError, CallEvent, CallId, Event, Outcome, Place, RequestId,
+    Route, RpcMachine, RpcMetrics, Thresholds,
 };
 
 /// Requests over a fabric that its owner polls: events go in, events come out, and

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rackpool_fabric::{MemoryRegion, Operation, RegionId, RemoteRegion, Transfer};
 use rackpool_rrpc::{
-    RequestId, Call, CallError, CallId, Data, Failure, Mode, CallEvent, Overdue, Place, Wants,
+    Call, CallError, CallEvent, CallId, Data, Failure, Mode, Overdue, Place, RequestId, Wants,
 };
 use world::net::lock;
 use world::{World, frames_bytes};
@@ -254,7 +254,9 @@ impl History {
             }
             CallEvent::Asked { ask, body } => known.asked.push_back((ask, body.to_vec())),
             CallEvent::Withdrawn { ask } => known.asked.retain(|(other, _)| *other != ask),
-            CallEvent::Transferred { id, .. } => assert!(known.transfers.remove(&id), "it ends once"),
+            CallEvent::Transferred { id, .. } => {
+                assert!(known.transfers.remove(&id), "it ends once")
+            }
             _ => {}
         }
     }

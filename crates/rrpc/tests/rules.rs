@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackpool_fabric::{MemoryRegion, Operation, RemoteRegion, Transfer};
 use rackpool_rrpc::{
-    Call, CallError, Data, Failure, Mode, CallEvent, Overdue, RemotePlace, Wants, message,
+    Call, CallError, CallEvent, Data, Failure, Mode, Overdue, RemotePlace, Wants, message,
 };
 use world::net::lock;
 use world::{World, frames_bytes};
@@ -376,8 +376,7 @@ fn racks_that_answer_each_other_can_always_read() {
     world.run();
     for side in [0, 1] {
         let answers = world.call_events(side);
-        let is_whole =
-            |call_events: &CallEvent| matches!(call_events, CallEvent::Answered { data, .. } if data.len() == 20_000);
+        let is_whole = |call_events: &CallEvent| matches!(call_events, CallEvent::Answered { data, .. } if data.len() == 20_000);
         assert!(answers.len() == 4 && answers.iter().all(is_whole), "{answers:?}");
     }
 }
@@ -419,7 +418,10 @@ fn who_is_given_up_lets_the_next_one_have_the_buffer() {
     world.sides[0].rrpc.cancel(second);
     world.run();
     let call_events = world.call_events(0);
-    assert!(matches!(&call_events[..], [CallEvent::Answered { call, .. }] if *call == third), "{call_events:?}");
+    assert!(
+        matches!(&call_events[..], [CallEvent::Answered { call, .. }] if *call == third),
+        "{call_events:?}"
+    );
 }
 
 #[test]
@@ -557,7 +559,10 @@ fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
         assert!(!world.call_events(0).iter().any(calibrated));
     }
     world.run();
-    assert!(!world.call_events(0).iter().any(calibrated), "8 s after the second time it did not begin");
+    assert!(
+        !world.call_events(0).iter().any(calibrated),
+        "8 s after the second time it did not begin"
+    );
     world.pass(Duration::from_secs(1));
     world.run();
     assert_eq!(world.call_events(0).iter().filter(|n| calibrated(n)).count(), 1);

@@ -216,10 +216,14 @@ mod tests {
 
     #[test]
     fn who_writes_in_a_dirty_logged_page_is_waited_for_when_nobody_may_write_any_more() {
-        let dirty_logged = live().apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
+        let dirty_logged =
+            live().apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(dirty_logged.raw()));
         let word = PageWordRef::new(&cell);
-        assert!(slot.enter_dirty_logged(FrameId(3), word, live()).is_err(), "it is not dirty_logged");
+        assert!(
+            slot.enter_dirty_logged(FrameId(3), word, live()).is_err(),
+            "it is not dirty_logged"
+        );
         let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
         assert_eq!(slot.announced(), Some((FrameId(3), Use::DirtyLogged)));
         let is_out = |occupants| is_quiesced(FrameId(3), occupants, [&slot]);
@@ -228,7 +232,8 @@ mod tests {
             [true, false, false]
         );
         drop(guard);
-        let guard = slot.enter(FrameId(3), Intent::Write, word, dirty_logged, Barrier::Full).unwrap();
+        let guard =
+            slot.enter(FrameId(3), Intent::Write, word, dirty_logged, Barrier::Full).unwrap();
         assert!(!is_out(Occupants::NotDirtyLogged), "it has entered a live page");
         drop(guard);
         cell.store(live().raw(), Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// A child that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What a child ends with that has panicked.
 const PANICKED: u8 = 101;
 
@@ -38,7 +38,7 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
         if ended != 0 {
             return Err(Error::other("the child was killed"));
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             // SAFETY: a child that has not been waited for: its number is nobody else's.
             unsafe { libc::kill(process, libc::SIGKILL) };
             // SAFETY: as above.

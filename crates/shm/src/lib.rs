@@ -40,6 +40,7 @@ mod copy;
 pub mod delay;
 #[cfg(not(loom))]
 pub mod directory;
+pub mod dirty_log;
 #[cfg(not(loom))]
 pub mod file;
 #[cfg(not(loom))]
@@ -48,7 +49,6 @@ pub mod folder;
 mod front;
 #[cfg(not(loom))]
 mod held;
-pub mod dirty_log;
 pub mod host;
 #[cfg(not(loom))]
 pub mod mapping;
@@ -63,11 +63,11 @@ pub mod numa;
 pub mod page_map;
 #[cfg(not(loom))]
 pub mod permit;
+pub mod published;
 #[cfg(not(loom))]
 pub mod room;
 #[cfg(not(loom))]
 pub mod samples;
-pub mod published;
 #[cfg(not(loom))]
 pub mod superblock;
 #[cfg(not(loom))]

@@ -222,7 +222,10 @@ mod tests {
         let marks = Marks::new(Arc::clone(&memory), page, 3).unwrap();
         let class = SizeClass::for_bytes(64, page).unwrap();
         let set = |frame, index| {
-            marks.of(FrameId(frame), class, index).unwrap().set(Some(ObjectHolder::of(ClientId(8))));
+            marks
+                .of(FrameId(frame), class, index)
+                .unwrap()
+                .set(Some(ObjectHolder::of(ClientId(8))));
         };
         set(2, 5);
         let mut found = [0; 2];

@@ -327,7 +327,8 @@ impl RackMetadata {
     pub fn reserve(&self, frame: FrameId) -> Result<(), PopulateError> {
         self.in_range(frame)?;
         self.memory.populate_part(self.layout.header(frame), size_of::<SlabHeader>() as u64)?;
-        self.memory.populate_part(self.layout.published(frame), size_of::<PublishedCopy>() as u64)?;
+        self.memory
+            .populate_part(self.layout.published(frame), size_of::<PublishedCopy>() as u64)?;
         self.memory.populate_part(self.layout.bitmap(frame), self.layout.bitmap_bytes())
     }
 

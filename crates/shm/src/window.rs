@@ -21,8 +21,8 @@ use crate::marks::Marks;
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
-use crate::samples::{HeatSamples, Sampler};
 use crate::published::PublishedCopy;
+use crate::samples::{HeatSamples, Sampler};
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
 use objects::Bitmaps;
 
@@ -294,7 +294,8 @@ impl LocalWindow {
         let frame_count = layout.frames();
         let page_bits = layout.page_size().bits();
         let words = metadata.words(layout.word(FrameId(0)), frame_count as usize)?;
-        let published = metadata.words(layout.published(FrameId(0)), frame_count as usize * 2)?.cast();
+        let published =
+            metadata.words(layout.published(FrameId(0)), frame_count as usize * 2)?.cast();
         let bytes = u64::from(frame_count) << page_bits;
         frames.view_slice::<AtomicU64>(0, usize::try_from(bytes / 8).unwrap_or(usize::MAX))?;
         if marks.frames() < frame_count

@@ -3,7 +3,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessSlot, Occupants, Intent, PageWordRef, is_quiesced};
+use rackpool_shm::access::{AccessSlot, Intent, Occupants, PageWordRef, is_quiesced};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::{Barrier, heavy};
 

@@ -4,7 +4,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::ClientId;
-use rackpool_shm::marks::{ObjectHolder, Mark};
+use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// Stores of a free: the note, the mark, and the note struck out where the mark was another's.

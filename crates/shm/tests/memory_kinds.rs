@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use rackpool_model::{MemoryId, RackId};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
-use rackpool_shm::host::{HugePage, HostFiles};
+use rackpool_shm::host::{HostFiles, HugePage};
 use rackpool_shm::memory::{MemoryError, MemoryKind, Place, RackMemory, backing, outside};
 use rackpool_skip::skipped;
 

@@ -10,7 +10,7 @@ use crate::history::Kind;
 use crate::memory::{Shown, Slot, Use};
 use crate::message::Call;
 use crate::roots::is_root;
-use crate::rules::{CLIENT_PATIENCE, MICRO, MILLI, RACKS, STORM, USED, WORDS};
+use crate::rules::{CLIENT_TIMEOUT, MICRO, MILLI, RACKS, STORM, USED, WORDS};
 use crate::world::{Event, World};
 
 #[derive(Debug)]
@@ -152,7 +152,9 @@ impl<B: Bugs> World<B> {
                     self.ask(client, operation);
                 }
             }
-            Stage::DirtyLogged { operation, frame } => self.note_and_write(client, operation, frame),
+            Stage::DirtyLogged { operation, frame } => {
+                self.note_and_write(client, operation, frame)
+            }
             Stage::Entered { operation, frame } => {
                 let found = self.local_access(rack, operation, frame);
                 self.set_stage(client, Stage::Leaving { operation, found });
@@ -209,7 +211,7 @@ impl<B: Bugs> World<B> {
             (page, word, Kind::Read)
         };
         let operation = self.history.begin(page, word, kind);
-        self.clients[client].deadline = self.now + CLIENT_PATIENCE;
+        self.clients[client].deadline = self.now + CLIENT_TIMEOUT;
         if is_root(page) {
             return self.ask_about_root(client, operation);
         }
@@ -222,7 +224,7 @@ impl<B: Bugs> World<B> {
             return self.ask(client, operation);
         }
         self.set_stage(client, Stage::Asked { operation });
-        self.next_step(client, CLIENT_PATIENCE);
+        self.next_step(client, CLIENT_TIMEOUT);
         self.ask_root_directly(Call { client, operation });
     }
 

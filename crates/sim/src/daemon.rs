@@ -6,18 +6,20 @@ use rackpool_model::{Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Heats;
 use rackpool_proto::lease::{
-    LeaseHolder, HolderAction, HolderEvent, LeaseHome, HomeAction, HomeEvent, LeaseId, Users,
+    HolderAction, HolderEvent, HomeAction, HomeEvent, LeaseHolder, LeaseHome, LeaseId, Users,
 };
 use rackpool_proto::planted::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
-use rackpool_proto::swap::{Quiesce, SwapEvent, RECORD_WORDS, RECORDS, SwapPeer, RackAction, RackEvent};
+use rackpool_proto::swap::{
+    Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, SwapEvent, SwapPeer,
+};
 use rackpool_wire::swap::{PrepareRefusal, SwapId, SwapMessage};
 
 use crate::alloc::Freeing;
 use crate::forward::Forwarded;
-use crate::quiesce::{Waiter, Whose};
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
+use crate::quiesce::{Waiter, Whose};
 use crate::requests::Pending;
 use crate::rules::{HEAT, LEASE, MICRO, MILLI, SHARE, SWAP};
 use crate::world::{World, rack_id};
@@ -64,7 +66,13 @@ impl<B: Bugs> Daemon<B> {
             swap: SwapPeer::restore(now, SWAP, Incarnation(life.0 << 32), &memory.records, bugs),
             home: LeaseHome::new(now, LEASE, first, life.0 > 1, bugs),
             holder: LeaseHolder::new(now, LEASE, life.0 << 32, bugs),
-            shares: share::ShareHome::restore(now, SHARE, SharingId(life.0 << 32), memory.all(), bugs),
+            shares: share::ShareHome::restore(
+                now,
+                SHARE,
+                SharingId(life.0 << 32),
+                memory.all(),
+                bugs,
+            ),
             copies: Copies::new(now, SHARE, CopyId(life.0 << 32), bugs),
             heats: Heats::new(HEAT).expect("the rules of the simulator can be meant"),
             forwarded: Forwarded::default(),
@@ -277,7 +285,9 @@ impl<B: Bugs> World<B> {
                     daemon.homes.insert(page, usize::from(home.0));
                 }
             }
-            SwapEvent::Quiesced(page) => inputs.push_back(Input::Holder(HolderEvent::Quiesced(page))),
+            SwapEvent::Quiesced(page) => {
+                inputs.push_back(Input::Holder(HolderEvent::Quiesced(page)))
+            }
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));

@@ -99,7 +99,8 @@ impl<B: Bugs> World<B> {
     /// Notes what has been written, if the page moves.
     pub(crate) fn note_late(&mut self, client: usize, operation: usize) {
         let (rack, one) = (self.clients[client].rack, self.history.get(operation));
-        let slot = self.racks[rack].memory.slots[client].filter(|slot| slot.usage == Use::DirtyLogged);
+        let slot =
+            self.racks[rack].memory.slots[client].filter(|slot| slot.usage == Use::DirtyLogged);
         if let Some(slot) = slot
             && self.racks[rack].memory.frame(slot.frame).word.state() == Some(PageState::Frozen)
         {

@@ -210,7 +210,8 @@ impl<B: Bugs> World<B> {
 
     /// Asks where a page lives. A heartbeat goes before it, so that its answer comes first.
     pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) {
-        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
+        else {
             return;
         };
         self.beat(rack, connection);
@@ -220,7 +221,8 @@ impl<B: Bugs> World<B> {
 
     /// A client asks about a name.
     pub(crate) fn ask_root_over_link(&mut self, rack: usize, call: Call) {
-        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link else {
+        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
+        else {
             return self.answer(call, Answer::Failed);
         };
         let one = self.history.get(call.operation);

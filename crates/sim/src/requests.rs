@@ -16,7 +16,7 @@ use crate::history::Kind;
 use crate::memory::Memory;
 use crate::message::{Call, Message, Wish};
 use crate::roots::is_root;
-use crate::rules::{CLIENT_PATIENCE, MILLI};
+use crate::rules::{CLIENT_TIMEOUT, MILLI};
 use crate::world::{World, rack_id};
 
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +194,7 @@ impl<B: Bugs> World<B> {
             self.feed(rack, Input::Swap(heated));
         }
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let until = self.now + CLIENT_PATIENCE;
+        let until = self.now + CLIENT_TIMEOUT;
         daemon.calls.push(Pending { call, until, wait: Wait::Asked, ask_again: 0 });
         self.retry_calls(rack);
         self.wake_rack(rack);

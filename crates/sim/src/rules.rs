@@ -25,7 +25,7 @@ pub(crate) const CALM: u64 = 4_000 * MILLI;
 /// A world that needs more is stuck in talk: the busiest ones have a fifth of it.
 pub(crate) const MOST_EVENTS: u64 = 200_000;
 /// A client gives an operation up after this.
-pub(crate) const CLIENT_PATIENCE: u64 = 500 * MILLI;
+pub(crate) const CLIENT_TIMEOUT: u64 = 500 * MILLI;
 /// How much a clock may be faster or slower than true time, in millionths.
 pub(crate) const SKEW_PPM: u64 = 5_000;
 /// The longest flight of a one-sided operation.
@@ -43,7 +43,7 @@ const fn ms(ms: u64) -> Duration {
 
 pub(crate) const SWAP: SwapRules = SwapRules {
     grace: ms(60),
-    server_patience: ms(150),
+    server_grace: ms(150),
     retry: ms(5),
     pause: ms(30),
     want: ms(200),

@@ -11,8 +11,8 @@ use rackpool_proto::share::{
 use rackpool_proto::swap::Quiesce;
 
 use crate::daemon::Input;
-use crate::quiesce::{Waiter, Whose};
 use crate::memory::View;
+use crate::quiesce::{Waiter, Whose};
 use crate::world::World;
 
 impl<B: Bugs> World<B> {

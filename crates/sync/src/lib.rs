@@ -16,10 +16,10 @@ pub mod atomic {
     };
 }
 
+mod adaptive_spin;
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod futex;
-mod adaptive_spin;
 mod sleep_flag;
 
 pub use adaptive_spin::{AdaptiveSpin, Turn};

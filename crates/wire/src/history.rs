@@ -107,10 +107,13 @@ impl PageHistoryEvent {
     pub fn is_again(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Wanted { .. }, Self::Wanted { .. }) => true,
-            (Self::Kept { requester, reason, .. }, Self::Kept { requester: other, reason: before, .. }) => {
-                (requester, reason) == (other, before)
+            (
+                Self::Kept { requester, reason, .. },
+                Self::Kept { requester: other, reason: before, .. },
+            ) => (requester, reason) == (other, before),
+            (Self::Promised { requester, .. }, Self::Promised { requester: other, .. }) => {
+                requester == other
             }
-            (Self::Promised { requester, .. }, Self::Promised { requester: other, .. }) => requester == other,
             _ => self == before,
         }
     }

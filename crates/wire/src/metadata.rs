@@ -14,7 +14,7 @@ use rackpool_model::{
 use crate::bounds::OutOfBounds;
 use crate::swap::{FromServer, ToServer};
 
-pub use directory_entry::{LastMove, PageLock, DirectoryEntry};
+pub use directory_entry::{DirectoryEntry, LastMove, PageLock};
 
 /// The tag of what is sent unasked. Tags of requests begin at 1.
 pub const PUSHED: u64 = 0;

@@ -46,7 +46,9 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
     let owner = rustix::process::geteuid().as_raw();
     let mut frames = FrameReader::with_limit(MAX_CONTROL_REQUEST_BYTES);
     let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
-    let Some(hello) = hello.context("an unauthenticated peer said nothing")?? else { return Ok(()) };
+    let Some(hello) = hello.context("an unauthenticated peer said nothing")?? else {
+        return Ok(());
+    };
     let Tagged { tag, message: hello } = match hello {
         Ok(hello) => hello,
         Err(Unreadable { reason, .. }) => bail!(reason),

@@ -25,7 +25,7 @@ use crate::Options;
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
-use crate::plane::{Command, DataPlane, PlaneMetrics, Located, ControlNotification, Parts};
+use crate::plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
 use crate::rack::Rack;
 use crate::slab::Slab;
 use crate::swap_options::SwapOptions;
@@ -195,7 +195,8 @@ impl PlaneUnderTest {
     /// The daemon is killed and started again.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         *lock(&self.scene) = Scene::default();
-        let (plane, commands, notifications) = start(&self.memory, &self.scene, &self.clients, true)?;
+        let (plane, commands, notifications) =
+            start(&self.memory, &self.scene, &self.clients, true)?;
         (self.plane, self.commands, self.notifications) = (plane, commands, notifications);
         Ok(())
     }
@@ -376,7 +377,8 @@ impl Drop for PlaneUnderTest {
     }
 }
 
-type Started = (DataPlane, mpsc::Sender<Command>, async_mpsc::UnboundedReceiver<ControlNotification>);
+type Started =
+    (DataPlane, mpsc::Sender<Command>, async_mpsc::UnboundedReceiver<ControlNotification>);
 
 fn start(
     memory: &Memory,

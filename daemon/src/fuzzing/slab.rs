@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rackpool_model::{FrameId, GlobalAddr, PageId, PageSize, PageWord};
-use rackpool_shm::marks::{ObjectHolder, Marks};
+use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::{Mapping, OutOfBounds};
 use rackpool_sync::atomic::Ordering;

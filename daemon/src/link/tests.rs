@@ -131,7 +131,8 @@ async fn heartbeats_and_look_ups_do_not_wait_for_the_writes_that_clients_wait_fo
     let (seeing, mut seen) = watch::channel(Seen::default());
     tokio::spawn(serve(listener, seeing, is_written));
     let (metrics, keys) = (Arc::default(), Keyring::awaited());
-    let (link, requester) = MetadataLink::new(server, announcement(), metrics, Some(PAGES), keys, LEASE);
+    let (link, requester) =
+        MetadataLink::new(server, announcement(), metrics, Some(PAGES), keys, LEASE);
     let (commands, _received) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     tokio::spawn(link.keep(Arc::new(Waker::new(commands, wake))));

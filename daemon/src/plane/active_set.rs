@@ -17,7 +17,7 @@ const LOOKS: u32 = 16;
 /// what follows.
 const TRANSFER_LOOKS: u32 = 2;
 /// Sweeps in which a client may be silent without losing it.
-const PATIENCE: u8 = 4;
+const MAX_SILENT_SWEEPS: u8 = 4;
 /// One look of so many for each client there is, is a sweep: looking at one that is silent costs about half
 /// a look, so sweeps take a sixtieth of the time however many there are.
 const EVERY: u32 = 32;
@@ -119,7 +119,7 @@ impl<F> ActiveSet<F> {
         if self.is_regular {
             self.held.retain_mut(|held| {
                 held.silent += 1;
-                held.silent <= PATIENCE
+                held.silent <= MAX_SILENT_SWEEPS
             });
         }
     }
@@ -216,7 +216,7 @@ mod tests {
         let mut active_set = ActiveSet::default();
         [A, B, A].into_iter().for_each(|client| ask(&mut active_set, client));
         assert_eq!(held(&active_set), [A, B]);
-        (0..PATIENCE).for_each(|_| _ = until_swept(&mut active_set, 2, B));
+        (0..MAX_SILENT_SWEEPS).for_each(|_| _ = until_swept(&mut active_set, 2, B));
         assert_eq!(held(&active_set), [A, B]);
         until_swept(&mut active_set, 2, B);
         assert_eq!(held(&active_set), [B]);

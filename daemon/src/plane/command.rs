@@ -116,7 +116,7 @@ pub(crate) struct PlaneMetrics {
 
 impl PlaneMetrics {
     /// What has been asked of other racks so far.
-    pub(crate) fn set_requests(&self, metrics: &rackpool_rrpc::PlaneMetrics) {
+    pub(crate) fn set_requests(&self, metrics: &rackpool_rrpc::RpcMetrics) {
         set(&self.pure_requests, metrics.pure);
         set(&self.then_one_sided_requests, metrics.then_one_sided);
         set(&self.zero_copy_requests, metrics.zero_copy);

@@ -11,7 +11,7 @@ use rackpool_wire::swap::SwapId;
 
 use super::DataPlane;
 use super::atomics::Atomic;
-use super::requests::LEAVING_PATIENCE;
+use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
 
 /// Another rack's allocation that waits for a page to become free.
@@ -23,7 +23,11 @@ pub(super) struct StarvedPeer {
 }
 
 impl DataPlane {
-    pub(super) fn serve_peer(&mut self, ask: RequestId, request: PeerRequest) -> anyhow::Result<()> {
+    pub(super) fn serve_peer(
+        &mut self,
+        ask: RequestId,
+        request: PeerRequest,
+    ) -> anyhow::Result<()> {
         self.serve_peer_until(ask, request, None)
     }
 
@@ -41,7 +45,9 @@ impl DataPlane {
             return self.reply(ask, &PeerReply::Invalid(text));
         }
         let used = match request {
-            PeerRequest::Lookup { page, .. } | PeerRequest::PrefetchLease { page, .. } => Some(page),
+            PeerRequest::Lookup { page, .. } | PeerRequest::PrefetchLease { page, .. } => {
+                Some(page)
+            }
             PeerRequest::CompareAndSwap { addr, .. }
             | PeerRequest::FetchAndAdd { addr, .. }
             | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
@@ -70,7 +76,7 @@ impl DataPlane {
             PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
             PeerRequest::DirtyLines { .. } => return self.serve_delta(ask, request),
             PeerRequest::Allocate { .. } => {
-                let deadline = Instant::now() + LEAVING_PATIENCE;
+                let deadline = Instant::now() + LEAVING_TIMEOUT;
                 return self.allocate_for(StarvedPeer { ask, request, deadline });
             }
             PeerRequest::Free { rack, memory, sequence, ref addrs } => {
@@ -142,7 +148,9 @@ impl DataPlane {
             Err(refusal) => return Ok(refusal),
         };
         let most = match self.most_of(page, found.1, false) {
-            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => LeaseKind::WriteOnceQuiesced,
+            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => {
+                LeaseKind::WriteOnceQuiesced
+            }
             most => most,
         };
         self.give(page, endpoint, found, most, self.writes_for_others(page))

@@ -8,8 +8,8 @@ use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, Incarnation, PageId, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{
-    EndpointToken, LeaseHolder, HolderAction, HolderEvent, LeaseHome, HomeAction, HomeEvent, Lease, LeaseId,
-    LeaseKind, LeaseRules, Users,
+    EndpointToken, HolderAction, HolderEvent, HomeAction, HomeEvent, Lease, LeaseHolder, LeaseHome,
+    LeaseId, LeaseKind, LeaseRules, Users,
 };
 use rackpool_proto::planted::Sound;
 use rackpool_rrpc::RequestId;
@@ -274,7 +274,7 @@ impl DataPlane {
         let keep_reading = users == Users::Writers;
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
         // The machine fences before.
-        let deadline = now + self.leases.rules.patience * 2;
+        let deadline = now + self.leases.rules.grace * 2;
         let purpose = Purpose::Revoke { page, lease, users };
         self.ask_over(endpoint_of(endpoint), request, purpose, deadline)
     }

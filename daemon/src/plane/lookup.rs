@@ -13,7 +13,7 @@ use rackpool_wire::rack::RackAnswer;
 use super::clients::Caller;
 use super::leases::{Found, token};
 use super::peers::Purpose;
-use super::{DataPlane, Located, ControlNotification};
+use super::{ControlNotification, DataPlane, Located};
 
 /// The first pause before a question is repeated; each is twice as long.
 const PAUSE: Duration = Duration::from_millis(2);

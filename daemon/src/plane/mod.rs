@@ -1,13 +1,12 @@
 //! The data plane: one thread that runs every request to its end, or to the point where it waits
 //! for another rack, and sleeps when there is nothing to do.
 
-mod atomics;
 mod active_set;
+mod atomics;
 #[cfg(feature = "fuzzing")]
 mod by_hand;
 mod clients;
 mod command;
-mod reservations;
 mod exchange;
 mod heat;
 mod home;
@@ -18,6 +17,7 @@ mod peers;
 mod pieces;
 mod reclaim;
 mod requests;
+mod reservations;
 mod reserve;
 mod share;
 mod sleep;
@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_rrpc::{CallId, Data, Failure, CallEvent, Rrpc};
+use rackpool_rrpc::{CallEvent, CallId, Data, Failure, Rrpc};
 use rackpool_sync::Turn;
 use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use command::{Command, PlaneMetrics, Located, ControlNotification, get, set};
+pub(crate) use command::{Command, ControlNotification, Located, PlaneMetrics, get, set};
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
 
@@ -46,7 +46,6 @@ use crate::region::Region;
 use crate::slab::Slab;
 use active_set::ActiveSet;
 use clients::{Caller, Client, Clients};
-use reservations::Reservations;
 use exchange::Exchanges;
 use heat::Collector;
 use home::StarvedPeer;
@@ -55,6 +54,7 @@ use leaving::Leaving;
 use lookup::Searches;
 use peers::Peers;
 use requests::Starved;
+use reservations::Reservations;
 use reserve::Reserves;
 use share::{Sharing, is_kept};
 use stalls::Stalls;
@@ -199,7 +199,7 @@ impl DataPlane {
 
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        let mut patience = sleep::patience();
+        let mut spin = sleep::spin();
         let mut waits = false;
         let mut round = 0_u32;
         loop {
@@ -240,11 +240,11 @@ impl DataPlane {
             if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
                 self.busy_poll.begin();
                 if std::mem::take(&mut waits) {
-                    patience.end();
+                    spin.end();
                 }
                 // An emulated fabric copies with this core.
                 if std::mem::take(&mut self.has_read_a_piece) {
-                    patience.pause();
+                    spin.pause();
                 }
                 continue;
             }
@@ -253,15 +253,15 @@ impl DataPlane {
             }
             let has_woken = self.clients.has_woken();
             if has_woken && std::mem::take(&mut waits) {
-                patience.end();
+                spin.end();
             }
             // While pages move, messages are further apart than looks would bridge, and whoever takes part
             // in that or waits for it wants the core.
             let moves = self.swaps.are_under_way();
             if !std::mem::replace(&mut waits, true) {
-                patience.begin(has_woken || moves);
+                spin.begin(has_woken || moves);
             }
-            if patience.turn() == Turn::Sleep || moves {
+            if spin.turn() == Turn::Sleep || moves {
                 if self.swaps.is_urgent(self.now()) {
                     // Whoever else needs the core for that gets it.
                     std::thread::yield_now();
@@ -272,7 +272,7 @@ impl DataPlane {
                 self.go_to_sleep()?;
                 self.cut_off_stalled(true);
                 self.collect_heat(true);
-                patience.end();
+                spin.end();
                 waits = false;
                 // Perhaps a command ended the sleep.
                 round = 0;
@@ -382,7 +382,9 @@ impl DataPlane {
                 }
                 CallEvent::Transferred { id, result, .. } => self.transferred(id, result)?,
                 CallEvent::Withdrawn { ask } => self.forget_asks(|waiting| waiting == ask),
-                CallEvent::Calibrated { endpoint, thresholds } => self.calibrated(endpoint, thresholds),
+                CallEvent::Calibrated { endpoint, thresholds } => {
+                    self.calibrated(endpoint, thresholds)
+                }
                 // Nothing is given up here, and answers to what was given up go nowhere.
                 _ => {}
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
-use rackpool_rrpc::{RequestId, CallError, CallId, Failure, Overdue, Thresholds};
+use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;

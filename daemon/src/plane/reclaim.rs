@@ -11,7 +11,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::clients::{Client, array_cells, strike};
 use super::swap::Work;
-use super::{DataPlane, ControlNotification};
+use super::{ControlNotification, DataPlane};
 use crate::region::Region;
 
 impl DataPlane {

@@ -18,10 +18,10 @@ use super::swap::Work;
 use super::transfers::Wanted;
 
 /// How long an allocation waits for pages of this rack that are leaving, or shared no more soon.
-pub(super) const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long an allocation waits for memory of this rack's frames.
-pub(super) const RESERVE_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An allocation that waits for a page to become free.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +121,8 @@ impl DataPlane {
         let reserves = self.reserve_for(bytes);
         let unshares = self.unshare_for(bytes);
         if reserves || unshares || self.slab.is_leaving() || self.is_copying() {
-            let patience = if reserves { RESERVE_PATIENCE } else { LEAVING_PATIENCE };
-            let deadline = Instant::now() + patience;
+            let timeout = if reserves { RESERVE_TIMEOUT } else { LEAVING_TIMEOUT };
+            let deadline = Instant::now() + timeout;
             self.starved.push(Starved { caller, bytes, count, deadline });
             return Ok(());
         }
@@ -227,7 +227,8 @@ impl DataPlane {
                 refused += 1;
                 cell.store(0, Ordering::Release);
             } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                refused += u64::from(self.slab.free(addr, ObjectHolder::of(caller.client))?.is_err());
+                refused +=
+                    u64::from(self.slab.free(addr, ObjectHolder::of(caller.client))?.is_err());
                 cell.store(0, Ordering::Release);
             } else {
                 elsewhere.push(addr);

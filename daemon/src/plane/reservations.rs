@@ -14,7 +14,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::atomics::Atomic;
 use super::peers::Purpose;
-use super::{DataPlane, Located, ControlNotification};
+use super::{ControlNotification, DataPlane, Located};
 use recovery::{back_to, settle};
 
 mod recovery;
@@ -148,15 +148,18 @@ impl DataPlane {
         for thread in 0..file.threads() {
             for (record, reservation) in file.thread(thread)?.reservations.iter().enumerate() {
                 let place = Place { client, thread, record };
-                let step = match (reservation.armed(), reservation.borrowed(), reservation.to_settle()) {
-                    (Some(_), _, _) => Step::Link,
-                    (_, Some(borrowed), _) => Step::Swap(back_to(borrowed.place, borrowed.token, borrowed.object)),
-                    (_, _, Some(made)) => Step::Swap(settle(&made, made.word)),
-                    _ => {
-                        self.take_back(place, reservation)?;
-                        continue;
-                    }
-                };
+                let step =
+                    match (reservation.armed(), reservation.borrowed(), reservation.to_settle()) {
+                        (Some(_), _, _) => Step::Link,
+                        (_, Some(borrowed), _) => {
+                            Step::Swap(back_to(borrowed.place, borrowed.token, borrowed.object))
+                        }
+                        (_, _, Some(made)) => Step::Swap(settle(&made, made.word)),
+                        _ => {
+                            self.take_back(place, reservation)?;
+                            continue;
+                        }
+                    };
                 self.hold_client(client);
                 self.reservations.next += 1;
                 let (id, waiting) = (self.reservations.next, Waiting::Answer);
@@ -187,7 +190,8 @@ impl DataPlane {
 
     /// The address of the word that the question is about.
     fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutOfBounds> {
-        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied() else {
+        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
+        else {
             return Ok(None);
         };
         if let Step::Swap(swap) = step {
@@ -284,7 +288,11 @@ impl DataPlane {
     }
 
     /// Another rack has said what the word is.
-    pub(super) fn reservation_answered(&mut self, id: u64, reply: &PeerReply) -> anyhow::Result<()> {
+    pub(super) fn reservation_answered(
+        &mut self,
+        id: u64,
+        reply: &PeerReply,
+    ) -> anyhow::Result<()> {
         match reply {
             PeerReply::Value(word) => self.seen(id, Seen::Word(*word)),
             PeerReply::NotAllocated => self.seen(id, Seen::NoObject),
@@ -318,10 +326,19 @@ impl DataPlane {
     }
 
     /// The metadata server has said where a page is.
-    pub(super) fn reservation_page_located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
+    pub(super) fn reservation_page_located(
+        &mut self,
+        page: PageId,
+        home: Located,
+    ) -> anyhow::Result<()> {
         let waits = |question: &Question| question.waiting == Waiting::Home(page);
-        let asked: Vec<u64> =
-            self.reservations.questions.iter().filter(|(_, q)| waits(q)).map(|(id, _)| *id).collect();
+        let asked: Vec<u64> = self
+            .reservations
+            .questions
+            .iter()
+            .filter(|(_, q)| waits(q))
+            .map(|(id, _)| *id)
+            .collect();
         for id in asked {
             match home {
                 // It was asked just now.

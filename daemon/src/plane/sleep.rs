@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How long the data plane looks before it sleeps.
-pub(super) const fn patience() -> AdaptiveSpin {
+pub(super) const fn spin() -> AdaptiveSpin {
     AdaptiveSpin::new(LEAST, LONGEST, YIELDS)
 }
 

@@ -20,7 +20,7 @@ use rackpool_model::{
     FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
 use rackpool_shm::OutOfBounds;
-use rackpool_shm::marks::{ObjectHolder, Marks};
+use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 

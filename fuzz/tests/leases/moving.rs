@@ -315,7 +315,8 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     moving.decide();
     moving.asked();
     let (lines, bytes) = (vec![1], vec![9; 64]);
-    let delta = PeerRequest::DirtyLines { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
+    let delta =
+        PeerRequest::DirtyLines { swap: SWAP, frame: FrameId(2), known: true, lines, bytes };
     assert_eq!(moving.stand.asks(moving.theirs, &delta), PeerReply::Heard);
     moving.stand.step(0);
     let back = PeerRequest::Return { page: COMES, lease: 77 };

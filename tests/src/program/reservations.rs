@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_client::{Reservation, GlobalAddr, PublishCas, Pool, PublishMode};
+use rackpool_client::{GlobalAddr, Pool, PublishCas, PublishMode, Reservation};
 use rackpool_kv::{KvError, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -68,10 +68,17 @@ fn answer(
         }
         "publish" | "compare" | "settle" => {
             let index = usize::try_from(arguments.number("N")?)?;
-            let reservation = reservations.get_mut(index).and_then(Option::as_mut).context("no such reservation")?;
+            let reservation = reservations
+                .get_mut(index)
+                .and_then(Option::as_mut)
+                .context("no such reservation")?;
             let (addr, expected) = (arguments.addr("LINK")?, arguments.addr("EXPECTED")?.raw());
             let replaced = Some(arguments.addr("REPLACED")?).filter(|addr| !addr.is_null());
-            let new = if reservation.addr().is_null() { reservation.token() } else { reservation.addr().raw() };
+            let new = if reservation.addr().is_null() {
+                reservation.token()
+            } else {
+                reservation.addr().raw()
+            };
             let mode = match command.as_str() {
                 "compare" => PublishMode::Compare(arguments.addr("STAMP")?.raw()),
                 "settle" => PublishMode::Settle(arguments.addr("WORD")?.raw()),
@@ -82,7 +89,10 @@ fn answer(
         }
         "finish" => {
             let index = usize::try_from(arguments.number("N")?)?;
-            let reservation = reservations.get_mut(index).and_then(Option::take).context("no such reservation")?;
+            let reservation = reservations
+                .get_mut(index)
+                .and_then(Option::take)
+                .context("no such reservation")?;
             pool.finish(reservation)?;
             "ok".into()
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::{prctl, ptrace};
-use rackpool_client::{ClientOptions, Reservation, GlobalAddr, PublishCas, Pool, PublishMode};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, PublishCas, PublishMode, Reservation};
 use rackpool_kv::{Handle, Table};
 
 use super::store::value;
@@ -95,7 +95,9 @@ impl Scene {
         match operation {
             "alloc" | "refill" | "drain" | "run" | "free" | "free-run" => self.objects(operation),
             "read" | "write" | "miss" | "add" => self.accesses(operation),
-            "reservation" | "abandon" | "publish" | "finish" | "tombstone" => self.reservations(operation),
+            "reservation" | "abandon" | "publish" | "finish" | "tombstone" => {
+                self.reservations(operation)
+            }
             "put" | "delete" | "compare" | "compact" => self.table(operation),
             "ping" => {
                 let Self { pool, .. } = self;
@@ -219,9 +221,19 @@ impl Scene {
                 self.pool.compare_and_swap(published, token, 0)?;
             }
         }
-        let new =
-            if reservation.addr().is_null() { reservation.token() | TOMBSTONE } else { reservation.addr().raw() };
-        Ok(PublishCas { addr: self.link, expected, new, mask: u64::MAX, replaced, mode: PublishMode::Plain })
+        let new = if reservation.addr().is_null() {
+            reservation.token() | TOMBSTONE
+        } else {
+            reservation.addr().raw()
+        };
+        Ok(PublishCas {
+            addr: self.link,
+            expected,
+            new,
+            mask: u64::MAX,
+            replaced,
+            mode: PublishMode::Plain,
+        })
     }
 
     fn publish(&self) -> anyhow::Result<Reservation> {
@@ -255,8 +267,11 @@ impl Scene {
                 })
             }
             _ => {
-                let mut reservation =
-                    if operation == "publish" { self.reservation()? } else { self.pool.tombstone()? };
+                let mut reservation = if operation == "publish" {
+                    self.reservation()?
+                } else {
+                    self.pool.tombstone()?
+                };
                 let swap = self.swap(&reservation)?;
                 Box::new(move || {
                     let found = self.pool.publish(&mut reservation, &swap)?;

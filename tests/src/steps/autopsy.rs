@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
-use rackpool_ring::reservation::ReservationRecord;
 use rackpool_ring::request::Request;
+use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::superblock::Superblock;
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::rack::{RackAnswer, RackRequest};

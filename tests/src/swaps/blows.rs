@@ -16,7 +16,7 @@ use crate::wait::{TIMEOUT, wait_until};
 const MOMENT: Duration = Duration::from_millis(300);
 /// The same of a swap that has to be given up first.
 const SURRENDER: Duration = Duration::from_millis(500);
-/// How much longer than its patience a rack may take to give a swap up.
+/// How much longer than its timeout a rack may take to give a swap up.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// Somebody who was away.
@@ -79,8 +79,8 @@ impl Campaign {
             }
             let held = Held { rack: other, since: Instant::now() };
             self.pool.stop_daemon(other);
-            let patience = held.since + SwapRules::DEFAULT.patience + SLACK;
-            look_until(patience, || !self.atlas.is_in(rack, open));
+            let timeout = held.since + SwapRules::DEFAULT.grace + SLACK;
+            look_until(timeout, || !self.atlas.is_in(rack, open));
             if self.atlas.is_in(rack, wanted) {
                 return (true, Some(held));
             }

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_follows_a_death_is_well_within_the_stated_time() {
         let rules = LeaseRules::of(LEASE);
-        let found_out = LEASE + rules.patience + rules.good_at_home() + rules.flight;
+        let found_out = LEASE + rules.grace + rules.good_at_home() + rules.flight;
         for away in [Duration::ZERO, LEASE, 3 * LEASE] {
             assert_eq!(Round::stated(away), away + Duration::from_secs(5));
             assert!(away + 2 * found_out < Round::stated(away), "half of it is for the machine");

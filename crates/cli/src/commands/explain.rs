@@ -160,7 +160,10 @@ pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)
 }
 
 /// Whether the page holds objects, as far as its home says: `None` when it was not asked.
-pub(super) fn is_allocated(entry: &DirectoryEntry, racks: &[(RackId, PageHistory)]) -> Option<bool> {
+pub(super) fn is_allocated(
+    entry: &DirectoryEntry,
+    racks: &[(RackId, PageHistory)],
+) -> Option<bool> {
     let home = entry.home?;
     let (_, history) = racks.iter().find(|(rack, _)| *rack == home)?;
     Some(history.heat.at_home || entry.locked.is_some())
@@ -215,13 +218,18 @@ pub(super) fn line(note: &PageNote) -> String {
             degrees(milli)
         ),
         PageHistoryEvent::Promised { requester, milli } => {
-            format!("agrees to give it to {requester}: hotness {here} here, {} there", degrees(milli))
+            format!(
+                "agrees to give it to {requester}: hotness {here} here, {} there",
+                degrees(milli)
+            )
         }
         PageHistoryEvent::GaveUp => "gives the swap up: the page stays where it is".into(),
         PageHistoryEvent::Arrived => "it came".into(),
         PageHistoryEvent::Departed => "it went".into(),
         PageHistoryEvent::Shared => "lets other racks keep copies of it".into(),
-        PageHistoryEvent::Unshared => "somebody wants to write it: nobody has a copy any more".into(),
+        PageHistoryEvent::Unshared => {
+            "somebody wants to write it: nobody has a copy any more".into()
+        }
         PageHistoryEvent::Copied => "keeps a copy of it, to be read here".into(),
         PageHistoryEvent::CopyGone => "keeps no copy of it any more".into(),
     };
@@ -286,12 +294,19 @@ mod tests {
         let told = super::history(&[(RackId(1), history)]);
         let told: Vec<_> =
             told.iter().map(|(_, note)| (note.event, note.times, note.last_unix_ms)).collect();
-        assert_eq!(told, [(asks, 3, 5), (refused, 2, 4), (PageHistoryEvent::Arrived, 1, 6), (asks, 1, 7)]);
+        assert_eq!(
+            told,
+            [(asks, 3, 5), (refused, 2, 4), (PageHistoryEvent::Arrived, 1, 6), (asks, 1, 7)]
+        );
     }
 
     #[test]
     fn both_sides_of_a_refusal_are_told_with_their_hotness() {
-        let event = PageHistoryEvent::Kept { requester: RackId(1), milli: 5_200, reason: PrepareRefusal::Hotter };
+        let event = PageHistoryEvent::Kept {
+            requester: RackId(1),
+            milli: 5_200,
+            reason: PrepareRefusal::Hotter,
+        };
         let note = PageNote { unix_ms: 1_000, last_unix_ms: 61_005, times: 3, milli: 9_700, event };
         assert_eq!(
             line(&note),

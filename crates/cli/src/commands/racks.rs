@@ -17,7 +17,7 @@ use rackpool_wire::{FrameReader, encode};
 
 use super::PoolFolder;
 use crate::cluster::metadata_address;
-use crate::metadata::{MetadataServer, PATIENCE};
+use crate::metadata::{MetadataServer, TIMEOUT};
 
 /// Which pool, and how its metadata server is reached.
 #[derive(Clone, Debug, clap::Args)]
@@ -203,8 +203,8 @@ fn ask(control_path: &str, message: ControlRequest) -> anyhow::Result<ControlRep
         format!("no daemon at {control_path}: start it, unless the rack has moved to another host")
     })?;
     folder::require_private(Path::new(control_path).parent().unwrap_or(Path::new("/")))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(&encode(&Tagged { tag: 1, message })?)?;
     let reply: Tagged<ControlReply> = receive(&mut stream)?;
     Ok(reply.message)

@@ -6,7 +6,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_model::KernelCopy;
 use rackpool_shm::host::{
-    HugePool, HostFiles, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
+    HostFiles, HugePool, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
 use rackpool_shm::room::{self, Room};
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::facts::Facts;
-use super::measure::{Measurements, Measured};
+use super::measure::{Measured, Measurements};
 use super::verdict::{Choice, Verdict};
 
 /// The whole report.

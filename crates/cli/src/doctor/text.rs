@@ -8,7 +8,7 @@ use rackpool_shm::host::{Node, RdmaPort, list_text};
 use super::Report;
 use super::fabrics::Fabric;
 use super::facts::Facts;
-use super::measure::{Measurements, Measured, MemoryMeasurements};
+use super::measure::{Measured, Measurements, MemoryMeasurements};
 
 /// Columns of the names.
 const NAMES: usize = 18;

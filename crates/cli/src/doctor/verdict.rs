@@ -3,7 +3,7 @@
 use rackpool_model::ByteSize;
 use rackpool_shm::host::{HugePage, list_text};
 
-use super::fabrics::{self, Fabric, CredentialsCheck};
+use super::fabrics::{self, CredentialsCheck, Fabric};
 use super::facts::Facts;
 use super::measure::Measurements;
 
@@ -47,7 +47,11 @@ fn choice(what: impl Into<String>, why: impl Into<String>) -> Choice {
 impl Verdict {
     /// Judges.
     #[must_use]
-    pub fn of(facts: &Facts, credentials: &CredentialsCheck, measurements: Option<&Measurements>) -> Self {
+    pub fn of(
+        facts: &Facts,
+        credentials: &CredentialsCheck,
+        measurements: Option<&Measurements>,
+    ) -> Self {
         let fabrics = fabrics::all(facts, credentials);
         Self {
             fabric: fabrics::choose(&fabrics),
@@ -272,7 +276,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_shm::host::{HugePool, HostFiles, MemoryLimit, Node};
+    use rackpool_shm::host::{HostFiles, HugePool, MemoryLimit, Node};
     use rackpool_shm::room::Room;
 
     use super::super::devices::{CxlMemory, DaxDevice};

@@ -40,7 +40,7 @@ pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
         problems(run),
         table(&run.results),
         run.companions.as_ref().map(companions).unwrap_or_default(),
-        plots(plots),
+        plot_list(plots),
         facts(run),
         notes(run),
         commands(&run.commands),
@@ -149,7 +149,7 @@ fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary)
     );
 }
 
-fn plots(plots: &[(String, String)]) -> String {
+fn plot_list(plots: &[(String, String)]) -> String {
     let plot = |(caption, drawing): &(String, String)| {
         // Inside a page an SVG needs no name space, and without it nothing here looks like a link.
         let drawing = drawing.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);

@@ -9,12 +9,12 @@ mod axis;
 mod canvas;
 mod clock;
 mod companions;
-mod plot;
 mod font;
 mod frame;
 mod html;
 mod machine;
 mod palette;
+mod plot;
 mod render;
 mod swap;
 
@@ -31,7 +31,7 @@ use plot::Plot;
 
 pub use clock::{utc, utc_millis};
 pub use companions::{Companions, MountStep};
-pub use host::facts as machine_facts;
+pub use machine::facts as machine_facts;
 pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 
 /// All that a report tells.

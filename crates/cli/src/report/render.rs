@@ -7,8 +7,8 @@ use plotters_backend::DrawingBackend as _;
 
 use super::ReportError;
 use super::canvas::{Canvas, SCALE};
-use super::plot::Plot;
 use super::font::Faces;
+use super::plot::Plot;
 
 /// Of the [`SCALE`] pixels drawn for a logical one, this many go into one of a PNG: what is drawn
 /// is averaged, which makes smooth edges. The PNG has `SCALE / SHRINK` times the logical size.

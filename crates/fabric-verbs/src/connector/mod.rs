@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::{local, misbehaved};
-use crate::link::{VerbsLink, Shared};
+use crate::link::{Shared, VerbsLink};
 use crate::packet::Packet;
 use crate::provider::{drain, signal};
 use crate::socket::{self, Received};
@@ -244,7 +244,8 @@ impl Connector {
     fn make_room(&mut self) {
         let unauthenticated_peers =
             self.handshakes.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
-        let (places, from): (Vec<_>, Vec<_>) = unauthenticated_peers.map(|(at, one)| (at, one.from())).unzip();
+        let (places, from): (Vec<_>, Vec<_>) =
+            unauthenticated_peers.map(|(at, one)| (at, one.from())).unzip();
         if let Some(at) = give_way(from.into_iter()).and_then(|at| places.get(at)) {
             let one = self.handshakes.remove(*at);
             let error = misbehaved("it did not finish its handshake while many others connected");

@@ -7,7 +7,7 @@ use rackpool_fabric::{EndpointId, FabricError, PROOF_BYTES, Role, Transcript};
 use rustix::event::PollFlags;
 
 use crate::error::{local, misbehaved};
-use crate::link::{LocalEnd, VerbsLink, Shared, random};
+use crate::link::{LocalEnd, Shared, VerbsLink, random};
 use crate::packet::{Greeting, Packet, Pair};
 use crate::socket::{self, Received};
 

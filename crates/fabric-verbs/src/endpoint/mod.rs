@@ -9,7 +9,7 @@ use rackpool_fabric::{
 };
 
 use crate::error::local;
-use crate::link::{VerbsLink, Staged};
+use crate::link::{Staged, VerbsLink};
 use crate::regions::Regions;
 use crate::verbs::Completion;
 pub(crate) use credits::Credits;
@@ -91,7 +91,11 @@ impl Endpoint {
     }
 
     /// Does what can be done now. When that ends the endpoint its link comes back: to be destroyed.
-    pub(crate) fn poll(&mut self, regions: &mut Regions, events: &mut Vec<Event>) -> Option<VerbsLink> {
+    pub(crate) fn poll(
+        &mut self,
+        regions: &mut Regions,
+        events: &mut Vec<Event>,
+    ) -> Option<VerbsLink> {
         let reason = match self.failure.take() {
             Some(reason) => reason,
             None => self.advance(regions, events).err()?,

@@ -1,5 +1,5 @@
-mod fabric;
 mod events;
+mod fabric;
 mod start;
 
 pub use start::check_port;
@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::connector::{Command, Connector, Outcome};
 use crate::endpoint::Endpoint;
 use crate::error::{explain_memory, local};
-use crate::link::{VerbsLink, Shared};
+use crate::link::{Shared, VerbsLink};
 use crate::regions::{Regions, register};
 use crate::verbs::{Channel, Domain, Registration};
 use crate::{StartError, VerbsOptions, socket};

@@ -1,4 +1,4 @@
-use super::link::{SharedLink, RING_BYTES, Word};
+use super::link::{RING_BYTES, SharedLink, Word};
 use super::model::LATEST_DUE_NS;
 use crate::{FabricError, MAX_MESSAGE};
 

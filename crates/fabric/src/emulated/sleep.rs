@@ -1,6 +1,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 
-use rackpool_model::{Doorbell, Awaited, SleepWord, EventCount};
+use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
 
 use super::link::{SharedLink, Word};
 use crate::FabricError;

@@ -75,7 +75,8 @@ impl Serving {
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
         let (life, exports) = ((RackId(2), Incarnation(1)), [memory].into());
-        let channel = ServedChannel::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
+        let channel =
+            ServedChannel::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
         Ok(Self { channel, inbox })
     }
 

@@ -199,7 +199,11 @@ impl Reader<'_> {
         let channel = match channel {
             1 => LaneNumber::First,
             2 => LaneNumber::Second,
-            _ => return Err(FabricError::misbehaved(format!("it opens an unknown channel {channel}"))),
+            _ => {
+                return Err(FabricError::misbehaved(format!(
+                    "it opens an unknown channel {channel}"
+                )));
+            }
         };
         if has_key > 1 || zeroes != [0; 2] {
             return Err(FabricError::misbehaved("its hello has unknown flags"));

@@ -12,9 +12,9 @@ pub mod fuzzing;
 mod handshake;
 mod hello;
 mod inbox;
-mod receive_spin;
 mod poster;
 mod provider;
+mod receive_spin;
 mod server;
 mod socket;
 

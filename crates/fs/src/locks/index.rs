@@ -3,10 +3,10 @@
 use crate::attr::Ino;
 use crate::error::FsError;
 use crate::keys::{self, LOCK_LISTS};
-use crate::volume_memory::VolumeMemory;
 use crate::session::Session;
 use crate::store::Work;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// Files in one of a mount's lists.
 const MAX_FILES: usize = 1024;

@@ -14,9 +14,9 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::keys;
-use crate::volume_memory::VolumeMemory;
 use crate::store::Work;
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 use ranges::Held;
 
 /// What is asked for.

@@ -12,8 +12,8 @@ use super::{
 use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// Which bytes of a file to clear; ends may be past 2^64.
 #[derive(Clone, Copy, Debug)]

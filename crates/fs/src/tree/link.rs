@@ -1,12 +1,12 @@
 //! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
-use rackpool_kv::{CasError, Reservation, ReadRequest};
+use rackpool_kv::{CasError, ReadRequest, Reservation};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
 use crate::error::FsError;
-use crate::volume_memory::VolumeMemory;
 use crate::volume::{Volume, lock};
+use crate::volume_memory::VolumeMemory;
 
 /// What a new piece of memory is to hold.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::error::FsError;
 use crate::file::OpenFile;
-use crate::volume_memory::VolumeMemory;
 use crate::numbered::Numbered;
 use crate::volume::Volume;
+use crate::volume_memory::VolumeMemory;
 
 /// A stretch of a file that is all data or all hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

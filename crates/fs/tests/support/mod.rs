@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rackpool_client::{PublishCas, RootError, WriteRequest};
-use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, VolumeMemory, NewNode, Volume};
+use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, NewNode, Volume, VolumeMemory};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
-use table::reservations::HeapReservation;
 use table::heap::{Heap, HeapError};
+use table::reservations::HeapReservation;
 
 /// The heap, and the names of addresses.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl TestVolumeMemory {
     /// Opens the volume of all tests; it waits for nobody.
     pub fn mount(&self) -> Volume<Self> {
         let volume = Volume::open_or_create(self.clone(), "test").unwrap();
-        volume.with_patience(std::time::Duration::ZERO)
+        volume.with_lock_wait(std::time::Duration::ZERO)
     }
 
     /// Where the volume begins.
@@ -121,11 +121,19 @@ impl Memory for TestVolumeMemory {
         self.heap.tombstone()
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<HeapReservation>, HeapError> {
         self.heap.take(place, object)
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
+    fn publish(
+        &self,
+        reservation: &mut HeapReservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<HeapError>> {
         self.heap.publish(reservation, link)
     }
 
@@ -195,7 +203,8 @@ impl VolumeMemory for TestVolumeMemory {
         object: GlobalAddr,
     ) -> Result<Option<(u64, HeapReservation)>, HeapError> {
         let reservation = self.heap.take(seat, object)?;
-        Ok(reservation.map(|reservation| (rackpool_kv::Reservation::token(&reservation), reservation)))
+        Ok(reservation
+            .map(|reservation| (rackpool_kv::Reservation::token(&reservation), reservation)))
     }
 
     fn leave(&self, seat: HeapReservation) {

@@ -4,9 +4,9 @@
 //! whether a lock is one of `fcntl` or of `flock`, so requests are read here.
 
 mod fields;
-mod spinner;
 pub(crate) mod opcode;
 mod reply;
+mod spinner;
 
 use std::fs::File;
 use std::io::{self, Read};

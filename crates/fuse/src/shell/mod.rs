@@ -14,8 +14,8 @@ use fuser::{Errno, Notifier};
 use rackpool_client::Pool;
 use rackpool_fs::{FsError, Ino, Volume};
 
-use crate::metrics::FileMetrics;
 use crate::kernel_cached::KernelCachedFiles;
+use crate::metrics::FileMetrics;
 use crate::waiting::Waiting;
 use failures::Failures;
 
@@ -41,7 +41,8 @@ impl Shell {
         let (outdated, stale) = channel();
         let counts = Arc::new(FileMetrics::default());
         let failures = Failures::counted(&counts);
-        let (kept, waiting, stale) = (KernelCachedFiles::default(), Waiting::default(), Mutex::new(stale));
+        let (kept, waiting, stale) =
+            (KernelCachedFiles::default(), Waiting::default(), Mutex::new(stale));
         Self { volume, kept, failures, counts, waiting, stale, outdated }
     }
 

@@ -1,7 +1,7 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3: requests as they come, answers as they go.
 
-mod lookahead;
 mod inline;
+mod lookahead;
 mod reply;
 mod request;
 

@@ -383,7 +383,8 @@ mod tests {
             assert_eq!(refused(bytes), format!("Protocol error: {text}"));
         }
         let unauthenticated_peer = Limits { is_unauthenticated_peer: true, ..LIMITS };
-        let parse = |bytes| RequestParser::default().parse(bytes, unauthenticated_peer).unwrap_err();
+        let parse =
+            |bytes| RequestParser::default().parse(bytes, unauthenticated_peer).unwrap_err();
         assert_eq!(
             parse(b"*11\r\n").to_string(),
             "Protocol error: unauthenticated multibulk length"
@@ -395,7 +396,8 @@ mod tests {
         let unauthenticated_peer = Limits { kept_bytes: 1 << 20, ..unauthenticated_peer };
         let long = |request: &[u8], is_refused: bool| {
             let mut parser = RequestParser::default();
-            let refused = parser.parse(request, unauthenticated_peer).map_err(|error| error.to_string());
+            let refused =
+                parser.parse(request, unauthenticated_peer).map_err(|error| error.to_string());
             let due = "Protocol error: unauthenticated request length".to_owned();
             assert_eq!(refused.err(), is_refused.then_some(due));
         };

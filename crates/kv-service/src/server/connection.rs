@@ -294,8 +294,10 @@ impl Connection {
             && !context.session.ends
             && context.session.answers_at.is_none()
         {
-            let limits =
-                Limits { kept_bytes: shared.longest_entry, is_unauthenticated_peer: !context.session.is_known };
+            let limits = Limits {
+                kept_bytes: shared.longest_entry,
+                is_unauthenticated_peer: !context.session.is_known,
+            };
             let bytes = input.bytes().get(used..).unwrap_or_default();
             if used >= *looked && context.session.is_known {
                 *looked = used + look(bytes, context.store, &mut desk.lookahead).max(1);

@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
 
 /// The factor, up to its double, by which other clients wait longer for a transaction that locks the
 /// entries that it reads.
-const INSISTENT_PATIENCE: u32 = 32;
+const INSISTENT_LOCK_WAITS: u32 = 32;
 
 impl<M: Memory> Handle<M> {
     /// Access to the records of transactions.
@@ -77,8 +77,8 @@ impl<M: Memory> Handle<M> {
             }
             let began = *began.get_or_insert_with(Instant::now);
             let times =
-                if record.is_insistent() { INSISTENT_PATIENCE + self.spread(id) } else { 1 };
-            if looks > 0 || began.elapsed() < self.shared.patience * times {
+                if record.is_insistent() { INSISTENT_LOCK_WAITS + self.spread(id) } else { 1 };
+            if looks > 0 || began.elapsed() < self.shared.lock_wait * times {
                 looks = looks.saturating_sub(1);
                 std::thread::yield_now();
                 continue;
@@ -100,7 +100,7 @@ impl<M: Memory> Handle<M> {
     /// How much longer to wait for an insistent transaction, for the same reason.
     #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
     fn spread(&self, id: TransactionId) -> u32 {
-        self.random(id) as u32 % INSISTENT_PATIENCE
+        self.random(id) as u32 % INSISTENT_LOCK_WAITS
     }
 
     fn random(&self, id: TransactionId) -> u64 {

@@ -41,7 +41,7 @@ impl Recovery {
 
     /// How long a record says the same before it counts as left; 1 s unless set.
     #[must_use]
-    pub fn with_patience(self, unchanged: Duration) -> Self {
+    pub fn with_lock_wait(self, unchanged: Duration) -> Self {
         Self { unchanged, ..self }
     }
 

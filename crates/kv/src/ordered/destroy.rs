@@ -1,6 +1,6 @@
 use crate::entry::Change;
 use crate::memory::Memory;
-use crate::ordered::id::{SplitHalf, NodeId, node_key};
+use crate::ordered::id::{NodeId, SplitHalf, node_key};
 use crate::ordered::node::Node;
 use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
 

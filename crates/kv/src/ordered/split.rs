@@ -1,6 +1,6 @@
 use crate::error::KvError;
 use crate::memory::Memory;
-use crate::ordered::id::{SplitHalf, NodeId, node_key};
+use crate::ordered::id::{NodeId, SplitHalf, node_key};
 use crate::ordered::node::{Frame, Node};
 use crate::ordered::search::{Missed, Target};
 use crate::ordered::{OrderedError, OrderedMap};
@@ -35,8 +35,8 @@ impl<M: Memory> OrderedMap<'_, M> {
 
     /// Makes the root a node with two children, unless it has changed.
     fn grow(&mut self, root: &Node, index: usize) -> Result<(), OrderedError<M::Error>> {
-        let [left, right] =
-            [SplitHalf::Left, SplitHalf::Right].map(|half| NodeId::ROOT.of_half(root.splits(), half));
+        let [left, right] = [SplitHalf::Left, SplitHalf::Right]
+            .map(|half| NodeId::ROOT.of_half(root.splits(), half));
         let separator = root.separator(index);
         let left_half = half_of(root, root.low(), Some((separator, right)));
         let left_half = Node::encode(&left_half, root.entries(0..index));

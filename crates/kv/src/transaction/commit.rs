@@ -63,11 +63,11 @@ impl<M: Memory> Transactor<M> {
             }
             // Two that abort each other get out of step.
             self.grace = (2 * self.grace + 1).min(MAX_GRACE);
-            if !self.patience.is_zero() {
+            if !self.lock_wait.is_zero() {
                 std::thread::sleep(
                     pause + Duration::from_micros(self.owner % 13 + u64::from(self.slot)),
                 );
-                pause = (pause * 2).min(self.patience);
+                pause = (pause * 2).min(self.lock_wait);
             }
         }
     }

@@ -66,7 +66,7 @@ impl<M: Memory> Transactor<M> {
                 let committed = resolution == Resolution::Committed;
                 return self.resolve_lock(key, found, &lock, committed);
             }
-            if looks > 0 || began.elapsed() < self.patience {
+            if looks > 0 || began.elapsed() < self.lock_wait {
                 looks = looks.saturating_sub(1);
                 std::thread::yield_now();
                 if !self.handle.get(key, &mut self.raw)? || self.raw != found {

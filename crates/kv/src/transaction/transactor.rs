@@ -40,9 +40,9 @@ pub struct Transactor<M> {
     pub(super) record: Record,
     /// Whether no lock of the last transaction is left anywhere.
     pub(super) clean: bool,
-    pub(super) patience: Duration,
+    pub(super) lock_wait: Duration,
     /// How often at most a pending transaction is looked at before it is aborted, whatever the
-    /// patience: the more often own ones were aborted, the more.
+    /// lock_wait: the more often own ones were aborted, the more.
     pub(super) grace: u64,
     /// What was read last: the bytes under a key.
     pub(super) raw: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct Transactor<M> {
 }
 
 /// How long a transaction is waited for before it is aborted.
-const PATIENCE: Duration = Duration::from_millis(2);
+const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Transactor<M> {
     /// Access to a table in the name of `owner`, a number that no other program ever has; at a time
@@ -65,7 +65,7 @@ impl<M: Memory> Transactor<M> {
             number: 0,
             record: Record::default(),
             clean: false,
-            patience: PATIENCE,
+            lock_wait: LOCK_WAIT,
             grace: 0,
             raw: Vec::new(),
             staging: Vec::new(),
@@ -75,8 +75,8 @@ impl<M: Memory> Transactor<M> {
     /// How long to wait for a transaction that has a key in its hands before it is aborted; 2 ms
     /// unless set.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
+        Self { lock_wait, ..self }
     }
 
     /// The table.

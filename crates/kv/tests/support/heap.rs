@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rackpool_kv::{CasError, GlobalAddr, PublishCas, Memory, ReadRequest, PublishMode};
+use rackpool_kv::{CasError, GlobalAddr, Memory, PublishCas, PublishMode, ReadRequest};
 
-use super::reservations::{Reservations, HeapReservation, Phase};
+use super::reservations::{HeapReservation, Phase, Reservations};
 use super::scheduler::{Fault, Scheduler};
 use super::trouble::Troubles;
 
@@ -227,7 +227,9 @@ impl Heap {
 
     /// Settles the link of a tombstone that was published.
     fn settle(&self, reservation: &HeapReservation) {
-        let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) = reservation.link else {
+        let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) =
+            reservation.link
+        else {
             return;
         };
         let mut found = new;
@@ -301,7 +303,11 @@ impl Memory for Heap {
         Ok(self.reservations.hold(0, 0))
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<HeapReservation>, HeapError> {
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<HeapReservation>, HeapError> {
         self.step(true);
         let reservation = self.reservations.hold(object.raw(), place.raw());
         if self.swap_surely(place.raw(), object.raw(), reservation.token) {
@@ -318,7 +324,11 @@ impl Memory for Heap {
         reservation.phase = Phase::Held;
     }
 
-    fn publish(&self, reservation: &mut HeapReservation, link: &PublishCas) -> Result<u64, CasError<HeapError>> {
+    fn publish(
+        &self,
+        reservation: &mut HeapReservation,
+        link: &PublishCas,
+    ) -> Result<u64, CasError<HeapError>> {
         assert_eq!(reservation.phase, Phase::Held, "published twice");
         // A step before the record is armed; the swaps begin with one each.
         self.step(true);
@@ -339,7 +349,8 @@ impl Memory for Heap {
             reservation.phase = Phase::Held;
             return;
         }
-        let compares = matches!(reservation.link, Some(PublishCas { mode: PublishMode::Compare(_), .. }));
+        let compares =
+            matches!(reservation.link, Some(PublishCas { mode: PublishMode::Compare(_), .. }));
         if compares && reservation.phase != Phase::Undecided {
             reservation.phase = Phase::Undecided;
             return;
@@ -347,7 +358,8 @@ impl Memory for Heap {
         reservation.phase = Phase::Published;
         if reservation.addr != 0 && !compares {
             // An answer is not needed.
-            let _ = self.compare_and_swap(GlobalAddr::from_raw(reservation.addr), reservation.token, 0);
+            let _ =
+                self.compare_and_swap(GlobalAddr::from_raw(reservation.addr), reservation.token, 0);
         }
     }
 

@@ -2,11 +2,11 @@
 //! clients at every memory operation, and a checker of histories.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
-pub mod reservations;
 pub mod heap;
 pub mod history;
 pub mod interleaving;
 pub mod maps;
+pub mod reservations;
 pub mod roots;
 pub mod scheduler;
 pub mod trouble;
@@ -21,7 +21,7 @@ use heap::Heap;
 /// A table of the smallest segments (24 slots), so that a few keys make it split.
 pub fn small_table(heap: &Arc<Heap>) -> Table<Arc<Heap>> {
     let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
-    Table::create(Arc::clone(heap), &options).unwrap().with_patience(Duration::ZERO)
+    Table::create(Arc::clone(heap), &options).unwrap().with_lock_wait(Duration::ZERO)
 }
 
 /// A heap that notices when a word of a small table gets back a value that it had before.

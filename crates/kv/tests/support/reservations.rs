@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rackpool_kv::{Reservation, GlobalAddr, PublishCas, PublishMode};
+use rackpool_kv::{GlobalAddr, PublishCas, PublishMode, Reservation};
 
 use super::heap::Heap;
 use super::scheduler;
@@ -113,7 +113,8 @@ impl Heap {
                 continue;
             }
             if found == Found::Published
-                && let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) = record.armed
+                && let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) =
+                    record.armed
             {
                 while let Some(now) = self.peek(addr.raw()).filter(|now| (now ^ new) & mask == 0) {
                     between();

@@ -81,7 +81,12 @@ impl<B: Bugs> RequestHandler<'_, B> {
             let lost = served.filter(|served| served.memory != run.memory);
             let lost = lost.map_or(0, |run| self.records.directory.living_in(&run));
             let incarnation = announced.incarnation;
-            self.batch.events.push(OperatorEvent::Joined { rack, incarnation, pages: run.pages, lost });
+            self.batch.events.push(OperatorEvent::Joined {
+                rack,
+                incarnation,
+                pages: run.pages,
+                lost,
+            });
         }
         self.set_lease(rack, LeaseChange { granted: true, changed });
         self.batch.registered.insert(rack, self.from);

@@ -2,7 +2,9 @@ use alloc::vec::Vec;
 
 use rackpool_model::{PageId, PageSize, RackId};
 use rackpool_wire::bounds::check_name;
-use rackpool_wire::metadata::{LastMove, Member, MetadataReply, DirectoryEntry, PoolStatus, Refusal};
+use rackpool_wire::metadata::{
+    DirectoryEntry, LastMove, Member, MetadataReply, PoolStatus, Refusal,
+};
 
 use super::swaps::Swaps;
 use super::{RackState, Records};

@@ -170,7 +170,9 @@ impl<B: Bugs> Copies<B> {
     /// The page whose copy is published in a frame.
     #[must_use]
     pub fn shown_in(&self, frame: FrameId) -> Option<PageId> {
-        let published = |cached: &CachedCopy| cached.ours == frame && matches!(cached.state, State::Published(_));
+        let published = |cached: &CachedCopy| {
+            cached.ours == frame && matches!(cached.state, State::Published(_))
+        };
         self.copies.iter().find(|(_, cached)| published(cached)).map(|(page, _)| *page)
     }
 

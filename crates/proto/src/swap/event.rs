@@ -1,5 +1,5 @@
 use rackpool_model::{FrameId, PageId, PageWord, RackId};
-use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapId, ToServer, RequestRefusal};
+use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, RequestRefusal, SwapId, ToServer};
 
 use super::{RECORD_WORDS, RecordError};
 

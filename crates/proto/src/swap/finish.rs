@@ -5,7 +5,7 @@ use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
-use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record};
+use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
 use crate::planted::{Bug, Bugs};
 
 /// A question that is not answered is asked ever less often, down to once in so many retries.

@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record};
+use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -20,7 +20,9 @@ fn longer(pause: u32) -> u32 {
 impl UnderWay {
     /// Whether the new home has to get what was written here before this rack turns its readers away.
     pub(super) fn has_to_hand_over(&self, record: &Record) -> bool {
-        record.phase == Phase::Committed && record.written && self.handover != Handover::DirtyLinesApplied
+        record.phase == Phase::Committed
+            && record.written
+            && self.handover != Handover::DirtyLinesApplied
     }
 
     /// When something is due of a page that is to leave.
@@ -223,7 +225,11 @@ impl<B: Bugs> SwapPeer<B> {
                 under_way.handover = if hasty || self.bugs.has(Bug::SendWhileOpen) {
                     Handover::Due { at: now, pause }
                 } else {
-                    Handover::Closing { until: now.after(retry), pause, dirty_logged: word.is_dirty_logged() }
+                    Handover::Closing {
+                        until: now.after(retry),
+                        pause,
+                        dirty_logged: word.is_dirty_logged(),
+                    }
                 };
                 if let Ok(closed) = word.apply(PageEvent::Closed)
                     && !self.bugs.has(Bug::SendWhileOpen)

@@ -3,9 +3,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use rackpool_model::{Incarnation, PageId, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
-use super::under_way::{Forwarding, Finish, Leaving, Stage, Step, UnderWay};
+use super::under_way::{Finish, Forwarding, Leaving, Stage, Step, UnderWay};
 use super::{
-    Quiesce, Frames, SwapEvent, Phase, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role,
+    Frames, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role, SwapEvent,
     SwapRules,
 };
 use crate::Time;
@@ -195,7 +195,9 @@ impl<B: Bugs> SwapPeer<B> {
         };
         match message {
             SwapMessage::Aborted => self.peer_gave_up(slot),
-            SwapMessage::Copy { ticket, frame, stale } => self.peer_asks_to_copy(slot, ticket, frame, stale),
+            SwapMessage::Copy { ticket, frame, stale } => {
+                self.peer_asks_to_copy(slot, ticket, frame, stale)
+            }
             SwapMessage::Prepared { ticket, frame, epoch, stale } => {
                 self.ready(frames, slot, ticket, frame, (epoch, stale));
             }

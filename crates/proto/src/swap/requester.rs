@@ -3,12 +3,14 @@
 use alloc::vec::Vec;
 
 use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageState, RackId};
-use rackpool_wire::swap::{PrepareRefusal, PageLife, SwapId, SwapMessage, ToServer, RequestRefusal};
+use rackpool_wire::swap::{
+    PageLife, PrepareRefusal, RequestRefusal, SwapId, SwapMessage, ToServer,
+};
 
 use super::rack::SwapRequest;
 use super::record::is_possible;
 use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
-use super::{Quiesce, Frames, SwapEvent, Phase, SwapPeer, RackAction, Record, Role};
+use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
@@ -189,7 +191,9 @@ impl<B: Bugs> SwapPeer<B> {
         else {
             return;
         };
-        let Step::Prepare(Prepared { quiesced: true, peer_copied: false, .. }) = step else { return };
+        let Step::Prepare(Prepared { quiesced: true, peer_copied: false, .. }) = step else {
+            return;
+        };
         // A free page needs no copy: the home does not look at the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
         let stale = self.says_stale(&record);

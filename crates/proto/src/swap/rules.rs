@@ -6,7 +6,7 @@ pub struct SwapRules {
     /// How long a rack keeps an open swap up.
     pub grace: Duration,
     /// How long the metadata server keeps a begun swap locked.
-    pub server_patience: Duration,
+    pub server_grace: Duration,
     /// After so long without an answer a message is sent again.
     pub retry: Duration,
     /// How long an requester that got no swap leaves the page alone.
@@ -23,7 +23,7 @@ impl SwapRules {
     /// Milliseconds for a swap, a second to wait for it.
     pub const DEFAULT: Self = Self {
         grace: Duration::from_millis(100),
-        server_patience: Duration::from_millis(300),
+        server_grace: Duration::from_millis(300),
         retry: Duration::from_millis(5),
         pause: Duration::from_millis(200),
         want: Duration::from_secs(1),

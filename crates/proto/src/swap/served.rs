@@ -1,11 +1,11 @@
 //! The side that has the hot page.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
-use rackpool_wire::swap::{Between, PrepareRefusal, PageLife, SwapMessage};
+use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
 use super::record::is_possible;
 use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
-use super::{Quiesce, Frames, Phase, SwapPeer, RackAction, Record, Role};
+use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapPeer};
 use crate::planted::{Bug, Bugs};
 
 /// What an [`SwapMessage::Prepare`] says.
@@ -21,7 +21,9 @@ struct Asked {
 impl<B: Bugs> SwapPeer<B> {
     pub(super) fn offered(&mut self, frames: &impl Frames, rack: RackId, between: Between) {
         let Between { swap, message } = between;
-        let SwapMessage::Prepare { wanted, milli, read_hot, offered, live } = message else { return };
+        let SwapMessage::Prepare { wanted, milli, read_hot, offered, live } = message else {
+            return;
+        };
         let asked = Asked { wanted, milli, read_hot, offered, live };
         if let Some(slot) = self.slot_of(swap) {
             if self.is_same(slot, rack, &asked) {
@@ -55,7 +57,11 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Whether to give the page away; if so, the record (its peer and swap are the caller's).
-    fn judge(&self, frames: &impl Frames, asked: &Asked) -> Result<(usize, Record), PrepareRefusal> {
+    fn judge(
+        &self,
+        frames: &impl Frames,
+        asked: &Asked,
+    ) -> Result<(usize, Record), PrepareRefusal> {
         let Asked { wanted, offered, live, .. } = *asked;
         let (out_frame, word) = frames.find(wanted).ok_or(PrepareRefusal::Unavailable)?;
         let taken = self.is_busy(wanted) || self.is_busy(offered.page);
@@ -72,7 +78,8 @@ impl<B: Bugs> SwapPeer<B> {
             return Err(if read_hot { PrepareRefusal::ReadHot } else { PrepareRefusal::Rests });
         }
         if frames.heat(wanted).milli >= asked.milli {
-            let kept = if asked.read_hot { PrepareRefusal::ReadHot } else { PrepareRefusal::Hotter };
+            let kept =
+                if asked.read_hot { PrepareRefusal::ReadHot } else { PrepareRefusal::Hotter };
             return Err(kept);
         }
         let slot = self.empty_slot(Role::Home).ok_or(PrepareRefusal::Full)?;
@@ -140,7 +147,8 @@ impl<B: Bugs> SwapPeer<B> {
         else {
             return;
         };
-        let (Step::Prepare(Prepared { quiesced: true, .. }), Some(frame)) = (step, record.out_frame)
+        let (Step::Prepare(Prepared { quiesced: true, .. }), Some(frame)) =
+            (step, record.out_frame)
         else {
             return;
         };
@@ -157,7 +165,13 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots[slot].as_ref().is_some_and(is_home)
     }
 
-    pub(super) fn peer_asks_to_copy(&mut self, slot: usize, ticket: u64, theirs: FrameId, stale: bool) {
+    pub(super) fn peer_asks_to_copy(
+        &mut self,
+        slot: usize,
+        ticket: u64,
+        theirs: FrameId,
+        stale: bool,
+    ) {
         if !self.is_meant(slot, ticket) {
             return self.tell_peer(slot, SwapMessage::Aborted);
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use rackpool_model::{MemoryId, PageId, RackId};
 use rackpool_wire::metadata::PageLock;
-use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer, RequestRefusal};
+use rackpool_wire::swap::{FromServer, PageLife, RequestRefusal, SwapId, ToServer};
 
 use super::SwapRules;
 use crate::Time;
@@ -241,10 +241,18 @@ impl<B: Bugs> Server<B> {
                 Ok((home, memories)) => {
                     self.next_swap += 1;
                     let swap = SwapId(self.next_swap);
-                    let until = self.now.after(self.rules.server_patience);
+                    let until = self.now.after(self.rules.server_grace);
                     let committing = false;
-                    let begun =
-                        Begun { requester, home, nonce, page, offered, memories, until, committing };
+                    let begun = Begun {
+                        requester,
+                        home,
+                        nonce,
+                        page,
+                        offered,
+                        memories,
+                        until,
+                        committing,
+                    };
                     self.begun.insert(swap, begun);
                     self.tell(requester, FromServer::Granted { swap, nonce, home });
                 }

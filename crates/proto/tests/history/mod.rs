@@ -111,7 +111,8 @@ impl Pool {
         }
         self.asked.clear();
         let server = self.stored.len() as u64 + 1;
-        self.machine = MetadataMachine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
+        self.machine =
+            MetadataMachine::restore(self.now, LEASE, server, self.stored.clone()).unwrap();
         self.model.restarted();
     }
 

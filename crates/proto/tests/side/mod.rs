@@ -7,8 +7,8 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    Quiesce, Frames, Offered, Phase, RECORD_WORDS, RECORDS, SwapPeer, RackAction, RackEvent, Record,
-    SwapRules,
+    Frames, Offered, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record,
+    SwapPeer, SwapRules,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
 
@@ -54,7 +54,7 @@ impl Frames for Memory {
 pub(crate) struct Home {
     pub(crate) memory: Memory,
     pub(crate) records: [[u64; RECORD_WORDS]; RECORDS],
-    pub(crate) rack: Rack,
+    pub(crate) rack: SwapPeer,
     pub(crate) now: Time,
 }
 
@@ -63,8 +63,13 @@ impl Home {
         let live = PageWord::free(PAGE).apply(PageEvent::Allocated).expect("a free page");
         let words = BTreeMap::from([(FrameId(0), live), (FrameId(1), PageWord::free(PageId(2)))]);
         let records = [[0; RECORD_WORDS]; RECORDS];
-        let rack =
-            SwapPeer::restore(Time::ZERO, SwapRules::DEFAULT, Incarnation(1 << 32), &records, Sound);
+        let rack = SwapPeer::restore(
+            Time::ZERO,
+            SwapRules::DEFAULT,
+            Incarnation(1 << 32),
+            &records,
+            Sound,
+        );
         Self {
             memory: Memory { words, milli: 1000, hot: false, heats: false, gives: PAGE },
             records,
@@ -97,7 +102,8 @@ impl Home {
 
     pub(crate) fn restart(&mut self, life: u64) -> Vec<RackAction> {
         let rules = SwapRules::DEFAULT;
-        self.rack = SwapPeer::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
+        self.rack =
+            SwapPeer::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
         self.step(RackEvent::DeadlinePassed)
     }
 
@@ -181,7 +187,8 @@ pub(crate) fn quiesces(who: Quiesce) -> RackAction {
     RackAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 
-pub(crate) const REDIRECTS: RackAction = RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: ASKER };
+pub(crate) const REDIRECTS: RackAction =
+    RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: ASKER };
 
 pub(crate) const ASKS: RackAction =
     RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });

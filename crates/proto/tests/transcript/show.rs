@@ -3,7 +3,7 @@ use std::fmt::Write;
 use rackpool_model::{GlobalAddr, PageRange};
 use rackpool_proto::directory::Moved;
 use rackpool_proto::metadata::{Action, Change, OperatorEvent};
-use rackpool_wire::metadata::{LastMove, Member, MetadataReply, PageLock, DirectoryEntry};
+use rackpool_wire::metadata::{DirectoryEntry, LastMove, Member, MetadataReply, PageLock};
 use rackpool_wire::swap::FromServer;
 
 /// Writes one action as the transcripts show it.

@@ -4,7 +4,7 @@ use super::peer::{Buffer, Due, Open, Purpose, Role, State, Work};
 use super::{MOST_OPEN, RpcMachine};
 use crate::message::{self, MAX_BODY, MAX_INLINE};
 use crate::{
-    Bytes, Call, CallError, CallId, Data, Failure, Mode, CallEvent, Place, RemotePlace, Thresholds,
+    Bytes, Call, CallError, CallEvent, CallId, Data, Failure, Mode, Place, RemotePlace, Thresholds,
     Wants,
 };
 

@@ -2,7 +2,7 @@ use rackpool_fabric::{EndpointId, FabricError};
 
 use super::RpcMachine;
 use super::peer::{Due, ExposedBlock, Purpose, Role};
-use crate::{CallId, Failure, CallEvent, Overdue};
+use crate::{CallEvent, CallId, Failure, Overdue};
 
 /// Deadlines, and the end of endpoints.
 impl RpcMachine {
@@ -76,7 +76,8 @@ impl RpcMachine {
         self.ready.retain(|ready| *ready != endpoint);
         for (number, ask) in peer.asks {
             if let Some(ExposedBlock { block, until }) = ask.exposed {
-                self.deadlines.remove(&(until, Due::ExposedBlock(crate::RequestId { endpoint, number })));
+                self.deadlines
+                    .remove(&(until, Due::ExposedBlock(crate::RequestId { endpoint, number })));
                 block.into_iter().for_each(|block| self.give_back(block));
             }
         }

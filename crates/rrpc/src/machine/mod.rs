@@ -13,7 +13,7 @@ use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, WorkReques
 
 use crate::flow::Offer;
 use crate::slots::Slots;
-use crate::{Arena, RequestId, Block, CallError, CallId, RpcMetrics, CallEvent, Thresholds};
+use crate::{Arena, Block, CallError, CallEvent, CallId, RequestId, RpcMetrics, Thresholds};
 use peer::{Due, Peer, Role, Work};
 pub use server::Route;
 

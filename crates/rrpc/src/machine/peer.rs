@@ -8,7 +8,7 @@ use super::MOST_OPEN;
 use crate::calibration::Calibration;
 use crate::flow::Flow;
 use crate::slots::Slots;
-use crate::{RequestId, Block, Bytes, CallId, Overdue, Place, RemotePlace, Thresholds};
+use crate::{Block, Bytes, CallId, Overdue, Place, RemotePlace, RequestId, Thresholds};
 
 /// What is under way between this rack and one other.
 #[derive(Debug)]

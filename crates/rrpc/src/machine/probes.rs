@@ -5,7 +5,7 @@ use rackpool_fabric::EndpointId;
 use super::RpcMachine;
 use super::peer::{Buffer, Due, Open, Purpose, State};
 use crate::calibration::{Calibration, LONGEST};
-use crate::{Mode, CallEvent, Overdue, message};
+use crate::{CallEvent, Mode, Overdue, message};
 
 /// A peer whose probes took too long is measured again after this, and after twice as long each
 /// time,

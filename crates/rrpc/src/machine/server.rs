@@ -3,11 +3,11 @@ use std::time::Duration;
 
 use rackpool_fabric::{EndpointId, Operation};
 
-use super::peer::{OpenRequest, Due, ExposedBlock, Role};
+use super::peer::{Due, ExposedBlock, OpenRequest, Role};
 use super::{Action, MOST_OPEN, RpcMachine};
 use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
-use crate::{RequestId, Block, Bytes, CallId, CallEvent, Place, RemotePlace};
+use crate::{Block, Bytes, CallEvent, CallId, Place, RemotePlace, RequestId};
 
 /// How long a peer may read what it was exposed, unless the owner says otherwise.
 pub(super) const EXPOSED: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@ use rackpool_fabric::{
 };
 use rackpool_model::RackId;
 use rackpool_rrpc::{
-    Call, CallError, CallId, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, Wants,
+    Call, CallError, CallEvent, CallId, Data, Failure, Mode, Overdue, Place, Rrpc, Wants,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -16,7 +16,7 @@ use rackpool_fabric::{
     EndpointId, Event, Fabric, MemoryRegion, Operation, RegionId, RemoteRegion, Transfer,
 };
 use rackpool_model::RackId;
-use rackpool_rrpc::{Call, Data, Failure, Mode, CallEvent, Overdue, Place, Rrpc, Wants};
+use rackpool_rrpc::{Call, CallEvent, Data, Failure, Mode, Overdue, Place, Rrpc, Wants};
 
 /// Bytes that each rack exports: the arena, and what is answered.
 const FRAMES: u64 = 2 << 20;
@@ -120,10 +120,13 @@ impl Pair {
         b.frames.write(ARENA, &bytes).unwrap();
         a.fabric.connect(&b.fabric.address()).unwrap();
         let mut pair = Self { a, b };
-        let measured = pair.until(|call_events| matches!(call_events, CallEvent::Calibrated { .. }));
+        let measured =
+            pair.until(|call_events| matches!(call_events, CallEvent::Calibrated { .. }));
         assert_eq!(measured.len(), 1);
         let thresholds = pair.a.rrpc.thresholds(pair.a.endpoint).unwrap();
-        assert!(matches!(measured[0], CallEvent::Calibrated { thresholds: t, .. } if t == thresholds));
+        assert!(
+            matches!(measured[0], CallEvent::Calibrated { thresholds: t, .. } if t == thresholds)
+        );
         pair
     }
 
@@ -183,7 +186,9 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
             for wants in [Wants::Exactly(len), Wants::UpTo(len)] {
                 pair.call(len / 3, wants, len, mode);
                 let mut call_events = pair.until(is_answer);
-                let Some(CallEvent::Answered { head, data, .. }) = call_events.pop() else { panic!() };
+                let Some(CallEvent::Answered { head, data, .. }) = call_events.pop() else {
+                    panic!()
+                };
                 assert_eq!(pair.check(&head, data), u64::from(len));
             }
         }
@@ -245,7 +250,9 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
         pair.a.rrpc.transfer(pair.a.endpoint, id, Operation::Read(transfer)).unwrap();
     }
     pair.call(0, Wants::Head, 0, None);
-    pair.until(|call_events| matches!(call_events, CallEvent::Transferred { id: 9, result: Ok(()), .. }));
+    pair.until(|call_events| {
+        matches!(call_events, CallEvent::Transferred { id: 9, result: Ok(()), .. })
+    });
     let mut bytes = [vec![0; 2560], vec![0; 2560]];
     own.read(0, &mut bytes[0]).unwrap();
     pair.b.frames.read(ARENA, &mut bytes[1]).unwrap();
@@ -270,9 +277,15 @@ pub fn death_ends_every_request(factory: &impl Factory) {
         a.round();
         assert!(start.elapsed() < TIMEOUT, "the peer's death is not heard of");
     }
-    let failed =
-        |call_events: &&CallEvent| matches!(call_events, CallEvent::Failed { failure: Failure::Disconnected(_), .. });
-    assert_eq!(a.call_events.iter().filter(failed).count(), 4, "in the same round: {:?}", a.call_events);
+    let failed = |call_events: &&CallEvent| {
+        matches!(call_events, CallEvent::Failed { failure: Failure::Disconnected(_), .. })
+    };
+    assert_eq!(
+        a.call_events.iter().filter(failed).count(),
+        4,
+        "in the same round: {:?}",
+        a.call_events
+    );
     assert_eq!(a.rrpc.free_bytes(), ARENA);
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, Fabric, MemoryRegion, RegionId, RemoteRegion};
-use rackpool_rrpc::{RequestId, Call, CallError, CallId, CallEvent, Overdue, Place, Rrpc, Wants};
+use rackpool_rrpc::{Call, CallError, CallEvent, CallId, Overdue, Place, RequestId, Rrpc, Wants};
 
 use net::{Net, Ram, Shared, Wire, lock};
 
@@ -131,7 +131,9 @@ impl World {
     /// What the second rack is asked and has not been told before.
     pub fn asked(&mut self) -> Vec<RequestId> {
         let call_events = std::mem::take(&mut self.sides[1].call_events);
-        let (asked, rest) = call_events.into_iter().partition(|call_events| matches!(call_events, CallEvent::Asked { .. }));
+        let (asked, rest) = call_events
+            .into_iter()
+            .partition(|call_events| matches!(call_events, CallEvent::Asked { .. }));
         self.sides[1].call_events = rest;
         let ask = |call_events| match call_events {
             CallEvent::Asked { ask, .. } => ask,

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{HugePage, HostFiles};
+use super::{HostFiles, HugePage};
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
-use crate::host::{HugePage, HostFiles};
+use crate::host::{HostFiles, HugePage};
 use crate::room::{self, Room};
 use crate::{Mapping, file};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::system;
 use super::{MemoryError, MemoryLock, Place, RackMemory, backing};
-use crate::host::{HugePage, HostFiles};
+use crate::host::{HostFiles, HugePage};
 use crate::{Mapping, file};
 
 /// The file, mapped. This process has touched no page of it: who makes it can still say where its

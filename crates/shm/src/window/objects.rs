@@ -7,7 +7,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Core, Local, LocalWindow, front};
 use crate::access::{AccessGuard, Intent};
-use crate::marks::{ObjectHolder, Mark};
+use crate::marks::{Mark, ObjectHolder};
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::permit::Permit;
 use crate::{OutOfBounds, ReadOnlyMapping};

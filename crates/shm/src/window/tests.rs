@@ -111,7 +111,9 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
         (
             "front write",
             Box::new(move || {
-                in_front(write(&permit(), at, &[1; 64]), &|| write_slow_path(&permit(), at, &[1; 64]));
+                in_front(write(&permit(), at, &[1; 64]), &|| {
+                    write_slow_path(&permit(), at, &[1; 64])
+                });
             }),
         ),
         (

@@ -7,10 +7,10 @@ use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
 use rackpool_proto::planted::Sound;
 use rackpool_proto::swap::{
-    SwapEvent, RECORD_WORDS, RECORDS, SwapPeer as SwapMachine, RackAction, RackEvent, Server, ServerEvent,
-    SwapBatch,
+    RECORD_WORDS, RECORDS, RackAction, RackEvent, Server, ServerEvent, SwapBatch, SwapEvent,
+    SwapPeer as SwapMachine,
 };
-use rackpool_wire::swap::{PrepareRefusal, SwapId, ToServer, RequestRefusal};
+use rackpool_wire::swap::{PrepareRefusal, RequestRefusal, SwapId, ToServer};
 
 use super::memory::{Memory, View};
 use super::{Costs, Outcome, Policy, ReplayError};

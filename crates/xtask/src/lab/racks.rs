@@ -149,7 +149,7 @@ mod tests {
 
     /// What a guest stands for here: it says who it is, and goes on until it is killed.
     const STAND_IN: &str = "echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 1000";
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// What a lab has beyond its folder.
     #[derive(Default)]
@@ -173,7 +173,7 @@ mod tests {
             let guests = RACKS.into_iter().zip(ends).map(start).collect::<Result<_>>()?;
             for rack in RACKS {
                 let file = folder.log(rack, "id");
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + TIMEOUT;
                 while !file.exists() {
                     assert!(Instant::now() < deadline, "guest {rack} does not run");
                     thread::sleep(PAUSE);
@@ -203,7 +203,7 @@ mod tests {
             let lab = tempfile::tempdir().unwrap();
             let interrupts = Interrupts::catch().unwrap();
             let scripts = [String::new(), String::new()];
-            let errand = Errand { scripts, environment: String::new(), limit: PATIENCE };
+            let errand = Errand { scripts, environment: String::new(), limit: TIMEOUT };
             let mut had = Possessions::default();
             let done = run_in(lab.path(), &errand, &interrupts, |folder| {
                 let guests = had.start(folder);
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!((had.guests.len(), had.cable.len()), (2, 2));
             assert!(!had.guests_run(), "{:?} run", had.guests);
             // A program that another test starts may have the cable until it is executed.
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while had.cable_is_there() {
                 assert!(Instant::now() < deadline, "the cable is still there");
                 thread::sleep(PAUSE);

@@ -10,7 +10,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::Job;
 use crate::plane::clients::strike;
-use crate::plane::{DataPlane, Located, ControlNotification};
+use crate::plane::{ControlNotification, DataPlane, Located};
 
 /// Between two questions to a metadata server that does not answer.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::Job;
 use super::asked::{FREE, MOVED, addrs_of, set_addrs};
-use crate::plane::{DataPlane, Located, ControlNotification};
+use crate::plane::{ControlNotification, DataPlane, Located};
 
 /// Between two questions about a page, and between two tries to pass objects on.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -126,7 +126,8 @@ impl DataPlane {
         }
         let page_size = self.rack.geometry.page_size;
         for addr in addrs_of(self.asked_log(rack)?) {
-            if addr.page(page_size) == Some(page) && self.slab.free(addr, ObjectHolder::DAEMON)?.is_err()
+            if addr.page(page_size) == Some(page)
+                && self.slab.free(addr, ObjectHolder::DAEMON)?.is_err()
             {
                 tracing::debug!("{addr} was not in use when it came back");
             }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::reservation::{Armed, ReservationRecord, PublishMode};
+use rackpool_ring::reservation::{Armed, PublishMode, ReservationRecord};
 use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
@@ -24,7 +24,8 @@ pub(super) fn settle(made: &Armed, found: u64) -> Swap {
 impl DataPlane {
     /// Goes on with what was found.
     pub(super) fn seen(&mut self, id: u64, seen: Seen) -> anyhow::Result<()> {
-        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied() else {
+        let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
+        else {
             return Ok(());
         };
         if let Step::Swap(swap) = step {
@@ -35,7 +36,10 @@ impl DataPlane {
         let is_token = seen == Seen::Word(armed.token);
         match (step, seen) {
             (_, Seen::Nowhere) => {
-                tracing::warn!("client {} left a reservation of which nothing is known", place.client.0);
+                tracing::warn!(
+                    "client {} left a reservation of which nothing is known",
+                    place.client.0
+                );
                 self.with_record(place, |_, record| record.clear())?;
                 self.forget_question(id, place)
             }
@@ -132,7 +136,11 @@ impl DataPlane {
     }
 
     /// Frees what a decided record notes, here or by an exchange with its home.
-    pub(super) fn take_back(&mut self, place: Place, record: &ReservationRecord) -> anyhow::Result<()> {
+    pub(super) fn take_back(
+        &mut self,
+        place: Place,
+        record: &ReservationRecord,
+    ) -> anyhow::Result<()> {
         let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
         let addr = GlobalAddr::from_raw(noted);
         if addr.is_null() {

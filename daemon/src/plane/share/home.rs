@@ -91,7 +91,8 @@ impl DataPlane {
                     self.slab.follow_swap(frame, word)?;
                     self.sharing.changed = true;
                     let shared = !word.is_writable();
-                    let event = if shared { PageHistoryEvent::Shared } else { PageHistoryEvent::Unshared };
+                    let event =
+                        if shared { PageHistoryEvent::Shared } else { PageHistoryEvent::Unshared };
                     let now = self.now();
                     self.swaps.remember_news(now, word.page(), event);
                     if !shared {

@@ -2,8 +2,8 @@
 //! `docs/design/sharing.md`.
 
 mod copies;
-mod metrics;
 mod home;
+mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -12,7 +12,9 @@ use rackpool_fabric::RegionId;
 use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::share::{Copies, CopiesEvent, CopyId, ShareHome, HomeEvent, ShareRules, SharingId};
+use rackpool_proto::share::{
+    Copies, CopiesEvent, CopyId, HomeEvent, ShareHome, ShareRules, SharingId,
+};
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
@@ -178,7 +180,8 @@ impl DataPlane {
         if self.sharing.copies.deadline().is_some_and(|due| at >= due) {
             self.sharing.inputs.push_back(CopiesEvent::DeadlinePassed);
         }
-        if !self.sharing.copies.is_empty() && self.slab.unborrowed_frames() < self.sharing.stay / 2 {
+        if !self.sharing.copies.is_empty() && self.slab.unborrowed_frames() < self.sharing.stay / 2
+        {
             self.drop_copies()?;
         }
         self.run_copies()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{EndpointId, FabricError};
 use rackpool_model::{FrameId, RackId};
 use rackpool_proto::swap::RackEvent;
-use rackpool_rrpc::{RequestId, CallId, Data, Overdue, Wants};
+use rackpool_rrpc::{CallId, Data, Overdue, RequestId, Wants};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
@@ -18,7 +18,7 @@ use crate::plane::stalls::Progress;
 use crate::slab::Contents;
 
 /// How long a page's home may take to say what its header and bitmap are.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Marks the numbers of copies among those of transfers.
 const COPY: u64 = 1 << 63;
 
@@ -98,7 +98,7 @@ impl DataPlane {
         let Some(word) = self.slab.word_of(ours) else { return Ok(false) };
         let request = PeerRequest::Contents { page: word.page(), epoch: word.epoch() };
         let body = encode(&request)?;
-        let mut call = rackpool_rrpc::Call::new(&body, now + PATIENCE, Overdue::GiveUp);
+        let mut call = rackpool_rrpc::Call::new(&body, now + TIMEOUT, Overdue::GiveUp);
         call.wants = Wants::UpTo(u32::try_from(self.slab.bitmap_bytes().max(8))?);
         self.swaps.copies.next += 1;
         let id = COPY | self.swaps.copies.next;

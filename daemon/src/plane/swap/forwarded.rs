@@ -9,9 +9,9 @@ use anyhow::Context;
 use rackpool_model::{
     Access, ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
 };
-use rackpool_proto::swap::{SwapPeer, RackEvent};
+use rackpool_proto::swap::{RackEvent, SwapPeer};
 use rackpool_ring::client_file::ThreadSlot;
-use rackpool_rrpc::{RequestId, MAX_BODY};
+use rackpool_rrpc::{MAX_BODY, RequestId};
 use rackpool_shm::dirty_log;
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
 use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
@@ -36,7 +36,10 @@ const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
 
 const _: () = {
     assert!(MOST * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
-    assert!(LINE_BYTES as u64 == dirty_log::LINE_BYTES && LONGEST_DELEGATED as usize == dirty_log::LONGEST);
+    assert!(
+        LINE_BYTES as u64 == dirty_log::LINE_BYTES
+            && LONGEST_DELEGATED as usize == dirty_log::LONGEST
+    );
 };
 
 /// What has come from the old home of a page.
@@ -86,7 +89,7 @@ impl Forwarded {
     /// The frame in which this rack carries out what is to be written in the page: it moves, clients of this rack
     /// may write it or the swap's machine says so, and there is room for more to be remembered. When it is
     /// decided nobody waits for that: rather is the page copied once more.
-    pub(super) fn frame(&self, machine: &Rack, slab: &Slab, page: PageId) -> Option<FrameId> {
+    pub(super) fn frame(&self, machine: &SwapPeer, slab: &Slab, page: PageId) -> Option<FrameId> {
         let (frame, word, _) = slab.lookup(page)?;
         let may_write = word.is_dirty_logged() || machine.forwards(page);
         let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));

@@ -60,7 +60,10 @@ impl History {
         log.stamp = stamp;
         self.lately.insert(stamp, page);
         // A refusal says that it was asked for: so asking again and again does not push out the rest.
-        let refused = matches!(event, PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_));
+        let refused = matches!(
+            event,
+            PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_)
+        );
         let asked = log.notes.back().map(|note| note.event);
         if refused && matches!(asked, Some(PageHistoryEvent::Wanted { .. })) {
             log.notes.pop_back();
@@ -125,7 +128,11 @@ mod tests {
     #[test]
     fn what_happens_again_is_counted_and_what_is_old_makes_room() {
         let mut history = History::default();
-        let kept = |milli| PageHistoryEvent::Kept { requester: RackId(1), milli, reason: PrepareRefusal::Hotter };
+        let kept = |milli| PageHistoryEvent::Kept {
+            requester: RackId(1),
+            milli,
+            reason: PrepareRefusal::Hotter,
+        };
         history.note_at(10, PAGE, 9000, kept(5000));
         history.note_at(20, PAGE, 8000, kept(6000));
         let found = history.of(PAGE);
@@ -133,7 +140,8 @@ mod tests {
             PageNote { unix_ms: 10, last_unix_ms: 20, times: 2, milli: 8000, event: kept(6000) };
         assert_eq!(found, [again]);
         for at in 0..40 {
-            let event = if at % 2 == 0 { PageHistoryEvent::Arrived } else { PageHistoryEvent::Departed };
+            let event =
+                if at % 2 == 0 { PageHistoryEvent::Arrived } else { PageHistoryEvent::Departed };
             history.note_at(100 + at, PAGE, 1000, event);
         }
         let found = history.of(PAGE);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rackpool_model::{PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{SwapEvent, RackAction};
+use rackpool_proto::swap::{RackAction, SwapEvent};
 use rackpool_wire::history::{MAX_TOP_PAGES, PageHeat, PageHistory, PageHistoryEvent};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage, ToServer};
 
@@ -37,7 +37,12 @@ impl Swaps {
     }
 
     /// Remembers what has happened to a page.
-    pub(in crate::plane) fn remember_news(&mut self, now: Instant, page: PageId, event: PageHistoryEvent) {
+    pub(in crate::plane) fn remember_news(
+        &mut self,
+        now: Instant,
+        page: PageId,
+        event: PageHistoryEvent,
+    ) {
         let milli = self.heats.found(self.at(now), page).milli;
         self.history.note(page, milli, event);
     }
@@ -71,8 +76,12 @@ impl Swaps {
             SwapEvent::Arrived(page) => Some((page, PageHistoryEvent::Arrived)),
             SwapEvent::Departed(page) => Some((page, PageHistoryEvent::Departed)),
             SwapEvent::NoColdPage(page) => Some((page, PageHistoryEvent::NoColdPage)),
-            SwapEvent::RequestRefused(page, reason) => Some((page, PageHistoryEvent::RequestRefused(reason))),
-            SwapEvent::PrepareRefused(page, reason) => Some((page, PageHistoryEvent::PrepareRefused(reason))),
+            SwapEvent::RequestRefused(page, reason) => {
+                Some((page, PageHistoryEvent::RequestRefused(reason)))
+            }
+            SwapEvent::PrepareRefused(page, reason) => {
+                Some((page, PageHistoryEvent::PrepareRefused(reason)))
+            }
             SwapEvent::GaveUp(swap) => {
                 let page = self.history.offer_of(swap)?.page;
                 // A refusal ends the swap as well, and says more.
@@ -80,7 +89,10 @@ impl Swaps {
                 let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
                 (!refused).then_some((page, PageHistoryEvent::GaveUp))
             }
-            SwapEvent::Thawed(_) | SwapEvent::Quiesced(_) | SwapEvent::Lost(_) | SwapEvent::Damaged(..) => None,
+            SwapEvent::Thawed(_)
+            | SwapEvent::Quiesced(_)
+            | SwapEvent::Lost(_)
+            | SwapEvent::Damaged(..) => None,
         }
     }
 

@@ -5,11 +5,11 @@
 mod budget;
 mod copy;
 mod forwarded;
-mod quiesce;
-mod metrics;
 mod history;
-mod prefetch_lease;
 mod history_events;
+mod metrics;
+mod prefetch_lease;
+mod quiesce;
 mod unleft;
 mod view;
 mod waiters;
@@ -23,7 +23,7 @@ use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{SwapEvent, SwapPeer, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{RackAction, RackEvent, SwapEvent, SwapPeer, SwapRules};
 use rackpool_rrpc::RequestId;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -32,14 +32,14 @@ use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapMessage, ToSe
 use super::command::count;
 use super::peers::Purpose;
 use super::stalls::Progress;
-use super::{DataPlane, ControlNotification};
+use super::{ControlNotification, DataPlane};
 use crate::slab::DAMAGED;
 use budget::Budget;
 use copy::Copies;
 use forwarded::Forwarded;
-use quiesce::Quiesces;
-use metrics::Refused;
 use history::History;
+use metrics::Refused;
+use quiesce::Quiesces;
 use unleft::Unleft;
 use view::View;
 use waiters::Waiters;
@@ -367,7 +367,9 @@ impl DataPlane {
             RackAction::Copy { swap, from, theirs, ours } => {
                 self.begin_copy(swap, from, theirs, ours)?;
             }
-            RackAction::PrefetchLease { swap, page, to } => self.begin_lease_prefetch(now, swap, page, to)?,
+            RackAction::PrefetchLease { swap, page, to } => {
+                self.begin_lease_prefetch(now, swap, page, to)?
+            }
             RackAction::Record(event) => self.report(now, &event)?,
         }
         Ok(())
@@ -410,7 +412,9 @@ impl DataPlane {
                 self.swaps.copies.give_up(swap);
             }
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => self.copy_wanted(page)?,
-            SwapEvent::NoColdPage(_) | SwapEvent::RequestRefused(..) | SwapEvent::PrepareRefused(..) => {}
+            SwapEvent::NoColdPage(_)
+            | SwapEvent::RequestRefused(..)
+            | SwapEvent::PrepareRefused(..) => {}
         }
         Ok(())
     }

@@ -133,7 +133,8 @@ impl DataPlane {
         let mut quiesced = Vec::new();
         let (clients, slab) = (&self.clients, &self.slab);
         self.swaps.quiesces.all.retain(|quiescing| {
-            let is_dirty_logged = slab.word_of(quiescing.frame).is_some_and(PageWord::is_dirty_logged);
+            let is_dirty_logged =
+                slab.word_of(quiescing.frame).is_some_and(PageWord::is_dirty_logged);
             let out = quiescing.is_over(is_dirty_logged, clients.access_slots());
             if out {
                 quiesced.push(RackEvent::Quiesced(quiescing.swap, quiescing.who));
@@ -189,10 +190,12 @@ mod tests {
     #[test]
     fn who_notes_what_he_writes_may_stay_in_a_frozen_page_and_not_in_a_closed_one() {
         let live = PageWord::free(PageId(3)).apply(PageEvent::Allocated).unwrap();
-        let dirty_logged = live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
+        let dirty_logged =
+            live.apply(PageEvent::Frozen).unwrap().apply(PageEvent::DirtyLogged).unwrap();
         let (slot, word) = (AccessSlot::new(), AtomicU64::new(dirty_logged.raw()));
         let guard = slot.enter_dirty_logged(FRAME, PageWordRef::new(&word), dirty_logged).unwrap();
-        let [freeze, close] = [Quiesce::Writers, Quiesce::DirtyLoggers].map(|who| quiescing(who, None));
+        let [freeze, close] =
+            [Quiesce::Writers, Quiesce::DirtyLoggers].map(|who| quiescing(who, None));
         assert!(freeze.is_over(true, [&slot]));
         assert!(!freeze.is_over(false, [&slot]), "he has entered during an earlier swap");
         assert!(!close.is_over(true, [&slot]) && !close.is_over(false, [&slot]));

@@ -8,7 +8,7 @@ use rackpool_model::{Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted::Sound;
-use rackpool_proto::swap::{Quiesce, Frames, Offered, SwapPeer, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{Frames, Offered, Quiesce, RackAction, RackEvent, SwapPeer, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -51,7 +51,7 @@ impl Frames for View<'_> {
 struct Side {
     fixture: Fixture,
     first: u32,
-    machine: Rack,
+    machine: SwapPeer,
     offered: PageId,
     lives: u64,
 }
@@ -74,7 +74,7 @@ impl Side {
     }
 }
 
-fn restore(fixture: &Fixture, now: Time, life: u64) -> Rack {
+fn restore(fixture: &Fixture, now: Time, life: u64) -> SwapPeer {
     let words = fixture.metadata.swaps().unwrap();
     let records = std::array::from_fn(|slot| {
         std::array::from_fn(|word| words[slot].words[word].load(Ordering::Relaxed))
@@ -125,7 +125,9 @@ impl Pair {
                 let from = RackId(u16::try_from(side).unwrap());
                 return self.inputs.push_back((1 - side, RackEvent::RackSent(from, between)));
             }
-            RackAction::StoreRecord { slot, words } => return slab.note_swap(slot, &words).unwrap(),
+            RackAction::StoreRecord { slot, words } => {
+                return slab.note_swap(slot, &words).unwrap();
+            }
             RackAction::EraseRecord { slot } => return slab.erase_swap(slot).unwrap(),
             RackAction::StoreWord(frame, word) => return slab.follow_swap(frame, word).unwrap(),
             RackAction::Quiesce { swap, page, who, .. } => {
@@ -150,7 +152,9 @@ impl Pair {
                 RackEvent::Copied { swap, whole }
             }
             // What objects hold is no matter of the allocator's.
-            RackAction::CancelQuiesce(..) | RackAction::ApplyDirtyLines { .. } | RackAction::Record(_) => return,
+            RackAction::CancelQuiesce(..)
+            | RackAction::ApplyDirtyLines { .. }
+            | RackAction::Record(_) => return,
         };
         self.inputs.push_back((side, event));
     }

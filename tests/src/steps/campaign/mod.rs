@@ -89,7 +89,7 @@ pub struct Scene {
     workers: Vec<TestClient>,
     log: Log,
     /// How long anything may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     slowest: Duration,
     /// Kills that left an object which `alloc` had returned.
     in_hand: usize,
@@ -178,7 +178,7 @@ impl Scene {
             before,
             workers,
             log: Log::default(),
-            patience: TIMEOUT,
+            timeout: TIMEOUT,
             slowest: Duration::ZERO,
             in_hand: 0,
             followed: 0,

@@ -116,7 +116,7 @@ impl Scene {
 
     fn wait_for_newcomers(&self) -> Option<Finding> {
         let gone = || self.before.newcomers_are_gone(&self.ground.pool);
-        (!wait_or_last(self.patience, gone)).then_some(Finding::Overdue)
+        (!wait_or_last(self.timeout, gone)).then_some(Finding::Overdue)
     }
 
     /// Lets those who work on check what they have, and stops them: what they have.
@@ -183,7 +183,7 @@ impl Scene {
         let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         let counted: u64 = census::objects(&self.ground.pool).values().sum();
         let mut said = 0;
-        let is_equal = wait_or_last(self.patience, || {
+        let is_equal = wait_or_last(self.timeout, || {
             said = self.ground.pool.allocated().iter().sum();
             said == counted
         });

@@ -211,7 +211,8 @@ impl Scene {
         let mut client = self.pool.client(rack, &["reservations"]);
         let link = self.link[usize::from(rack)].raw();
         let kept = client.alloc(64);
-        let reservations = [0; 3].map(|_| crate::client::parse_addr(&client.ask("reservation 128")));
+        let reservations =
+            [0; 3].map(|_| crate::client::parse_addr(&client.ask("reservation 128")));
         let old = reservations[0].raw();
         assert_eq!(client.ask(&format!("publish 0 {link:x} 0 0")), "0");
         assert_eq!(client.ask(&format!("publish 1 {link:x} {old:x} {old:x}")), format!("{old:x}"));

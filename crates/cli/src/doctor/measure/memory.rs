@@ -74,7 +74,12 @@ pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryMeasurements> {
     ways.into_iter().flat_map(each).collect()
 }
 
-fn one(facts: &Facts, page: Option<HugePage>, way: Way<'_>, deadline: Instant) -> MemoryMeasurements {
+fn one(
+    facts: &Facts,
+    page: Option<HugePage>,
+    way: Way<'_>,
+    deadline: Instant,
+) -> MemoryMeasurements {
     let sized = if Instant::now() > deadline {
         Err("not measured: the time for measuring was over".into())
     } else {

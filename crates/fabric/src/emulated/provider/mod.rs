@@ -1,5 +1,5 @@
-mod fabric;
 mod events;
+mod fabric;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -101,10 +101,13 @@ impl Connector {
                 .map(|one| (one.channels.iter().map(|_| next()).collect::<Vec<_>>(), one))
                 .collect();
             let unauthenticated_peers = std::mem::take(&mut self.unauthenticated_peers);
-            let unauthenticated_peers: Vec<_> = unauthenticated_peers.into_iter().map(|one| (next(), one)).collect();
+            let unauthenticated_peers: Vec<_> =
+                unauthenticated_peers.into_iter().map(|one| (next(), one)).collect();
 
             outgoing.into_iter().for_each(|(flags, one)| self.go_on_connecting(&flags, one));
-            unauthenticated_peers.into_iter().for_each(|(flags, one)| self.go_on_accepting(flags, one));
+            unauthenticated_peers
+                .into_iter()
+                .for_each(|(flags, one)| self.go_on_accepting(flags, one));
             self.give_up_halves();
             if self.accept_again_at.is_some_and(|at| at <= Instant::now()) {
                 self.accept_again_at = None;
@@ -143,7 +146,9 @@ impl Connector {
             fds.push(watch(fd, interest));
         }
         let unauthenticated_peers = self.unauthenticated_peers.iter();
-        fds.extend(unauthenticated_peers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)));
+        fds.extend(
+            unauthenticated_peers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)),
+        );
         let timeout = self.next_deadline().map(|at| {
             // Rounded up, so that the deadline has passed afterwards.
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);

@@ -50,7 +50,9 @@ impl TcpFabric {
                     self.end(endpoint, DisconnectReason::Failed(error), events);
                 }
             }
-            InboxEvent::ChannelEnded { endpoint, ending } => self.channel_ended(endpoint, ending, events),
+            InboxEvent::ChannelEnded { endpoint, ending } => {
+                self.channel_ended(endpoint, ending, events)
+            }
             InboxEvent::Fenced { endpoint } => events.push(Event::Fenced { endpoint }),
             InboxEvent::Ended { endpoint } => self.ended(endpoint, events),
         }

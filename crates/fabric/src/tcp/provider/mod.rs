@@ -1,6 +1,6 @@
 mod ending;
-mod fabric;
 mod events;
+mod fabric;
 mod start;
 
 use std::collections::BTreeMap;

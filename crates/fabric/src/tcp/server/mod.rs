@@ -1,5 +1,5 @@
-mod ending;
 mod channel;
+mod ending;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rackpool_model::{Incarnation, RackId};
 use rustix::event::{Timespec, epoll};
 
-use self::ending::{Asked, Draining};
 use self::channel::Turn;
+use self::ending::{Asked, Draining};
 use super::buffer::Buffer;
 use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
 use super::receive_spin::ReceiveSpin;

@@ -92,7 +92,7 @@ fn a_lease_that_has_run_out_is_called_back_like_any_other() {
 }
 
 #[test]
-fn patience_with_a_silent_holder_does_not_begin_anew_when_the_page_was_spared() {
+fn grace_for_a_silent_holder_does_not_begin_anew_when_the_page_was_spared() {
     let mut home = home(false);
     granted(&mut home, 0, A);
     step(&mut home, 0, HomeEvent::PageNeeded(PAGE, Users::Everyone));

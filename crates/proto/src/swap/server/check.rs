@@ -1,5 +1,5 @@
 use rackpool_model::{MemoryId, PageId, RackId};
-use rackpool_wire::swap::{SwapId, RequestRefusal};
+use rackpool_wire::swap::{RequestRefusal, SwapId};
 
 use crate::directory::Directory;
 
