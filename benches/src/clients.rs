@@ -6,10 +6,10 @@
 //!
 //! Round trips are held against the limit as docs/operating.md recommends for hosts whose clients
 //! ask all the time: the daemon's poll loop has a core of its own, and the clients keep off it.
-//! Nothing is bound in the other rounds, which have no limit: all share all cores as the kernel sees
-//! fit. Those who are bound are shown beside two who are not, too: what it costs has to be seen.
-//! Objects of the other rack are read with nothing bound: two poll loops and the clients share two
-//! cores, so there is none to be had.
+//! Nothing is bound in the other rounds, which have no limit: all share all cores as the kernel
+//! sees fit. Those who are bound are shown beside two who are not, too: what it costs has to be
+//! seen. Objects of the other rack are read with nothing bound: two poll loops and the clients
+//! share two cores, so there is none to be had.
 
 mod racks;
 

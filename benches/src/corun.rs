@@ -216,8 +216,8 @@ fn bandwidths(copier: &mut Helper) -> anyhow::Result<Vec<(usize, Bandwidths)>> {
     }
 }
 
-/// Does what the standard input says, again and again, until it says something else: 0 is rest, then it
-/// says how often something was done. `work` does it once, and says how often that was.
+/// Does what the standard input says, again and again, until it says something else: 0 is rest,
+/// then it says how often something was done. `work` does it once, and says how often that was.
 fn obey(mut work: impl FnMut(u8) -> anyhow::Result<u64>) -> anyhow::Result<()> {
     let (say, wanted) = mpsc::channel::<u8>();
     std::thread::spawn(move || {

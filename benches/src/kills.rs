@@ -1,6 +1,6 @@
 //! What another client notices of a client that is killed in the midst of its work: how long its
-//! operations take while what the dead one held is taken back, against as long after one that has left
-//! by itself.
+//! operations take while what the dead one held is taken back, against as long after one that has
+//! left by itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -7,12 +7,13 @@
 //! leaves the rack, and goes on to the next when it is done.
 //!
 //! **A second baseline** is cleverer than the paper's and not judged: the daemon passes messages on
-//! to the fabric one after the other without waiting, and answers them in the ring's order, in which
-//! their space comes free. It shows what is left of the gain against the best that one ring can do.
+//! to the fabric one after the other without waiting, and answers them in the ring's order, in
+//! which their space comes free. It shows what is left of the gain against the best that one ring
+//! can do.
 //!
 //! **Two rings**: the ones rackpool uses, and its daemon's order of things: a plain one for
-//! requests within the rack; entries that point into a data ring for the others, which go on side by
-//! side and are answered when they are done.
+//! requests within the rack; entries that point into a data ring for the others, which go on side
+//! by side and are answered when they are done.
 //!
 //! All three are made of the same parts (rackpool's), have the same bytes of memory in all, and the
 //! same load: threads that think for a while (exponentially distributed), ask, and wait for the

@@ -15,7 +15,8 @@ pub const PEER_MESSAGE: &str = "peer message: encode and decode";
 
 const PRIMITIVES: [&str; 5] = [ENTER_AND_LEAVE, REQUEST_RING, CALL_CELL, DATA_RING, PEER_MESSAGE];
 
-/// The names that a benchmark program is given: what stands before its options, several joined by `|`.
+/// The names that a benchmark program is given: what stands before its options, several joined by
+/// `|`.
 pub fn wanted(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let names = arguments.take_while(|argument| !argument.starts_with('-'));
     names.flat_map(|names| names.split('|').map(str::to_owned).collect::<Vec<_>>()).collect()

@@ -11,8 +11,8 @@ const CLIENTS: usize = 4;
 /// Longer than this nobody waits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Has clients work while `restart` kills what serves them, under their load, and starts it again; the
-/// longest time in seconds that one of them went without an answer.
+/// Has clients work while `restart` kills what serves them, under their load, and starts it again;
+/// the longest time in seconds that one of them went without an answer.
 ///
 /// `client` makes the work of one of them, which checks what it is answered
 /// ([`io::ErrorKind::InvalidData`]), and connects anew after an error.

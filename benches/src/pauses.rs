@@ -1,11 +1,13 @@
-//! For how long the readers and writers of a page wait while it moves: one page goes to and fro between
-//! two racks, because the rack where it is not uses it more. A client of its home uses it meanwhile,
-//! every 50 us, or less often where that is more than the other rack manages: in one swap it reads, in
-//! the next two it writes. Who attracts the page leaves its core to others now and then: on two cores a
-//! program that computes without pause would keep a daemon from its own for a turn of the scheduler.
+//! For how long the readers and writers of a page wait while it moves: one page goes to and fro
+//! between two racks, because the rack where it is not uses it more. A client of its home uses it
+//! meanwhile, every 50 us, or less often where that is more than the other rack manages: in one
+//! swap it reads, in the next two it writes. Who attracts the page leaves its core to others now
+//! and then: on two cores a program that computes without pause would keep a daemon from its own
+//! for a turn of the scheduler.
 //!
-//! The limits hold for data planes that poll, on a processor that both racks' share: who waits for a few
-//! messages in a swap would otherwise wait until threads have been woken. How long that is is shown too.
+//! The limits hold for data planes that poll, on a processor that both racks' share: who waits for
+//! a few messages in a swap would otherwise wait until threads have been woken. How long that is is
+//! shown too.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +25,15 @@ use crate::table::Table;
 
 /// Swaps that readers, and that writers, look at.
 const SWAPS: usize = 200;
-/// Between two uses of the page, in microseconds, where that is less often than whoever attracts it.
+/// Between two uses of the page, in microseconds, where that is less often than whoever attracts
+/// it.
 const EVERY_US: u64 = 50;
 /// Uses of who attracts the page between two pauses.
 const TURNS: u32 = 8;
 /// What is found out without a swap takes about as long as with one.
 const STILL: Duration = Duration::from_millis(2);
-/// How long a new pool is used before anything is measured: processes that have just begun fill the cores.
+/// How long a new pool is used before anything is measured: processes that have just begun fill the
+/// cores.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// What the client of the page's home does.
@@ -69,8 +73,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     awake(table)
 }
 
-/// How long who asks waits for a thread that does nothing but answer, as often as the page is used in a swap and in
-/// as many rounds as there are swaps: who has to wake somebody waits no less on this machine.
+/// How long who asks waits for a thread that does nothing but answer, as often as the page is used
+/// in a swap and in as many rounds as there are swaps: who has to wake somebody waits no less on
+/// this machine.
 fn show_woken(table: &mut Table, uses: Vec<f64>) -> anyhow::Result<()> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
     let uses = median(uses) as usize;
@@ -141,8 +146,8 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
     Ok(moved)
 }
 
-/// Moves the page until both racks have found out how requests to each other are best done, which fills
-/// cores for a quarter of a second and more, once for each connection; and a little longer.
+/// Moves the page until both racks have found out how requests to each other are best done, which
+/// fills cores for a quarter of a second and more, once for each connection; and a little longer.
 fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let start = Instant::now();
@@ -217,8 +222,8 @@ fn home_of(pools: &[Pool; 2], addr: GlobalAddr) -> anyhow::Result<usize> {
     Ok(if is_home(&pools[0])? { 0 } else { 1 })
 }
 
-/// How long reads, and writes, of another rack's page take at the same pace in a pool without swaps, in
-/// microseconds.
+/// How long reads, and writes, of another rack's page take at the same pace in a pool without
+/// swaps, in microseconds.
 fn from_afar() -> anyhow::Result<[Vec<f64>; 2]> {
     let cluster = pool(&[("--swap", "off")])?;
     let dir = cluster.options().dir.clone();
@@ -315,8 +320,8 @@ impl User<'_> {
         self.until(|| Ok(start.elapsed() >= STILL))
     }
 
-    /// Its uses until something has happened, and the first one after it. There are fewer of them than of
-    /// whoever attracts the page.
+    /// Its uses until something has happened, and the first one after it. There are fewer of them
+    /// than of whoever attracts the page.
     fn until(
         &self,
         mut has_happened: impl FnMut() -> anyhow::Result<bool>,
@@ -336,8 +341,8 @@ impl User<'_> {
     }
 }
 
-/// Whoever attracts the page to one rack or the other: one thread for all swaps. The end of a thread takes
-/// a core for 50 us and more, which would be just when the page has come.
+/// Whoever attracts the page to one rack or the other: one thread for all swaps. The end of a
+/// thread takes a core for 50 us and more, which would be just when the page has come.
 struct Attracter {
     racks: Sender<usize>,
     attracted: Receiver<anyhow::Result<Vec<f64>>>,
@@ -377,7 +382,8 @@ impl Attracter {
     }
 }
 
-/// What the machine itself takes: a thread that sleeps is woken, and wakes who asked, so many times; in microseconds.
+/// What the machine itself takes: a thread that sleeps is woken, and wakes who asked, so many
+/// times; in microseconds.
 fn woken(times: usize) -> anyhow::Result<Vec<f64>> {
     let (ask, asked) = mpsc::channel();
     let (answer, answered) = mpsc::channel();

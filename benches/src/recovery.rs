@@ -1,5 +1,5 @@
-//! A daemon is killed and started again at once: how long until each kind of user has its first right
-//! answer again.
+//! A daemon is killed and started again at once: how long until each kind of user has its first
+//! right answer again.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! Access to another rack against the fabric's own latency, of a client that asks all the time, and of one
-//! that asks now and then: it and its daemon sleep in between.
+//! Access to another rack against the fabric's own latency, of a client that asks all the time, and
+//! of one that asks now and then: it and its daemon sleep in between.
 
 use std::time::{Duration, Instant};
 

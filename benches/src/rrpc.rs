@@ -70,8 +70,9 @@ fn transfers(table: &mut Table, caller: &mut Caller) {
     }
 }
 
-/// Requests whose answers come in a message against that message and one that asks for it. The limit
-/// is a difference that is a hundredth of what both take over TCP: so they take turns one by one.
+/// Requests whose answers come in a message against that message and one that asks for it. The
+/// limit is a difference that is a hundredth of what both take over TCP: so they take turns one by
+/// one.
 fn messages(table: &mut Table, caller: &mut Caller) {
     for len in SIZES.into_iter().filter(|len| *len as usize <= rackpool_rrpc::MAX_INLINE) {
         let pure = Some(Mode::Pure);
@@ -112,8 +113,9 @@ fn micros(times: &crate::measure::Pair) -> String {
     format!("{:.2} us against {:.2} us", times.ours / 1e3, times.peer / 1e3)
 }
 
-/// What the thresholds choose against each of the modes. The choice is one of them, so its own time is
-/// what is held against the best: times of one mode, measured twice in a turn, differ by up to a tenth.
+/// What the thresholds choose against each of the modes. The choice is one of them, so its own time
+/// is what is held against the best: times of one mode, measured twice in a turn, differ by up to a
+/// tenth.
 fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
     for len in CHOICES {
         let modes: Vec<Mode> = Mode::ALL

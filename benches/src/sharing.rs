@@ -1,5 +1,5 @@
-//! What copies of read-hot pages gain and cost: YCSB B and C by clients of two racks on a table that
-//! lies in one of them, and what one read of a shared page takes, at home and of a copy.
+//! What copies of read-hot pages gain and cost: YCSB B and C by clients of two racks on a table
+//! that lies in one of them, and what one read of a shared page takes, at home and of a copy.
 
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,8 @@ fn filled(share: &str) -> anyhow::Result<Cluster> {
 }
 
 fn throughput(table: &mut Table, workload: WorkloadName) -> anyhow::Result<()> {
-    // Which pages end up where, and which core runs what, makes pools of one kind differ: the third one
-    // shows by how much.
+    // Which pages end up where, and which core runs what, makes pools of one kind differ: the third
+    // one shows by how much.
     let pools = [filled("on")?, filled("off")?, filled("off")?];
     let rate = |pool: &Cluster| -> anyhow::Result<f64> {
         let stores = PoolStores::open(&pool.options().dir, &RACKS, RACKS.len(), "shared")?;

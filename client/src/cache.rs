@@ -50,8 +50,8 @@ impl Thread {
         }
     }
 
-    /// Takes the last object out of a magazine, marked as the program's. `None`: there is none, or the
-    /// daemon has struck it out.
+    /// Takes the last object out of a magazine, marked as the program's. `None`: there is none, or
+    /// the daemon has struck it out.
     #[inline]
     fn take(&mut self, class: usize, record: Option<u8>) -> Option<GlobalAddr> {
         let last = GlobalAddr::from_raw(self.magazines.last(class));
@@ -62,8 +62,8 @@ impl Thread {
         self.magazines.take(class, reservation).map(GlobalAddr::from_raw)
     }
 
-    /// Marks an object as the program's that its window does not know, if it is of this rack: that of
-    /// another rack has no mark.
+    /// Marks an object as the program's that its window does not know, if it is of this rack: that
+    /// of another rack has no mark.
     #[cold]
     fn hand_out(&mut self, addr: GlobalAddr) {
         let Ok(target) = self.target(addr, 1) else { return };
@@ -124,8 +124,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Learns anew where the pages are of which objects stand in the inbox, unless they are known to
-    /// be in this rack. What was known of a page before it came here would hide the marks of its
+    /// Learns anew where the pages are of which objects stand in the inbox, unless they are known
+    /// to be in this rack. What was known of a page before it came here would hide the marks of its
     /// objects.
     fn learn_inbox(&mut self) {
         let mut last = None;

@@ -18,8 +18,9 @@ use crate::deadline::{Deadline, Pauses};
 const DOZE: Duration = Duration::from_millis(20);
 /// Looks before anything is made of how long answers take: most come within the first ones.
 const PROMPT: u32 = 64;
-/// How long it looks before sleeping after those, at least and at most: what one sleep costs both sides. Less
-/// would not even wait for a daemon that looks at somebody else just now, or is interrupted.
+/// How long it looks before sleeping after those, at least and at most: what one sleep costs both
+/// sides. Less would not even wait for a daemon that looks at somebody else just now, or is
+/// interrupted.
 const LEAST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(15);
 const YIELDS: u32 = 12;

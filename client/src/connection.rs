@@ -259,7 +259,8 @@ impl Connection {
         }
     }
 
-    /// Changes the state of the link. A closed one stays closed, and a forgotten one can only be closed.
+    /// Changes the state of the link. A closed one stays closed, and a forgotten one can only be
+    /// closed.
     pub(crate) fn set_link(&self, link: DaemonLink) {
         let _ = self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| {
             let is_final = before == DaemonLink::Closed as u8
@@ -272,8 +273,8 @@ impl Connection {
         }
     }
 
-    /// Whether this process is a child of the one that has opened the pool. What it inherited is the
-    /// parent's: it may neither be used nor given back here.
+    /// Whether this process is a child of the one that has opened the pool. What it inherited is
+    /// the parent's: it may neither be used nor given back here.
     pub(crate) fn is_inherited(&self) -> bool {
         self.permit.pool() == 0
             && !matches!(self.link(), DaemonLink::Forgotten | DaemonLink::Closed)

@@ -91,7 +91,8 @@ impl<'a> Deadline<'a> {
     }
 }
 
-/// Waits for room that others make: at first it gives the core away, later it sleeps, longer each time.
+/// Waits for room that others make: at first it gives the core away, later it sleeps, longer each
+/// time.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(u32);
 
@@ -111,8 +112,8 @@ impl Pauses {
     }
 }
 
-/// Tries of something that others must get on with: the first few follow each other, later ones wait
-/// a little, longer each time.
+/// Tries of something that others must get on with: the first few follow each other, later ones
+/// wait a little, longer each time.
 #[derive(Debug)]
 pub(crate) struct Retries {
     deadline: Deadline<'static>,
@@ -120,8 +121,8 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Tries that others can make no use of waiting for. Each waits for an answer itself, so the core is
-    /// not given away either: whoever computes on it would keep it for some ms.
+    /// Tries that others can make no use of waiting for. Each waits for an answer itself, so the
+    /// core is not given away either: whoever computes on it would keep it for some ms.
     const PROMPT: u32 = 4;
     const LEAST: Duration = Duration::from_micros(20);
     /// log2 of how much longer the longest pause is: 2.5 ms.

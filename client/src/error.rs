@@ -103,7 +103,8 @@ pub enum AccessError {
     /// long as a request waits.
     #[error("the page of {0} moves and could not be reached, last at {1}: try again")]
     PageBusy(GlobalAddr, RackId),
-    /// The home rack's daemon died during an atomic operation, or a write in a page that moves or has just moved, which may or may not have happened.
+    /// The home rack's daemon died during an atomic operation, or a write in a page that moves or
+    /// has just moved, which may or may not have happened.
     #[error("{} died during the operation: it may or may not have happened; read the value to know", .0)]
     Indeterminate(RackId),
     /// It is no reservation of this pool that waits to be published.

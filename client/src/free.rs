@@ -1,7 +1,7 @@
 //! Freeing: into the thread's magazines, or back to the daemon.
 //!
-//! A small object of this rack is noted in a magazine, then its mark is taken: of two threads that free
-//! it one gets the mark, and the other one strikes its note out. docs/design/marks.md.
+//! A small object of this rack is noted in a magazine, then its mark is taken: of two threads that
+//! free it one gets the mark, and the other one strikes its note out. docs/design/marks.md.
 
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_ring::magazines::capacity;
@@ -24,8 +24,8 @@ impl Thread {
         self.free_noting(addr, None)
     }
 
-    /// Takes an object back; the reservation record that speaks of it ends right after the object is
-    /// noted, with nothing in between.
+    /// Takes an object back; the reservation record that speaks of it ends right after the object
+    /// is noted, with nothing in between.
     #[inline]
     pub(crate) fn free_noting(
         &mut self,
@@ -63,8 +63,8 @@ impl Thread {
         let target = self.target(addr, 1)?;
         let retries = Retries::within(self.connection.request_timeout());
         loop {
-            // Where a page lies may have changed since it was remembered, what it is used for too if
-            // it was freed and allocated anew: an object is only taken back on fresh knowledge.
+            // Where a page lies may have changed since it was remembered, what it is used for too
+            // if it was freed and allocated anew: an object is only taken back on fresh knowledge.
             let mut translation = self.translate_for_free(&target)?;
             if !self.is_there(&translation) {
                 self.forget(target.page);
@@ -81,7 +81,8 @@ impl Thread {
                 return self.give_back(addr, class.bytes() >= PROMPT_BYTES, record);
             };
             let checked = self.check_allocated(addr, &translation, class);
-            // The bits were this page's if it is there now: else another one's may have been looked at.
+            // The bits were this page's if it is there now: else another one's may have been looked
+            // at.
             if !self.is_there(&translation) {
                 self.forget(target.page);
                 if !retries.pause() {

@@ -181,9 +181,9 @@ impl Pool {
     /// Frees what [`Pool::alloc`] returned, in whatever program and rack.
     ///
     /// Freeing an object of this rack twice is an error, whichever thread, program or rack freed it
-    /// first, as long as it was not handed out again and its page has not moved in between. Frees of
-    /// small objects of other racks travel together: a double one among them is logged instead of
-    /// returned.
+    /// first, as long as it was not handed out again and its page has not moved in between. Frees
+    /// of small objects of other racks travel together: a double one among them is logged instead
+    /// of returned.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -276,8 +276,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::read`]. What is refused for its address or length changes nothing; after other errors
-    /// any part of the bytes may be written, or may yet be.
+    /// As [`Pool::read`]. What is refused for its address or length changes nothing; after other
+    /// errors any part of the bytes may be written, or may yet be.
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
         if window::write(&self.permit, addr, from) {
@@ -295,8 +295,8 @@ impl Pool {
     }
 
     /// Whether `addr` lies in the rack this pool is used from, so that reading it costs a memory
-    /// access and no round trip. Pages may move: this is what the calling thread knows, which is true
-    /// after each of its accesses to the page.
+    /// access and no round trip. Pages may move: this is what the calling thread knows, which is
+    /// true after each of its accesses to the page.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};

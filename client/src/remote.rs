@@ -19,7 +19,8 @@ use crate::{AccessError, DaemonError, GlobalAddr};
 /// Bytes of one piece, at most: long enough that its request costs little beside it.
 const PIECE: usize = 64 << 10;
 
-/// Pieces that find no room are halved down to this (bytes); and a page that moves is written in such ones.
+/// Pieces that find no room are halved down to this (bytes); and a page that moves is written in
+/// such ones.
 const SHORT_PIECE: usize = LONGEST_DELEGATED as usize;
 
 /// What every fabric moves whole where it is aligned: some move less byte by byte (soft-RoCE).
@@ -99,9 +100,9 @@ impl Thread {
         Ok(())
     }
 
-    /// Has a transfer done by the daemon, wherever its page is: one of this rack that moves or has moved.
-    /// How many bytes are done, the first ones, and where the page is, this rack if that is not known; for
-    /// the others ask where the page is.
+    /// Has a transfer done by the daemon, wherever its page is: one of this rack that moves or has
+    /// moved. How many bytes are done, the first ones, and where the page is, this rack if that is
+    /// not known; for the others ask where the page is.
     pub(crate) fn have_done(
         &mut self,
         addr: GlobalAddr,
@@ -120,8 +121,8 @@ impl Thread {
         Ok((done, transfers[0].home))
     }
 
-    /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this rack
-    /// now, the rest of its transfer is done here. Returns where to go on.
+    /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this
+    /// rack now, the rest of its transfer is done here. Returns where to go on.
     fn find_again(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -149,8 +150,8 @@ impl Thread {
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
     }
 
-    /// Posts from a piece on, in pieces of so many bytes at most, and waits for all that was posted, in
-    /// all until the deadline.
+    /// Posts from a piece on, in pieces of so many bytes at most, and waits for all that was
+    /// posted, in all until the deadline.
     fn round(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -287,8 +288,9 @@ impl Thread {
     }
 }
 
-/// What is brought for a read: how many bytes before it, and how many in all. A few bytes within a word
-/// come with the whole word, so that they are in one piece; where they end up there is room for it.
+/// What is brought for a read: how many bytes before it, and how many in all. A few bytes within a
+/// word come with the whole word, so that they are in one piece; where they end up there is room
+/// for it.
 const fn brought(addr: GlobalAddr, len: u64) -> (u64, u64) {
     let before = addr.raw() % WORD;
     if before + len <= WORD { (before, WORD) } else { (0, len) }

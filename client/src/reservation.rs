@@ -1,5 +1,5 @@
-//! Reservations: objects that go back to the pool when the program is killed before it has linked them
-//! anywhere. How that is found out is in `docs/design/publication.md`.
+//! Reservations: objects that go back to the pool when the program is killed before it has linked
+//! them anywhere. How that is found out is in `docs/design/publication.md`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::marker::PhantomData;
@@ -70,8 +70,8 @@ pub enum PublishMode {
     /// It counts only if the second word of what is replaced still is this, its *stamp*, after the
     /// swap. Then the reservation's owner word is swapped from the token to 0, else to `!token`, by
     /// whoever is the first to look at it, the publisher as well; before that nobody frees what is
-    /// replaced. If it does not count, the reservation stands for what it was to replace until it is
-    /// unlinked, which is to be freed by whoever unlinks that.
+    /// replaced. If it does not count, the reservation stands for what it was to replace until it
+    /// is unlinked, which is to be freed by whoever unlinks that.
     Compare(u64),
     /// Once the swap is known to be made, the link becomes this in the bits of its mask, before
     /// what was replaced is freed: for links that are used again only then.
@@ -154,9 +154,9 @@ impl Pool {
     /// Allocates like [`Pool::alloc`], for an object that is to be linked somewhere: until it is,
     /// the pool takes it back when this program is killed.
     ///
-    /// The object's first 8 bytes are its *owner word*: write [`Reservation::token`] there with the rest
-    /// of its contents. They are 0 once it is published. Whoever unlinks, moves or frees an object
-    /// that was published reads them first, and if they are not 0 swaps them to 0
+    /// The object's first 8 bytes are its *owner word*: write [`Reservation::token`] there with the
+    /// rest of its contents. They are 0 once it is published. Whoever unlinks, moves or frees an
+    /// object that was published reads them first, and if they are not 0 swaps them to 0
     /// ([`Pool::compare_and_swap`]) before doing so: a kill of the publisher can't be told
     /// otherwise from one before the publication.
     ///
@@ -190,10 +190,11 @@ impl Pool {
         self.with(|thread| thread.reservation(Some(bytes)))?
     }
 
-    /// A reservation without an object, to take an object out of a link without a new one in its place:
-    /// the link's `new` word must hold bits of the [`Reservation::token`], as nothing else tells then
-    /// whether this program stored it. The more bits, the surer. If others overwrite the word before
-    /// it is settled ([`PublishMode::Settle`]) and this program is killed, the object stays in use.
+    /// A reservation without an object, to take an object out of a link without a new one in its
+    /// place: the link's `new` word must hold bits of the [`Reservation::token`], as nothing else
+    /// tells then whether this program stored it. The more bits, the surer. If others overwrite the
+    /// word before it is settled ([`PublishMode::Settle`]) and this program is killed, the object
+    /// stays in use.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, PublishCas, Pool, RackId, PublishMode};
@@ -222,9 +223,9 @@ impl Pool {
     }
 
     /// Takes `object` out of the word at `place` if it is there (the word is its address): the word
-    /// holds the [`Reservation::token`] then until the reservation is finished, and gets back the object, or
-    /// what it replaced (0 if nothing) if it was published. Should this program be killed, the pool
-    /// does so. Whoever finds a token there leaves it alone.
+    /// holds the [`Reservation::token`] then until the reservation is finished, and gets back the
+    /// object, or what it replaced (0 if nothing) if it was published. Should this program be
+    /// killed, the pool does so. Whoever finds a token there leaves it alone.
     ///
     /// For objects that are used again and again but never freed. Those that nobody has used wait
     /// in such words.
@@ -252,9 +253,9 @@ impl Pool {
         self.with(|thread| thread.take_out(place, object))?
     }
 
-    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
-    /// more: [`Pool::finish`] frees it, and not what it was to replace. That it does count is said
-    /// with [`Pool::resolve`].
+    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not
+    /// linked any more: [`Pool::finish`] frees it, and not what it was to replace. That it does
+    /// count is said with [`Pool::resolve`].
     ///
     /// ```no_run
     /// use rackpool_client::{Reservation, FreeError, Pool};
@@ -302,8 +303,8 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::compare_and_swap`]. After [`AccessError::Indeterminate`] or
     /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
-    /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program ends.
-    /// [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
+    /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program
+    /// ends. [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
     pub fn publish(
         &self,
         reservation: &mut Reservation,
@@ -312,10 +313,10 @@ impl Pool {
         self.with(|thread| thread.publish(reservation, link))?
     }
 
-    /// Says of a reservation whose publication gave no answer whether it is published, as this program
-    /// has found out otherwise; and of one with [`PublishMode::Compare`] that it counts. Of other reservations it
-    /// is known already, and nothing happens; nor does a "no" count while a daemon may still make the
-    /// swap, after an error of the daemon.
+    /// Says of a reservation whose publication gave no answer whether it is published, as this
+    /// program has found out otherwise; and of one with [`PublishMode::Compare`] that it counts. Of
+    /// other reservations it is known already, and nothing happens; nor does a "no" count while a
+    /// daemon may still make the swap, after an error of the daemon.
     ///
     /// ```no_run
     /// use rackpool_client::{AccessError, Reservation, PublishCas, Pool};
@@ -341,9 +342,9 @@ impl Pool {
         }
     }
 
-    /// Ends a reservation: frees what is reachable by nobody, which is the reservation if it was not
-    /// published, and what it replaced if it was. Of a reservation in doubt, or of which nobody has said
-    /// that it counts, it frees nothing; the daemon decides when this program ends.
+    /// Ends a reservation: frees what is reachable by nobody, which is the reservation if it was
+    /// not published, and what it replaced if it was. Of a reservation in doubt, or of which nobody
+    /// has said that it counts, it frees nothing; the daemon decides when this program ends.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};

@@ -204,8 +204,8 @@ impl Thread {
         Ok(matches!(known.place, Place::Local { .. }))
     }
 
-    /// Asks the daemon where a page is. It answers when the page can be used like that: a swap under
-    /// way may make this wait there.
+    /// Asks the daemon where a page is. It answers when the page can be used like that: a swap
+    /// under way may make this wait there.
     fn fetch_translation(
         &mut self,
         target: &Target,
@@ -244,7 +244,8 @@ impl Thread {
         AccessError::PageBusy(addr, self.connection.rack)
     }
 
-    /// Whether the page that was said to be in a frame of this rack, with this word, moves or has just moved.
+    /// Whether the page that was said to be in a frame of this rack, with this word, moves or has
+    /// just moved.
     pub(crate) fn moves_here(&self, frame: FrameId, word: PageWord) -> bool {
         self.window.look(frame).is_some_and(|now| {
             let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
@@ -252,8 +253,8 @@ impl Thread {
         })
     }
 
-    /// Writes in a page of this rack that moves, if its clients may do that now: the page word that says so.
-    /// `None`: nothing was done, and the daemon is to be asked.
+    /// Writes in a page of this rack that moves, if its clients may do that now: the page word that
+    /// says so. `None`: nothing was done, and the daemon is to be asked.
     pub(crate) fn write_dirty_logged(
         &self,
         frame: FrameId,
@@ -276,8 +277,9 @@ impl Thread {
     }
 
     /// Enters the frame that a translation names, if its page is still there and may be used like
-    /// that: a frozen one may be read. `Ok(None)`: ask the daemon again, for this intent. Also gives
-    /// the word that was found, which is not the translation's when the page was frozen or thawed.
+    /// that: a frozen one may be read. `Ok(None)`: ask the daemon again, for this intent. Also
+    /// gives the word that was found, which is not the translation's when the page was frozen or
+    /// thawed.
     pub(crate) fn enter(
         &self,
         frame: FrameId,

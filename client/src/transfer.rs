@@ -126,8 +126,8 @@ impl Thread {
         Ok(())
     }
 
-    /// A transfer in a page that was known to be in this rack and can't be entered: it moves, or has gone. How
-    /// many bytes were done; if not all, the page is to be looked for again.
+    /// A transfer in a page that was known to be in this rack and can't be entered: it moves, or
+    /// has gone. How many bytes were done; if not all, the page is to be looked for again.
     fn transfer_moving(
         &mut self,
         target: &Target,
@@ -146,7 +146,8 @@ impl Thread {
             }
             return Ok(len);
         }
-        // Its daemon writes it, or knows who does; and knows where a page is read that has just gone.
+        // Its daemon writes it, or knows who does; and knows where a page is read that has just
+        // gone.
         if intent == Intent::Write && !self.moves_here(frame, word) {
             return Ok(0);
         }

@@ -10,7 +10,8 @@ pub(crate) enum Place {
     Local { frame: FrameId, word: PageWord },
     /// In another rack's memory.
     Remote { home: RackId },
-    /// The same, and this rack keeps a copy that can be read as long as the frame shows this number.
+    /// The same, and this rack keeps a copy that can be read as long as the frame shows this
+    /// number.
     Copied { home: RackId, frame: FrameId, copy: u64 },
 }
 

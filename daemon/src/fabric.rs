@@ -55,9 +55,9 @@ fn verbs_address(options: &Options) -> SocketAddr {
     options.fabric_listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
 }
 
-/// Starts the fabric that the options name, which [`check`] has let pass. It exports the frames and the buffers. One other than
-/// the emulated one meets nobody before it has the pool's key, and leaves this host only with
-/// credentials.
+/// Starts the fabric that the options name, which [`check`] has let pass. It exports the frames and
+/// the buffers. One other than the emulated one meets nobody before it has the pool's key, and
+/// leaves this host only with credentials.
 pub(crate) fn start(
     options: &Options,
     rack: &Rack,
@@ -89,8 +89,8 @@ pub(crate) fn start(
     }
 }
 
-/// Bytes for requests' buffers, and for what peers' messages are received into: together they are as
-/// much as devices may write into the last-level cache. 0 when it is unknown.
+/// Bytes for requests' buffers, and for what peers' messages are received into: together they are
+/// as much as devices may write into the last-level cache. 0 when it is unknown.
 fn half_of_io_share() -> u64 {
     cache::io_share() / 2
 }

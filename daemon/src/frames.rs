@@ -134,8 +134,8 @@ pub(crate) fn begin_anew_if_lost(
     Ok((fresh, Some(life)))
 }
 
-/// If the metadata describes memory of another kind or geometry that has never had page ids, it is what
-/// a start was killed over, and goes: nothing lies in it. Returns the metadata to use, locked.
+/// If the metadata describes memory of another kind or geometry that has never had page ids, it is
+/// what a start was killed over, and goes: nothing lies in it. Returns the metadata to use, locked.
 pub(crate) fn begin_anew_if_unused(
     metadata: File,
     directory: &RackDirectory,

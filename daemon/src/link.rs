@@ -27,8 +27,9 @@ const RETRY: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// Messages about swaps that may wait to be sent; more are dropped, for they are repeated.
 const SWAP_MESSAGES: usize = 512;
-/// Changes that are asked for and not answered, which is when they are durable. The metadata server reads
-/// no more of a connection that has 32 unanswered requests: heartbeats and look-ups come between.
+/// Changes that are asked for and not answered, which is when they are durable. The metadata server
+/// reads no more of a connection that has 32 unanswered requests: heartbeats and look-ups come
+/// between.
 const CHANGES: usize = 16;
 
 /// A question to the metadata server; no answer is given when it can't be reached.
@@ -348,8 +349,9 @@ impl MetadataLink {
                 }
                 question = self.questions.recv() => {
                     let Some(Question { request, answer }) = question else { return Ok(()) };
-                    // Who hears where a page lives has to know whether that rack is there, which may
-                    // have changed since the last heartbeat: the answer to this one comes first.
+                    // Who hears where a page lives has to know whether that rack is there, which
+                    // may have changed since the last heartbeat: the answer to this one comes
+                    // first.
                     if matches!(request, MetadataRequest::Locate { .. }) {
                         self.send_heartbeat(&mut connection, seen_version).await?;
                     }

@@ -34,8 +34,8 @@ pub struct Options {
     /// CXL memory of the rack: bytes, or with a suffix like 512M or 8G.
     #[arg(long, default_value = "1G")]
     pub memory: ByteSize,
-    /// What the memory is: tmpfs (a file in the pool's folder), memfd (ends with the daemon), huge:2M
-    /// or huge:1G (reserved huge pages), numa:N (a NUMA node, as CXL memory is one), or
+    /// What the memory is: tmpfs (a file in the pool's folder), memfd (ends with the daemon),
+    /// huge:2M or huge:1G (reserved huge pages), numa:N (a NUMA node, as CXL memory is one), or
     /// dax:/dev/daxX.Y (a CXL device).
     #[arg(long, default_value = "tmpfs")]
     pub memory_kind: MemoryKind,
@@ -51,8 +51,8 @@ pub struct Options {
     /// RDMA card, else the one nearest to the memory), or none.
     #[arg(long, default_value = "auto")]
     pub numa_node: NodeChoice,
-    /// Processor of the data plane's thread, which the daemon's other threads leave alone then; keep
-    /// other programs off it, too. It has to be of the NUMA node [default: any].
+    /// Processor of the data plane's thread, which the daemon's other threads leave alone then;
+    /// keep other programs off it, too. It has to be of the NUMA node [default: any].
     #[arg(long, value_name = "NUMBER")]
     pub cpu: Option<u32>,
     /// Priority of the data plane's thread and of the one that hears the metadata server, from -20
@@ -60,20 +60,20 @@ pub struct Options {
     /// says so.
     #[arg(long, default_value_t = -15, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: i32,
-    /// Microseconds that idle processors of the host may take to wake, while the daemon runs: 0 keeps
-    /// them awake, which costs power [default: as the host is set up].
+    /// Microseconds that idle processors of the host may take to wake, while the daemon runs: 0
+    /// keeps them awake, which costs power [default: as the host is set up].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
-    /// Milliseconds for which the data plane goes on looking for requests after the last one, before it
-    /// sleeps: for a processor of its own (--cpu), which it uses up while somebody asks now and then.
-    /// With 0 it looks for some microseconds.
+    /// Milliseconds for which the data plane goes on looking for requests after the last one,
+    /// before it sleeps: for a processor of its own (--cpu), which it uses up while somebody asks
+    /// now and then. With 0 it looks for some microseconds.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
     pub poll_ms: u32,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,
-    /// How racks reach each other: emulated (racks on one host), tcp (racks anywhere) or verbs (RDMA).
-    /// The same in the whole pool.
+    /// How racks reach each other: emulated (racks on one host), tcp (racks anywhere) or verbs
+    /// (RDMA). The same in the whole pool.
     #[arg(long, default_value_t)]
     pub fabric: FabricKind,
     /// Where a fabric other than the emulated one listens: the IP address at which the other racks
@@ -81,12 +81,12 @@ pub struct Options {
     /// [default: 127.0.0.1:0].
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub fabric_listen: Option<SocketAddr>,
-    /// RDMA device of the verbs fabric, like mlx5_0 or rxe0, if not the one with the address that it
-    /// listens on.
+    /// RDMA device of the verbs fabric, like mlx5_0 or rxe0, if not the one with the address that
+    /// it listens on.
     #[arg(long, value_name = "NAME")]
     pub rdma_device: Option<String>,
-    /// Port of the RDMA device, counted from 1, if not the one with the address that the verbs fabric
-    /// listens on.
+    /// Port of the RDMA device, counted from 1, if not the one with the address that the verbs
+    /// fabric listens on.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..))]
     pub rdma_port: Option<u8>,
     /// GID of the verbs fabric, if not the RoCE v2 one of the address that it listens on.

@@ -105,16 +105,16 @@ impl Placement {
         }
     }
 
-    /// Gives the thread a processor of its own, if an operator named one. It has to be of the node: with
-    /// `auto` as well, for whoever wants the thread away from the card can say so.
+    /// Gives the thread a processor of its own, if an operator named one. It has to be of the node:
+    /// with `auto` as well, for whoever wants the thread away from the card can say so.
     pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
         let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
         Ok(Self { processor, ..self })
     }
 
-    /// Keeps the calling thread and all that it will start off the processor that the data plane has
-    /// for itself, and the one that writes the log too.
+    /// Keeps the calling thread and all that it will start off the processor that the data plane
+    /// has for itself, and the one that writes the log too.
     pub(crate) fn make_way(&self) -> anyhow::Result<()> {
         let Some(processor) = &self.processor else { return Ok(()) };
         for task in std::fs::read_dir("/proc/self/task")? {

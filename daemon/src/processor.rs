@@ -1,7 +1,7 @@
 //! A processor for the data plane's thread alone. A poll loop that takes turns with others keeps
-//! all its clients waiting, and the kernel, which evens out how much each processor has to do, gives
-//! it company now and then. So it can be bound to one, and the daemon's other threads to the others;
-//! programs are kept away by whoever starts them (docs/operating.md).
+//! all its clients waiting, and the kernel, which evens out how much each processor has to do,
+//! gives it company now and then. So it can be bound to one, and the daemon's other threads to the
+//! others; programs are kept away by whoever starts them (docs/operating.md).
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// The one that an operator named. Refuses one that is not there, that is of another NUMA node than
-    /// the daemon is placed on, or that this process may not use.
+    /// The one that an operator named. Refuses one that is not there, that is of another NUMA node
+    /// than the daemon is placed on, or that this process may not use.
     pub(crate) fn choose(
         own: u32,
         node: Option<(&Node, &str)>,
@@ -62,8 +62,8 @@ impl Processor {
         })
     }
 
-    /// Keeps a thread (`None`: the calling one) and all that it will start off it. Where there is no
-    /// other one they share it.
+    /// Keeps a thread (`None`: the calling one) and all that it will start off it. Where there is
+    /// no other one they share it.
     pub(crate) fn leave(&self, thread: Option<Pid>) -> anyhow::Result<()> {
         if self.others.is_empty() {
             return Ok(());

@@ -178,8 +178,8 @@ impl Rack {
         self.is_kept.store(true, Ordering::Relaxed);
     }
 
-    /// Removes memory that has never had page ids, so that nothing lies in it, of a daemon whose start
-    /// is refused: the next start may ask for other memory, and nobody takes it for a rack.
+    /// Removes memory that has never had page ids, so that nothing lies in it, of a daemon whose
+    /// start is refused: the next start may ask for other memory, and nobody takes it for a rack.
     pub(crate) fn give_up_unused(&self) {
         if self.is_kept.load(Ordering::Relaxed) || !matches!(self.pages(), Ok(None)) {
             return;
@@ -205,14 +205,15 @@ fn system(error: PopulateError) -> std::io::Error {
     }
 }
 
-/// Leases, tickets, sharings and copies are numbered from the incarnation on. That a life draws fewer
-/// numbers than it has nanoseconds keeps those of two lives apart, but not if the clock was set back.
+/// Leases, tickets, sharings and copies are numbered from the incarnation on. That a life draws
+/// fewer numbers than it has nanoseconds keeps those of two lives apart, but not if the clock was
+/// set back.
 const NUMBERS_OF_A_LIFE: u64 = 1 << 40;
 
 /// Larger than the life before, also than lives of the same rack with other memory: those began
-/// earlier. Where the clock was set back, by so much that no number of the life before is drawn again;
-/// else no more than the clock says, so that a life with new memory, which knows of no other, comes
-/// after any number of restarts.
+/// earlier. Where the clock was set back, by so much that no number of the life before is drawn
+/// again; else no more than the clock says, so that a life with new memory, which knows of no
+/// other, comes after any number of restarts.
 fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ns = u64::try_from(now.as_nanos()).unwrap_or(0);

@@ -30,8 +30,8 @@ impl HasMapping for Mapping {
     }
 }
 
-/// The frames of the rack. What is read into them are pages that move here, of which programs want a
-/// little at a time.
+/// The frames of the rack. What is read into them are pages that move here, of which programs want
+/// a little at a time.
 impl HasMapping for Arc<Mapping> {
     fn mapping(&self) -> &Mapping {
         self

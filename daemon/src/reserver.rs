@@ -1,5 +1,5 @@
-//! Memory of frames: reserved before anything lies in it, and given back to the file system when it has
-//! been free for long. A thread of its own does both, for the file system may take its time.
+//! Memory of frames: reserved before anything lies in it, and given back to the file system when it
+//! has been free for long. A thread of its own does both, for the file system may take its time.
 
 use std::io;
 use std::sync::Arc;

@@ -180,8 +180,8 @@ async fn serve(
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
-    // What the metadata server says goes through this thread: moving pages wait for it. If it can't have
-    // that priority the data plane's thread can't either, which is said.
+    // What the metadata server says goes through this thread: moving pages wait for it. If it can't
+    // have that priority the data plane's thread can't either, which is said.
     let _ = Priority::take(options.nice);
     say_what_is_served(options, &rack, &description);
     tracing::info!("{}: data plane at {priority}", options.rack);
@@ -343,8 +343,8 @@ fn data_plane(
 struct Adopted {
     /// Those that may come back.
     orphans: BTreeSet<ClientId>,
-    /// The highest number that any of them had. Those count whose files were given up: their programs
-    /// may live, and a file of another one with their name would be taken for theirs.
+    /// The highest number that any of them had. Those count whose files were given up: their
+    /// programs may live, and a file of another one with their name would be taken for theirs.
     last: u32,
 }
 

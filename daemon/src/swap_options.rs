@@ -33,8 +33,8 @@ pub struct SwapOptions {
     /// How many milliseconds a rack that did not get a page leaves it alone.
     #[arg(long, value_name = "MS", default_value_t = millis(SwapRules::DEFAULT.pause))]
     pub swap_pause_ms: u64,
-    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter of
-    /// --bandwidth-gbps].
+    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter
+    /// of --bandwidth-gbps].
     #[arg(long, value_name = "BYTES")]
     pub swap_bandwidth: Option<ByteSize>,
 }
@@ -71,9 +71,9 @@ impl Default for SwapOptions {
 }
 
 impl SwapOptions {
-    /// What the data plane has to know, with a fabric of this bandwidth and pages of so many bytes. Where a
-    /// page can't be copied in half the time that a swap has, none is begun: it would be given up, each
-    /// time after its page could not be written for as long.
+    /// What the data plane has to know, with a fabric of this bandwidth and pages of so many bytes.
+    /// Where a page can't be copied in half the time that a swap has, none is begun: it would be
+    /// given up, each time after its page could not be written for as long.
     pub(crate) fn settings(
         &self,
         bandwidth_gbps: f64,

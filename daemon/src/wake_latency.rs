@@ -1,5 +1,6 @@
-//! How long idle processors of the host may take to wake. A daemon that sleeps is woken by each request, and on hosts whose
-//! processors sleep deeply, or are virtual, that takes longer than all the rest.
+//! How long idle processors of the host may take to wake. A daemon that sleeps is woken by each
+//! request, and on hosts whose processors sleep deeply, or are virtual, that takes longer than all
+//! the rest.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +18,8 @@ pub(crate) struct WakeLatency {
 }
 
 impl WakeLatency {
-    /// Asks for a bound in microseconds, of all processors of the host; of all such wishes the lowest counts.
+    /// Asks for a bound in microseconds, of all processors of the host; of all such wishes the
+    /// lowest counts.
     pub(crate) fn hold(microseconds: u32) -> anyhow::Result<Self> {
         // Eight hexadecimal digits: four bytes would be a number in the kernel's own order.
         let bound = format!("{:08x}", microseconds.min(i32::MAX.unsigned_abs()));

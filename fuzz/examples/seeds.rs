@@ -88,7 +88,8 @@ fn requests() -> anyhow::Result<()> {
     write("resp", "unauthenticated_peers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
 }
 
-/// Replies of a server to what is measured, the last ones broken; the first byte says how they are cut.
+/// Replies of a server to what is measured, the last ones broken; the first byte says how they are
+/// cut.
 fn replies() -> anyhow::Result<()> {
     let record = b"*4\r\n$6\r\nfield0\r\n$5\r\nvalue\r\n$6\r\nfield1\r\n$0\r\n\r\n";
     write("replies", "record", &[&[4][..], record, b":1\r\n+OK\r\n"].concat())?;

@@ -3,7 +3,8 @@
 //! A target takes arbitrary bytes, interprets them as a scenario (bytes that arrive, words that are
 //! poked into shared memory, what is asked meanwhile) and panics when a property does not hold.
 //! The same functions are run
-//! - by `cargo test`, over the corpus in `corpus/<target>` and over mutations of it with a fixed seed;
+//! - by `cargo test`, over the corpus in `corpus/<target>` and over mutations of it with a fixed
+//!   seed;
 //! - by `cargo x fuzz --builtin <target> <seconds>`, which goes on mutating;
 //! - by `cargo x fuzz <target> <seconds>` under libFuzzer (`libfuzzer/`), which is led by coverage.
 //!

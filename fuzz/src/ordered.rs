@@ -17,7 +17,8 @@ const SET: MapId = MapId::from_bytes([2; 16]);
 
 type Error = OrderedError<HeapError>;
 
-/// What the map has, until a node is damaged: then anything may be found, but nothing panics or loops.
+/// What the map has, until a node is damaged: then anything may be found, but nothing panics or
+/// loops.
 #[derive(Default)]
 struct Model {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,

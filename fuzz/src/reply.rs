@@ -7,8 +7,8 @@ use rackpool_cli::ycsb::fuzzing::{Reply, reply};
 /// The deepest lists that a reply may have.
 const MAX_DEPTH: usize = 4;
 
-/// Bytes are the same replies however they come in pieces; no reply has more in it than has come, and
-/// written again it is read as the same. The first byte says how long the pieces are.
+/// Bytes are the same replies however they come in pieces; no reply has more in it than has come,
+/// and written again it is read as the same. The first byte says how long the pieces are.
 pub fn replies(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     // Written again, a longer line could be longer than any may be: see `size`.
@@ -42,8 +42,8 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// The fewest bytes in which a reply could have come. Of a text each byte may have become three, when
-/// it was no UTF-8.
+/// The fewest bytes in which a reply could have come. Of a text each byte may have become three,
+/// when it was no UTF-8.
 fn size(reply: &Reply) -> usize {
     3 + match reply {
         Reply::Nothing | Reply::Integer(_) => 1,

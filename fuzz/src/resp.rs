@@ -8,8 +8,8 @@ const KEPT: usize = 64;
 /// What a client's bytes are: its requests, and how it ends.
 type Scenario = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
 
-/// Bytes make the same requests, or the same error, however they are cut into pieces; and no request
-/// has more in it than has come. What was seen ahead in them is what they are.
+/// Bytes make the same requests, or the same error, however they are cut into pieces; and no
+/// request has more in it than has come. What was seen ahead in them is what they are.
 pub fn resp(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     if let Some((key, end)) = first_key(bytes) {

@@ -6,8 +6,8 @@ use rackpool_fabric_verbs::fuzzing::{Account, reencode_packet};
 /// The most messages that may be on the way.
 const WINDOW: u64 = 128;
 
-/// Packets of the handshake are refused, or say exactly what their bytes say. Numbers that tell what
-/// was taken never make room for more than was sent.
+/// Packets of the handshake are refused, or say exactly what their bytes say. Numbers that tell
+/// what was taken never make room for more than was sent.
 pub fn verbs(bytes: &[u8]) {
     packets(bytes.to_vec());
     account(bytes);

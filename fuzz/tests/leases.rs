@@ -234,8 +234,8 @@ fn member(rack: RackId) -> Member {
     }
 }
 
-/// A daemon that had just started told the metadata server and `rackpool status` that nothing was free, until
-/// it slept for the first time.
+/// A daemon that had just started told the metadata server and `rackpool status` that nothing was
+/// free, until it slept for the first time.
 #[test]
 fn a_rack_says_what_is_free_before_anybody_asks_it_for_anything() {
     let plane = PlaneUnderTest::new().unwrap();

@@ -3,9 +3,9 @@ use std::net::SocketAddr;
 
 use rackpool_model::Network;
 
-/// UnauthenticatedPeers, by the order in which they came and where they came from: whose place a newcomer takes
-/// when there is no more room. As in the racks' fabrics, the work of which is another: here there are
-/// many unauthenticated peers, so they are counted as they come and go.
+/// UnauthenticatedPeers, by the order in which they came and where they came from: whose place a
+/// newcomer takes when there is no more room. As in the racks' fabrics, the work of which is
+/// another: here there are many unauthenticated peers, so they are counted as they come and go.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionLimiter {
     by_network: BTreeMap<Network, BTreeSet<u64>>,

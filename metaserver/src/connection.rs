@@ -49,8 +49,8 @@ impl Outlet {
         (Self { answers, pushed }, Outgoing { answers: outgoing_answers, pushed: outgoing_pushed })
     }
 
-    /// Answers a request; whether the connection is still there. Full can't be: the queue is as long
-    /// as a connection has unanswered requests.
+    /// Answers a request; whether the connection is still there. Full can't be: the queue is as
+    /// long as a connection has unanswered requests.
     pub(crate) fn answer(&self, answer: Tagged<MetadataReply>) -> bool {
         self.answers.try_send(answer).is_ok()
     }

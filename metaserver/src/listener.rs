@@ -67,8 +67,8 @@ impl UnauthenticatedPeers {
         Some((handle, peer))
     }
 
-    /// The next that has become known, or was not let in; waits for ever when there is none. Safe to
-    /// be dropped while it waits.
+    /// The next that has become known, or was not let in; waits for ever when there is none. Safe
+    /// to be dropped while it waits.
     async fn next(&mut self) -> (SocketAddr, Result<Admitted, Rejection>) {
         loop {
             match self.tasks.join_next().await {

@@ -20,7 +20,8 @@ const CROWD: usize = 10_000;
 /// Each crowd needs nearly all descriptors that a process may have.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Waits until no other test has a crowd: before a rack registers, whose lease would run out meanwhile.
+/// Waits until no other test has a crowd: before a rack registers, whose lease would run out
+/// meanwhile.
 fn alone() -> MutexGuard<'static, ()> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     raise_descriptors();
@@ -138,7 +139,8 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
 #[test]
 fn a_crowd_from_one_address_takes_the_places_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    // With so few descriptors there are places for 64 unauthenticated peers, which a crowd fills within moments.
+    // With so few descriptors there are places for 64 unauthenticated peers, which a crowd fills
+    // within moments.
     let server = Server::command(directory.path(), &[]);
     let mut bounded = Command::new("sh");
     bounded.args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""]).arg(server.get_program());

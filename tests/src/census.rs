@@ -58,9 +58,9 @@ fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Whether no rack asks another one for objects, or sends it some home. What an earlier daemon had asked
-/// for is in use, and nobody's, until the next one has sent it home: also when the client that
-/// wanted it is long gone.
+/// Whether no rack asks another one for objects, or sends it some home. What an earlier daemon had
+/// asked for is in use, and nobody's, until the next one has sent it home: also when the client
+/// that wanted it is long gone.
 #[must_use]
 pub fn exchanges_have_ended(pool: &TestPool) -> bool {
     let racks = (0..pool.cluster.options().racks).map(RackId);
@@ -80,8 +80,8 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
     (0..pool.cluster.options().racks).flat_map(|rack| objects_of(pool, RackId(rack))).collect()
 }
 
-/// Waits until no frame is kept for anything, in racks in which nothing is allocated: each is free, or
-/// a page of small objects none of which is in use.
+/// Waits until no frame is kept for anything, in racks in which nothing is allocated: each is free,
+/// or a page of small objects none of which is in use.
 ///
 /// # Panics
 /// When frames stay away.

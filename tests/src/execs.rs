@@ -1,5 +1,5 @@
-//! Rounds of `WATCH`, `MULTI` and `EXEC` at instances of two racks, some of which are killed: each that
-//! was acknowledged has happened once, and whoever looks sees all of it or nothing.
+//! Rounds of `WATCH`, `MULTI` and `EXEC` at instances of two racks, some of which are killed: each
+//! that was acknowledged has happened once, and whoever looks sees all of it or nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::wait::{TIMEOUT, wait_for};
 const WORKERS: usize = 4;
 /// Fields that make the hash a large one before it begins.
 const FIELDS: usize = 400;
-/// Fields of each worker: the numbers of its last rounds, by which it learns what became of one whose
-/// answer was lost.
+/// Fields of each worker: the numbers of its last rounds, by which it learns what became of one
+/// whose answer was lost.
 const NUMBERS: u64 = 64;
 
 /// What a campaign did, and what was wrong.
@@ -90,7 +90,8 @@ fn number(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// Makes `count` changes, an instance being killed after each `kill_every` of them; never if it is 0.
+/// Makes `count` changes, an instance being killed after each `kill_every` of them; never if it is
+/// 0.
 #[must_use]
 pub fn run(count: u64, kill_every: u64) -> Report {
     let pool = TestPool::start(64 << 20, 256 << 10);

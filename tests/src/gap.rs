@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::wait::{TIMEOUT, wait_until};
 
-/// Has `clients` work while `restart` kills what serves them, under their load, and starts it again; the
-/// longest time that one of them went without an answer.
+/// Has `clients` work while `restart` kills what serves them, under their load, and starts it
+/// again; the longest time that one of them went without an answer.
 ///
 /// `client` makes the work of one of them: it is called again and again with rising numbers, checks
 /// what it is answered, and connects anew after an error.

@@ -79,8 +79,8 @@ pub fn lock(file: &File, holder: Holder, bytes: (i64, i64), lock: Lock) -> Resul
     .map(drop)
 }
 
-/// Whether a thread of some process waits within a system call of this number. A lock is asked for by
-/// `SYS_flock` and `SYS_fcntl`.
+/// Whether a thread of some process waits within a system call of this number. A lock is asked for
+/// by `SYS_flock` and `SYS_fcntl`.
 #[must_use]
 pub fn waits_in(process: u32, thread: u32, call: i64) -> bool {
     let said = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));

@@ -61,14 +61,14 @@ impl TestPool {
         let mut options = ClusterOptions::ephemeral().expect("a clock that works");
         options.memory = 16 << 20;
         options.page_size = PAGE;
-        // In memory, as all the rest: a registration that waits for a busy disk may take longer than
-        // a lease. What the disk is for is tested with the store itself.
+        // In memory, as all the rest: a registration that waits for a busy disk may take longer
+        // than a lease. What the disk is for is tested with the store itself.
         options.store = options.dir.join("metadata.redb");
         options.daemon_arguments = vec![("--swap", "off".into())];
         change(&mut options);
-        // Tests run beside each other, on as few cores as there are: data planes that went first, as they
-        // do by themselves, would keep heartbeats and the metadata server waiting for longer than a
-        // lease.
+        // Tests run beside each other, on as few cores as there are: data planes that went first,
+        // as they do by themselves, would keep heartbeats and the metadata server waiting for
+        // longer than a lease.
         if options.daemon_arguments.iter().all(|(name, _)| *name != "--nice") {
             options.daemon_arguments.push(("--nice", "0".into()));
         }
@@ -78,8 +78,8 @@ impl TestPool {
         }
     }
 
-    /// Two racks in which pages go where they are used as soon as they are, and are copied where both
-    /// read them.
+    /// Two racks in which pages go where they are used as soon as they are, and are copied where
+    /// both read them.
     #[must_use]
     pub fn restless(memory: u64, page_size: u64) -> Self {
         Self::with(|options| {
@@ -229,8 +229,8 @@ impl TestPool {
     }
 }
 
-/// What the processes of a test that fails have said goes with its pool: a failure that comes once in a
-/// hundred runs has to tell why.
+/// What the processes of a test that fails have said goes with its pool: a failure that comes once
+/// in a hundred runs has to tell why.
 impl Drop for TestPool {
     fn drop(&mut self) {
         if std::thread::panicking() {

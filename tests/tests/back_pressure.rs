@@ -100,8 +100,8 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
         assert_eq!(words(&home, *addr), [u64::from_le_bytes([value; 8]); BATCH]);
     }
 
-    // What found no room is never carried out. What did is, in a moment or by now; but for atomics that
-    // were on their way when the other rack cut off one that had stopped for too long.
+    // What found no room is never carried out. What did is, in a moment or by now; but for atomics
+    // that were on their way when the other rack cut off one that had stopped for too long.
     let is_touched = |addr: &&GlobalAddr| words(&home, **addr) != [0; BATCH];
     let touched = || objects.iter().filter(is_touched).count();
     wait_until("some of what was posted is carried out", TIMEOUT, || touched() > 0);

@@ -46,8 +46,8 @@ impl Start {
         }
     }
 
-    /// Starts the daemon, which has to end by itself as one that is called wrongly, with this reason and
-    /// this way out.
+    /// Starts the daemon, which has to end by itself as one that is called wrongly, with this
+    /// reason and this way out.
     #[track_caller]
     fn is_misused(&self, reason: &str, mend: &str) {
         self.ends_with(2, reason, mend);
@@ -146,8 +146,8 @@ fn a_damaged_superblock_is_refused() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    // A bit of each byte, and one more of those from which the pages, the life and the kind of memory
-    // are read: that of byte 104 makes `memfd` of `tmpfs`.
+    // A bit of each byte, and one more of those from which the pages, the life and the kind of
+    // memory are read: that of byte 104 makes `memfd` of `tmpfs`.
     let bits = (0..112).map(|at| (at, 0x40)).chain((64..80).chain(104..112).map(|at| (at, 1)));
     for (at, bit) in bits {
         // Whether a client has closed the pool: the rack's own file does not say that.
@@ -490,8 +490,8 @@ fn a_silent_metadata_server_is_told_with_what_to_do() {
         more: Vec::new(),
     };
     start.is_refused("is silent", "see in its log");
-    // It may have given the memory its pages, so that stays; nothing lies in it, so the next start may ask
-    // for other memory.
+    // It may have given the memory its pages, so that stays; nothing lies in it, so the next start
+    // may ask for other memory.
     assert!(folder.path().join("rack-7/frames").exists());
     start.page_size = 2 * PAGE;
     start.is_refused("is silent", "see in its log");

@@ -11,7 +11,8 @@ use rackpool_tests::wait::TIMEOUT;
 /// A size of each kind: small, with the bits in the header, a whole page, a run of pages.
 const SIZES: [u64; 5] = [16, 200, 8000, PAGE, 3 * PAGE];
 
-/// Frees in a thread of its own, which lives on with what it has in its magazines until `then` is done.
+/// Frees in a thread of its own, which lives on with what it has in its magazines until `then` is
+/// done.
 fn while_another_thread_holds(pool: &Pool, addr: GlobalAddr, then: impl FnOnce()) {
     let (freed, done) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! A stopped rack is cut off before the pages it writes to are used for anything else, or elsewhere.
+//! A stopped rack is cut off before the pages it writes to are used for anything else, or
+//! elsewhere.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::{Duration, Instant};
@@ -59,8 +60,8 @@ fn writes_of_a_stopped_rack_do_not_land_over_verbs_where_a_page_has_moved_away()
     late_writes_do_not_land_in_a_page_that_moved(FabricKind::Verbs);
 }
 
-/// Rack 1 writes to a page of rack 0 and is stopped in the midst of it; then the page moves to rack 2, and
-/// the frame that it leaves is used for others.
+/// Rack 1 writes to a page of rack 0 and is stopped in the midst of it; then the page moves to rack
+/// 2, and the frame that it leaves is used for others.
 fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
     const LARGE_PAGE: u64 = 1 << 20;
     const OBJECT: u64 = LARGE_PAGE / 2;
@@ -158,8 +159,9 @@ fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
         let others: Vec<_> = (0..pages).map(|_| own.alloc(PAGE).unwrap()).collect();
         others.iter().for_each(|page| contents::write(&own, *page, PAGE));
         pool.resume_daemon(1);
-        // docs/design/fabric.md, "What is not covered": a rack that copies by itself and was stopped within
-        // a piece ends that piece. What it had posted besides, up to 31 more, must not land.
+        // docs/design/fabric.md, "What is not covered": a rack that copies by itself and was
+        // stopped within a piece ends that piece. What it had posted besides, up to 31 more, must
+        // not land.
         let most = usize::from(fabric == FabricKind::Emulated && home == Home::IsKilled);
         let is_damaged = |page: &&GlobalAddr| !contents::is_there(&own, **page, PAGE);
         let began = Instant::now();

@@ -68,8 +68,8 @@ fn is_unharmed(pool: &Pool, objects: &[GlobalAddr]) {
     });
 }
 
-/// Two racks, a client of each, and objects of both racks. The client of the other rack stays, so that
-/// what it holds for reuse is not given back while a test counts.
+/// Two racks, a client of each, and objects of both racks. The client of the other rack stays, so
+/// that what it holds for reuse is not given back while a test counts.
 fn pool_with_objects() -> (TestPool, Pool, Pool, Vec<GlobalAddr>) {
     let test = TestPool::small();
     test.wait_until_racks_meet();
@@ -86,7 +86,8 @@ fn pool_with_objects() -> (TestPool, Pool, Pool, Vec<GlobalAddr>) {
 #[test]
 fn a_child_is_told_whatever_it_does_and_the_parent_is_not_harmed() {
     let (test, pool, _far, objects) = pool_with_objects();
-    // Counted while the parent rests: a thread of it that has ended may give back what it held later.
+    // Counted while the parent rests: a thread of it that has ended may give back what it held
+    // later.
     let used = test.allocated();
     in_a_child(|| everything_says_so(&pool, objects[0]));
     in_a_child(|| everything_says_so(&pool, objects[15]));

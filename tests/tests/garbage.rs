@@ -71,8 +71,8 @@ fn work_on(racks: &[Pool; 2], rack: u16, stop: &AtomicBool) -> Duration {
     slowest
 }
 
-/// What an unauthenticated peer may send: random bytes, half a frame, a frame of nonsense, one that is too
-/// large, another version.
+/// What an unauthenticated peer may send: random bytes, half a frame, a frame of nonsense, one that
+/// is too large, another version.
 fn nonsense(random: &mut SmallRng) -> Vec<Vec<u8>> {
     let mut bytes = vec![0; random.random_range(1..5000)];
     random.fill_bytes(&mut bytes);

@@ -45,8 +45,8 @@ fn kill_in_rounds(
     });
 }
 
-/// Does an operation again as long as the rack that it needs is unavailable: on a busy machine a daemon
-/// may take longer than its lease to come back.
+/// Does an operation again as long as the rack that it needs is unavailable: on a busy machine a
+/// daemon may take longer than its lease to come back.
 #[track_caller]
 fn patiently(mut operation: impl FnMut() -> Result<(), AccessError>) {
     wait_for("the rack comes back", TIMEOUT, || match operation() {

@@ -28,8 +28,8 @@ fn has_been_everywhere(report: &Report, least: usize) {
 fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing() {
     let means = may_trace();
     let least = if means == Means::Steps { LEAST } else { 0 };
-    // Three quarters of them come to an instruction of their own, give or take ten: the rest is in libraries,
-    // in the kernel, or where another one was.
+    // Three quarters of them come to an instruction of their own, give or take ten: the rest is in
+    // libraries, in the kernel, or where another one was.
     let report = Campaign { rounds: 468, least, seed: 1, means }.run();
     has_been_everywhere(&report, least);
     if means == Means::Steps {

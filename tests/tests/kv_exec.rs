@@ -1,4 +1,5 @@
-//! Transactions of the service, and commands of several keys: each at one moment among all instances.
+//! Transactions of the service, and commands of several keys: each at one moment among all
+//! instances.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,8 +40,8 @@ fn each_exec_that_was_acknowledged_has_happened_once_though_instances_are_killed
     assert!(report.kills >= 4, "{report}");
 }
 
-/// A lock without scripts: `SET NX` takes it, `WATCH`, `GET`, `MULTI`, `DEL` release it if it is still the
-/// own one. Its expiry ends while it is held, so that others take it meanwhile.
+/// A lock without scripts: `SET NX` takes it, `WATCH`, `GET`, `MULTI`, `DEL` release it if it is
+/// still the own one. Its expiry ends while it is held, so that others take it meanwhile.
 #[test]
 fn a_lock_that_is_released_is_never_another_holders() {
     let (_pool, services) = two_instances();
@@ -128,7 +129,8 @@ fn commands_of_several_keys_are_of_one_moment_among_all_instances() {
     });
 }
 
-/// One takes all that is in a large hash, and deletes it, in one transaction; others go on adding fields.
+/// One takes all that is in a large hash, and deletes it, in one transaction; others go on adding
+/// fields.
 #[test]
 fn what_is_taken_from_a_large_collection_and_what_is_added_to_it_is_all_of_it() {
     const EACH: usize = 1500;
@@ -168,7 +170,8 @@ fn what_is_taken_from_a_large_collection_and_what_is_added_to_it_is_all_of_it() 
     assert_eq!(taken, 2 * EACH, "fields that were added are neither taken nor there");
 }
 
-/// Writers of several elements of large collections at both instances, and transactions that read them.
+/// Writers of several elements of large collections at both instances, and transactions that read
+/// them.
 #[test]
 fn several_elements_of_a_large_collection_change_at_one_moment() {
     let (_pool, services) = two_instances();

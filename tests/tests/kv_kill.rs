@@ -1,5 +1,5 @@
-//! `kill -9` of the service under load, by clients that note what was acknowledged: where pages stay, and
-//! where they move and are copied all the time.
+//! `kill -9` of the service under load, by clients that note what was acknowledged: where pages
+//! stay, and where they move and are copied all the time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -160,8 +160,8 @@ fn nothing_acknowledged_is_lost_when_a_service_is_killed_while_pages_move() {
     assert!(pool.has_moved(), "no page has moved, none was copied");
 }
 
-/// Stores numbers in a key of its own and reads each back, over a connection that it makes anew when
-/// there is none.
+/// Stores numbers in a key of its own and reads each back, over a connection that it makes anew
+/// when there is none.
 fn count_up(socket: &Path, number: usize) -> impl FnMut(u64) -> io::Result<()> + Send {
     let (socket, key) = (socket.to_owned(), format!("counter {number}"));
     let mut wire = None;

@@ -1,5 +1,5 @@
-//! The service at its limits: emptied collections, a pool full of small values, and clients that ask for
-//! too much.
+//! The service at its limits: emptied collections, a pool full of small values, and clients that
+//! ask for too much.
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
@@ -128,7 +128,8 @@ fn a_pool_full_of_small_values_can_be_read_scanned_and_emptied() {
             break;
         }
     }
-    // What becomes a large collection at once needs most of all, and leaves nothing when it is refused.
+    // What becomes a large collection at once needs most of all, and leaves nothing when it is
+    // refused.
     let Answer::Error(error) = wire.ask(&["HSET", "hash", "field", &"f".repeat(9000)]) else {
         panic!("a full pool has room")
     };

@@ -7,8 +7,8 @@ use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const KEYS: usize = 30_000;
 const ELEMENTS: usize = 20_000;
-/// So many answers come to others during one long command, in one of the times that it is done: a thread
-/// that did the command itself would give one at most, to a request that it read before.
+/// So many answers come to others during one long command, in one of the times that it is done: a
+/// thread that did the command itself would give one at most, to a request that it read before.
 const ANSWERS: usize = 10;
 
 struct World {

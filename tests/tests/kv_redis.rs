@@ -36,7 +36,8 @@ impl Pair {
     }
 }
 
-/// An answer without what no promise is made of: the order of keys, and of the fields of a large hash.
+/// An answer without what no promise is made of: the order of keys, and of the fields of a large
+/// hash.
 fn alike(name: &str, answer: Answer) -> Answer {
     match answer {
         Answer::Array(mut all) if ["keys", "hkeys", "hvals", "config"].contains(&name) => {

@@ -185,8 +185,8 @@ fn who_reads_slowly_stops_only_itself() {
     }
 }
 
-/// As most clients do with a pipeline. The service stopped reading while 1 MiB of answers waited, and
-/// both waited for each other.
+/// As most clients do with a pipeline. The service stopped reading while 1 MiB of answers waited,
+/// and both waited for each other.
 #[test]
 fn who_writes_all_requests_before_it_reads_is_answered() {
     const ASKED: usize = 200_000;

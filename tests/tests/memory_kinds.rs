@@ -96,8 +96,8 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     assert_eq!(contents::difference(3, &found), None);
 }
 
-/// Which accesses wait is counted in `crates/shm/src/window/tests.rs`; this is that a daemon says so, and
-/// a program feels it.
+/// Which accesses wait is counted in `crates/shm/src/window/tests.rs`; this is that a daemon says
+/// so, and a program feels it.
 #[test]
 fn a_distance_is_emulated_only_if_it_is_asked_for_and_then_for_each_local_access() {
     const READS: u32 = 2000;

@@ -19,7 +19,8 @@ use rand::{Rng, SeedableRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const ROUNDS: u64 = 12;
-/// How long what dead mounts had may take to come back: other mounts find them gone, and then sweep.
+/// How long what dead mounts had may take to come back: other mounts find them gone, and then
+/// sweep.
 const RETURN: Duration = Duration::from_secs(60);
 
 fn started() -> Option<(TestPool, TestMount)> {
@@ -142,7 +143,8 @@ struct Contents {
 }
 
 impl Contents {
-    /// In a folder of its own, which is not there when the mount is gone: nothing is made beneath it.
+    /// In a folder of its own, which is not there when the mount is gone: nothing is made beneath
+    /// it.
     fn new(folder: &Path) -> Self {
         std::fs::create_dir(folder).unwrap();
         let path = folder.join("file");
@@ -214,7 +216,8 @@ impl Contents {
     }
 }
 
-/// Works in a mount until it is killed after so many operations and a moment; what the workers know.
+/// Works in a mount until it is killed after so many operations and a moment; what the workers
+/// know.
 fn kill_under_load(mount: &mut TestMount, round: u64, random: &mut SmallRng) -> Vec<Known> {
     let done = AtomicU32::new(0);
     let enough = random.random_range(20..300);

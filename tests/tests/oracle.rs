@@ -136,8 +136,8 @@ fn an_object_that_is_freed_while_alloc_has_it_in_hand_is_found() {
     let found = scene.look(&[known]);
     assert!(found.len() == 1 && is_free(&found[0], addr), "{found:?}");
 
-    // One that has its object from the daemon has asked where its page is, too. The file holds the last
-    // of two answers, so it does not say what `alloc` has in hand: one object at most stays.
+    // One that has its object from the daemon has asked where its page is, too. The file holds the
+    // last of two answers, so it does not say what `alloc` has in hand: one object at most stays.
     let before = Census::of(scene.pool());
     let mut client = scene.prepare(0, "refill");
     while client.hand() == Hand::Empty {

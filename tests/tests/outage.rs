@@ -40,7 +40,8 @@ fn fill_rack(pool: &TestPool, own: &Pool, rack: u16) -> Vec<GlobalAddr> {
     pages
 }
 
-/// Seen in the lab, where heartbeats are 5 s apart: a rack that had just come back was taken for down.
+/// Seen in the lab, where heartbeats are 5 s apart: a rack that had just come back was taken for
+/// down.
 #[test]
 fn a_rack_that_has_come_back_is_used_at_once() {
     // Heartbeats are 2 s apart.
@@ -100,8 +101,9 @@ fn a_dead_rack_is_reported_within_its_lease() {
     check(&racks[1], own, 2);
 }
 
-/// A transfer is given up when the lease of this pool is over, which is longer than the usual one. The
-/// server of a fabric that did not run for 2.5 s hangs up by itself; the read is then done again.
+/// A transfer is given up when the lease of this pool is over, which is longer than the usual one.
+/// The server of a fabric that did not run for 2.5 s hangs up by itself; the read is then done
+/// again.
 #[test]
 fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     const PAUSE: Duration = Duration::from_millis(3500);
@@ -128,8 +130,8 @@ fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     });
 }
 
-/// Three racks over TCP, a client in each, and an object of 64 B of rack 1 and of rack 2 that rack 0
-/// has written.
+/// Three racks over TCP, a client in each, and an object of 64 B of rack 1 and of rack 2 that rack
+/// 0 has written.
 fn three_racks() -> (TestPool, [Pool; 3], [GlobalAddr; 2]) {
     let pool = TestPool::with(|options| {
         options.racks = 3;

@@ -24,8 +24,8 @@ use rand::{Rng, SeedableRng};
 const RECLAIM: Duration = Duration::from_secs(1);
 const BYTES: u64 = 100;
 
-/// Two racks, a link in one of them, and a client in rack 0 that has reservations. The pool outlives its
-/// clients.
+/// Two racks, a link in one of them, and a client in rack 0 that has reservations. The pool
+/// outlives its clients.
 struct Scene {
     client: TestClient,
     link: GlobalAddr,

@@ -1,5 +1,5 @@
-//! What people see of a pool: live metrics, a page's story, metrics for Prometheus, thresholds tried on
-//! a recorded trace, and those of the requests between racks.
+//! What people see of a pool: live metrics, a page's story, metrics for Prometheus, thresholds
+//! tried on a recorded trace, and those of the requests between racks.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;

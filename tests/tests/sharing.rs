@@ -1,5 +1,5 @@
-//! A page that two racks mostly read is read in both, from copies, and nobody ever reads what is not
-//! true any more.
+//! A page that two racks mostly read is read in both, from copies, and nobody ever reads what is
+//! not true any more.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -254,7 +254,8 @@ fn home_and_other(pool: &TestPool) -> [usize; 2] {
     if pool.status(0).sharing.shared > 0 { [0, 1] } else { [1, 0] }
 }
 
-/// A word of a page that is shared waits to be given back: its rack is the one that does not have it.
+/// A word of a page that is shared waits to be given back: its rack is the one that does not have
+/// it.
 #[test]
 fn what_a_killed_program_took_out_of_a_shared_page_is_put_back() {
     let pool = sharing(FabricKind::Emulated);

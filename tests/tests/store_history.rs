@@ -1,5 +1,5 @@
-//! A metadata store that is not the one that the racks' memory has seen, or older, is refused; the right
-//! one never is.
+//! A metadata store that is not the one that the racks' memory has seen, or older, is refused; the
+//! right one never is.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Pages swap as fast as they go between two racks, and anyone is killed or stopped at chosen steps, for
-//! less than a lease or for longer.
+//! Pages swap as fast as they go between two racks, and anyone is killed or stopped at chosen
+//! steps, for less than a lease or for longer.
 
 use rackpool_tests::swaps::campaign;
 use rackpool_tests::swaps::report::Report;

@@ -1,4 +1,5 @@
-//! Writes go on while a page moves: its old home carries them out, or its clients do, whoever dies or stands still.
+//! Writes go on while a page moves: its old home carries them out, or its clients do, whoever dies
+//! or stands still.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Barrier;
@@ -112,13 +113,14 @@ fn is_in_doubt(atlas: &Atlas, rack: u16) -> bool {
     atlas.parts(rack).any(|Part { phase, .. }| phase == Phase::InDoubt)
 }
 
-/// Has the page of rack 0 asked for by rack 1 until both have copied and the metadata server, which is
-/// stopped by then, has not decided.
+/// Has the page of rack 0 asked for by rack 1 until both have copied and the metadata server, which
+/// is stopped by then, has not decided.
 fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> Decider {
     let atlas = Atlas::of(pool);
     for _ in 0..TRIES {
         let decider = Decider::of(pool);
-        // Where it went to with the last try it comes from. What a client knows is true after an access.
+        // Where it went to with the last try it comes from. What a client knows is true after an
+        // access.
         wait_until("the page is back", TIMEOUT, || {
             page.change(&racks[0], 0);
             racks[0].is_local(page.addr).unwrap()
@@ -190,7 +192,8 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     let atlas = Atlas::of(&pool);
     assert!((0..2).all(|rack| is_in_doubt(&atlas, rack)), "writers waited for the decision");
     let written = pool.status(0).swaps.forwarded - before;
-    // The other rack's writes, what either has added, and long writes. Its own clients wrote themselves.
+    // The other rack's writes, what either has added, and long writes. Its own clients wrote
+    // themselves.
     assert!(written >= 3 * TURNS + 2 * 3, "{written} writes were forwarded");
     assert!(written < 4 * TURNS + 2 * 3, "{written} writes were forwarded");
     decide(&pool, decider, &racks, &mut page);
@@ -203,7 +206,8 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     }
 }
 
-/// A daemon is killed when its rack and another have written in a page that neither may decide about.
+/// A daemon is killed when its rack and another have written in a page that neither may decide
+/// about.
 fn what_was_written_survives_a_kill_of(rack: u16) {
     let mut pool = pool(LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];
@@ -230,8 +234,8 @@ fn what_was_written_while_a_page_moved_survives_the_daemon_it_moves_to() {
     what_was_written_survives_a_kill_of(1);
 }
 
-/// More lines than a rack remembers: who writes more waits until the page has moved. What others have noted
-/// besides is so much that the page has to be copied once more.
+/// More lines than a rack remembers: who writes more waits until the page has moved. What others
+/// have noted besides is so much that the page has to be copied once more.
 fn what_much_is_written_is_not_lost(others: u64) {
     let mut pool = pool(LONG_LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];

@@ -46,8 +46,8 @@ impl Racks {
         Ok(Self { cluster, pools, objects, core })
     }
 
-    /// Operations a second of so many clients together: reads of an object in the other rack, or round
-    /// trips where there is no other.
+    /// Operations a second of so many clients together: reads of an object in the other rack, or
+    /// round trips where there is no other.
     pub(super) fn rate(&self, count: usize) -> anyhow::Result<f64> {
         let mut clients: Vec<Helper> = (0..count)
             .map(|client| Helper::start(ARGUMENT, &self.arguments(client)))

@@ -1,5 +1,5 @@
-//! The process that has pages moved: it uses them from one rack until they have come there, then from
-//! the other one.
+//! The process that has pages moved: it uses them from one rack until they have come there, then
+//! from the other one.
 
 use std::path::PathBuf;
 

@@ -9,8 +9,8 @@ use crate::measure::time_each;
 /// The least bytes that say what is wanted and how.
 const REQUEST: usize = 24;
 /// What says which request the data after it answers. With it a message is as long as one of
-/// `rackpool-rrpc`: over TCP the receiver acknowledges at once what is longer than what came twice in a
-/// row before, which takes 1 us, so of two lengths in turn one would pay for the other.
+/// `rackpool-rrpc`: over TCP the receiver acknowledges at once what is longer than what came twice
+/// in a row before, which takes 1 us, so of two lengths in turn one would pay for the other.
 const REPLY_HEADER: usize = 16;
 
 /// What such a message begins with: no request of `rackpool-rrpc` does.

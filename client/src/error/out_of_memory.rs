@@ -2,8 +2,8 @@ use std::fmt;
 
 use rackpool_model::RackId;
 
-/// What there was when no rack had room for an object. Each figure is that of its rack at the moment at
-/// which it was asked for this object.
+/// What there was when no rack had room for an object. Each figure is that of its rack at the
+/// moment at which it was asked for this object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Bytes asked for.

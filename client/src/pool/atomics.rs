@@ -31,9 +31,9 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Pool::read`], [`AccessError::Misaligned`], and [`AccessError::Indeterminate`] when the
-    /// home's daemon died meanwhile: then, and after [`AccessError::Daemon`], the swap may or may not
-    /// have been made.
+    /// Those of [`Pool::read`], [`AccessError::Misaligned`], and [`AccessError::Indeterminate`]
+    /// when the home's daemon died meanwhile: then, and after [`AccessError::Daemon`], the swap may
+    /// or may not have been made.
     #[inline]
     pub fn compare_and_swap(
         &self,

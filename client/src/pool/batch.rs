@@ -123,8 +123,8 @@ impl Pool {
         })?
     }
 
-    /// A hint: what is at `addr` will be read soon. As far as it is in this rack it begins to come into
-    /// the processor's cache; the rest of it nobody waits for.
+    /// A hint: what is at `addr` will be read soon. As far as it is in this rack it begins to come
+    /// into the processor's cache; the rest of it nobody waits for.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};

@@ -431,8 +431,8 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
     assert_eq!(questions, [1, 1]);
 }
 
-/// A daemon carries out what is short: a long write once asked where the page is again and again instead, until
-/// it had moved.
+/// A daemon carries out what is short: a long write once asked where the page is again and again
+/// instead, until it had moved.
 #[test]
 fn a_long_write_in_a_page_that_moves_is_carried_out_piece_by_piece() {
     let long = |request: &RackRequest| match *request {
@@ -500,8 +500,8 @@ fn a_page_that_has_just_gone_is_reached_with_one_question_and_found_where_that_w
     }
 }
 
-/// What was refused in the midst of a long write once made the client write all of it anew: what others had written
-/// meanwhile in the first pieces, and read, was undone.
+/// What was refused in the midst of a long write once made the client write all of it anew: what
+/// others had written meanwhile in the first pieces, and read, was undone.
 #[test]
 fn what_is_done_of_a_write_in_a_page_that_moves_is_not_done_again() {
     let piece = u64::from(LONGEST_DELEGATED);

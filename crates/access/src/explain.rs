@@ -15,8 +15,8 @@ pub fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Whether the connection has ended, which a process that ends causes as well as one that expects no
-/// TLS.
+/// Whether the connection has ended, which a process that ends causes as well as one that expects
+/// no TLS.
 const fn is_end(kind: io::ErrorKind) -> bool {
     matches!(
         kind,

@@ -117,8 +117,8 @@ impl<M: Memory> Store for KvStore<M> {
         self.records.update(key, value).map_err(failed)
     }
 
-    /// The key is noted first. Killed between, the insert leaves a key without a record, which scans
-    /// pass over; so no record is ever missing in a scan.
+    /// The key is noted first. Killed between, the insert leaves a key without a record, which
+    /// scans pass over; so no record is ever missing in a scan.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         if let Some(keys) = &mut self.keys {
             keys.map(INDEX).insert(key, &[]).map_err(index_failed)?;

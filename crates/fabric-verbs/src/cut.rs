@@ -10,8 +10,8 @@ pub(crate) struct Cut {
     /// Bytes that the device takes at most.
     pub(crate) max: u32,
     /// Whether whole words are requests of their own, without the bytes before and behind them:
-    /// soft-RoCE moves words from the first byte of a packet on, and where it ends a kernel may move
-    /// some bytes twice, in two overlapping words.
+    /// soft-RoCE moves words from the first byte of a packet on, and where it ends a kernel may
+    /// move some bytes twice, in two overlapping words.
     pub(crate) at_words: bool,
 }
 

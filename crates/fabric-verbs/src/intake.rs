@@ -11,8 +11,8 @@ pub(crate) const MOST_MESSAGES: usize = MOST_SLOTS * MESSAGES_PER_SLOT;
 /// The most receives that a side posts.
 pub(crate) const MOST_RECEIVES: usize = Intake { slots: MOST_SLOTS }.receives();
 
-/// How much one side takes in before it has to tell the other that it has: so much may be on the way.
-/// The number of slots, which peers tell each other by their bytes, says the rest.
+/// How much one side takes in before it has to tell the other that it has: so much may be on the
+/// way. The number of slots, which peers tell each other by their bytes, says the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intake {
     slots: usize,
@@ -52,8 +52,8 @@ impl Intake {
         self.slots * MESSAGES_PER_SLOT
     }
 
-    /// Receives that are posted: for the messages, for eight sends that only tell what was taken, and
-    /// one more.
+    /// Receives that are posted: for the messages, for eight sends that only tell what was taken,
+    /// and one more.
     pub(crate) const fn receives(self) -> usize {
         self.messages() + 8 + 1
     }

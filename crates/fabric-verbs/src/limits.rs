@@ -41,8 +41,8 @@ impl DeviceLimits {
         message: u32::MAX,
     };
 
-    /// The least with which connections can be made. How long registrations have to be depends on the
-    /// memory: it is registered as a whole.
+    /// The least with which connections can be made. How long registrations have to be depends on
+    /// the memory: it is registered as a whole.
     pub const LEAST: Self = Self {
         registration: u64::MAX,
         queue: QUEUE,
@@ -91,7 +91,8 @@ impl DeviceLimits {
         Ok(())
     }
 
-    /// How many sends a queue pair has beside so many receives, if both end in one completion queue.
+    /// How many sends a queue pair has beside so many receives, if both end in one completion
+    /// queue.
     pub(crate) fn sends(self, receives: u32) -> u32 {
         SENDS.min(self.queue).min(self.completions.saturating_sub(receives))
     }

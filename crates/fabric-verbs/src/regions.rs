@@ -33,8 +33,8 @@ impl Regions {
         Self { domain, limits, exports, next: 0, regions: BTreeMap::new() }
     }
 
-    /// Takes a region in. One that is exported is registered already: its pages would be locked, and
-    /// counted against the limit, a second time.
+    /// Takes a region in. One that is exported is registered already: its pages would be locked,
+    /// and counted against the limit, a second time.
     pub(crate) fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId {
         let id = RegionId(self.next);
         self.next += 1;

@@ -1,5 +1,5 @@
-//! The verbs fabric, plain and decorated, against the suite for all providers, where there is an RDMA
-//! port.
+//! The verbs fabric, plain and decorated, against the suite for all providers, where there is an
+//! RDMA port.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What is asked of an RDMA device for what was posted, by what the fabric counts; where there is an
-//! RDMA port.
+//! What is asked of an RDMA device for what was posted, by what the fabric counts; where there is
+//! an RDMA port.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;

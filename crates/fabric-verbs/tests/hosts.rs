@@ -27,7 +27,8 @@ const LOST_GID: &str = "RACKPOOL_RDMA_LOST_GID";
 const FRAMES_LEN: u64 = 1 << 20;
 const SIZES: [usize; 7] = [1, 7, 64, 4096, 4097, 65_536, 300_000];
 const ROUNDS: u8 = 20;
-/// Where the network loses packets, which are then sent again only after 0.3 s if they were the last.
+/// Where the network loses packets, which are then sent again only after 0.3 s if they were the
+/// last.
 const LOSSY_ROUNDS: u8 = 8;
 
 fn folder() -> Option<PathBuf> {

@@ -1,5 +1,5 @@
-//! A device that can do no more than the least that connections need, where there is an RDMA port: the
-//! suite for all providers, and what is refused.
+//! A device that can do no more than the least that connections need, where there is an RDMA port:
+//! the suite for all providers, and what is refused.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;

@@ -27,8 +27,8 @@ fn peer() {
     let region = end.register(&memory_of(&Verbs, &vec![7; LEN as usize]));
     let start = Instant::now();
     while start.elapsed() < TIMEOUT {
-        // Fails when there are enough in flight, and at the end. Several, so that the device is at it
-        // whenever this process is killed or stopped.
+        // Fails when there are enough in flight, and at the end. Several, so that the device is at
+        // it whenever this process is killed or stopped.
         let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
         end.poll();
         if let Some(Event::Disconnected { reason, .. }) = end.events.last() {

@@ -3,9 +3,10 @@ use std::net::SocketAddr;
 
 use rackpool_model::Network;
 
-/// Whose place a newcomer takes when there is no more room for unauthenticated peers, of whom the oldest comes
-/// first: the oldest of the address that most of them came from. So one that connects again and again,
-/// however fast, takes the places of its own and not those of others. `None` when there is nobody.
+/// Whose place a newcomer takes when there is no more room for unauthenticated peers, of whom the
+/// oldest comes first: the oldest of the address that most of them came from. So one that connects
+/// again and again, however fast, takes the places of its own and not those of others. `None` when
+/// there is nobody.
 pub fn give_way(unauthenticated_peers: impl Iterator<Item = Option<SocketAddr>>) -> Option<usize> {
     let networks: Vec<Option<Network>> =
         unauthenticated_peers.map(|from| from.map(Network::from)).collect();

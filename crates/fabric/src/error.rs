@@ -244,7 +244,8 @@ impl DisconnectReason {
         match self {
             Self::Local | Self::Peer => FabricError::Closed,
             Self::PeerGone => FabricError::PeerGone,
-            // One of them may have been the cause. The others may be done again over another endpoint.
+            // One of them may have been the cause. The others may be done again over another
+            // endpoint.
             Self::Failed(_) => FabricError::Closed,
         }
     }

@@ -116,9 +116,9 @@ pub enum Event {
         /// Its bytes: 1 to [`MAX_MESSAGE`].
         bytes: Vec<u8>,
     },
-    /// No write of the peer through this endpoint can land in this side's memory any more, but what this
-    /// side has written may still touch the peer's. Comes before [`Disconnected`](Self::Disconnected)
-    /// where that may have to wait, and not elsewhere.
+    /// No write of the peer through this endpoint can land in this side's memory any more, but what
+    /// this side has written may still touch the peer's. Comes before
+    /// [`Disconnected`](Self::Disconnected) where that may have to wait, and not elsewhere.
     Fenced {
         /// Which one.
         endpoint: EndpointId,
@@ -192,23 +192,23 @@ pub trait Fabric: Send {
     /// an event: [`Event::Connected`] or [`Event::ConnectFailed`].
     fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError>;
 
-    /// Posts a list of one-sided operations: all of them, or none and an error. They are executed and
-    /// completed in order, from the next [`flush`](Self::flush) on. Ranges are checked here: a request
-    /// that leaves its region is an error of `post` and the endpoint lives on.
+    /// Posts a list of one-sided operations: all of them, or none and an error. They are executed
+    /// and completed in order, from the next [`flush`](Self::flush) on. Ranges are checked here: a
+    /// request that leaves its region is an error of `post` and the endpoint lives on.
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError>;
 
-    /// Sends a message of 1 to [`MAX_MESSAGE`] bytes, with the next [`flush`](Self::flush). Messages
-    /// arrive in order, each once, unless the endpoint ends before, and after the writes posted
-    /// before them have landed. When the peer is slow the error is of class `Retry`; a fabric that
-    /// is armed wakes when there is room again.
+    /// Sends a message of 1 to [`MAX_MESSAGE`] bytes, with the next [`flush`](Self::flush).
+    /// Messages arrive in order, each once, unless the endpoint ends before, and after the writes
+    /// posted before them have landed. When the peer is slow the error is of class `Retry`; a
+    /// fabric that is armed wakes when there is room again.
     fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent>;
 
     /// Rings once for all that was posted and sent on the endpoint since the last time, operations
     /// and messages together: one doorbell, or one system call, as far as a queue of the provider
-    /// holds it all. Called once in a poll round, when nothing more comes. The rest, and what nobody
-    /// flushes, goes with [`poll`](Self::poll) and [`arm`](Self::arm): nothing stays behind when its
-    /// owner sleeps. What goes wrong shows at the next poll. Nothing happens when the endpoint is
-    /// unknown, has ended or was given nothing.
+    /// holds it all. Called once in a poll round, when nothing more comes. The rest, and what
+    /// nobody flushes, goes with [`poll`](Self::poll) and [`arm`](Self::arm): nothing stays behind
+    /// when its owner sleeps. What goes wrong shows at the next poll. Nothing happens when the
+    /// endpoint is unknown, has ended or was given nothing.
     fn flush(&mut self, endpoint: EndpointId);
 
     /// Appends what has happened and moves what can be moved. Cheap, without a system call, when
@@ -220,10 +220,11 @@ pub trait Fabric: Send {
     /// happens when the endpoint is unknown or ends already.
     fn disconnect(&mut self, endpoint: EndpointId);
 
-    /// Before sleeping: flushes all endpoints and asks for [`wake_fd`](Self::wake_fd) to become readable as soon as there is
-    /// something to do. False when there is already, or when operations are in flight that
-    /// complete without a wake-up: then poll again. [`disarm`](Self::disarm) follows in any case
-    /// before the next poll that matters; calling it after `false` is allowed and not needed.
+    /// Before sleeping: flushes all endpoints and asks for [`wake_fd`](Self::wake_fd) to become
+    /// readable as soon as there is something to do. False when there is already, or when
+    /// operations are in flight that complete without a wake-up: then poll again.
+    /// [`disarm`](Self::disarm) follows in any case before the next poll that matters; calling it
+    /// after `false` is allowed and not needed.
     fn arm(&mut self) -> bool;
 
     /// After sleeping: no more wake-ups; empties [`wake_fd`](Self::wake_fd).

@@ -1,9 +1,9 @@
 //! A fabric that is worse than the one it decorates: late, out of order where that is allowed, and
 //! cut off at a chosen step. What it chooses follows from a seed.
 //!
-//! Late is what is said, not what is done: bytes land when the decorated fabric moves them, and only
-//! the events that tell of it are held back. A late landing is what each provider's own tests of
-//! fencing are about.
+//! Late is what is said, not what is done: bytes land when the decorated fabric moves them, and
+//! only the events that tell of it are held back. A late landing is what each provider's own tests
+//! of fencing are about.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;

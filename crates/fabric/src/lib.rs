@@ -5,8 +5,8 @@
 //! owned and polled by one thread. The caller brings the memory ([`MemoryRegion`]), so that no
 //! unsafe code is needed here.
 //!
-//! The provider [`emulated`] connects racks on one host, [`tcp`] racks anywhere. Around either, [`fault`]
-//! makes it worse and [`throttle`] slower.
+//! The provider [`emulated`] connects racks on one host, [`tcp`] racks anywhere. Around either,
+//! [`fault`] makes it worse and [`throttle`] slower.
 #![forbid(unsafe_code)]
 
 mod admission_limiter;

@@ -27,9 +27,9 @@ impl ReceiveRoom {
         Self { bytes, used: Arc::default() }
     }
 
-    /// Takes a part for a new user. It is offered half of what is left, so that there is something for
-    /// those who come later, and takes what `sized` makes of that, perhaps its least: then all together
-    /// have more than the room, by what each needs at least to go on.
+    /// Takes a part for a new user. It is offered half of what is left, so that there is something
+    /// for those who come later, and takes what `sized` makes of that, perhaps its least: then all
+    /// together have more than the room, by what each needs at least to go on.
     pub fn take(&self, sized: impl FnOnce(u64) -> u64) -> Portion {
         let mut used = lock(&self.used);
         let bytes = sized(self.bytes.saturating_sub(*used) / 2);

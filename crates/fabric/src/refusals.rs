@@ -5,8 +5,8 @@ use crate::FabricError;
 
 const ONE_LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Says who was refused, and why, without letting unauthenticated peers fill the log: at most one line a second,
-/// with the number of those left out.
+/// Says who was refused, and why, without letting unauthenticated peers fill the log: at most one
+/// line a second, with the number of those left out.
 #[derive(Debug, Default)]
 pub struct Refusals {
     quiet_until: Option<Instant>,

@@ -2,7 +2,8 @@ use std::ptr::NonNull;
 
 use crate::{OutOfRange, Transfer};
 
-/// From this length on (bytes) what a transfer brings is stored as bulk: pages that move come in pieces of it.
+/// From this length on (bytes) what a transfer brings is stored as bulk: pages that move come in
+/// pieces of it.
 pub const BULK_BYTES: u32 = 64 << 10;
 
 /// Memory that a fabric may read and write.
@@ -32,8 +33,8 @@ pub trait MemoryRegion: Send + Sync {
     /// Copies bytes to `offset` in the region.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange>;
 
-    /// The same for a part of at least [`BULK_BYTES`] that a read brings. Memory that nobody is about to
-    /// read takes it past the caches, where it would displace more than it is worth.
+    /// The same for a part of at least [`BULK_BYTES`] that a read brings. Memory that nobody is
+    /// about to read takes it past the caches, where it would displace more than it is worth.
     fn write_bulk(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
         self.write(offset, from)
     }

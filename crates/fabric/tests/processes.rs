@@ -151,8 +151,9 @@ impl Mapper for Keeping {
     }
 }
 
-/// It was stopped, as far as anybody can see: nobody polls it. Its peer is killed meanwhile, so nobody
-/// says that the link has ended but the kernel, and the next daemon may give the frames to others.
+/// It was stopped, as far as anybody can see: nobody polls it. Its peer is killed meanwhile, so
+/// nobody says that the link has ended but the kernel, and the next daemon may give the frames to
+/// others.
 #[test]
 fn what_was_queued_to_a_peer_that_was_killed_does_not_land_later() {
     let test = Emulated::new();

@@ -1,4 +1,5 @@
-//! A daemon that has died and come back, over a network that still carries what its earlier life sent.
+//! A daemon that has died and come back, over a network that still carries what its earlier life
+//! sent.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;

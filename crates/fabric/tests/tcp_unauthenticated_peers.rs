@@ -1,4 +1,5 @@
-//! UnauthenticatedPeers at the port of a TCP fabric: nonsense, silence, and peers that break the protocol.
+//! UnauthenticatedPeers at the port of a TCP fabric: nonsense, silence, and peers that break the
+//! protocol.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;

@@ -1,7 +1,7 @@
 //! POSIX access control lists: their format, how they and the mode agree, how they are inherited.
 //!
-//! An inode keeps them as extended attributes, in the kernel's format, with numbers in little-endian
-//! order:
+//! An inode keeps them as extended attributes, in the kernel's format, with numbers in
+//! little-endian order:
 //!
 //! ```text
 //! version u32: 2 | each entry: tag u16, permissions u16, id u32
@@ -93,8 +93,8 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// Reads an ACL: one owner, owning group and others, a mask if anybody is named, and no tag after
-    /// one that follows it in the order. `None`: the bytes are no such ACL.
+    /// Reads an ACL: one owner, owning group and others, a mask if anybody is named, and no tag
+    /// after one that follows it in the order. `None`: the bytes are no such ACL.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "an access control list");
         if from.u32().ok()? != VERSION {
@@ -184,8 +184,8 @@ impl Inode {
         Acl::decode(value).map(Some).ok_or(FsError::Damaged("an access control list"))
     }
 
-    /// Sets an ACL that somebody has sent. An access ACL sets the permission bits, too; a default one
-    /// only directories have.
+    /// Sets an ACL that somebody has sent. An access ACL sets the permission bits, too; a default
+    /// one only directories have.
     pub(crate) fn set_acl(&mut self, name: &[u8], value: &[u8]) -> Result<(), FsError> {
         let has_acl = match self.kind {
             Kind::Directory => true,
@@ -220,8 +220,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Gives a new inode, which has the mode that was asked for, what it inherits from its directory's
-    /// default ACL. Without one, the umask counts.
+    /// Gives a new inode, which has the mode that was asked for, what it inherits from its
+    /// directory's default ACL. Without one, the umask counts.
     pub(crate) fn inherit_acl(&mut self, directory: &Self, umask: u32) -> Result<(), FsError> {
         let Some(default) = directory.acl(DEFAULT)? else {
             self.mode &= !umask;

@@ -119,8 +119,8 @@ pub struct Caller {
     pub uid: u32,
     /// The group's id.
     pub gid: u32,
-    /// Permission bits that what the caller creates does not get, unless the directory has a default
-    /// ACL, which decides then.
+    /// Permission bits that what the caller creates does not get, unless the directory has a
+    /// default ACL, which decides then.
     pub umask: u32,
 }
 

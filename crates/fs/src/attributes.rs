@@ -54,8 +54,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(inode.attr(ino))
     }
 
-    /// Changes attributes, and gives what they are then. Who may do so is the caller's to check, but
-    /// for what depends on the change itself: a new owner or group clears set-user-id and
+    /// Changes attributes, and gives what they are then. Who may do so is the caller's to check,
+    /// but for what depends on the change itself: a new owner or group clears set-user-id and
     /// set-group-id of what is no directory, and new permission bits change the access ACL.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr, _: Caller) -> Result<Attr, FsError> {
         if let Some(size) = change.size {
@@ -97,9 +97,9 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Sets an extended attribute. All of an inode's have at most 8 KiB together.
     ///
-    /// `system.posix_acl_access` and `system.posix_acl_default` are POSIX access control lists, in the
-    /// format that Linux has for them. An access ACL sets the permission bits of the mode, as these
-    /// change it; one that says no more than they do is not kept.
+    /// `system.posix_acl_access` and `system.posix_acl_default` are POSIX access control lists, in
+    /// the format that Linux has for them. An access ACL sets the permission bits of the mode, as
+    /// these change it; one that says no more than they do is not kept.
     ///
     /// # Errors
     /// [`FsError::InvalidArgument`] if an ACL is none, [`FsError::Permission`] if the inode is of a kind

@@ -55,8 +55,8 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A number of as few bytes as it needs: seven bits in each, the lowest first; all but the last one
-    /// have their highest bit set.
+    /// A number of as few bytes as it needs: seven bits in each, the lowest first; all but the last
+    /// one have their highest bit set.
     pub(crate) fn short_number(&mut self) -> Result<u64, FsError> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {

@@ -6,7 +6,8 @@
 //! position  61 hash (50) 12 | 11 count of equal hashes 0
 //! ```
 //!
-//! A node that is not there is an empty leaf. A split node stays one as long as its directory lives.
+//! A node that is not there is an empty leaf. A split node stays one as long as its directory
+//! lives.
 
 use rackpool_kv::KeyChange;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -66,8 +66,8 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
-    /// Raised, and lowered to 0, while its map is locked. 0: the session may still stand in the inode,
-    /// until a sweep has taken it from there.
+    /// Raised, and lowered to 0, while its map is locked. 0: the session may still stand in the
+    /// inode, until a sweep has taken it from there.
     pub(crate) count: AtomicU32,
     /// Held for writing by who makes it shorter.
     gate: RwLock<()>,

@@ -1,5 +1,5 @@
-//! PageHints: where the words of files' contents begin. They lie in pages of 63, which are linked from
-//! the superblock and stay as long as the volume does.
+//! PageHints: where the words of files' contents begin. They lie in pages of 63, which are linked
+//! from the superblock and stay as long as the volume does.
 //!
 //! ```text
 //! page (4 KiB)  0 zero | 8 next page u64 | 16 zero | 64 63 heads

@@ -121,8 +121,9 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Creates something called `name` in the directory `parent`. Its permission bits are those of
-    /// `mode` that the directory's default ACL grants, or without one the caller's umask; it inherits
-    /// that ACL. It belongs to the caller, and in a set-group-id directory to that one's group.
+    /// `mode` that the directory's default ACL grants, or without one the caller's umask; it
+    /// inherits that ACL. It belongs to the caller, and in a set-group-id directory to that one's
+    /// group.
     pub fn create(
         &self,
         parent: Ino,

@@ -13,8 +13,8 @@ const FIRST: u64 = 3;
 
 impl<M: VolumeMemory> Volume<M> {
     /// Visits the entries of a directory behind the one with this cookie (0: from the beginning),
-    /// `.` and `..` first, until `visit` says false. An entry that is there all the while is visited
-    /// once, whatever else comes or goes; the order is that of hashes.
+    /// `.` and `..` first, until `visit` says false. An entry that is there all the while is
+    /// visited once, whatever else comes or goes; the order is that of hashes.
     pub fn read_dir(
         &self,
         ino: Ino,

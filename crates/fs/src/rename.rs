@@ -98,8 +98,8 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
     }
 
-    /// Gives a name that was just taken away to a whiteout. Does nothing if the name is there: the old
-    /// and the new one named the same file.
+    /// Gives a name that was just taken away to a whiteout. Does nothing if the name is there: the
+    /// old and the new one named the same file.
     fn leave_whiteout(
         &mut self,
         at: Name<'_>,

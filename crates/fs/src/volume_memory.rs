@@ -81,9 +81,9 @@ impl PoolSeat {
     }
 }
 
-/// Whole pages in reserve. All objects of a page have one size, and removing files needs each of the
-/// small sizes: with fewer pages than sizes, the first removal could leave nothing for the second.
-/// Only a rack of some few pages spares less, one 16th.
+/// Whole pages in reserve. All objects of a page have one size, and removing files needs each of
+/// the small sizes: with fewer pages than sizes, the first removal could leave nothing for the
+/// second. Only a rack of some few pages spares less, one 16th.
 fn reserve_pages(pool: &Pool) -> usize {
     let frames = pool.rack_status().map_or(0, |status| status.frames);
     usize::try_from(frames / 16).unwrap_or(0).clamp(1, MAX_RESERVE_PAGES)
@@ -92,8 +92,8 @@ fn reserve_pages(pool: &Pool) -> usize {
 /// Objects of 64 B to 2 KiB have six sizes.
 const MAX_RESERVE_PAGES: usize = 6;
 
-/// Sits, and keeps the reserve, until nobody wants anything any more. A program that is killed keeps
-/// neither: both are reservations.
+/// Sits, and keeps the reserve, until nobody wants anything any more. A program that is killed
+/// keeps neither: both are reservations.
 fn keep_seat(
     pool: &Pool,
     (seat, object): (GlobalAddr, GlobalAddr),

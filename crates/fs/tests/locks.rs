@@ -1,5 +1,5 @@
-//! Locks of files between mounts: who has which, and what becomes of those of a mount that is killed,
-//! stopped, or whose memory fails, at each memory operation.
+//! Locks of files between mounts: who has which, and what becomes of those of a mount that is
+//! killed, stopped, or whose memory fails, at each memory operation.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

@@ -32,8 +32,8 @@ pub(crate) struct KernelCachedFiles {
 }
 
 impl KernelCachedFiles {
-    /// A handle for an open that found these attributes, and whether the kernel's pages are what the
-    /// volume has. If not the kernel drops them, when it gets the answer.
+    /// A handle for an open that found these attributes, and whether the kernel's pages are what
+    /// the volume has. If not the kernel drops them, when it gets the answer.
     pub(crate) fn at_open(&self, attr: &Attr) -> (u64, bool) {
         let stamp = Stamp { size: attr.size, modified: attr.mtime, change: attr.change };
         let by = self.handles.fetch_add(1, Ordering::Relaxed);

@@ -21,8 +21,8 @@ const PAUSE_EACH: Duration = Duration::from_micros(50);
 const OWN_PAUSE: Duration = Duration::from_millis(200);
 /// How soon those are looked at again that seem to wait for one another.
 const SUSPICION: Duration = Duration::from_millis(1);
-/// How long who does not wait waits nevertheless for a lock that is about to go: the kernel does not
-/// wait for the end of a description when its last descriptor is closed.
+/// How long who does not wait waits nevertheless for a lock that is about to go: the kernel does
+/// not wait for the end of a description when its last descriptor is closed.
 const CLOSING: Duration = Duration::from_millis(100);
 /// Interruptions that are remembered: of requests that are being tried, or no requests for locks.
 const INTERRUPTIONS: usize = 256;
@@ -134,7 +134,8 @@ impl Waiting {
         let now = Instant::now();
         waiter.is_suspect = waits_for_itself;
         if waits_for_itself {
-            // What the others wait for may be long gone: they are looked at before this one is again.
+            // What the others wait for may be long gone: they are looked at before this one is
+            // again.
             let others = state.waiters.iter_mut().filter(|other| !other.is_suspect);
             others.for_each(|other| other.due = other.due.min(now));
             waiter.due = now + SUSPICION;
@@ -160,7 +161,8 @@ impl Waiting {
         let mut state = self.state();
         let at = state.waiters.iter().position(|waiter| waiter.reply.unique() == unique);
         let Some(at) = at else {
-            // It may be on its way to the list. The kernel says so only of requests it has handed out.
+            // It may be on its way to the list. The kernel says so only of requests it has handed
+            // out.
             state.interrupted.push_back(unique);
             if state.interrupted.len() > INTERRUPTIONS {
                 state.interrupted.pop_front();

@@ -112,8 +112,8 @@ impl Activity {
         self.since.elapsed().as_secs()
     }
 
-    /// Its fields in `CLIENT LIST` from `idle` to `cmd`, as Redis 7.0 has them. `own_bytes` are what
-    /// the connection takes beside its buffers; `kind` is its flag.
+    /// Its fields in `CLIENT LIST` from `idle` to `cmd`, as Redis 7.0 has them. `own_bytes` are
+    /// what the connection takes beside its buffers; `kind` is its flag.
     ///
     /// There is one database, nobody subscribes, arguments stay in the input until a request is
     /// whole, and answers wait in one buffer, not in a list of them: so much is 0.

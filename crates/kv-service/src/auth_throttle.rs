@@ -3,7 +3,8 @@
 //! A refusal waits twice as long with each failure of its connection, and with each doubling of the
 //! failures of all connections lately: all clients are on this host, so a guesser has as many
 //! connections as it wants. While somebody fails, right passwords wait for the shortest of these
-//! times, or a guesser could tell a wrong one by the missing answer and go on over another connection.
+//! times, or a guesser could tell a wrong one by the missing answer and go on over another
+//! connection.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

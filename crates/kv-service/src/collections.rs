@@ -57,8 +57,8 @@ enum Step<R> {
 }
 
 impl Store {
-    /// What a key has of this type: `small` sees the elements, none if it is absent, or `large` their
-    /// map.
+    /// What a key has of this type: `small` sees the elements, none if it is absent, or `large`
+    /// their map.
     #[inline]
     pub fn look<R>(
         &mut self,
@@ -88,8 +88,8 @@ impl Store {
         }
     }
 
-    /// Changes a collection, which is made if it is absent. [`Failure::Several`] if several elements of
-    /// a large one are to be changed outside of a transaction.
+    /// Changes a collection, which is made if it is absent. [`Failure::Several`] if several
+    /// elements of a large one are to be changed outside of a transaction.
     pub fn edit<R, S, L>(&mut self, key: &[u8], edit: &mut Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,

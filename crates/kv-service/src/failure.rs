@@ -9,14 +9,15 @@ use rackpool_kv::{KvError, PoolError};
 /// Why a command was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What was asked can't be done; the text begins with the kind of error, as `ERR` or `WRONGTYPE`.
+    /// What was asked can't be done; the text begins with the kind of error, as `ERR` or
+    /// `WRONGTYPE`.
     #[error("{0}")]
     Refused(Cow<'static, str>),
     /// The table or the pool failed.
     #[error("{}", pool_text(.0))]
     Pool(#[from] KvError<PoolError>),
-    /// It takes long, and other connections of the thread would wait: a thread of its own does it. No
-    /// client sees this.
+    /// It takes long, and other connections of the thread would wait: a thread of its own does it.
+    /// No client sees this.
     #[error("ERR the command takes long")]
     Long,
     /// Several elements of a large collection are to be changed, which takes a transaction.

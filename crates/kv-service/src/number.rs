@@ -44,8 +44,8 @@ pub(crate) fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A floating-point number: what C's `strtod` takes whole, but no NaN, and nothing that is too large
-/// or too small for one.
+/// A floating-point number: what C's `strtod` takes whole, but no NaN, and nothing that is too
+/// large or too small for one.
 #[must_use]
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let number = strtod(text)?;
@@ -63,8 +63,8 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     is_meant.then_some(number)
 }
 
-/// One end of a range of scores: like [`parse_float`], but with space before it, 0 for nothing at all,
-/// and the nearest for what is too large or too small.
+/// One end of a range of scores: like [`parse_float`], but with space before it, 0 for nothing at
+/// all, and the nearest for what is too large or too small.
 #[must_use]
 pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
@@ -117,8 +117,8 @@ fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     Some(number as f64 * 2_f64.powi(exponent))
 }
 
-/// A number as C's `%.17g` writes it, which gives it back: with 17 digits, and with an exponent if it
-/// is very large or very small.
+/// A number as C's `%.17g` writes it, which gives it back: with 17 digits, and with an exponent if
+/// it is very large or very small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decimal(pub(crate) f64);
 
@@ -146,7 +146,8 @@ fn short(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// A decimal number with 17 digits behind the point, exact where `f64` is not: 0.1 and 0.2 make 0.3.
+/// A decimal number with 17 digits behind the point, exact where `f64` is not: 0.1 and 0.2 make
+/// 0.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fixed(i128);
 

@@ -10,7 +10,8 @@ use crate::options::Options;
 
 /// Opens the pool for so many threads.
 pub(crate) fn pool(options: &Options, threads: u16) -> anyhow::Result<Arc<Pool>> {
-    // The main thread, those that sweep and do long commands, and those that end need places as well.
+    // The main thread, those that sweep and do long commands, and those that end need places as
+    // well.
     let threads = threads.saturating_add(8);
     let client = ClientOptions::new(&options.dir, options.rack).threads(threads);
     Ok(Arc::new(Pool::open(client)?))

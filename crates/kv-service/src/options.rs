@@ -36,8 +36,8 @@ pub struct Options {
     /// Connections there may be at once [default: 10000, or what the limit of open files allows].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
-    /// Memory that all connections may hold together, in requests that wait and answers that are not
-    /// read; beyond it those that hold most are ended.
+    /// Memory that all connections may hold together, in requests that wait and answers that are
+    /// not read; beyond it those that hold most are ended.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub max_client_memory: ByteSize,
     /// Password that clients have to say; better in a file, which others can't see.

@@ -289,8 +289,8 @@ impl Client {
         }
     }
 
-    /// Its line in `CLIENT LIST`: the fields of Redis 7.0 in their order, then those of the library,
-    /// which later releases have.
+    /// Its line in `CLIENT LIST`: the fields of Redis 7.0 in their order, then those of the
+    /// library, which later releases have.
     #[must_use]
     pub fn line(&self, id: u64) -> String {
         let Self { address, local, name, library, library_version, descriptor, activity, .. } =

@@ -48,15 +48,16 @@ impl Store {
         self.maps.handle_mut().begin();
     }
 
-    /// Begins one that takes what it reads into its hands, so that others can't change it all the time.
+    /// Begins one that takes what it reads into its hands, so that others can't change it all the
+    /// time.
     pub fn insist(&mut self) -> Result<(), Failure> {
         self.left.clear();
         let Self { keys, maps, committer, .. } = self;
         Ok(committer.insist(&mut [keys, maps.handle_mut()])?)
     }
 
-    /// Ends a transaction and makes its changes at one moment among all instances, at which all that it
-    /// has read was so; says whether it did, or another change came between.
+    /// Ends a transaction and makes its changes at one moment among all instances, at which all
+    /// that it has read was so; says whether it did, or another change came between.
     pub fn commit(&mut self) -> Result<bool, Failure> {
         let changed: Vec<Vec<u8>> = self.keys.changed_keys().map(<[u8]>::to_vec).collect();
         let Self { keys, maps, committer, .. } = self;
@@ -71,7 +72,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Ends a transaction without its changes; says whether all that it has read was so at one moment.
+    /// Ends a transaction without its changes; says whether all that it has read was so at one
+    /// moment.
     pub fn roll_back(&mut self) -> Result<bool, Failure> {
         self.keys.forget_changes();
         self.maps.handle_mut().forget_changes();
@@ -87,8 +89,8 @@ impl Store {
         }
     }
 
-    /// Destroys a map that no key names any more. In a transaction it is destroyed afterwards, unless
-    /// that has looked at the elements: then nobody may add another one meanwhile.
+    /// Destroys a map that no key names any more. In a transaction it is destroyed afterwards,
+    /// unless that has looked at the elements: then nobody may add another one meanwhile.
     fn leave(&mut self, map: MapId) -> Result<(), Failure> {
         if !self.keys.has_begun() {
             // The change is made. What this does not destroy is swept up later.
@@ -181,8 +183,8 @@ impl Store {
         if self.keys.has_begun() {
             return self.delete_map_of(was_there, large, map);
         }
-        // Nobody else takes this name away. What the map had tells whether it was a key. It is done: no
-        // other thread can do it again because this one has looked at too much.
+        // Nobody else takes this name away. What the map had tells whether it was a key. It is
+        // done: no other thread can do it again because this one has looked at too much.
         self.maps.limit_leaves(None);
         let is_empty = large.is_some_and(|(kind, id)| {
             kind == SORTED_SET.large && matches!(self.is_empty(kind, id), Ok(true))
@@ -192,8 +194,8 @@ impl Store {
         Ok(was_there && !(large.is_some() && had_none))
     }
 
-    /// In a transaction that has just deleted a key: what becomes of the map that it named, and whether
-    /// the key counted.
+    /// In a transaction that has just deleted a key: what becomes of the map that it named, and
+    /// whether the key counted.
     fn delete_map_of(
         &mut self,
         was_there: bool,
@@ -314,8 +316,8 @@ pub struct Keyspace {
 }
 
 impl Store {
-    /// Counts the keys that are there: not those whose time is over, nor large collections that have
-    /// become empty. It costs a read for each key.
+    /// Counts the keys that are there: not those whose time is over, nor large collections that
+    /// have become empty. It costs a read for each key.
     pub fn keyspace(&mut self) -> Result<Keyspace, Failure> {
         let (mut keys, mut expiring, mut left_ms, mut large) = (0, 0, 0, Vec::new());
         let now = now_ms();

@@ -159,7 +159,8 @@ impl<M: Memory> Table<M> {
             let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
             let taken = handle.take_segment()?;
             let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
-            // One that is not published, as another client was faster, goes to the list of spare segments.
+            // One that is not published, as another client was faster, goes to the list of spare
+            // segments.
             handle.publish_segment(all, SegmentRef::NONE, first)?;
         }
         advance(memory, layout, Stage::HasDirectory)
@@ -241,8 +242,8 @@ fn place_header<M: Memory>(
     publish_first(memory, reservation, place, &mut begun_header(&layout))
 }
 
-/// Publishes a reservation with these contents in the word at `place` if that is 0. The first word of the
-/// contents is the owner word.
+/// Publishes a reservation with these contents in the word at `place` if that is 0. The first word
+/// of the contents is the owner word.
 fn publish_first<M: Memory>(
     memory: &M,
     mut reservation: M::Reservation,

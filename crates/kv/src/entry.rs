@@ -52,8 +52,9 @@ pub struct Entry<'a> {
 }
 
 /// Which of all the values that a key has had, one after the other, was read. Two are equal only if
-/// the entry was not stored anew in between (but for a chance of 2^-32 if the same bytes were stored,
-/// and of 2^-96 otherwise). The lock of a transaction that did not commit changes no version.
+/// the entry was not stored anew in between (but for a chance of 2^-32 if the same bytes were
+/// stored, and of 2^-96 otherwise). The lock of a transaction that did not commit changes no
+/// version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub(crate) lot: u32,

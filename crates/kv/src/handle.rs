@@ -208,8 +208,8 @@ impl<M: Memory> Handle<M> {
 
     /// How many pieces of the pool (objects, segments) this handle had to leave behind because the
     /// memory failed while it gave them back or did not say whether a change was made. At most so
-    /// many; 0 unless a daemon or page was lost. Objects whose publication is in doubt are taken back,
-    /// or not, when this program ends and it can be told.
+    /// many; 0 unless a daemon or page was lost. Objects whose publication is in doubt are taken
+    /// back, or not, when this program ends and it can be told.
     #[must_use]
     pub fn unreclaimed(&self) -> u64 {
         self.unreclaimed

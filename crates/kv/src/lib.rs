@@ -3,7 +3,8 @@
 //! a client may be killed or stopped anywhere, and no other one waits for it or sees wrong data.
 //!
 //! - [`Table`] names a table: open or create, destroy.
-//! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put, modify.
+//! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put,
+//!   modify.
 //! - [`Transactor`] changes several keys at once, in tables that are used by transactors only.
 //! - [`Committer`] makes one change of what handles of any tables have read and written privately.
 //! - [`ordered`] has ordered maps whose nodes are in a table.

@@ -43,25 +43,26 @@ pub trait Memory: Send + Sync {
 
     /// Like [`allocate`](Self::allocate), for an object that is to be published: should the client
     /// be killed, the memory takes it back, unless it was published. The object's first 8 bytes
-    /// hold [`Reservation::token`] when it is published; afterwards the memory swaps them to 0, which
-    /// others may do as well; with [`PublishMode::Compare`] only the table does.
+    /// hold [`Reservation::token`] when it is published; afterwards the memory swaps them to 0,
+    /// which others may do as well; with [`PublishMode::Compare`] only the table does.
     fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error>;
 
-    /// A reservation without an object, for a link whose new word, which has bits of the token, tells
-    /// that what it replaced is nobody's.
+    /// A reservation without an object, for a link whose new word, which has bits of the token,
+    /// tells that what it replaced is nobody's.
     fn tombstone(&self) -> Result<Self::Reservation, Self::Error>;
 
-    /// Takes `object` out of the word at `place` if it is there: the word holds [`Reservation::token`]
-    /// until the reservation is finished, and gets back the object, or what it replaced if it was
-    /// published, 0 if that is nothing. Should the client be killed, the memory does so.
+    /// Takes `object` out of the word at `place` if it is there: the word holds
+    /// [`Reservation::token`] until the reservation is finished, and gets back the object, or what
+    /// it replaced if it was published, 0 if that is nothing. Should the client be killed, the
+    /// memory does so.
     fn take(
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
     ) -> Result<Option<Self::Reservation>, Self::Error>;
 
-    /// Swaps a word that points to the reservation afterwards, and returns what it was before; what it
-    /// was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
+    /// Swaps a word that points to the reservation afterwards, and returns what it was before; what
+    /// it was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
     /// not published again.
     fn publish(
         &self,
@@ -72,12 +73,12 @@ pub trait Memory: Send + Sync {
     /// Says of a reservation whose publication gave no answer whether it was published.
     fn resolve(&self, reservation: &mut Self::Reservation, published: bool);
 
-    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not linked any
-    /// more: it is freed, and what it was to replace is not.
+    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not
+    /// linked any more: it is freed, and what it was to replace is not.
     fn abort(&self, reservation: &mut Self::Reservation);
 
-    /// Ends a reservation: frees it, or what it replaced if it was published. If nobody knows, both stay
-    /// as they are.
+    /// Ends a reservation: frees it, or what it replaced if it was published. If nobody knows, both
+    /// stay as they are.
     fn finish(&self, reservation: Self::Reservation) -> Result<(), Self::Error>;
 
     /// Fills `into` from `addr`. Reading memory that was freed meanwhile may give any bytes or an

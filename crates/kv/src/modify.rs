@@ -56,9 +56,9 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Changes the entry of `key` in one step, as `decide` says: it sees the entry, `None` if there
-    /// is none or its time is over, and writes what is to be stored into the buffer, which is empty.
-    /// Nothing else was stored between what it saw and what it made. It is called again each time
-    /// that something was: its last call counts.
+    /// is none or its time is over, and writes what is to be stored into the buffer, which is
+    /// empty. Nothing else was stored between what it saw and what it made. It is called again each
+    /// time that something was: its last call counts.
     ///
     /// [`Change::Delete`] also removes an entry whose time is over. Says whether anything changed.
     ///

@@ -18,11 +18,11 @@ use crate::slot::SlotWord;
 /// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
 /// ```
 ///
-/// `owner` is the reservation's token until the object is published, then 0. `check` is the low half of
-/// XXH3-64 over everything from `hash` on. `lot` is random; `check` and `lot` together are the
-/// object's *stamp*: no other object at its address has it. With flag 1 there is a
-/// [`Condition`], aligned to 8 bytes: the slot's word before (8), and a stamp (8). With flag 2 there
-/// is an expiry (8), in milliseconds since 1970.
+/// `owner` is the reservation's token until the object is published, then 0. `check` is the low
+/// half of XXH3-64 over everything from `hash` on. `lot` is random; `check` and `lot` together are
+/// the object's *stamp*: no other object at its address has it. With flag 1 there is a
+/// [`Condition`], aligned to 8 bytes: the slot's word before (8), and a stamp (8). With flag 2
+/// there is an expiry (8), in milliseconds since 1970.
 pub(crate) struct Object;
 
 /// Where key and value are in an object's bytes.
@@ -90,8 +90,8 @@ impl Object {
         header.get(Self::FLAGS).is_some_and(|flags| flags & Self::CONDITIONAL != 0)
     }
 
-    /// Where the expiry is in the object with this header, if it has any; nothing for an object whose
-    /// owner word is set, nor for memory that nobody has written.
+    /// Where the expiry is in the object with this header, if it has any; nothing for an object
+    /// whose owner word is set, nor for memory that nobody has written.
     pub(crate) fn expiry_at(header: &[u8; Self::HEADER]) -> Option<Option<usize>> {
         let [.., key_low, key_high, flags, _] = *header;
         let key = usize::from(u16::from_le_bytes([key_low, key_high]));
@@ -123,8 +123,8 @@ impl Object {
         u32::from_le_bytes(lot)
     }
 
-    /// Sets owner word and lot of the object that `bytes` starts with, both from a reservation's token
-    /// unless another lot is given.
+    /// Sets owner word and lot of the object that `bytes` starts with, both from a reservation's
+    /// token unless another lot is given.
     pub(crate) fn set_token(bytes: &mut [u8], token: u64, lot: Option<u32>) {
         let token = token.to_le_bytes();
         bytes[..8].copy_from_slice(&token);

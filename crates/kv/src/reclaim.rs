@@ -8,8 +8,8 @@ use crate::slot::ObjectRef;
 use crate::words::{Swap, swap_word};
 
 impl<M: Memory> Handle<M> {
-    /// Writes what is staged into a new object, or into that of a reservation, which only this handle
-    /// knows. The object gets this lot, or one of its own.
+    /// Writes what is staged into a new object, or into that of a reservation, which only this
+    /// handle knows. The object gets this lot, or one of its own.
     pub(crate) fn write_object(
         &mut self,
         reservation: Option<M::Reservation>,

@@ -90,8 +90,8 @@ impl<M: Memory> Handle<M> {
         self.resolve(hash).map(drop)
     }
 
-    /// Takes the segments that the entries are to move to, before anything is frozen: two, or one if
-    /// that is enough. `None`: another client was faster.
+    /// Takes the segments that the entries are to move to, before anything is frozen: two, or one
+    /// if that is enough. `None`: another client was faster.
     ///
     /// So who gets none leaves the segment as it is. And if it is frozen, somebody had one for it,
     /// which is on the list of spare segments now, or will be: with that at least it can be copied.
@@ -144,8 +144,8 @@ impl<M: Memory> Handle<M> {
 
     /// Whether a segment with these slots is to be divided, not copied.
     ///
-    /// A key that comes and goes fills its path with dead slots while the segment is nearly empty. That
-    /// is no reason to divide it: the table would grow to its greatest depth for one key.
+    /// A key that comes and goes fills its path with dead slots while the segment is nearly empty.
+    /// That is no reason to divide it: the table would grow to its greatest depth for one key.
     fn has_to_split(&self, path: Path, segment: SegmentRef, slots: &[SlotWord]) -> bool {
         let of = |kind| slots.iter().filter(|slot| slot.kind() == kind).count();
         let (dead, live) = (of(SlotKind::Dead), of(SlotKind::Live));

@@ -3,8 +3,9 @@ use crate::memory::Memory;
 
 /// A way through all of a table in steps, round after round, from anywhere on.
 ///
-/// Programs that begin at the beginning, and are killed sooner than a round takes, never come to the
-/// end. Those that begin anywhere come everywhere in the long run, and several of them share the work.
+/// Programs that begin at the beginning, and are killed sooner than a round takes, never come to
+/// the end. Those that begin anywhere come everywhere in the long run, and several of them share
+/// the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     begin: u64,

@@ -99,9 +99,10 @@ impl<M: Memory> Handle<M> {
     /// to go on: 0 when all have been visited. Begin with 0.
     ///
     /// A cursor is good for any handle, at any time. Every key that is there from begin to end is
-    /// visited at least once; one can be visited twice if the table grows meanwhile. A step
-    /// visits about as many as are `wanted`, at most those of one segment. Damaged entries are passed
-    /// by. If a step fails, [`scan_past`](Self::scan_past) says where to go on behind what it failed at.
+    /// visited at least once; one can be visited twice if the table grows meanwhile. A step visits
+    /// about as many as are `wanted`, at most those of one segment. Damaged entries are passed by.
+    /// If a step fails, [`scan_past`](Self::scan_past) says where to go on behind what it failed
+    /// at.
     ///
     /// ```
     /// use rackpool_kv::{Handle, KvError, Memory};
@@ -158,7 +159,8 @@ impl<M: Memory> Handle<M> {
         Ok(self.cursor_behind(at, segment))
     }
 
-    /// The cursor behind the segment that a step of a [`scan`](Self::scan) from `cursor` on looks at.
+    /// The cursor behind the segment that a step of a [`scan`](Self::scan) from `cursor` on looks
+    /// at.
     ///
     /// # Errors
     /// As [`Handle::scan`].
@@ -232,8 +234,9 @@ impl<M: Memory> Handle<M> {
         Ok(count)
     }
 
-    /// Calls `visit` once for every entry, also such whose time is over, with its value if `wants` its
-    /// kind, and else with none. Of values that are not wanted nothing is read, however long they are.
+    /// Calls `visit` once for every entry, also such whose time is over, with its value if `wants`
+    /// its kind, and else with none. Of values that are not wanted nothing is read, however long
+    /// they are.
     ///
     /// Entries that come or go meanwhile are visited or not; damaged ones are passed by.
     ///
@@ -406,8 +409,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Copies an entry that is in the scratch bytes, or what it stands for if it is a lock. `None` when
-    /// its slot is to be looked at again.
+    /// Copies an entry that is in the scratch bytes, or what it stands for if it is a lock. `None`
+    /// when its slot is to be looked at again.
     fn copy_parts(
         &mut self,
         parts: Parts,

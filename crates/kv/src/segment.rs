@@ -25,9 +25,9 @@ pub(crate) struct SegmentRef(u64);
 /// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
 /// ```
 ///
-/// The tag changes only between two lives, before any slot does. `owner` is a reservation's token until
-/// the segment is published, then 0. `origin` is the directory entry of the segment that its entries
-/// were in before.
+/// The tag changes only between two lives, before any slot does. `owner` is a reservation's token
+/// until the segment is published, then 0. `origin` is the directory entry of the segment that its
+/// entries were in before.
 pub(crate) struct SegmentHeader;
 
 impl SegmentRef {

@@ -48,7 +48,8 @@ pub struct Segments {
     pub taken: u64,
 }
 
-/// A segment from the list of spare segments: its reservation, its last life, and the slots of that.
+/// A segment from the list of spare segments: its reservation, its last life, and the slots of
+/// that.
 pub(crate) struct Taken<D> {
     pub(crate) reservation: D,
     pub(crate) life: Life,
@@ -58,7 +59,8 @@ pub(crate) struct Taken<D> {
 impl SpareSegments {
     pub(crate) const BYTES: usize = 512;
     const NEXT: usize = Self::BYTES / 8 - 1;
-    /// More than there can be clients. A list of spare segments that leads back into itself has no end.
+    /// More than there can be clients. A list of spare segments that leads back into itself has no
+    /// end.
     const MAX_BLOCKS: usize = 1 << 12;
 
     const fn word_addr(block: GlobalAddr, index: usize) -> GlobalAddr {
@@ -84,11 +86,12 @@ impl Place {
 }
 
 impl<M: Memory> Handle<M> {
-    /// A list of spare segments that gets new segments so often, and none of them can be taken, is broken as a whole.
+    /// A list of spare segments that gets new segments so often, and none of them can be taken, is
+    /// broken as a whole.
     const MAX_TRIES: u32 = 64;
 
-    /// Takes a segment from the list of spare segments, which gets one if there is none. What can't be read there is
-    /// left where it is: any other segment will do.
+    /// Takes a segment from the list of spare segments, which gets one if there is none. What can't
+    /// be read there is left where it is: any other segment will do.
     pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Reservation>, KvError<M::Error>> {
         let mut tries = 0;
         loop {
@@ -241,7 +244,8 @@ impl<M: Memory> Handle<M> {
         )
     }
 
-    /// Writes a reservation and publishes it in an empty word of the list of spare segments, if it still is empty.
+    /// Writes a reservation and publishes it in an empty word of the list of spare segments, if it
+    /// still is empty.
     fn add_spare_segment(
         &mut self,
         mut reservation: M::Reservation,
@@ -277,8 +281,8 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// Publishes a reservation that has an owner word; says whether the link was as expected. The owner word
-/// tells it if nobody else does.
+/// Publishes a reservation that has an owner word; says whether the link was as expected. The owner
+/// word tells it if nobody else does.
 pub(crate) fn publish_once<M: Memory>(
     memory: &M,
     reservation: &mut M::Reservation,

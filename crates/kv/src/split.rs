@@ -114,7 +114,8 @@ impl<M: Memory> Handle<M> {
         self.replace((segment, suffix), segment.depth(), moving, supply)
     }
 
-    /// Puts a new segment into the entry of `old`, and `old` on the list of spare segments in its place.
+    /// Puts a new segment into the entry of `old`, and `old` on the list of spare segments in its
+    /// place.
     fn replace(
         &mut self,
         (old, suffix): (SegmentRef, KeyHash),
@@ -138,7 +139,8 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Replaces the directory entry of `suffix`, unless another client was faster; says whether it
-    /// did. What is not in the directory then, `old` or what was made, stands on the list of spare segments again.
+    /// did. What is not in the directory then, `old` or what was made, stands on the list of spare
+    /// segments again.
     pub(crate) fn publish_segment(
         &mut self,
         suffix: KeyHash,

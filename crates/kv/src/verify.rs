@@ -224,8 +224,9 @@ impl<M: Memory> Handle<M> {
         Ok(!now.is_unchanged(word) || (now.is_frozen() && !self.confirm(hash, segment)?))
     }
 
-    /// What the object in the scratch bytes, to which the slot `now` pointed, stands for if its owner
-    /// word is not 0. It is decided first if it has a condition, and unlinked if it does not count.
+    /// What the object in the scratch bytes, to which the slot `now` pointed, stands for if its
+    /// owner word is not 0. It is decided first if it has a condition, and unlinked if it does not
+    /// count.
     #[cold]
     fn standing_for(
         &self,

@@ -62,7 +62,8 @@ fn who_gets_no_segment_freezes_nothing_and_what_is_stored_goes_on() {
     }
 }
 
-/// A table whose next insertion of key 1000 splits, with so many segments on its list of spare segments.
+/// A table whose next insertion of key 1000 splits, with so many segments on its list of spare
+/// segments.
 fn before_a_split(heap: &Arc<Heap>, spare: u64) -> (rackpool_kv::Table<Arc<Heap>>, u64) {
     let table = small_table(heap);
     watch_table(heap, &table);
@@ -93,7 +94,8 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
             resolve();
         }
         let mut handle = table.handle();
-        // A killed one's segments are on the list of spare segments again; who is stopped may have them all.
+        // A killed one's segments are on the list of spare segments again; who is stopped may have
+        // them all.
         let is_sure = (is_killed && at_once) || more > 0;
         for key in 0..full {
             assert_eq!(value_of(&mut handle, key), Some(key), "{label}");

@@ -210,9 +210,9 @@ struct Interrupted {
 
 const KEY: [u8; 8] = 7_u64.to_le_bytes();
 
-/// A compare-and-put from 1 to 2 in memory that can't be looked at once it is free. `first` is called
-/// at the `first_at`th of its memory operations. It is given what has `second` called, at the
-/// `second_at`th operation from then on. At the end nothing may be left.
+/// A compare-and-put from 1 to 2 in memory that can't be looked at once it is free. `first` is
+/// called at the `first_at`th of its memory operations. It is given what has `second` called, at
+/// the `second_at`th operation from then on. At the end nothing may be left.
 fn interrupt_twice(
     (first_at, second_at): (u64, u64),
     first: impl FnOnce(&mut Handle<Arc<Heap>>, Box<dyn FnOnce() + '_>) + Send + 'static,
@@ -267,7 +267,8 @@ fn at_all_pairs(mut interrupt: impl FnMut((u64, u64)) -> Interrupted) {
     }
 }
 
-/// A compare-and-put is interrupted by who reads the key, and that one by who replaces the new value.
+/// A compare-and-put is interrupted by who reads the key, and that one by who replaces the new
+/// value.
 fn replaced_meanwhile(at: (u64, u64)) -> Interrupted {
     let reads = move |helper: &mut Handle<Arc<Heap>>, begin_second: Box<dyn FnOnce() + '_>| {
         begin_second();

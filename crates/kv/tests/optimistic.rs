@@ -636,14 +636,15 @@ fn a_view_shows_its_own_changes_and_only_those() {
     assert_eq!(scanned(&mut handle), new);
 }
 
-/// Seen in `rackpool-kv`: of a lock that was there when a transaction looked the next command found nothing,
-/// and it committed.
+/// Seen in `rackpool-kv`: of a lock that was there when a transaction looked the next command found
+/// nothing, and it committed.
 #[test]
 fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_one_that_has() {
     let heap = Arc::new(watching_heap());
     let tables = tables(&heap);
     let mut access = Access::new(&tables, 1);
-    // On a busy machine an entry may expire before the transaction has begun: the next one lives longer.
+    // On a busy machine an entry may expire before the transaction has begun: the next one lives
+    // longer.
     let begun = (5..20).map(|bits| now_ms() + (1 << bits)).find_map(|expires_ms| {
         access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
         access.begin();

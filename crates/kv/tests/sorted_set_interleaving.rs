@@ -1,5 +1,5 @@
-//! Clients of a sorted set that are switched, stopped and killed at every memory operation: no change
-//! of a score is lost, and each member stands where its score says.
+//! Clients of a sorted set that are switched, stopped and killed at every memory operation: no
+//! change of a score is lost, and each member stands where its score says.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

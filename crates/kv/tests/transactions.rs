@@ -1,5 +1,6 @@
 //! Transactions: any interleaving is serializable, and a client killed or stopped at any memory
-//! operation leaves all of a change or nothing, keeps nobody from going on and leaves nothing behind.
+//! operation leaves all of a change or nothing, keeps nobody from going on and leaves nothing
+//! behind.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

@@ -70,7 +70,8 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     Ok(listener)
 }
 
-/// Serves the metrics for ever; whatever unauthenticated peers send or do not take, each of them has 5 s.
+/// Serves the metrics for ever; whatever unauthenticated peers send or do not take, each of them
+/// has 5 s.
 pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {

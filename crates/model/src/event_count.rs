@@ -1,7 +1,7 @@
 //! Sleeping beside a peer that may not write this side's memory, and wakes it with an event.
 
-/// Whether one side sleeps, and for what: `counter << 2 | wants room << 1 | asleep`. It stands where
-/// the peer can read it.
+/// Whether one side sleeps, and for what: `counter << 2 | wants room << 1 | asleep`. It stands
+/// where the peer can read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepWord(u64);
 
@@ -16,15 +16,15 @@ pub enum Awaited {
 
 /// The sleeps of one side: each has a number, so that the peer knows which it has ended already.
 ///
-/// The sleeper stores the word of [`begin`](Self::begin), fences, looks a last time whether there is
-/// anything to do, and only then sleeps until its event is rung. Afterwards it stores the word of
-/// [`end`](Self::end), empties the event and looks at everything again.
+/// The sleeper stores the word of [`begin`](Self::begin), fences, looks a last time whether there
+/// is anything to do, and only then sleeps until its event is rung. Afterwards it stores the word
+/// of [`end`](Self::end), empties the event and looks at everything again.
 #[derive(Debug, Default)]
 pub struct EventCount(u64);
 
-/// What one side has ended of the peer's sleeps. It stores what is new for the peer, fences, loads the
-/// peer's word and asks [`must_ring`](Self::must_ring). With a full fence on both sides at least one
-/// sees the other: nothing is slept through.
+/// What one side has ended of the peer's sleeps. It stores what is new for the peer, fences, loads
+/// the peer's word and asks [`must_ring`](Self::must_ring). With a full fence on both sides at
+/// least one sees the other: nothing is slept through.
 ///
 /// ```
 /// use rackpool_model::{Doorbell, Awaited, EventCount};

@@ -180,7 +180,8 @@ impl Heat {
         (self.reads, self.writes)
     }
 
-    /// Whether the page has not been used for the lifetime of hotness: there is nothing to remember.
+    /// Whether the page has not been used for the lifetime of hotness: there is nothing to
+    /// remember.
     #[must_use]
     pub fn is_expired(&self, rules: &HeatRules, now_ns: u64) -> bool {
         u64::from(self.unused(now_ns)) > nanos(rules.lifetime) >> TICK_BITS

@@ -1,7 +1,7 @@
 use core::fmt;
 
-/// Racks a pool can have, numbered from 0: each has a record in every other's metadata, and the pool's
-/// whole state fits one message.
+/// Racks a pool can have, numbered from 0: each has a record in every other's metadata, and the
+/// pool's whole state fits one message.
 pub const MAX_RACKS: u16 = 256;
 
 /// A rack: the unit inside which memory is reached with loads and stores.

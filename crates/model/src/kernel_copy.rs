@@ -1,12 +1,12 @@
 use core::fmt;
 
-/// How the kernel's own `memcpy` moves aligned 8-byte words. RDMA devices made of software (soft-RoCE)
-/// move their payloads with it, and others read and write the same words meanwhile.
+/// How the kernel's own `memcpy` moves aligned 8-byte words. RDMA devices made of software
+/// (soft-RoCE) move their payloads with it, and others read and write the same words meanwhile.
 ///
 /// On x86 it is `rep movsb` where the processor says that this is fast: in kernels before 6.4 with
-/// the flag `erms`, since then with `fsrm`. That instruction promises whole bytes and no more, and an
-/// emulated processor stores them one by one. Otherwise it moves 8 bytes at a time. The same holds on
-/// Arm for the flag `mops`.
+/// the flag `erms`, since then with `fsrm`. That instruction promises whole bytes and no more, and
+/// an emulated processor stores them one by one. Otherwise it moves 8 bytes at a time. The same
+/// holds on Arm for the flag `mops`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelCopy {
     /// Whole, if both places are aligned.
@@ -22,7 +22,8 @@ const ASKS_FOR_FSRM: (u32, u32) = (6, 4);
 
 impl KernelCopy {
     /// What follows from the kernel's release (`/proc/sys/kernel/osrelease`) and the text of
-    /// `/proc/cpuinfo`. A kernel whose release can't be read counts as one that asks for either flag.
+    /// `/proc/cpuinfo`. A kernel whose release can't be read counts as one that asks for either
+    /// flag.
     #[must_use]
     pub fn of(release: &str, cpuinfo: &str) -> Self {
         let asked: &[&str] = match version(release) {

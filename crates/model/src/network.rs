@@ -1,7 +1,7 @@
 use core::net::{IpAddr, SocketAddr};
 
-/// Whoever can have as many addresses as it likes counts once: an address of IPv4, or the first half of
-/// one of IPv6.
+/// Whoever can have as many addresses as it likes counts once: an address of IPv4, or the first
+/// half of one of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network(u64);
 

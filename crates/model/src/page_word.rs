@@ -150,7 +150,8 @@ impl PageWord {
         }
     }
 
-    /// Whether the page is frozen and clients of its rack may write it if they note first what they write.
+    /// Whether the page is frozen and clients of its rack may write it if they note first what they
+    /// write.
     #[must_use]
     pub const fn is_dirty_logged(self) -> bool {
         self.0 & Self::TRACED != 0 && matches!(self.state(), Some(PageState::Frozen))

@@ -1,5 +1,5 @@
-//! A model of sleeping beside a peer, run with `cargo x loom`. Whoever sleeps for ever is a deadlock,
-//! which loom reports.
+//! A model of sleeping beside a peer, run with `cargo x loom`. Whoever sleeps for ever is a
+//! deadlock, which loom reports.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -62,8 +62,8 @@ impl Side {
         (self.messages.load(Ordering::Acquire), self.room.load(Ordering::Acquire))
     }
 
-    /// Sleeps whenever nothing is new, until all of it has been seen. Room counts only for who wants
-    /// it.
+    /// Sleeps whenever nothing is new, until all of it has been seen. Room counts only for who
+    /// wants it.
     fn sleep_until(&self, messages: u64, room: u64) {
         let mut event_count = EventCount::default();
         loop {

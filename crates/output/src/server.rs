@@ -11,9 +11,9 @@ use crate::chain;
 use crate::failure::UsageError;
 use crate::queue::{Line, flush, note};
 
-/// Runs a server: its log goes to standard error (`RUST_LOG` chooses, `info` unless set), its panics
-/// and its last error too. Nothing of that blocks the server or ends it. It may have as many open files
-/// as its hard limit says: each client takes some.
+/// Runs a server: its log goes to standard error (`RUST_LOG` chooses, `info` unless set), its
+/// panics and its last error too. Nothing of that blocks the server or ends it. It may have as many
+/// open files as its hard limit says: each client takes some.
 pub fn run_server(name: &str, serve: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

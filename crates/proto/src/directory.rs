@@ -69,8 +69,8 @@ pub enum DirectoryError {
 /// The page directory. Ids are handed out in ascending order, one run for each memory, and never
 /// again. A rack serves at most one memory; what lives in its other memories is lost.
 ///
-/// It takes about 50 B for each run, however long the run is, and about 70 B for each page that ever
-/// moved.
+/// It takes about 50 B for each run, however long the run is, and about 70 B for each page that
+/// ever moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// By the first id.

@@ -35,8 +35,9 @@ pub struct Found {
     pub written: bool,
 }
 
-/// A page that is read at least so often for each time it is written is hardly written: where copies of it
-/// are read a write waits for all of them, and each is copied anew; and while it moves most likely nobody writes it.
+/// A page that is read at least so often for each time it is written is hardly written: where
+/// copies of it are read a write waits for all of them, and each is copied anew; and while it moves
+/// most likely nobody writes it.
 pub const READS_A_WRITE: u32 = 8;
 
 impl Heats {

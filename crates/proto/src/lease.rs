@@ -1,4 +1,5 @@
-//! Location leases: who may use a page by one-sided operations, and how the page becomes clean again.
+//! Location leases: who may use a page by one-sided operations, and how the page becomes clean
+//! again.
 //!
 //! Two machines: [`Home`] gives leases and calls them back, [`Holder`] uses them and gives them
 //! back. docs/design/swap.md says why no operation can land after a page is clean.
@@ -30,7 +31,8 @@ pub enum LeaseKind {
     Read,
     /// Reading and writing.
     Write,
-    /// Reading, and writing as soon as the holder, whose page it was, has [left](HolderEvent::Quiesced) it.
+    /// Reading, and writing as soon as the holder, whose page it was, has
+    /// [left](HolderEvent::Quiesced) it.
     WriteOnceQuiesced,
     /// Reading, and keeping a copy as long as the lease is good. The page is shared.
     Share(SharingId),
@@ -67,13 +69,13 @@ pub struct Lease {
 pub struct LeaseRules {
     /// How long a lease is good for, from the question on, on the holder's clock.
     pub lease: Duration,
-    /// The same of a lease that is good for a copy. A write may wait as long for a rack that is dead:
-    /// so it is short.
+    /// The same of a lease that is good for a copy. A write may wait as long for a rack that is
+    /// dead: so it is short.
     pub copy: Duration,
     /// How much faster one rack's clock may run than another's, in millionths.
     pub drift_ppm: u32,
-    /// The same where nothing but the clock ends the use of a lease: the clients' reads of a copy. A
-    /// clock that is set right by slewing may be a tenth too slow for so long.
+    /// The same where nothing but the clock ends the use of a lease: the clients' reads of a copy.
+    /// A clock that is set right by slewing may be a tenth too slow for so long.
     pub copy_drift_ppm: u32,
     /// How long an operation may take to land when the home's daemon has died.
     pub flight: Duration,
@@ -95,8 +97,8 @@ impl LeaseRules {
         retry: Duration::from_millis(50),
     };
 
-    /// Those of a pool whose leases last so long. Where they last longer than two seconds, because hosts
-    /// may stand still for longer, a holder has a quarter of a lease to give one back.
+    /// Those of a pool whose leases last so long. Where they last longer than two seconds, because
+    /// hosts may stand still for longer, a holder has a quarter of a lease to give one back.
     #[must_use]
     pub fn of(lease: Duration) -> Self {
         let grace = Self::DEFAULT.grace.max(lease / 4);

@@ -32,7 +32,8 @@ pub enum Bug {
     LeftBeforeReturned,
     /// The old home says that it has left while its own readers still read the page there.
     LeftWhileRead,
-    /// The old home turns its readers away only when they can go on elsewhere, however long that takes.
+    /// The old home turns its readers away only when they can go on elsewhere, however long that
+    /// takes.
     WaitForReaders,
     /// The old home says that it has left before it knows that the swap is committed.
     LeftInDoubt,
@@ -42,8 +43,8 @@ pub enum Bug {
     TakeAnyLeft,
     /// A home answers that it has copied, and may still give the swap up.
     PulledBeforeDoubt,
-    /// An old home that has let the page be copied writes it for others before its peer has noted that
-    /// its copy lacks that.
+    /// An old home that has let the page be copied writes it for others before its peer has noted
+    /// that its copy lacks that.
     WriteBeforeNoted,
     /// A rack that writes its page for others lets it be copied without a word of that.
     SayNothingOfWriters,
@@ -129,9 +130,11 @@ pub enum Bug {
     TrustWritersOverARestart,
     /// A client of the simulator notes what it writes when it has written.
     NoteAfterWriting,
-    /// The simulator's racks do not wait in a page that is not dirty-logged for who writes since it was.
+    /// The simulator's racks do not wait in a page that is not dirty-logged for who writes since it
+    /// was.
     OverlookDirtyLoggers,
-    /// The simulator's racks forget at the beginning of a swap who may still write since an earlier one.
+    /// The simulator's racks forget at the beginning of a swap who may still write since an earlier
+    /// one.
     ForgetWhoWritesStill,
     /// The simulator's racks forget what clients have noted that are dead.
     ForgetLinesOfTheDead,
@@ -157,7 +160,8 @@ pub enum Bug {
     SwapWithoutStore,
     /// A client of the simulator takes what the store has refused for not done.
     BelieveTheStore,
-    /// The metadata server gives leases at its start and counts them from before it could be reached.
+    /// The metadata server gives leases at its start and counts them from before it could be
+    /// reached.
     ForgetRestartLease,
 }
 

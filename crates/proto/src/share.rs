@@ -16,22 +16,23 @@ pub use home::{HomeAction, HomeEvent, ShareHome};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharingId(pub u64);
 
-/// One copy that clients may read, numbered by the rack that keeps it: grows, across the lives of its
-/// daemon too, and is never 0.
+/// One copy that clients may read, numbered by the rack that keeps it: grows, across the lives of
+/// its daemon too, and is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyId(pub u64);
 
 /// Times and bounds of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareRules {
-    /// How long a page that was written is not shared again; doubled each time that it did not last.
+    /// How long a page that was written is not shared again; doubled each time that it did not
+    /// last.
     pub rest: Duration,
     /// The longest rest.
     pub longest_rest: Duration,
     /// A sharing that lasted as long was worth it: the next rest is the shortest again.
     pub worth: Duration,
-    /// A sharing of which nobody had a lease that is good for a copy for so long ends by itself. Those
-    /// who read their copies ask for another lease much sooner.
+    /// A sharing of which nobody had a lease that is good for a copy for so long ends by itself.
+    /// Those who read their copies ask for another lease much sooner.
     pub idle: Duration,
     /// How many pages a home shares at once.
     pub shared: usize,

@@ -1,5 +1,5 @@
-//! Writes while a page moves, message by message: the home writes its page for everybody, and its copy
-//! of the offered one lacks what the requester writes.
+//! Writes while a page moves, message by message: the home writes its page for everybody, and its
+//! copy of the offered one lacks what the requester writes.
 
 mod side;
 

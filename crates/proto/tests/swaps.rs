@@ -237,8 +237,8 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
     assert_eq!(home.rack.under_way(), 0);
 }
 
-/// What a rack says when a page that it wants may be swapped for what it gives, which was cold when it
-/// was chosen and is hot now.
+/// What a rack says when a page that it wants may be swapped for what it gives, which was cold when
+/// it was chosen and is hot now.
 fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
     let mut requester = Home::new();
     requester.memory.gives = gives;
@@ -246,7 +246,8 @@ fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
     requester.begin(OFFERED)
 }
 
-/// The heat of its last use once kept a free page from ever being given, and the rack from getting any.
+/// The heat of its last use once kept a free page from ever being given, and the rack from getting
+/// any.
 #[test]
 fn a_free_page_is_given_however_hot_it_was() {
     let offered = PageLife { page: PageId(2), epoch: Epoch::ZERO };

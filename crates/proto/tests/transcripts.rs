@@ -1,4 +1,5 @@
-//! Runs the transcripts in `testdata/`: each is a specification of one part of the metadata machine.
+//! Runs the transcripts in `testdata/`: each is a specification of one part of the metadata
+//! machine.
 //!
 //! A transcript is a list of blocks: commands, a line `----`, what the machine does, an empty line.
 //! `REWRITE=1 cargo test -p rackpool-proto --test transcripts` writes what the machine does

@@ -33,9 +33,9 @@ impl Magazine {
         cells.get(self.count.get().wrapping_sub(1)).map_or(0, Place::object)
     }
 
-    /// Takes the object in the last cell in use out, if `prepare`, which is told of it before, agrees.
-    /// `None` when it does not, when no cell is in use, or when the last one was struck out, which is
-    /// not in use any more.
+    /// Takes the object in the last cell in use out, if `prepare`, which is told of it before,
+    /// agrees. `None` when it does not, when no cell is in use, or when the last one was struck
+    /// out, which is not in use any more.
     #[inline]
     pub fn take<const N: usize>(
         &self,

@@ -61,13 +61,14 @@ thread_local! {
 /// The core of the calling thread's front magazines, if those are of `pool`. It must not be kept.
 #[inline]
 fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a core, which is never borrowed mutably; the callers call nobody who drops
-    // magazines.
+    // SAFETY: `drop` removes a core, which is never borrowed mutably; the callers call nobody who
+    // drops magazines.
     FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Takes an object of a class out of the magazines that this thread used last, if they are of the
-/// pool numbered `pool`, have one, and `prepare` has prepared it for the program, which then says so.
+/// pool numbered `pool`, have one, and `prepare` has prepared it for the program, which then says
+/// so.
 #[inline]
 #[must_use]
 pub fn take(permit: &Permit, class: usize, prepare: impl FnOnce(u64) -> bool) -> Option<u64> {
@@ -174,8 +175,9 @@ impl Magazines {
         self.core().class(class).map_or(0, |(cells, class)| class.last(cells))
     }
 
-    /// Takes an object out, which stands in the reservation record before if there is one. `None` when
-    /// no cell is in use, or the daemon had emptied the last one, which is not in use any more.
+    /// Takes an object out, which stands in the reservation record before if there is one. `None`
+    /// when no cell is in use, or the daemon had emptied the last one, which is not in use any
+    /// more.
     #[inline]
     #[must_use]
     pub fn take(&self, class: usize, reservation: Option<&ReservationRecord>) -> Option<u64> {

@@ -5,9 +5,9 @@
 //! nothing but the head: so a request crosses from core to core as one cache line, one way. Pushers
 //! look at the head only when the ring seems full to them.
 //!
-//! Both ends keep their position in the ring's header, so a daemon that was killed goes on where
-//! it stopped: what it had taken without moving the head is there again. A pusher that died before
-//! it set a turn leaves its ring stuck, and the ring goes with its client. Zeroes are an empty ring.
+//! Both ends keep their position in the ring's header, so a daemon that was killed goes on where it
+//! stopped: what it had taken without moving the head is there again. A pusher that died before it
+//! set a turn leaves its ring stuck, and the ring goes with its client. Zeroes are an empty ring.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -191,8 +191,8 @@ impl<'a> RequestRing<'a> {
     fn has_room(&self, position: u64, count: u64) -> bool {
         let fits =
             |head| position.wrapping_sub(head).saturating_add(count) <= self.entries.len() as u64;
-        // SYNC: pairs with the store at the end of `has_room`, by which another pusher passes on what
-        // it has seen.
+        // SYNC: pairs with the store at the end of `has_room`, by which another pusher passes on
+        // what it has seen.
         if fits(self.header.pushers.seen_head.load(Ordering::Acquire)) {
             return true;
         }

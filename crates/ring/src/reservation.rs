@@ -1,5 +1,6 @@
-//! Reservation records: objects that a program has and that nothing points to yet, or no more. What each
-//! state means, and what a kill between any two stores leaves, is in `docs/design/publication.md`.
+//! Reservation records: objects that a program has and that nothing points to yet, or no more. What
+//! each state means, and what a kill between any two stores leaves, is in
+//! `docs/design/publication.md`.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -139,7 +140,8 @@ impl ReservationRecord {
         self.state.store(state, Ordering::Release);
     }
 
-    /// The swap was not made, as the client or the daemon has found: its object is held, or borrowed.
+    /// The swap was not made, as the client or the daemon has found: its object is held, or
+    /// borrowed.
     #[inline]
     pub fn disarm(&self) {
         let borrowed = self.state.load(Ordering::Relaxed) == BORROWED_ARMED;

@@ -62,7 +62,8 @@ impl Block {
 impl Arena {
     /// How large a region should be so that what is in flight is still cached when it is used:
     /// `io_share`, the bytes of the last-level cache into which devices write, within 256 KiB and
-    /// 64 MiB; 1 MiB if it is unknown (0). More if data of `longest` bytes could not be answered then.
+    /// 64 MiB; 1 MiB if it is unknown (0). More if data of `longest` bytes could not be answered
+    /// then.
     #[must_use]
     pub fn bytes_for(io_share: u64, longest: u64) -> u64 {
         let bytes = match io_share {

@@ -3,27 +3,28 @@ use std::time::{Duration, Instant};
 use crate::message::MAX_INLINE;
 use crate::{Mode, Thresholds};
 
-/// What is measured (bytes); the largest two by the one-sided modes only. What lies above the last is
-/// on a line through those two: far apart, and not far below 4 MiB, so that what either was disturbed
-/// by hardly turns it.
+/// What is measured (bytes); the largest two by the one-sided modes only. What lies above the last
+/// is on a line through those two: far apart, and not far below 4 MiB, so that what either was
+/// disturbed by hardly turns it.
 const SIZES: [u32; 7] = [8, 512, 4 << 10, 16 << 10, 48 << 10, 256 << 10, 2 << 20];
 /// The largest answer to a probe, in bytes.
 pub(crate) const LARGEST_PROBE: u32 = SIZES[SIZES.len() - 1];
 const REPETITIONS: usize = 16;
 /// Repetitions in which data that takes long is measured as well.
 const LONG_REPETITIONS: usize = 5;
-/// Each probe is sent so many times in a row: a mode is fastest when it was used just before. Over TCP
-/// two in a row made what is written look twice as slow as it is in the long run.
+/// Each probe is sent so many times in a row: a mode is fastest when it was used just before. Over
+/// TCP two in a row made what is written look twice as slow as it is in the long run.
 const IN_A_ROW: usize = 6;
 const LONG: u32 = 256 << 10;
 /// After the first repetition, which does not count, measuring goes on for so long. Over TCP all
-/// repetitions take 100 ms, and several times that while something else needs the cores: then 100 ms
-/// held two of them, and the mode that those found to be the best was up to 17 % slower than another.
+/// repetitions take 100 ms, and several times that while something else needs the cores: then 100
+/// ms held two of them, and the mode that those found to be the best was up to 17 % slower than
+/// another.
 const TIME: Duration = Duration::from_millis(250);
 /// Even the first repetition is given up then: requests have to go on with what is known.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
-/// A mode that needs more messages or operations than another is chosen only if it wins more than this:
-/// what was measured is not more exact.
+/// A mode that needs more messages or operations than another is chosen only if it wins more than
+/// this: what was measured is not more exact.
 const WORTH_IT: f64 = 1.02;
 /// The sizes for which the thresholds shall be good: 8 B to 4 MiB, two for each doubling.
 const GRID: usize = 39;
@@ -176,8 +177,8 @@ fn inline(step: usize) -> u32 {
     if next_is_too_long { MAX_INLINE as u32 } else { size_before(step).unwrap_or(0) }
 }
 
-/// From which step on the second mode is chosen, no earlier than `from`: as late as the largest loss is
-/// hardly larger than it has to be.
+/// From which step on the second mode is chosen, no earlier than `from`: as late as the largest
+/// loss is hardly larger than it has to be.
 fn boundary(first: &[f64], second: &[f64], from: usize) -> usize {
     let least =
         (from..=GRID).map(|at| worst(first, second, from, at)).fold(f64::INFINITY, f64::min);

@@ -19,8 +19,8 @@ pub(crate) struct Flow {
     one_by_one: usize,
     /// Refused in this round: nothing more is offered before the next.
     waits: bool,
-    /// Whether the fabric has taken a list for which it has not been told to ring, and how many such
-    /// messages.
+    /// Whether the fabric has taken a list for which it has not been told to ring, and how many
+    /// such messages.
     unrung_list: bool,
     unrung_messages: u64,
 }
@@ -80,8 +80,8 @@ impl Flow {
         self.messages.len()
     }
 
-    /// What can be offered now; in the end, if something was taken, that it be rung for. A list must
-    /// be answered by `posted` or `post_refused` before the next call.
+    /// What can be offered now; in the end, if something was taken, that it be rung for. A list
+    /// must be answered by `posted` or `post_refused` before the next call.
     pub(crate) fn next(&mut self) -> Option<Offer> {
         if !self.posting.is_empty() {
             return None;

@@ -44,8 +44,8 @@ impl Rrpc {
         Self { machine: RpcMachine::new(Instant::now(), arena, fabric.queue_depth()), memory }
     }
 
-    /// How long a peer that stands still may keep what it was exposed to read, before it is cut off: as
-    /// long as the owner takes it for alive; 2 s unless said.
+    /// How long a peer that stands still may keep what it was exposed to read, before it is cut
+    /// off: as long as the owner takes it for alive; 2 s unless said.
     pub const fn expose_for(&mut self, time: Duration) {
         self.machine.expose_for(time);
     }
@@ -71,8 +71,8 @@ impl Rrpc {
         self.machine.call_events()
     }
 
-    /// Does what has gathered in a poll round: one list of one-sided operations for each peer,
-    /// then its messages, all with one doorbell. What found no room in the last round is tried again.
+    /// Does what has gathered in a poll round: one list of one-sided operations for each peer, then
+    /// its messages, all with one doorbell. What found no room in the last round is tried again.
     pub fn flush(&mut self, fabric: &mut dyn Fabric) {
         self.machine.new_round();
         while let Some(action) = self.machine.poll() {

@@ -354,7 +354,8 @@ fn an_answer_waits_for_a_buffer() {
     assert_eq!(bytes_of(&world, &second), frames_bytes(1)[5..40_005]);
 }
 
-/// Found by the random histories: the answers of both lay in the arenas into which both had to read.
+/// Found by the random histories: the answers of both lay in the arenas into which both had to
+/// read.
 #[test]
 fn racks_that_answer_each_other_can_always_read() {
     let mut world = World::new(96 << 10, 16);
@@ -434,8 +435,8 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     world.sides[1].rrpc.answer(asks[0], b"", &[1; 65_537]);
     world.run();
     assert_eq!(failure(world.call_events(0)), Failure::Refused(message::NO_ROOM));
-    // Most of what answers may take is exposed, so the last one travels in the message, larger than was
-    // wished.
+    // Most of what answers may take is exposed, so the last one travels in the message, larger than
+    // was wished.
     lock(&world.net).inject(1, message::ask(9 << 32, 0, None, b""));
     world.round(1);
     let unauthenticated_peer = world.asked()[0];

@@ -24,7 +24,8 @@ pub enum Use {
     Read = 1,
     /// It stores bytes, or both.
     Write = 2,
-    /// It stores bytes of a page that is [dirty-logged](PageWord::is_dirty_logged), and notes first which.
+    /// It stores bytes of a page that is [dirty-logged](PageWord::is_dirty_logged), and notes first
+    /// which.
     DirtyLogged = 3,
 }
 
@@ -90,8 +91,8 @@ impl AccessSlot {
         self.enter_as(frame, usage, word, expected, barrier)
     }
 
-    /// The same to write in a page that is dirty-logged, with a fence: the daemon puts up no barrier before it
-    /// looks who is there.
+    /// The same to write in a page that is dirty-logged, with a fence: the daemon puts up no
+    /// barrier before it looks who is there.
     pub fn enter_dirty_logged(
         &self,
         frame: FrameId,
@@ -163,8 +164,9 @@ pub enum Occupants {
 }
 
 /// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was dirty-logged:
-/// whoever enters afterwards sees the changed word, whoever entered before is seen here.
+/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was
+/// dirty-logged: whoever enters afterwards sees the changed word, whoever entered before is seen
+/// here.
 pub fn is_quiesced<'a>(
     frame: FrameId,
     occupants: Occupants,

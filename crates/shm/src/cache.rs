@@ -3,17 +3,16 @@
 use std::path::Path;
 
 const LAST_LEVEL: &str = "/sys/devices/system/cpu/cpu0/cache/index3";
-/// Ways of the last-level cache that programs share with devices, one bit each, where the kernel can
-/// partition it (resctrl).
+/// Ways of the last-level cache that programs share with devices, one bit each, where the kernel
+/// can partition it (resctrl).
 const SHARED_WAYS: &str = "/sys/fs/resctrl/info/L3/shareable_bits";
 /// Ways of the last-level cache into which devices write (DDIO): the processors' default.
 const IO_WAYS: u64 = 2;
 
 /// Bytes of the last-level cache that writes of devices may fill; more than this in flight pushes
 /// what arrives out to memory before it is used. Its ways that the kernel says are shared with
-/// devices; where it does not say, two: the default of the processors that have such a limit (Farshin
-/// et al., ATC 2020). 0 when the kernel does not describe the
-/// cache.
+/// devices; where it does not say, two: the default of the processors that have such a limit
+/// (Farshin et al., ATC 2020). 0 when the kernel does not describe the cache.
 #[must_use]
 pub fn io_share() -> u64 {
     let ways = std::fs::read_to_string(SHARED_WAYS).ok().and_then(|mask| ways_in(&mask));

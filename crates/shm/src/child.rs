@@ -9,14 +9,14 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// What a child ends with that has panicked.
 const PANICKED: u8 = 101;
 
-/// Forks this process, has the child do `work` and end with what that returns, and waits for it. The
-/// child ends without running what is registered for the end of a process.
+/// Forks this process, has the child do `work` and end with what that returns, and waits for it.
+/// The child ends without running what is registered for the end of a process.
 ///
 /// # Errors
 /// The child can't be made, was killed, or took too long, after which it is killed.
 pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
-    // SAFETY: the child has this thread alone; what others held at this moment stays locked in it, which
-    // `work` has to bear: a hang is ended below.
+    // SAFETY: the child has this thread alone; what others held at this moment stays locked in it,
+    // which `work` has to bear: a hang is ended below.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let code = catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED);

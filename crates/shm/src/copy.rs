@@ -13,9 +13,9 @@ use crate::Shared;
 /// waits about twice as long; from 1 MiB on, a core's second-level cache there, copies gained up to
 /// a third where the memory was not busy, and neighbours lost less.
 const STREAM: usize = 1 << 20;
-/// Up to this length (bytes) a thread that reads again into the memory it read into last stores through
-/// the caches. They have that memory, and would have to give it up: 2 MiB took half as long again, and cost
-/// neighbours more (docs/benchmarking.md, `corun`).
+/// Up to this length (bytes) a thread that reads again into the memory it read into last stores
+/// through the caches. They have that memory, and would have to give it up: 2 MiB took half as long
+/// again, and cost neighbours more (docs/benchmarking.md, `corun`).
 const AGAIN: usize = 4 << 20;
 
 thread_local! {
@@ -23,9 +23,9 @@ thread_local! {
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From this length on (bytes) the C library copies with `rep movsb`. Processors do that byte by byte
-/// where the target lies less than [`STEP`] above the source, multiples of [`LOOKS_ALIKE`] left out, since
-/// a load seems to need the store before it: 4 KiB took 1,137 ns instead of 42.
+/// From this length on (bytes) the C library copies with `rep movsb`. Processors do that byte by
+/// byte where the target lies less than [`STEP`] above the source, multiples of [`LOOKS_ALIKE`]
+/// left out, since a load seems to need the store before it: 4 KiB took 1,137 ns instead of 42.
 const STRING: usize = 2 << 10;
 const STEP: usize = 16;
 const LOOKS_ALIKE: usize = 4096;
@@ -121,8 +121,8 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     }
 }
 
-/// Copies more than 8 bytes, to private memory if `OUT`. The usual lengths are constants here, so that no
-/// call is made.
+/// Copies more than 8 bytes, to private memory if `OUT`. The usual lengths are constants here, so
+/// that no call is made.
 ///
 /// # Safety
 /// `len` bytes are there on both sides, and they do not overlap.
@@ -199,8 +199,8 @@ unsafe fn stream_out(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies with loads that leave nothing in the caches, and with stores that go past them if `PAST`. Done
-/// when it returns, in the order of the program.
+/// Copies with loads that leave nothing in the caches, and with stores that go past them if `PAST`.
+/// Done when it returns, in the order of the program.
 ///
 /// # Safety
 /// As [`copy_many`].

@@ -1,5 +1,5 @@
-//! Lines of moving pages that a thread writes by itself. It notes them before it stores anything, so that
-//! the daemon can tell the page's new home what a copy lacks that was made meanwhile.
+//! Lines of moving pages that a thread writes by itself. It notes them before it stores anything,
+//! so that the daemon can tell the page's new home what a copy lacks that was made meanwhile.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::compiler_fence;
@@ -89,8 +89,8 @@ impl DirtyLog {
         self.writes.get(usize::try_from(number % KEPT as u64).ok()?)
     }
 
-    /// Notes that `len` bytes at `offset` of a frame will be written. `false`: there is no room before the
-    /// daemon has taken what is noted, or they are too many.
+    /// Notes that `len` bytes at `offset` of a frame will be written. `false`: there is no room
+    /// before the daemon has taken what is noted, or they are too many.
     ///
     /// The caller has entered the frame, and its page word was dirty-logged.
     #[must_use]
@@ -100,7 +100,8 @@ impl DirtyLog {
         // SYNC: pairs with the store in `take`.
         let waiting = noted.wrapping_sub(self.taken.load(Ordering::Acquire));
         let is_last = |place: &AtomicU64| place.load(Ordering::Relaxed) == write;
-        // What is taken now is not forgotten: the page is dirty-logged. What was taken before that is known to be.
+        // What is taken now is not forgotten: the page is dirty-logged. What was taken before that
+        // is known to be.
         if (1..=KEPT as u64).contains(&waiting)
             && self.place(noted.wrapping_sub(1)).is_some_and(is_last)
         {
@@ -115,8 +116,8 @@ impl DirtyLog {
         true
     }
 
-    /// Hands over what was noted last, whether it was taken or not: perhaps the thread is still about to
-    /// write it. Nothing in it can be trusted.
+    /// Hands over what was noted last, whether it was taken or not: perhaps the thread is still
+    /// about to write it. Nothing in it can be trusted.
     pub fn look_at_last(&self, each: impl FnOnce(FrameId, RangeInclusive<u32>)) {
         // SYNC: pairs with the store in `note`.
         let noted = self.noted.load(Ordering::Acquire);
@@ -126,8 +127,8 @@ impl DirtyLog {
         }
     }
 
-    /// Hands over what was noted since the last time. Nothing in it can be trusted: the client writes
-    /// there what it likes.
+    /// Hands over what was noted since the last time. Nothing in it can be trusted: the client
+    /// writes there what it likes.
     pub fn take(&self, mut each: impl FnMut(FrameId, RangeInclusive<u32>)) {
         // SYNC: pairs with the store in `note`.
         let noted = self.noted.load(Ordering::Acquire);

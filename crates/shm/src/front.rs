@@ -51,7 +51,8 @@ impl<T> Front<T> {
         if self.pool.get() != permit.pool() {
             return None;
         }
-        // SAFETY: the caller's promise: no permit names `NONE`, so another pool was set with a thing that still exists.
+        // SAFETY: the caller's promise: no permit names `NONE`, so another pool was set with a
+        // thing that still exists.
         Some(unsafe { self.thing.get().as_ref() })
     }
 }

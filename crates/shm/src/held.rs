@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::mapping::{Mapping, OutOfBounds, Shared};
 
-/// A view of a `T` that keeps its mapping: its bounds are checked once, and looking at it costs what
-/// any reference does.
+/// A view of a `T` that keeps its mapping: its bounds are checked once, and looking at it costs
+/// what any reference does.
 ///
 /// ```
 /// use std::sync::Arc;

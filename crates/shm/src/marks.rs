@@ -1,8 +1,8 @@
 //! Marks: for each small object of a frame, whether a program has it, or which client took it back.
 //!
-//! A mark means something only while the bit of its object is 1. Clients and the daemon write marks;
-//! nothing is trusted in them: a wrong mark keeps an object from being freed, and nothing else.
-//! docs/design/marks.md has the protocol.
+//! A mark means something only while the bit of its object is 1. Clients and the daemon write
+//! marks; nothing is trusted in them: a wrong mark keeps an object from being freed, and nothing
+//! else. docs/design/marks.md has the protocol.
 
 use rackpool_model::ClientId;
 use rackpool_sync::atomic::{AtomicU16, Ordering};
@@ -91,8 +91,8 @@ mod file {
     use super::Mark;
     use crate::{Mapping, OutOfBounds, PopulateError};
 
-    /// The marks of all frames of a rack, mapped. Those of a frame follow each other in the order of
-    /// its objects; each frame has room for those of the smallest class.
+    /// The marks of all frames of a rack, mapped. Those of a frame follow each other in the order
+    /// of its objects; each frame has room for those of the smallest class.
     #[derive(Clone, Debug)]
     pub struct Marks {
         memory: Arc<Mapping>,
@@ -129,8 +129,8 @@ mod file {
             Ok(Self { memory, frame_bits, page_size, frames })
         }
 
-        /// The mark of object `index` of a frame that holds objects of `class`; `None` when there is
-        /// no such frame or object.
+        /// The mark of object `index` of a frame that holds objects of `class`; `None` when there
+        /// is no such frame or object.
         #[must_use]
         pub fn of(&self, frame: FrameId, class: SizeClass, index: u32) -> Option<&Mark> {
             if frame.0 >= self.frames || index >= class.objects_per_page(self.page_size) {

@@ -62,8 +62,8 @@ impl Permit {
     #[inline]
     #[must_use]
     pub fn pool(&self) -> u64 {
-        // SYNC: an operation that has begun may end after a revocation; the next one must not begin.
-        // No other memory depends on the order.
+        // SYNC: an operation that has begun may end after a revocation; the next one must not
+        // begin. No other memory depends on the order.
         self.word().load(Ordering::Relaxed)
     }
 

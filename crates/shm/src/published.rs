@@ -1,4 +1,5 @@
-//! Copies of other racks' pages, as the rack's clients see them: what is looked at before and after.
+//! Copies of other racks' pages, as the rack's clients see them: what is looked at before and
+//! after.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -48,8 +49,8 @@ impl PublishedCopy {
         fence(Ordering::SeqCst);
     }
 
-    /// What `load` found in the frame if copy number `copy` was published all the time, and the time that
-    /// `clock` gives afterwards is not over. Otherwise it may have found anything.
+    /// What `load` found in the frame if copy number `copy` was published all the time, and the
+    /// time that `clock` gives afterwards is not over. Otherwise it may have found anything.
     #[inline]
     pub fn read<T>(
         &self,
@@ -62,12 +63,12 @@ impl PublishedCopy {
             return None;
         }
         let found = load();
-        // SYNC: pairs with the fence in hide(): whoever has seen what came into the frame later sees
-        // that the copy is not published.
+        // SYNC: pairs with the fence in hide(): whoever has seen what came into the frame later
+        // sees that the copy is not published.
         fence(Ordering::SeqCst);
-        // Not before the bytes: it may have been published for longer meanwhile.
-        // SYNC: pairs with the fence in hide(): whoever sees until when a later copy is published sees that
-        // this one is not.
+        // Not before the bytes: it may have been published for longer meanwhile. SYNC: pairs with
+        // the fence in hide(): whoever sees until when a later copy is published sees that this one
+        // is not.
         let until_ns = self.until_ns.load(Ordering::Acquire);
         let in_time = clock() < until_ns;
         (in_time && self.copy.load(Ordering::Relaxed) == copy).then_some(found)

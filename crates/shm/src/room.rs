@@ -1,8 +1,9 @@
 //! Whether a file system has room for what the files of a pool may still take of it.
 //!
 //! These files are sparse: a page of theirs is there when it is first used. If the file system has
-//! none left then, the kernel ends whoever uses it (SIGBUS). So files are made, and then there has to
-//! be room for all that is missing in any of them. Two that are made at once both see each other.
+//! none left then, the kernel ends whoever uses it (SIGBUS). So files are made, and then there has
+//! to be room for all that is missing in any of them. Two that are made at once both see each
+//! other.
 
 use std::fmt;
 use std::fs::Metadata;

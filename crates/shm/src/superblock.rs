@@ -205,8 +205,8 @@ fn life_check(life: Incarnation) -> u32 {
     check_of(std::mem::offset_of!(Superblock, incarnation), life.0)
 }
 
-/// The incarnation fills a word, so its check has another one. With that of the life before and that of the
-/// one to come in it, it holds whether the life has been stored or not.
+/// The incarnation fills a word, so its check has another one. With that of the life before and
+/// that of the one to come in it, it holds whether the life has been stored or not.
 fn life_checks(before: Incarnation, after: Incarnation) -> u64 {
     pair(life_check(before), life_check(after))
 }

@@ -113,12 +113,14 @@ thread_local! {
 /// The core of the calling thread's front window, if that is one of `pool`. It must not be kept.
 #[inline]
 fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a window's core; the callers change no window and call nobody who does.
+    // SAFETY: `drop` removes a window's core; the callers change no window and call nobody who
+    // does.
     FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Copies bytes out of the pool numbered `pool` if this thread's last used window is one of it,
-/// knows the page and all bytes lie there; whether that was so. If not, [`read_slow_path`] comes next.
+/// knows the page and all bytes lie there; whether that was so. If not, [`read_slow_path`] comes
+/// next.
 #[inline]
 #[must_use]
 pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
@@ -184,8 +186,8 @@ impl Core {
         Some((local, offset as usize))
     }
 
-    /// Enters a page straight; not if this is one of the accesses that take the slow path, or the page
-    /// is only known to be readable.
+    /// Enters a page straight; not if this is one of the accesses that take the slow path, or the
+    /// page is only known to be readable.
     #[inline]
     fn enter(&self, local: &Local, intent: Intent) -> Option<AccessGuard<'_>> {
         if !local.allows(intent) || !self.sampler.goes_straight() {
@@ -196,8 +198,8 @@ impl Core {
         self.slot().enter(local.frame, intent, word, local.expected, Barrier::Light).ok()
     }
 
-    /// The slow path of an access that was just kept from going straight: all that most accesses are
-    /// spared. What `work` is given are the bytes in the page.
+    /// The slow path of an access that was just kept from going straight: all that most accesses
+    /// are spared. What `work` is given are the bytes in the page.
     #[inline]
     fn slow_path<R>(
         &self,
@@ -376,8 +378,8 @@ impl LocalWindow {
         core.pages.insert(u64::from(page.0), Local { bytes, frame, class, expected });
     }
 
-    /// Remembers that copy number `copy` of `page`, a page of another rack, is in `frame`: it is read
-    /// there as long as it is published.
+    /// Remembers that copy number `copy` of `page`, a page of another rack, is in `frame`: it is
+    /// read there as long as it is published.
     pub fn keep(&mut self, page: PageId, frame: FrameId, copy: u64) {
         self.forget(page);
         self.core_mut().cached.insert(u64::from(page.0), CachedCopy { frame, copy });
@@ -440,8 +442,8 @@ impl LocalWindow {
         Some(entered)
     }
 
-    /// Enters a frame to write in it, if its page is dirty-logged and its page word is still this one. `None`:
-    /// there is no such frame.
+    /// Enters a frame to write in it, if its page is dirty-logged and its page word is still this
+    /// one. `None`: there is no such frame.
     ///
     /// Nothing may be stored before it is [noted](crate::dirty_log::DirtyLog::note).
     pub fn enter_dirty_logged(

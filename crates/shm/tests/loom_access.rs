@@ -106,8 +106,8 @@ fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
     });
 }
 
-/// A frozen page leaves and its frame is found empty, then it gets another page: nobody reads the old
-/// bytes from then on, whichever word it knew.
+/// A frozen page leaves and its frame is found empty, then it gets another page: nobody reads the
+/// old bytes from then on, whichever word it knew.
 #[test]
 fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
     for knew_it_live in [true, false] {
@@ -141,8 +141,8 @@ fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
     }
 }
 
-/// A page leaves, and its new home is told so, without a barrier: whoever begins a read from then on is
-/// turned away, whichever word it knew. Who had looked at the word before may still be there.
+/// A page leaves, and its new home is told so, without a barrier: whoever begins a read from then
+/// on is turned away, whichever word it knew. Who had looked at the word before may still be there.
 #[test]
 fn nobody_enters_a_page_once_its_new_home_knows_that_it_has_left() {
     for knew_it_live in [true, false] {

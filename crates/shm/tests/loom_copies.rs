@@ -88,7 +88,8 @@ fn a_copy_that_is_shown_for_longer_while_it_is_read_counts() {
     });
 }
 
-/// The frame has a later copy, which is published for longer: that does not make the earlier one good.
+/// The frame has a later copy, which is published for longer: that does not make the earlier one
+/// good.
 #[test]
 fn the_time_of_a_later_copy_is_none_of_an_earlier_one() {
     loom::model(|| {

@@ -107,8 +107,8 @@ fn what_is_written_again_is_noted_again_or_has_been_taken() {
     });
 }
 
-/// A swap is given up, and what was noted is forgotten; the next one finds a client in the midst of a write
-/// that it has begun during the first.
+/// A swap is given up, and what was noted is forgotten; the next one finds a client in the midst of
+/// a write that it has begun during the first.
 #[test]
 fn who_writes_since_an_earlier_swap_is_not_forgotten() {
     loom::model(|| {

@@ -102,8 +102,8 @@ fn a_kill_inside_a_free_loses_nothing_and_gives_nothing_to_two() {
     }
 }
 
-/// A client that hands the object out of its magazine is killed before one of its stores while another one
-/// frees it, too early.
+/// A client that hands the object out of its magazine is killed before one of its stores while
+/// another one frees it, too early.
 #[test]
 fn a_kill_inside_an_allocation_loses_nothing_and_gives_nothing_to_two() {
     for steps in 0..=2 {

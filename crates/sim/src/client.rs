@@ -53,7 +53,8 @@ enum Stage {
         frame: FrameId,
         copy: CopyId,
     },
-    /// It has been read. What was found counts only if the copy is still shown and its time not over.
+    /// It has been read. What was found counts only if the copy is still shown and its time not
+    /// over.
     Loaded {
         operation: usize,
         frame: FrameId,

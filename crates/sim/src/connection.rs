@@ -1,5 +1,6 @@
-//! Connections to the metadata server. Each is a TCP connection: what is sent over it comes in order,
-//! late when it was lost on the way, or ends with it. Each side learns of the end sooner or later.
+//! Connections to the metadata server. Each is a TCP connection: what is sent over it comes in
+//! order, late when it was lost on the way, or ends with it. Each side learns of the end sooner or
+//! later.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -140,8 +141,8 @@ impl<B: Bugs> World<B> {
         self.close(connection);
     }
 
-    /// The metadata server has died: the kernel closes all its connections, and what was sent last may
-    /// be lost.
+    /// The metadata server has died: the kernel closes all its connections, and what was sent last
+    /// may be lost.
     pub(crate) fn close_all_of_the_server(&mut self) {
         for connection in 0..self.connections.len() {
             let one = &mut self.connections[connection];

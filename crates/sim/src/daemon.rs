@@ -39,7 +39,8 @@ pub(crate) struct Daemon<B> {
     pub(crate) frees: Vec<Freeing>,
     /// Requests of clients that are not answered.
     pub(crate) calls: Vec<Pending>,
-    /// Pages that go, whose readers are to know where they can go on, and the swaps by which they do.
+    /// Pages that go, whose readers are to know where they can go on, and the swaps by which they
+    /// do.
     pub(crate) lease_prefetches: BTreeMap<PageId, SwapId>,
     /// Who asks for leases of pages that arrive: the rack, the page, the question, what for.
     pub(crate) lookups: Vec<(usize, PageId, u64, Wish)>,

@@ -22,7 +22,8 @@ pub(crate) struct Damage {
 }
 
 impl<B: Bugs> World<B> {
-    /// While the daemon of a rack is dead a record may be damaged, so that it says what no swap does.
+    /// While the daemon of a rack is dead a record may be damaged, so that it says what no swap
+    /// does.
     pub(crate) fn damage(&mut self, rack: usize) {
         let node = &self.racks[rack];
         let is_over = node.damages.len() >= MOST || self.weather.scribbled != Some(rack);
@@ -117,8 +118,8 @@ impl<B: Bugs> World<B> {
         waits.any(|one| one.comes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
     }
 
-    /// Whether a page that goes is still in this rack because a damaged record of its new home can't
-    /// tell whether its copy has everything.
+    /// Whether a page that goes is still in this rack because a damaged record of its new home
+    /// can't tell whether its copy has everything.
     pub(crate) fn is_left_behind(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
         let mut waits = daemon.swap.waits();

@@ -24,8 +24,8 @@ pub(crate) struct Forwarded {
 }
 
 impl<B: Bugs> World<B> {
-    /// Writes or changes a word for somebody, if the page is live here, or moves and is written by this
-    /// rack alone. `None`: it was not done.
+    /// Writes or changes a word for somebody, if the page is live here, or moves and is written by
+    /// this rack alone. `None`: it was not done.
     pub(crate) fn write_for(
         &mut self,
         rack: usize,

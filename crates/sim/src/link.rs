@@ -180,7 +180,8 @@ impl<B: Bugs> World<B> {
         self.appoint(rack, LINK_RETRY);
     }
 
-    /// The daemon has died. `leaves`: it has stopped on purpose, and says so over another connection.
+    /// The daemon has died. `leaves`: it has stopped on purpose, and says so over another
+    /// connection.
     pub(crate) fn end_link(&mut self, rack: usize, leaves: bool) {
         let link = self.racks[rack].link.take();
         if let Some(connection) = link.and_then(|link| link.connection()) {

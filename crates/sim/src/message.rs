@@ -18,7 +18,8 @@ pub(crate) enum Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     Between(Between),
-    /// What was written in a page that has moved since it was frozen; not `known`: perhaps anything.
+    /// What was written in a page that has moved since it was frozen; not `known`: perhaps
+    /// anything.
     DirtyLines {
         swap: SwapId,
         theirs: FrameId,

@@ -202,8 +202,8 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
-    /// Whether what a rack says of a swap must be refused: it comes over a connection on which the rack
-    /// is not registered, or not any more.
+    /// Whether what a rack says of a swap must be refused: it comes over a connection on which the
+    /// rack is not registered, or not any more.
     pub(crate) fn expects_refusal(
         &mut self,
         from: ConnectionToken,

@@ -67,7 +67,8 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A page goes: its readers are to know where they can go on. Those of part of the pages are none.
+    /// A page goes: its readers are to know where they can go on. Those of part of the pages are
+    /// none.
     pub(crate) fn prefetch_lease(
         &mut self,
         rack: usize,

@@ -1,5 +1,6 @@
-//! A slice of what `cargo x sim` does, and what the simulator has found. The seeds that found it have
-//! changed their meaning with the simulator: each bug is planted again, to see that it would be found.
+//! A slice of what `cargo x sim` does, and what the simulator has found. The seeds that found it
+//! have changed their meaning with the simulator: each bug is planted again, to see that it would
+//! be found.
 
 mod planted_bug;
 
@@ -58,8 +59,8 @@ fn nobody_gives_back_the_leases_of_the_dead() {
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
 }
 
-/// The metadata server said of what its disk had refused that nothing was changed. After its restart
-/// some of it was there.
+/// The metadata server said of what its disk had refused that nothing was changed. After its
+/// restart some of it was there.
 #[test]
 fn what_a_failing_disk_refused_may_be_there_all_the_same() {
     let failure = find(Bug::BelieveTheStore);
@@ -73,8 +74,9 @@ fn questions_do_not_multiply() {
     assert!(failure.what.contains("talks without end"), "{failure}");
 }
 
-/// A client was stopped in the midst of a write in a page that moved. The swap was given up; the next one took only those for
-/// writers who had entered the live page, and its copy lacked what the client stored then.
+/// A client was stopped in the midst of a write in a page that moved. The swap was given up; the
+/// next one took only those for writers who had entered the live page, and its copy lacked what the
+/// client stored then.
 #[test]
 fn who_writes_since_an_earlier_swap_is_waited_for() {
     let failure = find(Bug::OverlookDirtyLoggers);

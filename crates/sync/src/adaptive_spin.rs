@@ -9,25 +9,25 @@ pub enum Turn {
     Sleep,
 }
 
-/// Waiting by looking, for as long as it is likely to pay: at first as fast as it can, then with the
-/// processor's pause, then by giving the core to whoever else wants it; at last it says that it is time
-/// to sleep.
+/// Waiting by looking, for as long as it is likely to pay: at first as fast as it can, then with
+/// the processor's pause, then by giving the core to whoever else wants it; at last it says that it
+/// is time to sleep.
 ///
-/// A blocked thread is woken in 8 to 60 us on the machines we know, a cache line arrives in 0.1 us: so
-/// looking pays for answers that come within microseconds.
+/// A blocked thread is woken in 8 to 60 us on the machines we know, a cache line arrives in 0.1 us:
+/// so looking pays for answers that come within microseconds.
 ///
 /// What was waited for in the past says how long to look in the future: about twice as long as it
-/// took to come, and only for the least time when it mostly came too late. Now and then a wait is given the
-/// longest time again, because what comes to a sleeper tells nothing about how soon it came. Time is meant,
-/// not looks: what a look costs depends on what there is to look at.
+/// took to come, and only for the least time when it mostly came too late. Now and then a wait is
+/// given the longest time again, because what comes to a sleeper tells nothing about how soon it
+/// came. Time is meant, not looks: what a look costs depends on what there is to look at.
 ///
 /// Giving the core away shows who else wants it. When somebody used it, more looks would not have
 /// helped: the next waits give it away earlier. When somebody used it up, the kernel's turn for a
-/// busy thread (some ms), this wait and the next ones do not give it away any more: a thread that sleeps is put
-/// before such a one when it is woken, a thread that yields has to wait for its turn.
+/// busy thread (some ms), this wait and the next ones do not give it away any more: a thread that
+/// sleeps is put before such a one when it is woken, a thread that yields has to wait for its turn.
 ///
-/// Who has woken a thread gives the core away first, and looks afterwards: kernels like to wake a thread on
-/// the core of its waker, where it would wait for the end of the looks.
+/// Who has woken a thread gives the core away first, and looks afterwards: kernels like to wake a
+/// thread on the core of its waker, where it would wait for the end of the looks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,8 +91,8 @@ const BESIDE_BUSY: u32 = 64;
 const WORK: u32 = 2;
 
 impl AdaptiveSpin {
-    /// Looks for `least` to `longest`, then gives the core away `yields` times, then says that it is time
-    /// to sleep.
+    /// Looks for `least` to `longest`, then gives the core away `yields` times, then says that it
+    /// is time to sleep.
     ///
     /// # Panics
     /// When `least` is more than `longest`, a bug of the caller.
@@ -170,7 +170,8 @@ impl AdaptiveSpin {
         Turn::Again
     }
 
-    /// Gives the core away once; whether somebody used it. What was looked for in that time does not count.
+    /// Gives the core away once; whether somebody used it. What was looked for in that time does
+    /// not count.
     #[cold]
     fn make_way(&mut self, now: impl Fn() -> Instant) -> bool {
         let start = now();
@@ -189,8 +190,8 @@ impl AdaptiveSpin {
         time > NOBODY
     }
 
-    /// Gives the core away in the midst of long work, if that has gone on for twice as long as it was
-    /// interrupted for: beside a thread that uses its whole turns most of the core stays here.
+    /// Gives the core away in the midst of long work, if that has gone on for twice as long as it
+    /// was interrupted for: beside a thread that uses its whole turns most of the core stays here.
     pub fn pause(&mut self) {
         self.pause_at(Instant::now, std::thread::yield_now);
     }

@@ -181,8 +181,8 @@ impl FrameReader {
     }
 
     /// The next request. One that is over the limit (and no longer than any frame may be), or means
-    /// nothing, is passed over and comes as [`Unreadable`]: it is refused, and the requests behind it
-    /// are served. An error is as with [`next`](Self::next).
+    /// nothing, is passed over and comes as [`Unreadable`]: it is refused, and the requests behind
+    /// it are served. An error is as with [`next`](Self::next).
     pub fn next_request<M: Decode<()>>(
         &mut self,
     ) -> Result<Option<Result<Tagged<M>, Unreadable>>, CodecError> {

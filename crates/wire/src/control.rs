@@ -141,8 +141,8 @@ pub struct SwapStatus {
     pub copied_bytes: u64,
     /// How often a swap was refused, by reason.
     pub refused: Vec<(String, u64)>,
-    /// For how long those who wanted to write a page waited because it moved: how often for longer than
-    /// the bound before and at most this one, in microseconds; `None` is without bound.
+    /// For how long those who wanted to write a page waited because it moved: how often for longer
+    /// than the bound before and at most this one, in microseconds; `None` is without bound.
     pub pauses: Vec<(Option<u64>, u64)>,
 }
 
@@ -209,8 +209,8 @@ pub struct RackStatus {
     pub swaps: SwapStatus,
     /// What there is to count of sharing.
     pub sharing: ShareStatus,
-    /// Work requests that the fabric's device was given, or frames that its sockets were; 0 when it has
-    /// neither.
+    /// Work requests that the fabric's device was given, or frames that its sockets were; 0 when it
+    /// has neither.
     pub device_requests: u64,
     /// Doorbells that it was rung with for them, or writes to the sockets.
     pub device_doorbells: u64,

@@ -265,8 +265,8 @@ pub enum Refusal {
     /// The requester's credentials don't allow it.
     #[error("{0}")]
     Denied(String),
-    /// The store could not make the change durable. Whether it has, shows when the metadata server is
-    /// started again: until then nobody sees the change.
+    /// The store could not make the change durable. Whether it has, shows when the metadata server
+    /// is started again: until then nobody sees the change.
     #[error(
         "the metadata store failed: {0}; see the metadata server's log; whether the change was made shows when the metadata server is started again"
     )]

@@ -1,5 +1,5 @@
-//! Between two rack daemons: what they ask and answer, as bodies and heads of requests between racks
-//! (`rackpool-rrpc`).
+//! Between two rack daemons: what they ask and answer, as bodies and heads of requests between
+//! racks (`rackpool-rrpc`).
 //!
 //! [`PeerRequest::Allocate`] and [`PeerRequest::Free`] carry a sequence number that survives both
 //! daemons, so that each is done exactly once although it may be sent again after a crash.
@@ -26,9 +26,9 @@ pub enum PeerRequest {
         /// Whether the requester wants to keep a copy.
         keep: bool,
     },
-    /// Give the lease back that was given over this endpoint: drain your own operations on the page,
-    /// forget it, answer [`PeerReply::Returned`]. Or only the right to write: drain your own writes and
-    /// read on.
+    /// Give the lease back that was given over this endpoint: drain your own operations on the
+    /// page, forget it, answer [`PeerReply::Returned`]. Or only the right to write: drain your own
+    /// writes and read on.
     Revoke {
         /// The page.
         page: PageId,
@@ -87,8 +87,8 @@ pub enum PeerRequest {
     /// About a swap. The answer says nothing: whatever is to be said about it is a message of its
     /// own.
     Swap(Between),
-    /// What was written, since it was frozen, in the page that this swap moves to the asked rack. The answer
-    /// says nothing, as with [`Self::Swap`].
+    /// What was written, since it was frozen, in the page that this swap moves to the asked rack.
+    /// The answer says nothing, as with [`Self::Swap`].
     DirtyLines {
         /// The swap.
         swap: SwapId,
@@ -108,17 +108,17 @@ pub enum PeerRequest {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The lease that was given over this endpoint is back unasked: the page has come to the requester. The
-    /// answer says nothing, and what is lost is called back.
+    /// The lease that was given over this endpoint is back unasked: the page has come to the
+    /// requester. The answer says nothing, and what is lost is called back.
     Return {
         /// The page.
         page: PageId,
         /// The home's number of the lease.
         lease: u64,
     },
-    /// Where will the page lie that goes to the asked rack with this swap? Answered as [`Self::Lookup`] for
-    /// reading, when it can be read there. If the asked rack knows the swap the lease is good for writing, too,
-    /// as soon as the requester has left the page.
+    /// Where will the page lie that goes to the asked rack with this swap? Answered as
+    /// [`Self::Lookup`] for reading, when it can be read there. If the asked rack knows the swap
+    /// the lease is good for writing, too, as soon as the requester has left the page.
     PrefetchLease {
         /// The swap.
         swap: SwapId,
@@ -144,8 +144,8 @@ pub enum PeerReply {
         writable: bool,
         /// Whether the home carries out [`PeerRequest::Write`] meanwhile: the page moves.
         forwards: bool,
-        /// The number under which the page is shared: the requester may keep a copy as long as the lease
-        /// is good.
+        /// The number under which the page is shared: the requester may keep a copy as long as the
+        /// lease is good.
         sharing: Option<u64>,
     },
     /// The page holds nothing: it was freed or never allocated.

@@ -9,9 +9,9 @@ pub type Arguments = [u64; 5];
 /// Values of an answer.
 pub type Values = [u64; 5];
 
-/// The longest write in a page that moves (bytes): its home carries it out with the thread that serves
-/// everybody, and remembers all of it in one message. A longer one is refused as [`RackAnswer::Moved`], and
-/// comes again in pieces.
+/// The longest write in a page that moves (bytes): its home carries it out with the thread that
+/// serves everybody, and remembers all of it in one message. A longer one is refused as
+/// [`RackAnswer::Moved`], and comes again in pieces.
 pub const LONGEST_DELEGATED: u32 = 4 << 10;
 
 /// What a client asks.
@@ -148,8 +148,8 @@ pub enum RackAnswer {
     MetadataUnreachable,
     /// The request breaks a rule of this interface.
     Invalid,
-    /// The page was on its way or not where it was said to be, last at this rack, for as long as the
-    /// request waited.
+    /// The page was on its way or not where it was said to be, last at this rack, for as long as
+    /// the request waited.
     PageBusy(RackId),
 }
 

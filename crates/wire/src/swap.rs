@@ -127,8 +127,8 @@ pub enum SwapMessage {
         frame: FrameId,
         /// Its epoch.
         epoch: Epoch,
-        /// Whether writes go on in it: then record that your copy is stale before you copy. Said from an
-        /// acceptance's first message on, it needs no [`Self::IncompleteNoted`].
+        /// Whether writes go on in it: then record that your copy is stale before you copy. Said
+        /// from an acceptance's first message on, it needs no [`Self::IncompleteNoted`].
         stale: bool,
     },
     /// Requester to home: mine is frozen too, copy it.
@@ -140,23 +140,24 @@ pub enum SwapMessage {
         /// Whether writes go on in it: as in [`Self::Prepared`].
         stale: bool,
     },
-    /// Home to requester: the offered page is copied, and only the metadata server may still give the swap
-    /// up.
+    /// Home to requester: the offered page is copied, and only the metadata server may still give
+    /// the swap up.
     Copied,
-    /// Either to the other, before the commit: the page that I gave you to copy will be written after
-    /// all, so your copy lacks something. Note that before you answer [`Self::IncompleteNoted`].
+    /// Either to the other, before the commit: the page that I gave you to copy will be written
+    /// after all, so your copy lacks something. Note that before you answer
+    /// [`Self::IncompleteNoted`].
     CopyIncomplete,
     /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
     IncompleteNoted,
     /// Either to the other: the metadata server has said that the swap is committed.
     Committed,
-    /// Either to the other, after the commit: the copy of the page that you gave has all that it lacked.
-    /// Said as well by a rack that has no record of the swap.
+    /// Either to the other, after the commit: the copy of the page that you gave has all that it
+    /// lacked. Said as well by a rack that has no record of the swap.
     DirtyLinesApplied,
     /// Either to the other, after the commit: does anybody use the page that you gave?
     IsQuiesced,
-    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said as
-    /// well by a rack that has no record of the swap.
+    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said
+    /// as well by a rack that has no record of the swap.
     Quiesced,
     /// Either to the other: the swap is given up, or was never known.
     Aborted,

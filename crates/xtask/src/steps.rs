@@ -130,8 +130,8 @@ fn deny(root: &Path) -> Step {
 }
 
 /// A campaign of the tests, in their profile: `kill-steps` kills clients and daemons at chosen
-/// instructions, `swap-rounds` anyone at chosen steps of a swap, `exec-rounds` instances of the service
-/// while clients do transactions.
+/// instructions, `swap-rounds` anyone at chosen steps of a swap, `exec-rounds` instances of the
+/// service while clients do transactions.
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
     ensure!(

@@ -12,26 +12,27 @@ use super::{DataPlane, ROUND};
 /// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
 /// microsecond.
 const LOOKS: u32 = 16;
-/// The same while somebody waits for a transfer, which the next look at the fabric tells of. Looking
-/// there and at all else takes about as long as the looks that are left out, so those count too in
-/// what follows.
+/// The same while somebody waits for a transfer, which the next look at the fabric tells of.
+/// Looking there and at all else takes about as long as the looks that are left out, so those count
+/// too in what follows.
 const TRANSFER_LOOKS: u32 = 2;
 /// Sweeps in which a client may be silent without losing it.
 const MAX_SILENT_SWEEPS: u8 = 4;
-/// One look of so many for each client there is, is a sweep: looking at one that is silent costs about half
-/// a look, so sweeps take a sixtieth of the time however many there are.
+/// One look of so many for each client there is, is a sweep: looking at one that is silent costs
+/// about half a look, so sweeps take a sixtieth of the time however many there are.
 const EVERY: u32 = 32;
-/// With few clients a sweep comes no sooner than this: so a client that was silent waits 2 us longer on
-/// average while others ask.
+/// With few clients a sweep comes no sooner than this: so a client that was silent waits 2 us
+/// longer on average while others ask.
 const LEAST: u32 = 128;
-/// So is the look after so many in a row that found nothing, about a microsecond: more than somebody
-/// needs between two requests who asks all the time. Where many clients share a core, whoever of them
-/// runs next is found by it before it stops looking for its answer and gives the core away.
+/// So is the look after so many in a row that found nothing, about a microsecond: more than
+/// somebody needs between two requests who asks all the time. Where many clients share a core,
+/// whoever of them runs next is found by it before it stops looking for its answer and gives the
+/// core away.
 const IDLE: u32 = 40;
 
-/// Clients that have asked lately have the daemon's active set: their rings are looked at each time,
-/// all others' in a *sweep* now and then. So who asks is not held up by many who do not. While
-/// nobody asks every look is a sweep. `F` is what it takes to look at a client's rings.
+/// Clients that have asked lately have the daemon's active set: their rings are looked at each
+/// time, all others' in a *sweep* now and then. So who asks is not held up by many who do not.
+/// While nobody asks every look is a sweep. `F` is what it takes to look at a client's rings.
 #[derive(Debug)]
 pub(super) struct ActiveSet<F> {
     /// Looks since the last regular sweep.
@@ -113,8 +114,8 @@ impl<F> ActiveSet<F> {
         self.held.retain(|held| held.client != client);
     }
 
-    /// A sweep is over: who has been silent for long loses it. Sweeps that come sooner because nobody
-    /// asks say nothing about how long that is.
+    /// A sweep is over: who has been silent for long loses it. Sweeps that come sooner because
+    /// nobody asks say nothing about how long that is.
     pub(super) fn swept(&mut self) {
         if self.is_regular {
             self.held.retain_mut(|held| {
@@ -195,8 +196,8 @@ mod tests {
         active_set.held().map(|(client, ())| client).collect()
     }
 
-    /// Looks at so many clients until after the next regular sweep, somebody asking in each; how many
-    /// looks there were.
+    /// Looks at so many clients until after the next regular sweep, somebody asking in each; how
+    /// many looks there were.
     fn until_swept(active_set: &mut ActiveSet<()>, clients: usize, asks: ClientId) -> u32 {
         let mut looks = 0;
         loop {

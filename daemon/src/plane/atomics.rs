@@ -1,5 +1,5 @@
-//! Compare-and-swap and fetch-and-add, carried out by the home of the page; and how clients hear what a
-//! home has carried out for them.
+//! Compare-and-swap and fetch-and-add, carried out by the home of the page; and how clients hear
+//! what a home has carried out for them.
 
 use rackpool_model::{Access, GlobalAddr, PageId, RackId};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -82,8 +82,8 @@ impl DataPlane {
         }
     }
 
-    /// The home of a page has carried out an operation of a client, or has not and never will: then the
-    /// client translates again, which waits until the page can be used.
+    /// The home of a page has carried out an operation of a client, or has not and never will: then
+    /// the client translates again, which waits until the page can be used.
     pub(super) fn operation_answered(
         &mut self,
         operation: Operation,

@@ -31,7 +31,8 @@ impl DataPlane {
         self.serve_peer_until(ask, request, None)
     }
 
-    /// The same for a request that has waited for a page, and may until then. `None`: it has just come.
+    /// The same for a request that has waited for a page, and may until then. `None`: it has just
+    /// come.
     pub(super) fn serve_peer_until(
         &mut self,
         ask: RequestId,
@@ -116,8 +117,8 @@ impl DataPlane {
         self.wait_for_swap(page, Work::Serve(ask, request, until));
     }
 
-    /// Gives a lease to a rack that is known at the other end: of a live page for writing, of a frozen
-    /// one for reading, of a shared one for a copy if one is to be kept.
+    /// Gives a lease to a rack that is known at the other end: of a live page for writing, of a
+    /// frozen one for reading, of a shared one for a copy if one is to be kept.
     fn serve_lookup(
         &mut self,
         page: PageId,
@@ -136,7 +137,8 @@ impl DataPlane {
         self.give(page, endpoint, (frame, word, usage), most, forwards)
     }
 
-    /// Gives a lease for reading; to the rack from which the page has come for writing, too, once that has left it.
+    /// Gives a lease for reading; to the rack from which the page has come for writing, too, once
+    /// that has left it.
     fn serve_redirect(
         &mut self,
         swap: SwapId,

@@ -168,8 +168,8 @@ impl Leases {
         }
     }
 
-    /// The home of a page that it writes for this rack without a lease for that: it goes away, or has come from
-    /// here no longer than a lease ago.
+    /// The home of a page that it writes for this rack without a lease for that: it goes away, or
+    /// has come from here no longer than a lease ago.
     pub(super) fn writing_home(&self, now: Instant, page: PageId) -> Option<RackId> {
         let found = self.found(page)?;
         match found.gone {
@@ -204,9 +204,9 @@ impl Leases {
 }
 
 impl DataPlane {
-    /// Nobody may write this page from afar any more, or use it at all. [`Self::page_clean`] follows,
-    /// perhaps before this returns; meanwhile, and as long as the page's word does not allow more,
-    /// nobody gets a lease that is good for it.
+    /// Nobody may write this page from afar any more, or use it at all. [`Self::page_clean`]
+    /// follows, perhaps before this returns; meanwhile, and as long as the page's word does not
+    /// allow more, nobody gets a lease that is good for it.
     pub(super) fn page_needed(&mut self, page: PageId, users: Users) -> anyhow::Result<()> {
         self.tell_home(HomeEvent::PageNeeded(page, users))
     }
@@ -279,8 +279,8 @@ impl DataPlane {
         self.ask_over(endpoint_of(endpoint), request, purpose, deadline)
     }
 
-    /// The other rack has given a lease back, or the right to write, over the endpoint that the lease
-    /// is good for.
+    /// The other rack has given a lease back, or the right to write, over the endpoint that the
+    /// lease is good for.
     pub(super) fn returned(
         &mut self,
         page: PageId,
@@ -315,8 +315,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A page's home calls a lease back, or the right to write. It is answered when the operations on
-    /// their way have ended.
+    /// A page's home calls a lease back, or the right to write. It is answered when the operations
+    /// on their way have ended.
     pub(super) fn revoked(
         &mut self,
         page: PageId,
@@ -372,8 +372,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A page has come here. Its old home need not call back what was leased from it, and hears of that
-    /// before it hears that the page can be read here.
+    /// A page has come here. Its old home need not call back what was leased from it, and hears of
+    /// that before it hears that the page can be read here.
     pub(super) fn arrived(&mut self, page: PageId) -> anyhow::Result<()> {
         // Before the lease is back.
         self.hide_copy(page)?;
@@ -408,8 +408,8 @@ impl DataPlane {
         self.keep(page)
     }
 
-    /// Nothing lands here any more that comes over the endpoint: what was leased over it is void. What
-    /// this side has posted may still be under way.
+    /// Nothing lands here any more that comes over the endpoint: what was leased over it is void.
+    /// What this side has posted may still be under way.
     pub(super) fn endpoint_fenced(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
         self.forget_asks(|ask| ask.endpoint == endpoint);
         let endpoint = token(endpoint);

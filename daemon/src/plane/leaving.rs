@@ -1,5 +1,5 @@
-//! Pages on their way out: clean of the racks that leased them, quiesced of this rack's clients, then
-//! free.
+//! Pages on their way out: clean of the racks that leased them, quiesced of this rack's clients,
+//! then free.
 
 use std::collections::BTreeSet;
 

@@ -48,7 +48,8 @@ struct Waiting {
     /// It has been given its whole time once more.
     begun_anew: bool,
     /// The first question that a home was asked since this waits, and whether the metadata server
-    /// was. Before, the page may not have been there yet: its absence then says nothing to this one.
+    /// was. Before, the page may not have been there yet: its absence then says nothing to this
+    /// one.
     home_asked: Option<u64>,
     server_asked: bool,
 }
@@ -230,8 +231,9 @@ impl DataPlane {
     /// Goes on where a pause is over, and answers those who have waited long enough.
     pub(super) fn drive_searches(&mut self, now: Instant) -> anyhow::Result<()> {
         let (mut late, mut due) = (Vec::new(), Vec::new());
-        // If this daemon itself has stood still, for as long as it takes to miss a heartbeat, others may
-        // have cut it off, but were not silent: so who waits gets the whole time again, once.
+        // If this daemon itself has stood still, for as long as it takes to miss a heartbeat,
+        // others may have cut it off, but were not silent: so who waits gets the whole time again,
+        // once.
         let (lease, looked) = (self.lease, self.searches.looked.replace(now));
         let has_stood_still = looked.is_some_and(|then| now > then + lease / 4);
         self.searches.all.retain(|page, search| {
@@ -347,9 +349,9 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Answers those whom the lease of a page is good for. The others ask again: now, if readers were
-    /// in their way, who do not wait with them; after a pause, if the lease was called back before it
-    /// came or has run out.
+    /// Answers those whom the lease of a page is good for. The others ask again: now, if readers
+    /// were in their way, who do not wait with them; after a pause, if the lease was called back
+    /// before it came or has run out.
     fn answer_leased(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let Some(search) = self.searches.all.get(&page) else { return Ok(()) };
         let before = search.callers.len();
@@ -400,7 +402,8 @@ impl DataPlane {
         self.seek(page)
     }
 
-    /// Asks in time for another lease of a page that is in use. It is done without if that can't be.
+    /// Asks in time for another lease of a page that is in use. It is done without if that can't
+    /// be.
     pub(super) fn renew(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
         let now = self.now();
@@ -411,11 +414,12 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// Asks for a lease of a page in which a home has written something for this rack: the next writes need
-    /// no message. It is done without if that can't be.
+    /// Asks for a lease of a page in which a home has written something for this rack: the next
+    /// writes need no message. It is done without if that can't be.
     pub(super) fn lease_to_write(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let now = self.now();
-        // Of several questions only the last one's answer counts: whoever waits for another one would wait on.
+        // Of several questions only the last one's answer counts: whoever waits for another one
+        // would wait on.
         if self.leases.lease(now, page, Access::Write).is_some() || self.peers.is_asked_for(page) {
             return Ok(());
         }
@@ -426,7 +430,8 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// What a home's answer tells of a page, whoever wanted to know, and what its lease is if it is good for writing.
+    /// What a home's answer tells of a page, whoever wanted to know, and what its lease is if it is
+    /// good for writing.
     pub(super) fn renewed(
         &mut self,
         page: PageId,

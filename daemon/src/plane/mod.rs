@@ -255,8 +255,8 @@ impl DataPlane {
             if has_woken && std::mem::take(&mut waits) {
                 spin.end();
             }
-            // While pages move, messages are further apart than looks would bridge, and whoever takes part
-            // in that or waits for it wants the core.
+            // While pages move, messages are further apart than looks would bridge, and whoever
+            // takes part in that or waits for it wants the core.
             let moves = self.swaps.are_under_way();
             if !std::mem::replace(&mut waits, true) {
                 spin.begin(has_woken || moves);
@@ -331,8 +331,8 @@ impl DataPlane {
         Ok(busy)
     }
 
-    /// Sends and posts what has gathered for other racks in a round, with one doorbell for each, and
-    /// looks at what comes of it.
+    /// Sends and posts what has gathered for other racks in a round, with one doorbell for each,
+    /// and looks at what comes of it.
     fn exchange_with_peers(&mut self) -> anyhow::Result<()> {
         loop {
             self.rrpc.flush(&mut *self.fabric);

@@ -112,8 +112,8 @@ impl Peers {
         racks.find(|(_, peer)| peer.link == PeerLink::Connecting(endpoint)).map(|(rack, _)| *rack)
     }
 
-    /// A connection could not be made: it is tried again. Operators hear of the first time, until one
-    /// could.
+    /// A connection could not be made: it is tried again. Operators hear of the first time, until
+    /// one could.
     pub(super) fn connect_failed(&mut self, endpoint: EndpointId, error: &FabricError) {
         for (rack, peer) in &mut self.racks {
             if peer.link == PeerLink::Connecting(endpoint) {
@@ -264,7 +264,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The other side has connected. What it asked over an earlier endpoint it has heard the end of.
+    /// The other side has connected. What it asked over an earlier endpoint it has heard the end
+    /// of.
     pub(super) fn accepted(&mut self, endpoint: EndpointId, rack: RackId) {
         let own = self.peers.connected_endpoint(rack);
         let endpoints = self.peers.endpoints.iter();

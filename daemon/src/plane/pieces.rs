@@ -12,8 +12,8 @@ const PIECE_BYTES: u64 = BULK_BYTES as u64;
 /// As many as keep the wire busy while the end of one is heard of.
 const AT_A_TIME: u32 = 2;
 
-/// How far it is. All pieces go over one endpoint, so that whoever fences it ends all of them. They are
-/// one operation for leases and swaps, which ends with the last piece that was posted.
+/// How far it is. All pieces go over one endpoint, so that whoever fences it ends all of them. They
+/// are one operation for leases and swaps, which ends with the last piece that was posted.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub(super) endpoint: EndpointId,

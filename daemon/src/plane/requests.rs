@@ -67,9 +67,9 @@ impl DataPlane {
         }
     }
 
-    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old home.
-    /// Who wants to write does it there and notes it, has it done by the old home, or waits until that is so, or
-    /// the page is thawed or elsewhere.
+    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old
+    /// home. Who wants to write does it there and notes it, has it done by the old home, or waits
+    /// until that is so, or the page is thawed or elsewhere.
     pub(super) fn translate(
         &mut self,
         caller: Caller,

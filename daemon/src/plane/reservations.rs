@@ -1,5 +1,5 @@
-//! Reservation records of clients that have gone: whether each object was published, and so which one
-//! goes back, the reservation or what it replaced, and where to. The rules are in
+//! Reservation records of clients that have gone: whether each object was published, and so which
+//! one goes back, the reservation or what it replaced, and where to. The rules are in
 //! `docs/design/publication.md`.
 
 use std::collections::{BTreeMap, BTreeSet};

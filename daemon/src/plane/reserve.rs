@@ -1,4 +1,5 @@
-//! Frames that get their memory before they are used, and lose it when they have been free for long.
+//! Frames that get their memory before they are used, and lose it when they have been free for
+//! long.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -79,8 +80,8 @@ impl DataPlane {
         }
     }
 
-    /// Has the memory of frames given back that have been free for as long as the operator says. Not
-    /// while pages move: a free frame may be meant for one.
+    /// Has the memory of frames given back that have been free for as long as the operator says.
+    /// Not while pages move: a free frame may be meant for one.
     pub(super) fn release_frames(&mut self) {
         let under_way = self.swaps.are_under_way();
         let Some(reserves) = &mut self.reserves else { return };

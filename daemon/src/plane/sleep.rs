@@ -14,8 +14,8 @@ use rustix::time::{
 use super::command::count;
 use super::{Command, DataPlane};
 
-/// How long it looks without anything to do before it sleeps, at most: about what a sleep costs. Then there
-/// are some turns in which others on the core get on.
+/// How long it looks without anything to do before it sleeps, at most: about what a sleep costs.
+/// Then there are some turns in which others on the core get on.
 const LONGEST: Duration = Duration::from_micros(10);
 /// It always looks for so long: for what is just coming.
 const LEAST: Duration = Duration::from_micros(4);
@@ -33,8 +33,8 @@ pub(super) const fn spin() -> AdaptiveSpin {
     AdaptiveSpin::new(LEAST, LONGEST, YIELDS)
 }
 
-/// How long the data plane goes on looking after the last thing that there was to do, although it could
-/// sleep: whoever asks next does not have to wake it.
+/// How long the data plane goes on looking after the last thing that there was to do, although it
+/// could sleep: whoever asks next does not have to wake it.
 #[derive(Debug)]
 pub(super) struct BusyPollWindow {
     time: Duration,
@@ -70,9 +70,9 @@ pub(super) struct Sleeper {
     wake_timer: WakeTimer,
 }
 
-/// Ends a short sleep. A timeout of the sleep itself that is nearer than the kernel's next tick would be set in
-/// the core's timer, and taken out of it again, with each sleep: 4 us in a virtual machine. This one stays set
-/// when something else ends the sleep, and is good for the next ones.
+/// Ends a short sleep. A timeout of the sleep itself that is nearer than the kernel's next tick
+/// would be set in the core's timer, and taken out of it again, with each sleep: 4 us in a virtual
+/// machine. This one stays set when something else ends the sleep, and is good for the next ones.
 #[derive(Debug)]
 struct WakeTimer {
     timer: OwnedFd,
@@ -131,8 +131,8 @@ fn drain(event: impl AsFd) {
 }
 
 impl DataPlane {
-    /// Whether it looks on, although there is nothing to do. The data planes of other racks may share the
-    /// processor, and have had it meanwhile.
+    /// Whether it looks on, although there is nothing to do. The data planes of other racks may
+    /// share the processor, and have had it meanwhile.
     pub(super) fn polls(&mut self) -> bool {
         let polls = self.busy_poll.goes_on(Instant::now);
         if polls {

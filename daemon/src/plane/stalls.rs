@@ -19,7 +19,8 @@ pub(super) struct Progress {
     pub(super) endpoint: EndpointId,
 }
 
-/// The oldest transfer on each endpoint, and since when it is known to be that, and to be where it is.
+/// The oldest transfer on each endpoint, and since when it is known to be that, and to be where it
+/// is.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
     oldest: BTreeMap<EndpointId, (Progress, Instant)>,

@@ -121,8 +121,8 @@ impl DataPlane {
         self.post_transfer(caller, within, wanted.access(), (batch, over))
     }
 
-    /// Posts what is wanted if there is a lease for it, which is good over the endpoint that this batch has
-    /// used before. A write without one may be done by another daemon, or here.
+    /// Posts what is wanted if there is a lease for it, which is good over the endpoint that this
+    /// batch has used before. A write without one may be done by another daemon, or here.
     pub(super) fn post_transfer(
         &mut self,
         caller: Caller,

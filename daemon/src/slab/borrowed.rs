@@ -51,8 +51,8 @@ impl Slab {
         self.free_pages.len() + self.unreserved.len() + self.ordered.len()
     }
 
-    /// Whether an object of so many bytes could be handed out of a page that is shared if it were not: or
-    /// all of its objects are free, so that it is a page for anything.
+    /// Whether an object of so many bytes could be handed out of a page that is shared if it were
+    /// not: or all of its objects are free, so that it is a page for anything.
     pub(crate) fn has_room(&self, page: PageId, bytes: u64) -> bool {
         let Some(frame) = self.frame_of(page) else { return false };
         let Ok(Some(class)) = self.class_of(frame) else { return false };

@@ -113,8 +113,8 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// What is known of a page: its frame, its word, and what it is used for. One that arrives is not
-    /// here yet, one that has gone to another rack is here no more.
+    /// What is known of a page: its frame, its word, and what it is used for. One that arrives is
+    /// not here yet, one that has gone to another rack is here no more.
     pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
         let frame = self.frame_of(page)?;
         let word = self.word(frame).ok()?;

@@ -1,8 +1,8 @@
 //! Pages that come and go by swaps: what the allocator derives of a frame follows its word, and a
 //! page's header and bitmap go with its bytes.
 //!
-//! A page that is frozen keeps its bits: nothing in it is handed out or taken back. One that arrives
-//! is not here before its word says that it is frozen.
+//! A page that is frozen keeps its bits: nothing in it is handed out or taken back. One that
+//! arrives is not here before its word says that it is frozen.
 
 use std::sync::Arc;
 
@@ -187,9 +187,9 @@ impl Slab {
         }
     }
 
-    /// Whether a page is between two homes as far as this rack knows: frozen, or not here yet; or shared
-    /// with other racks. What waits for it can be done here or elsewhere when the swap or the sharing
-    /// has ended.
+    /// Whether a page is between two homes as far as this rack knows: frozen, or not here yet; or
+    /// shared with other racks. What waits for it can be done here or elsewhere when the swap or
+    /// the sharing has ended.
     pub(crate) fn is_moving(&self, page: PageId) -> bool {
         match self.lookup(page) {
             Some((_, word, _)) => {
@@ -215,7 +215,8 @@ impl Slab {
         self.free_pages.keys().rev().find(|page| spares && !busy(**page)).copied()
     }
 
-    /// Live pages of objects among `count` frames from `first` on, the first one following the last.
+    /// Live pages of objects among `count` frames from `first` on, the first one following the
+    /// last.
     pub(crate) fn movable_pages(&self, first: u32, count: u32) -> impl Iterator<Item = PageId> {
         let frames = self.metadata.frames();
         (0..count.min(frames)).filter_map(move |step| {
@@ -227,14 +228,15 @@ impl Slab {
         })
     }
 
-    /// Whether the page is one of objects of up to a page. Those of a run lie side by side and stay.
+    /// Whether the page is one of objects of up to a page. Those of a run lie side by side and
+    /// stay.
     pub(crate) fn is_of_objects(&self, page: PageId) -> bool {
         let frame = self.frame_of(page);
         frame.is_some_and(|frame| self.class_of(frame).is_ok_and(|class| class.is_some()))
     }
 
-    /// The header and the bitmap of a page of this epoch in which nobody allocates; `None` when it is not
-    /// here or does not.
+    /// The header and the bitmap of a page of this epoch in which nobody allocates; `None` when it
+    /// is not here or does not.
     pub(crate) fn contents(
         &self,
         page: PageId,

@@ -1,5 +1,5 @@
-//! Free frames that have no memory yet, or none any more: another thread gets it for them, or gives it
-//! back (`crate::reserver`). They belong to nobody meanwhile.
+//! Free frames that have no memory yet, or none any more: another thread gets it for them, or gives
+//! it back (`crate::reserver`). They belong to nobody meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ impl Slab {
         self.order(&pages)
     }
 
-    /// The same for an object of `bytes` bytes, if there is none without: a frame for one of up to a
-    /// page, all that are missing in the lowest run that is long enough for a larger one.
+    /// The same for an object of `bytes` bytes, if there is none without: a frame for one of up to
+    /// a page, all that are missing in the lowest run that is long enough for a larger one.
     pub(crate) fn order_for(&mut self, bytes: u64) -> Vec<FrameId> {
         let pages = self.page_size.pages_for(bytes);
         if pages <= 1 {
@@ -81,8 +81,8 @@ impl Slab {
         place.insert(page, frame);
     }
 
-    /// Pages of frames that have been free for `long`, if more than `stock` are free: `most` of them, the last
-    /// ones first, as runs are made of the first ones.
+    /// Pages of frames that have been free for `long`, if more than `stock` are free: `most` of
+    /// them, the last ones first, as runs are made of the first ones.
     pub(crate) fn free_for(
         &mut self,
         (now, long): (Instant, Duration),

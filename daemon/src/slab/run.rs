@@ -1,5 +1,5 @@
-//! Objects of several whole pages: pages with consecutive ids in consecutive frames, because whoever
-//! is in the first of them goes on into the next. They never move.
+//! Objects of several whole pages: pages with consecutive ids in consecutive frames, because
+//! whoever is in the first of them goes on into the next. They never move.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState};
 use rackpool_shm::metadata::PageUse;
@@ -7,8 +7,8 @@ use rackpool_shm::metadata::PageUse;
 use super::{Candidate, CandidateKind, Slab, SlabError};
 
 impl Slab {
-    /// The lowest run of free pages with consecutive ids and frames that is long enough. Swaps shuffle
-    /// the ids of frames.
+    /// The lowest run of free pages with consecutive ids and frames that is long enough. Swaps
+    /// shuffle the ids of frames.
     pub(super) fn peek_run(&self, bytes: u64) -> Option<Candidate> {
         let pages = u32::try_from(self.page_size.pages_for(bytes)).ok()?;
         if pages == 0 || pages > PageUse::MAX_RUN {

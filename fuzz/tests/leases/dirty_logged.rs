@@ -1,4 +1,5 @@
-//! Clients write a page that moves by themselves: what they noted follows it, whatever becomes of them.
+//! Clients write a page that moves by themselves: what they noted follows it, whatever becomes of
+//! them.
 
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_shm::access::PageWordRef;

@@ -98,7 +98,8 @@ impl Moving {
         (ticket, stale)
     }
 
-    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server says so.
+    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server
+    /// says so.
     pub(super) fn doubt(&mut self) {
         self.offer(true);
         let (ticket, stale) = self.ready();
@@ -303,7 +304,8 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     assert!(moving.asked().1.contains(&SwapMessage::Quiesced), "as often as it is asked");
 }
 
-/// A lease that was called back with the page's arrival made its writers wait for two messages more.
+/// A lease that was called back with the page's arrival made its writers wait for two messages
+/// more.
 #[test]
 fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     let mut moving = Moving::new();
@@ -457,8 +459,8 @@ fn lines_that_no_page_has_are_not_merged() {
     }
 }
 
-/// An atomic that would reach beyond its page was noted before it was refused: the new home was sent a line
-/// that its page does not have, and cut its old one off, again and again.
+/// An atomic that would reach beyond its page was noted before it was refused: the new home was
+/// sent a line that its page does not have, and cut its old one off, again and again.
 #[test]
 fn what_is_refused_is_not_noted_as_written() {
     let mut moving = Moving::new();
@@ -485,7 +487,8 @@ fn what_is_refused_is_not_noted_as_written() {
     assert_eq!(lines, Some(vec![]));
 }
 
-/// An atomic operation in a page that was lost with its old home was once answered as one that can't be meant.
+/// An atomic operation in a page that was lost with its old home was once answered as one that
+/// can't be meant.
 #[test]
 fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
     let mut stand = Stand::new();
@@ -498,8 +501,8 @@ fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
     assert_eq!(stand.answer(1), Some(RackAnswer::PageLost));
 }
 
-/// A page that was lost on its way here was once taken for one that moves for ever: who freed objects of it
-/// waited for the end of its swap, and held up what came after.
+/// A page that was lost on its way here was once taken for one that moves for ever: who freed
+/// objects of it waited for the end of its swap, and held up what came after.
 #[test]
 fn objects_of_a_lost_page_are_taken_back_from_everybody() {
     let mut moving = Moving::new();
@@ -534,8 +537,8 @@ impl Stand {
     }
 }
 
-/// A write that this daemon carries out is done at once: it overtook those of its batch that were under way
-/// to another rack.
+/// A write that this daemon carries out is done at once: it overtook those of its batch that were
+/// under way to another rack.
 #[test]
 fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
     let mut moving = Moving::new();
@@ -551,8 +554,8 @@ fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
     assert_eq!(moving.stand.write_in(2, REMOTE, 78), None, "what is done is not overtaken");
 }
 
-/// What goes to two racks has no order: a batch of which one page was thought to be where the other is went
-/// to both at a time.
+/// What goes to two racks has no order: a batch of which one page was thought to be where the other
+/// is went to both at a time.
 #[test]
 fn a_batch_goes_to_one_rack_at_a_time() {
     let mut stand = Stand::new();
@@ -571,8 +574,8 @@ fn a_batch_goes_to_one_rack_at_a_time() {
     assert_eq!(stand.write_in(5, REMOTE, 10), Some(RackAnswer::Moved));
 }
 
-/// A client that had given a transfer up has begun another batch: the late end of the first one once made
-/// the daemon forget what it had refused of the second.
+/// A client that had given a transfer up has begun another batch: the late end of the first one
+/// once made the daemon forget what it had refused of the second.
 #[test]
 fn the_late_end_of_an_earlier_batch_does_not_forget_the_present_one() {
     let mut moving = Moving::new();

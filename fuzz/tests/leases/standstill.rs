@@ -9,8 +9,8 @@ use super::{HOME, REMOTE, Stand, location};
 /// Longer than a lease.
 const LONG_MS: u64 = 3_000;
 
-/// A client that asks where a page is, whose home has the question and then cuts the requester off, who
-/// has stood still.
+/// A client that asks where a page is, whose home has the question and then cuts the requester off,
+/// who has stood still.
 fn has_stood_still() -> Stand {
     let mut stand = Stand::new();
     assert_eq!(stand.call(0, RackRequest::Translate { page: REMOTE, access: Access::Read }), None);

@@ -1,5 +1,5 @@
-//! What is to be written in a page that moves, or for which there is no lease: once asked, it waits where it can be
-//! done, and is done there.
+//! What is to be written in a page that moves, or for which there is no lease: once asked, it waits
+//! where it can be done, and is done there.
 
 use super::moving::{COMES, Moving, SWAP};
 use super::*;
@@ -120,7 +120,8 @@ fn who_looks_for_a_page_to_write_it_goes_on_when_it_is_left() {
     assert!(matches!(moving.stand.answer(1), Some(RackAnswer::Remote { home: HOME, .. })));
 }
 
-/// It took the lease for one that is good when it has left the page, which it had in its earlier life.
+/// It took the lease for one that is good when it has left the page, which it had in its earlier
+/// life.
 #[test]
 fn a_restarted_old_home_writes_where_the_new_one_lets_it() {
     let mut moving = Moving::new();

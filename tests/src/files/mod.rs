@@ -23,8 +23,8 @@ use place::Place;
 /// A rule: its name and how it is tried in an empty folder. It panics where it does not hold.
 pub type Rule = (&'static str, fn(&Place));
 
-/// Tries the rules whose names contain `filter`, each in a folder of its own below `root`; the names
-/// of those that do not hold, with what they said.
+/// Tries the rules whose names contain `filter`, each in a folder of its own below `root`; the
+/// names of those that do not hold, with what they said.
 pub fn broken_rules(root: &Path, filter: &str) -> Vec<(&'static str, String)> {
     let chosen = rules::all().filter(|(name, _)| name.contains(filter));
     let mut broken = Vec::new();

@@ -1,6 +1,6 @@
-//! Random operations on one file, against its bytes in memory: through two descriptors, past the kernel's
-//! cache and through it, with bytes that tell where in the file and by which operation they were
-//! written.
+//! Random operations on one file, against its bytes in memory: through two descriptors, past the
+//! kernel's cache and through it, with bytes that tell where in the file and by which operation
+//! they were written.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -147,8 +147,9 @@ impl Run {
         &self.files[which]
     }
 
-    /// Bytes of a new operation for a place in the file: no other place has the same, but by chance,
-    /// nor has this one from another operation. So what lands elsewhere, or is of before, is seen.
+    /// Bytes of a new operation for a place in the file: no other place has the same, but by
+    /// chance, nor has this one from another operation. So what lands elsewhere, or is of before,
+    /// is seen.
     fn new_bytes(&mut self, offset: u64, len: u64) -> Vec<u8> {
         self.writes += 1;
         let begin = offset / 8;

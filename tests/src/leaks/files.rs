@@ -19,7 +19,8 @@ const LONGEST: usize = 200_000;
 /// After an operation that failed: the mount may just be away.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Works in a folder of a mount until the loads end. The folder is not there while nothing is mounted.
+/// Works in a folder of a mount until the loads end. The folder is not there while nothing is
+/// mounted.
 pub(super) fn work(folder: &Path, seed: u64, counts: &Counts) {
     let mut random = SmallRng::seed_from_u64(seed);
     while !counts.has_ended() {

@@ -28,8 +28,8 @@ pub use usage::Usage;
 
 /// By how much memory in use may differ, in bytes.
 const SLACK: u64 = 1 << 20;
-/// What may be in use when everything was deleted: the directories of three tables are more than half
-/// of it, some segments the rest.
+/// What may be in use when everything was deleted: the directories of three tables are more than
+/// half of it, some segments the rest.
 const EMPTY: u64 = 2 << 20;
 /// The longest run without kills: tables have got as large as these loads make them long before.
 const LONGEST_REFERENCE: Duration = Duration::from_secs(60);

@@ -122,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Kills one program of these kinds, some of them or all together, and starts them again. Returns
-    /// the kinds of those that were killed.
+    /// Kills one program of these kinds, some of them or all together, and starts them again.
+    /// Returns the kinds of those that were killed.
     pub(super) fn strike(&mut self, kinds: &[Kind], random: &mut SmallRng) -> Vec<Kind> {
         let all = kinds
             .iter()
@@ -221,8 +221,8 @@ impl Scene {
         self.pool.allocated().iter().sum()
     }
 
-    /// Pages that nobody uses and that are not free yet: a rack whose daemon was killed may have had
-    /// them leased.
+    /// Pages that nobody uses and that are not free yet: a rack whose daemon was killed may have
+    /// had them leased.
     pub(super) fn leaving_pages(&self) -> usize {
         let pages = census::pages(&self.pool);
         pages.iter().filter(|(_, state)| *state == PageState::Leaving).count()

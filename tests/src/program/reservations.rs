@@ -25,7 +25,8 @@ use super::{Arguments, say};
 /// | `settle N LINK EXPECTED REPLACED WORD` | the same, and settles the link at last | the same |
 /// | `finish N` | finishes it | `ok` |
 ///
-/// The link becomes the reservation's address, or the tombstone's token. Numbers after `N` are hexadecimal.
+/// The link becomes the reservation's address, or the tombstone's token. Numbers after `N` are
+/// hexadecimal.
 pub(super) fn reservations(pool: &Arc<Pool>) -> anyhow::Result<()> {
     let mut reservations = Vec::new();
     for line in std::io::stdin().lock().lines() {
@@ -122,7 +123,8 @@ pub(super) fn mix(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result
             _ => handle.delete(key.as_bytes()),
         };
         match done {
-            // A rack was slow enough to be taken for dead; what is left here goes with this program.
+            // A rack was slow enough to be taken for dead; what is left here goes with this
+            // program.
             Ok(_) | Err(KvError::OutcomeUnknown) => {}
             Err(error) => return Err(error.into()),
         }

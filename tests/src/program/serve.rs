@@ -47,7 +47,8 @@ fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String>
                 Some(at) => format!("differs at {at}"),
             }
         }
-        // Whether it is what was written last, or words of that and of what may have been written since.
+        // Whether it is what was written last, or words of that and of what may have been written
+        // since.
         "among" => {
             let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
             let mut tags = vec![arguments.number("TAG")?];

@@ -25,8 +25,8 @@ const LARGEST: u64 = 256;
 /// So many operations in a row may fail, a millisecond apart.
 const FAILURES: u32 = 10_000;
 
-/// `traffic TABLE SEED`: changes keys of a table and roots, and allocates and frees, until its standard
-/// input ends. Refusals of racks that are just started again do not end it.
+/// `traffic TABLE SEED`: changes keys of a table and roots, and allocates and frees, until its
+/// standard input ends. Refusals of racks that are just started again do not end it.
 pub(super) fn traffic(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (table, seed) = (arguments.addr("TABLE")?, arguments.number("SEED")?);
     let mut random = SmallRng::seed_from_u64(seed);

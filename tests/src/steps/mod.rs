@@ -1,7 +1,7 @@
 //! Ending programs at any of their instructions.
 //!
-//! A client process prepares one operation and stops; its tracer carries out a chosen number of
-//! its instructions, one by one, and kills it there. So every instruction is a place to be killed at
+//! A client process prepares one operation and stops; its tracer carries out a chosen number of its
+//! instructions, one by one, and kills it there. So every instruction is a place to be killed at
 //! and nothing in the product knows of it. The rack daemon is killed the same way, inside the
 //! thread that serves the clients.
 //!

@@ -160,8 +160,8 @@ impl Plan {
         }
     }
 
-    /// What to do next of what is wanted: the operation with the fewest rounds of those that still have
-    /// steps to be killed at; when there is none, all begin anew.
+    /// What to do next of what is wanted: the operation with the fewest rounds of those that still
+    /// have steps to be killed at; when there is none, all begin anew.
     pub fn next(&mut self, wanted: impl Fn(Key) -> bool) -> (Key, Task) {
         let is_left = |progress: &Progress| {
             progress.steps.as_ref().map_or(progress.rounds == 0, |steps| !steps.is_empty())
@@ -194,9 +194,9 @@ impl Plan {
     }
 
     /// The instructions of an operation from mark to mark. The steps to be killed at are, in random
-    /// order, first those at which an instruction of the rings, the caches and the reservations comes for
-    /// the first time, then those of other instructions of the product, then all others between
-    /// the first and the last of this project.
+    /// order, first those at which an instruction of the rings, the caches and the reservations
+    /// comes for the first time, then those of other instructions of the product, then all others
+    /// between the first and the last of this project.
     pub fn measured(&mut self, key: Key, trace: &[u64], symbols: &Symbols) {
         let is_own = |at: &u64| symbols.function(*at).is_some();
         let begin = trace.iter().position(is_own).unwrap_or(0);

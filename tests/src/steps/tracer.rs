@@ -200,7 +200,8 @@ impl Victim {
     pub fn run_for(&mut self, time: Duration) -> At {
         match ptrace::cont(self.pid, None) {
             Ok(()) => {}
-            // Nobody traces it: it waits for the signal. To one that is traced the signal says nothing.
+            // Nobody traces it: it waits for the signal. To one that is traced the signal says
+            // nothing.
             Err(_) => kill(self.pid, Signal::SIGCONT).expect("a process to signal"),
         }
         std::thread::sleep(time);

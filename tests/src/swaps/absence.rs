@@ -1,4 +1,5 @@
-//! Whose absence may be noticed in a round: who was hit, and whom the metadata server took for dead.
+//! Whose absence may be noticed in a round: who was hit, and whom the metadata server took for
+//! dead.
 
 use std::path::PathBuf;
 
@@ -26,8 +27,8 @@ impl Absence {
         Self { hit: Absent::default(), log, seen }
     }
 
-    /// Somebody was away. Heartbeats come four times a lease, so a rack that stands still for less than
-    /// three quarters of one is there all the time, and nobody may be told that it is not. The
+    /// Somebody was away. Heartbeats come four times a lease, so a rack that stands still for less
+    /// than three quarters of one is there all the time, and nobody may be told that it is not. The
     /// metadata server is waited for as long as a lease.
     pub(super) fn note(&mut self, away: &Away) {
         match away.who {
@@ -51,8 +52,8 @@ impl Absence {
         taken_for_dead(&self.said())
     }
 
-    /// Waits until everybody knows that nobody is dead, so that the next round can't show what happened in
-    /// this one; whether that came.
+    /// Waits until everybody knows that nobody is dead, so that the next round can't show what
+    /// happened in this one; whether that came.
     pub(super) fn is_over(&self, pool: &TestPool) -> bool {
         if !self.taken_for_dead().contains(&true) {
             return true;

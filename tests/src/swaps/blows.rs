@@ -65,9 +65,9 @@ impl Campaign {
         }
     }
 
-    /// Has a rack give a swap up: the other rack stops while its page is being copied, and so the frame
-    /// that the copy may still land in has to wait. Without a copy under way the record is gone in
-    /// the moment in which the swap is given up.
+    /// Has a rack give a swap up: the other rack stops while its page is being copied, and so the
+    /// frame that the copy may still land in has to wait. Without a copy under way the record is
+    /// gone in the moment in which the swap is given up.
     fn have_given_up(&mut self, rack: u16, wanted: Part) -> (bool, Option<Held>) {
         let deadline = Instant::now() + SURRENDER;
         let open = Part { phase: Phase::Open, ..wanted };

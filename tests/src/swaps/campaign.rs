@@ -24,10 +24,11 @@ use crate::client::TestClient;
 use crate::pool::{PAGE, TestPool};
 use crate::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
-/// Operations of each worker between a blow and the end of its round that go well, some of each kind.
+/// Operations of each worker between a blow and the end of its round that go well, some of each
+/// kind.
 const OPERATIONS: u64 = 50;
-/// Frames of a rack that has plenty of room, and of one that is nearly full: both together have a few free
-/// ones then.
+/// Frames of a rack that has plenty of room, and of one that is nearly full: both together have a
+/// few free ones then.
 const MANY: u64 = 32;
 const FEW: u64 = 11;
 

@@ -1,5 +1,5 @@
-//! In which phases of swaps blows fell: as they were chosen, and as the records of daemons say that were
-//! killed or stopped.
+//! In which phases of swaps blows fell: as they were chosen, and as the records of daemons say that
+//! were killed or stopped.
 
 use std::fmt;
 

@@ -49,9 +49,9 @@ impl Frames {
         used.map(|(rack, _, word)| (word.page(), *rack)).collect()
     }
 
-    /// What must not be in a pool at rest in which these pages are in use: a frame that is neither free
-    /// nor anybody's home, a page in two frames or in none, a page in use that nobody has, or the
-    /// other way round.
+    /// What must not be in a pool at rest in which these pages are in use: a frame that is neither
+    /// free nor anybody's home, a page in two frames or in none, a page in use that nobody has, or
+    /// the other way round.
     #[must_use]
     pub fn problems(&self, in_use: &BTreeSet<PageId>) -> Vec<String> {
         let mut problems = Vec::new();

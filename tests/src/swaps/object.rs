@@ -39,8 +39,9 @@ mod tests {
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// What is wrong when the word of worker 1, whose writes up to 9 are acknowledged and whose tenth is
-    /// begun, is this; and the sum, of 5 additions that are acknowledged and one that is not, that.
+    /// What is wrong when the word of worker 1, whose writes up to 9 are acknowledged and whose
+    /// tenth is begun, is this; and the sum, of 5 additions that are acknowledged and one that is
+    /// not, that.
     fn found(word: u64, sum: u64) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::create(&folder.path().join("ledger")).unwrap();

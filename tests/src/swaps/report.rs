@@ -25,13 +25,13 @@ pub struct Report {
     pub operations: [u64; KINDS.len()],
     /// Operations that failed as the promises allow when somebody is away.
     pub failures: BTreeMap<Trouble, u64>,
-    /// Racks that were taken for dead although nobody had hit them or the metadata server: the machine
-    /// was slow.
+    /// Racks that were taken for dead although nobody had hit them or the metadata server: the
+    /// machine was slow.
     pub late_heartbeats: usize,
     /// The longest operation.
     pub longest: Duration,
-    /// The most that one took beyond the time that somebody was away, in rounds in which nobody was for
-    /// longer than a lease, and in those in which somebody was.
+    /// The most that one took beyond the time that somebody was away, in rounds in which nobody was
+    /// for longer than a lease, and in those in which somebody was.
     pub beyond: [Duration; 2],
     /// Pools at whose end nothing was in use and every frame could be allocated again.
     pub emptied: usize,

@@ -88,10 +88,10 @@ impl Round {
         Self { victim, blow, moment }
     }
 
-    /// No operation may take longer in a round in which somebody was away for so long. Beside that: who
-    /// was away for longer than a lease is dead, and comes back; the others find that out within a
-    /// lease, fence him, and let pass what he may still use or have on its way. What that takes is
-    /// part of what a busy machine may take.
+    /// No operation may take longer in a round in which somebody was away for so long. Beside that:
+    /// who was away for longer than a lease is dead, and comes back; the others find that out
+    /// within a lease, fence him, and let pass what he may still use or have on its way. What that
+    /// takes is part of what a busy machine may take.
     #[must_use]
     pub fn stated(away: Duration) -> Duration {
         away + 2 * LEASE + BUSY

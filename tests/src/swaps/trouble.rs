@@ -1,5 +1,5 @@
-//! How operations may fail, and when a failure is one of the pool: errors that no promise allows in a
-//! round are found out.
+//! How operations may fail, and when a failure is one of the pool: errors that no promise allows in
+//! a round are found out.
 
 use rackpool_client::{AccessError, DaemonError, RackId};
 
@@ -12,8 +12,8 @@ pub enum Trouble {
     Indeterminate(u16),
     /// The metadata server does not answer.
     Metadata,
-    /// Anything else. That a page is busy, too, and that the own daemon does not answer: both are said
-    /// after half a minute at the earliest, which no round takes.
+    /// Anything else. That a page is busy, too, and that the own daemon does not answer: both are
+    /// said after half a minute at the earliest, which no round takes.
     Other,
 }
 
@@ -48,9 +48,9 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Whether the promises let an operation of a client of rack `own` fail like that: only what is away
-    /// does not answer. What became of an atomic operation is not known either if it was its own rack
-    /// that was away until the other one had cut it off.
+    /// Whether the promises let an operation of a client of rack `own` fail like that: only what is
+    /// away does not answer. What became of an atomic operation is not known either if it was its
+    /// own rack that was away until the other one had cut it off.
     #[must_use]
     pub fn allows(self, own: u16, trouble: Trouble) -> bool {
         let is_away = |rack: u16| self.racks.get(usize::from(rack)).is_some_and(|away| *away);

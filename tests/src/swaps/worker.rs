@@ -34,8 +34,9 @@ const fn fold(word: u64) -> u64 {
     word ^ word >> 32
 }
 
-/// The word that stands for a number of a worker in an object. Every bit of the number changes bits in
-/// both halves, and the other way round: a word that is put together of parts of two stands for none.
+/// The word that stands for a number of a worker in an object. Every bit of the number changes bits
+/// in both halves, and the other way round: a word that is put together of parts of two stands for
+/// none.
 #[must_use]
 pub const fn word_of(worker: u64, object: u64, number: u64) -> u64 {
     let plain = (number << 16) | (object << 8) | worker;
@@ -60,8 +61,8 @@ pub const fn place(worker: u64) -> u64 {
     worker * (OBJECT / (WORKERS + 1) / 64 * 64)
 }
 
-/// The objects' addresses, from the table that the pool knows by its name. It may have been hit, or be
-/// late on a busy machine.
+/// The objects' addresses, from the table that the pool knows by its name. It may have been hit, or
+/// be late on a busy machine.
 pub fn objects(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -211,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_word_that_is_written_in_parts_tells_nothing() {
-        // However many of its bytes are of one write and the others of the next, or of the first one.
+        // However many of its bytes are of one write and the others of the next, or of the first
+        // one.
         let mut torn_words = 0;
         for number in (0..2_000).chain([1 << 30, (1 << 40) - 2]) {
             let (old, new) = (word_of(1, 20, number), word_of(1, 20, number + 1));

@@ -44,8 +44,8 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         })
 }
 
-/// Moves what a long log says to `NAME.old`, in place of what was there; whether it was long. A line
-/// that is written meanwhile may be lost.
+/// Moves what a long log says to `NAME.old`, in place of what was there; whether it was long. A
+/// line that is written meanwhile may be lost.
 fn keep_bounded(log: &Path) -> anyhow::Result<bool> {
     if std::fs::metadata(log).map_or(0, |found| found.len()) <= MAX_LOG {
         return Ok(false);

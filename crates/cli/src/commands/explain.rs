@@ -133,8 +133,8 @@ fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory
     text
 }
 
-/// What the racks remember of the page, in order of time. What happens again between two moves of the
-/// page is told once, with how many times it happened.
+/// What the racks remember of the page, in order of time. What happens again between two moves of
+/// the page is told once, with how many times it happened.
 pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)> {
     let notes = racks.iter().flat_map(|(rack, of)| of.notes.iter().map(|note| (*rack, *note)));
     let mut notes: Vec<(RackId, PageNote)> = notes.collect();

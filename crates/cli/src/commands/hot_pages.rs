@@ -30,8 +30,8 @@ pub struct HotPages {
     /// How many milliseconds a rack that did not get a page leaves it alone [default: 200].
     #[arg(long, value_name = "MS")]
     pub swap_pause_ms: Option<u64>,
-    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter of
-    /// --bandwidth-gbps].
+    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter
+    /// of --bandwidth-gbps].
     #[arg(long, value_name = "BYTES")]
     pub swap_bandwidth: Option<ByteSize>,
 }

@@ -34,15 +34,15 @@ pub struct Options {
     /// NUMA node of the daemons' threads and of the clients' files: a number, auto or none.
     #[arg(long, default_value = "auto")]
     pub numa_node: String,
-    /// Processors of the daemons' data planes, one for each rack in order, like 0,1; keep other programs
-    /// off them [default: any].
+    /// Processors of the daemons' data planes, one for each rack in order, like 0,1; keep other
+    /// programs off them [default: any].
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub cpus: Vec<u32>,
     /// Page size: a power of two from 4K to 1G.
     #[arg(long, default_value = "2M")]
     pub page_size: ByteSize,
-    /// How the racks reach each other: emulated (shared memory with a model of latency and bandwidth),
-    /// tcp, or verbs (an RDMA device of this host).
+    /// How the racks reach each other: emulated (shared memory with a model of latency and
+    /// bandwidth), tcp, or verbs (an RDMA device of this host).
     #[arg(long, default_value_t)]
     pub fabric: FabricKind,
     /// Latency of the emulated fabric in microseconds: of a one-sided operation or a message.
@@ -51,8 +51,8 @@ pub struct Options {
     /// Bandwidth of the emulated fabric in Gbit/s.
     #[arg(long, default_value_t = 100.0)]
     pub bandwidth_gbps: f64,
-    /// How long a rack that is not heard of is taken for alive, in milliseconds: more where processes
-    /// may stand still for long.
+    /// How long a rack that is not heard of is taken for alive, in milliseconds: more where
+    /// processes may stand still for long.
     #[arg(
         long,
         value_name = "MS",
@@ -60,16 +60,16 @@ pub struct Options {
         value_parser = clap::value_parser!(u64).range(100..=3_600_000)
     )]
     pub lease_ms: u64,
-    /// Priority of the daemons' data planes, from -20 (first) to 19 (last) [default: -15 where that is
-    /// allowed].
+    /// Priority of the daemons' data planes, from -20 (first) to 19 (last) [default: -15 where that
+    /// is allowed].
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: Option<i32>,
     /// Microseconds that idle processors of the host may take to wake: 0 keeps them awake, which
     /// costs power [default: as the host is set up].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
-    /// Milliseconds for which the daemons' data planes go on looking for requests after the last one,
-    /// before they sleep: for processors of their own (--cpus) [default: some microseconds].
+    /// Milliseconds for which the daemons' data planes go on looking for requests after the last
+    /// one, before they sleep: for processors of their own (--cpus) [default: some microseconds].
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
     pub poll_ms: Option<u32>,
     /// When hot pages move.

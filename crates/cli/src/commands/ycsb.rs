@@ -19,8 +19,9 @@ pub struct Options {
     /// The pool.
     #[command(flatten)]
     pub pool: PoolFolder,
-    /// What is measured: `direct`, the table itself; `resp://HOST:PORT`, `resp://:PASSWORD@HOST:PORT`
-    /// or `unix:PATH`, a server that speaks Redis' protocol, used as YCSB's own Redis binding does.
+    /// What is measured: `direct`, the table itself; `resp://HOST:PORT`,
+    /// `resp://:PASSWORD@HOST:PORT` or `unix:PATH`, a server that speaks Redis' protocol, used as
+    /// YCSB's own Redis binding does.
     #[arg(long, value_name = "TARGET", default_value = "direct")]
     pub target: Target,
     /// Racks the threads run in, in turn [default: all].
@@ -29,8 +30,8 @@ pub struct Options {
     /// Name of the table in the pool.
     #[arg(long, default_value = "ycsb")]
     pub table: String,
-    /// Note which rack read or wrote which page when in this file, for `rackpool heat replay`. Makes
-    /// the run slower.
+    /// Note which rack read or wrote which page when in this file, for `rackpool heat replay`.
+    /// Makes the run slower.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// The benchmark.

@@ -16,8 +16,8 @@ pub struct Options {
 /// The ways.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Run the swap's rules over a trace of `rackpool ycsb --record`: what would have moved, and what
-    /// the accesses would have cost.
+    /// Run the swap's rules over a trace of `rackpool ycsb --record`: what would have moved, and
+    /// what the accesses would have cost.
     Replay(ReplayOptions),
 }
 

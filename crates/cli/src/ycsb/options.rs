@@ -6,8 +6,8 @@ use super::workload::{Distribution, WorkloadName};
 
 /// Run YCSB's workloads against the pool and report throughput and latency.
 ///
-/// Workload E (short scans) keeps the keys in order beside the table; so do the load and the inserts
-/// of all workloads that are run with it.
+/// Workload E (short scans) keeps the keys in order beside the table; so do the load and the
+/// inserts of all workloads that are run with it.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct Options {
     /// Workloads to run, in this order: one letter, a list (a,b,c), or the option several times.

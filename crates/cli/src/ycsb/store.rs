@@ -49,10 +49,10 @@ pub enum Fields<'a> {
 
 /// A store that keeps a record's fields in one value.
 pub trait ValueStore {
-    /// Changes the value of a pair that exists in one step: what others write between the reading and
-    /// the writing is not lost. `change` gets the value and turns it into the new one; it is called
-    /// again if the value was another one meanwhile, and its last call counts. `Ok(false)`: no such
-    /// key, and nothing was written.
+    /// Changes the value of a pair that exists in one step: what others write between the reading
+    /// and the writing is not lost. `change` gets the value and turns it into the new one; it is
+    /// called again if the value was another one meanwhile, and its last call counts. `Ok(false)`:
+    /// no such key, and nothing was written.
     ///
     /// # Errors
     /// When the store cannot answer; the run ends with this error.

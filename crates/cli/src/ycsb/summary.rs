@@ -48,7 +48,8 @@ pub struct WorkloadResult {
     pub seconds: f64,
     /// Operations per second, over all of that time.
     pub throughput: f64,
-    /// Time from the first worker's start to the first one's end, in seconds: all have worked until then.
+    /// Time from the first worker's start to the first one's end, in seconds: all have worked until
+    /// then.
     #[serde(default)]
     pub all_worked_seconds: Option<f64>,
     /// Latency of all operations together.
@@ -116,7 +117,8 @@ pub struct RackResult {
     pub threads: usize,
     /// Their operations.
     pub operations: u64,
-    /// Their operations per second, over the phase's whole time: those of all racks add up to its rate.
+    /// Their operations per second, over the phase's whole time: those of all racks add up to its
+    /// rate.
     pub throughput: f64,
     /// Latency of their operations.
     pub overall: LatencySummary,

@@ -24,8 +24,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(1);
 /// Peers that may be in the middle of a handshake; a further one takes the place of another.
 const MAX_STRANGERS: usize = 64;
 
-/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who talk are heard
-/// before others take their places.
+/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who
+/// talk are heard before others take their places.
 const BATCH: usize = 16;
 
 /// What the fabric wants from its connector.
@@ -144,7 +144,8 @@ impl Connector {
         ];
         fds.extend(self.handshakes.iter().map(|one| PollFd::new(one.socket(), one.waits_for())));
         for one in &self.watched {
-            // An end would be reported by poll again and again: the descriptor makes way for another.
+            // An end would be reported by poll again and again: the descriptor makes way for
+            // another.
             fds.push(if one.reported {
                 PollFd::new(&*self.control, PollFlags::empty())
             } else {

@@ -382,7 +382,8 @@ mod tests {
         (handshake, peer)
     }
 
-    /// Seen in the lab on a busy host: a handshake that took longer than one step may, again and again.
+    /// Seen in the lab on a busy host: a handshake that took longer than one step may, again and
+    /// again.
     #[test]
     fn each_step_has_its_own_time() {
         let (mut handshake, _peer) = handshake();
@@ -404,8 +405,8 @@ mod tests {
         assert!(text.contains("did not go on with its handshake within 5000 ms"), "{text}");
     }
 
-    /// Seen in the lab on a busy host: an acceptor's time was over before the initiator had looked at
-    /// its own, and the error said nothing of the path that did not work.
+    /// Seen in the lab on a busy host: an acceptor's time was over before the initiator had looked
+    /// at its own, and the error said nothing of the path that did not work.
     #[test]
     fn a_peer_that_gave_up_when_the_time_was_over_is_not_one_that_refused() {
         let (mut handshake, _peer) = handshake();

@@ -38,8 +38,8 @@ pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
 /// whole, before anything is made for it.
 ///
 /// # Errors
-/// Those of [`VerbsFabric::new`](crate::VerbsFabric::new) that are about the library, the devices and
-/// the ports.
+/// Those of [`VerbsFabric::new`](crate::VerbsFabric::new) that are about the library, the devices
+/// and the ports.
 pub fn check_port(
     address: IpAddr,
     device: Option<&str>,
@@ -55,8 +55,8 @@ pub(super) fn forced(options: &VerbsOptions) -> Forced<'_> {
     Forced { device: device.as_deref(), port: *port, gid_index: *gid_index }
 }
 
-/// Opens the device of the port that fits the address and the options; how much of it may be used, at
-/// most so much.
+/// Opens the device of the port that fits the address and the options; how much of it may be used,
+/// at most so much.
 pub(super) fn open_port(
     address: IpAddr,
     forced: Forced<'_>,
@@ -112,8 +112,8 @@ fn check_copies(device: &str) -> Result<(), StartError> {
     Err(StartError::TornWords { device: device.into(), copy })
 }
 
-/// Whether the kernel does the work of the device whose folder in sysfs this is: soft-RoCE names the
-/// network interface that it is made of, and no other software has a device below it.
+/// Whether the kernel does the work of the device whose folder in sysfs this is: soft-RoCE names
+/// the network interface that it is made of, and no other software has a device below it.
 fn is_software(folder: &Path) -> bool {
     folder.exists() && (folder.join("parent").exists() || !folder.join("device").exists())
 }

@@ -89,7 +89,8 @@ impl Context {
         &self.name
     }
 
-    /// How many ports it has, numbered from 1, and what it can do; what a message can be each port says.
+    /// How many ports it has, numbered from 1, and what it can do; what a message can be each port
+    /// says.
     pub(crate) fn limits(&self) -> io::Result<(u8, DeviceLimits)> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
         // SAFETY: an open context and space for the answer.

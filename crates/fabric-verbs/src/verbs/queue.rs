@@ -59,8 +59,8 @@ impl Channel {
             if unsafe { (library.get_cq_event)(self.raw.as_ptr(), into, &raw mut user) } != 0 {
                 return;
             }
-            // SAFETY: the queue exists: destroying it takes its events out of the channel, and waits
-            // for the acknowledgement of those that were taken.
+            // SAFETY: the queue exists: destroying it takes its events out of the channel, and
+            // waits for the acknowledgement of those that were taken.
             unsafe { (library.ack_cq_events)(queue, 1) };
         }
     }
@@ -380,8 +380,8 @@ impl<'memory> Batch<'_, 'memory> {
         self.pair.sends.push(request);
     }
 
-    /// Posts the list with one doorbell; what that asks of the device. After an error the queue pair
-    /// has to be given up.
+    /// Posts the list with one doorbell; what that asks of the device. After an error the queue
+    /// pair has to be given up.
     pub(crate) fn post(self) -> io::Result<DeviceCounters> {
         let pair = self.pair;
         let (first, asked) = pair.sends.link();
@@ -390,8 +390,8 @@ impl<'memory> Batch<'_, 'memory> {
         }
         let Some(post) = pair.domain.context.ops().post_send else { return Err(unsupported()) };
         let mut refused = null_mut();
-        // SAFETY: a list whose pointers were just set; the library copies it, and inline data, which
-        // is still mapped, before it returns.
+        // SAFETY: a list whose pointers were just set; the library copies it, and inline data,
+        // which is still mapped, before it returns.
         check(unsafe { post(pair.raw.as_ptr(), first, &raw mut refused) })?;
         Ok(asked)
     }

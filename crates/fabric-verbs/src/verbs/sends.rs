@@ -88,8 +88,8 @@ impl SendList {
     }
 
     /// Makes it one chain, whose last request is signalled: it retires all before it. The first
-    /// request, null if there is none; good until the list is changed. What it will have asked of the
-    /// device when it is posted.
+    /// request, null if there is none; good until the list is changed. What it will have asked of
+    /// the device when it is posted.
     pub(super) fn link(&mut self) -> (*mut abi::SendWr, DeviceCounters) {
         if let Some((last, _)) = self.entries.last_mut() {
             last.send_flags |= abi::SEND_SIGNALED;

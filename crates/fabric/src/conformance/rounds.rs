@@ -7,7 +7,8 @@ use super::pair::{End, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
 use super::{Factory, Hardware};
 use crate::{DisconnectReason, ErrorClass, Event, MAX_MESSAGE};
 
-/// Sizes of ten messages, small and large. With the writes they are less than any socket takes at once.
+/// Sizes of ten messages, small and large. With the writes they are less than any socket takes at
+/// once.
 const SIZES: [usize; 10] = [1, 64, 100, 2048, 2049, 24, 3000, 512, 24, 3];
 const WRITTEN: u32 = 256;
 
@@ -18,8 +19,8 @@ fn message(end: &mut End) -> Vec<u8> {
     }
 }
 
-/// Polls both racks until the second has got so many messages: one that waits for writes goes with a
-/// poll of its sender.
+/// Polls both racks until the second has got so many messages: one that waits for writes goes with
+/// a poll of its sender.
 fn messages(pair: &mut Pair, count: usize) -> Vec<Vec<u8>> {
     let (start, mut all) = (Instant::now(), Vec::new());
     while all.len() < count {
@@ -88,7 +89,8 @@ pub fn what_nobody_flushes_goes_with_the_next_poll(factory: &impl Factory) {
     }
 }
 
-/// What was sent and not flushed counts as sent: a full ring says so, and nothing is lost or doubled.
+/// What was sent and not flushed counts as sent: a full ring says so, and nothing is lost or
+/// doubled.
 pub fn what_waits_for_a_flush_takes_room(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     for len in [3, 3000, MAX_MESSAGE] {

@@ -97,7 +97,8 @@ pub fn a_full_ring_wakes_its_sender(factory: &impl Factory) {
     drop(ok(receiver.join()));
 }
 
-/// Polls until there is nothing to do, and arms. Wake-ups of the connection may still be there once.
+/// Polls until there is nothing to do, and arms. Wake-ups of the connection may still be there
+/// once.
 fn fall_asleep(end: &mut End) {
     let start = Instant::now();
     loop {

@@ -54,8 +54,8 @@ pub struct EmulatedOptions {
     pub incarnation: Incarnation,
     /// Path of the Unix socket on which peers connect. A stale socket there is replaced.
     pub listen: PathBuf,
-    /// Time from the last byte on the wire to the arrival of a message, and until the poster of an operation
-    /// is told that it is done; its bytes are there after half of it. At most 10 s.
+    /// Time from the last byte on the wire to the arrival of a message, and until the poster of an
+    /// operation is told that it is done; its bytes are there after half of it. At most 10 s.
     pub latency: Duration,
     /// Bandwidth of each direction of a link, in Gbit/s: [`MIN_BANDWIDTH_GBPS`] or more.
     pub bandwidth_gbps: f64,

@@ -89,8 +89,8 @@ impl Wire {
         Self { speed, out_busy_until_ns: 0, in_busy_until_ns: 0, last_due_ns: 0 }
     }
 
-    /// Puts bytes on the wire; returns when their message arrives, or it is told that their operation
-    /// is done. Never before what was put on it earlier, in either direction.
+    /// Puts bytes on the wire; returns when their message arrives, or it is told that their
+    /// operation is done. Never before what was put on it earlier, in either direction.
     pub(super) fn schedule(&mut self, now_ns: u64, direction: Direction, bytes: u64) -> u64 {
         let busy_until_ns = match direction {
             Direction::Out => &mut self.out_busy_until_ns,

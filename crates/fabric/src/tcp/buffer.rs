@@ -9,9 +9,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The least: enough that most of what comes at a time fits.
 const LEAST_BYTES: usize = 16 << 10;
 
-/// Where in a page a buffer begins: one for what comes, one for what goes out. The kernel's side of a
-/// copy mostly begins in the first bytes of a page. A copy whose target lies a few bytes above its
-/// source, pages aside, takes the processor several times as long (docs/design/tcp.md, "Where buffers begin").
+/// Where in a page a buffer begins: one for what comes, one for what goes out. The kernel's side of
+/// a copy mostly begins in the first bytes of a page. A copy whose target lies a few bytes above
+/// its source, pages aside, takes the processor several times as long (docs/design/tcp.md, "Where
+/// buffers begin").
 const INPUT_AT: usize = 0;
 const OUTPUT_AT: usize = PAGE / 2;
 
@@ -85,8 +86,8 @@ impl Buffer {
         Some(bytes)
     }
 
-    /// Room behind the data, all of the buffer when it is empty. Data never moves to make more: what
-    /// waits for a socket that is full goes first.
+    /// Room behind the data, all of the buffer when it is empty. Data never moves to make more:
+    /// what waits for a socket that is full goes first.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.memory[self.end..]
     }

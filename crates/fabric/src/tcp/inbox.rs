@@ -30,7 +30,8 @@ pub(super) enum InboxEvent {
     Room { endpoint: EndpointId, taken: u64 },
     /// The channel that the peer posts on has ended by itself: nothing of it lands any more.
     ChannelEnded { endpoint: EndpointId, ending: Ending },
-    /// Of what the owner ended nothing of the peer lands any more; the other channel is still watched.
+    /// Of what the owner ended nothing of the peer lands any more; the other channel is still
+    /// watched.
     Fenced { endpoint: EndpointId },
     /// What the owner ended has ended on both channels.
     Ended { endpoint: EndpointId },

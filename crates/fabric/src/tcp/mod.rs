@@ -37,10 +37,11 @@ pub struct Options {
     /// Where peers connect to: an address that they can reach; port 0 takes a free one. Without a
     /// key it has to be a loopback address.
     pub listen: SocketAddr,
-    /// The secret of the pool. Racks with different keys, or only one with a key, refuse each other.
+    /// The secret of the pool. Racks with different keys, or only one with a key, refuse each
+    /// other.
     pub key: Keyring,
-    /// After what time of silence a connection counts as dead: 1 s to 10 min. An idle one is noticed
-    /// at most 2 s later.
+    /// After what time of silence a connection counts as dead: 1 s to 10 min. An idle one is
+    /// noticed at most 2 s later.
     pub dead_after: Duration,
     /// What peers may access; the frames first.
     pub exports: Vec<Arc<dyn MemoryRegion>>,

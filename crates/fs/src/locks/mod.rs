@@ -30,7 +30,8 @@ pub struct LockRequest {
     pub mode: Option<LockMode>,
     /// The process that others in the same mount are told of.
     pub pid: u32,
-    /// The open file description it is asked through: when that is closed, so are the owner's locks.
+    /// The open file description it is asked through: when that is closed, so are the owner's
+    /// locks.
     pub handle: u64,
 }
 
@@ -43,8 +44,8 @@ pub enum LockOutcome {
     InTheWay(Vec<OtherLock>),
 }
 
-/// Somebody may have written to the file since this mount last looked: what it keeps of the contents is
-/// to be dropped before the lock is used.
+/// Somebody may have written to the file since this mount last looked: what it keeps of the
+/// contents is to be dropped before the lock is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated(Seen);
 
@@ -118,8 +119,8 @@ impl<M: VolumeMemory> Work<'_, M> {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Gives an owner a lock of an open file, or takes it, if nothing is in the way; never waits for
-    /// who has what is in the way. Locks of mounts that are gone are not.
+    /// Gives an owner a lock of an open file, or takes it, if nothing is in the way; never waits
+    /// for who has what is in the way. Locks of mounts that are gone are not.
     ///
     /// An owner that had another lock there keeps it when something is in the way; not one of a
     /// whole file, as is so with `flock`.
@@ -234,7 +235,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(others.first().copied())
     }
 
-    /// Notes that what this mount kept of the contents was dropped, after it was said to be outdated.
+    /// Notes that what this mount kept of the contents was dropped, after it was said to be
+    /// outdated.
     pub fn note_dropped(&self, ino: Ino, outdated: Outdated) {
         if let Some(file) = self.opened(ino) {
             let mut own = lock(&file.locks);
@@ -242,8 +244,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Takes all locks of an owner: a process that closes the file, with any of its descriptors. Costs
-    /// nothing if it has none.
+    /// Takes all locks of an owner: a process that closes the file, with any of its descriptors.
+    /// Costs nothing if it has none.
     ///
     /// # Errors
     /// What could not be taken the next [`sweep`](Self::sweep) takes.

@@ -68,8 +68,8 @@ impl Held {
 /// All locks of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Locks {
-    /// Counts how often an exclusive lock was given up: whoever has seen that number knows of all that
-    /// was written under one.
+    /// Counts how often an exclusive lock was given up: whoever has seen that number knows of all
+    /// that was written under one.
     pub(crate) turn: u64,
     /// The mounts that have had locks of the file while they have it open.
     pub(crate) mounts: Vec<Session>,

@@ -79,8 +79,8 @@ struct Met {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Makes the bytes of a file from `start` to before `end` zeros. What is whole is freed if nobody
-    /// else has the file open: `alone`. Gives how many bytes were freed.
+    /// Makes the bytes of a file from `start` to before `end` zeros. What is whole is freed if
+    /// nobody else has the file open: `alone`. Gives how many bytes were freed.
     pub(crate) fn clear(
         &self,
         ino: Ino,

@@ -7,8 +7,9 @@
 //!
 //! The contents are *clusters* of 64 KiB: a run, or 16 words of blocks. The first cluster hangs at
 //! the head; the next 512 at a node of 512 words; the next 512^2 at a node of nodes, to level 6. A
-//! word is set once, by a reservation (publication.md), and changes again only when nobody else has the
-//! file open. *Fresh*: the first 8 bytes of what was linked may still hold the reservation's token.
+//! word is set once, by a reservation (publication.md), and changes again only when nobody else has
+//! the file open. *Fresh*: the first 8 bytes of what was linked may still hold the reservation's
+//! token.
 
 mod clear;
 mod link;

@@ -16,8 +16,8 @@ pub(crate) struct Header {
     pub(crate) caller: Caller,
 }
 
-/// Fields of a request, from the front, in little-endian order, as all hosts have it that this runs on. What is not there is an
-/// error of the kernel's: `EIO`.
+/// Fields of a request, from the front, in little-endian order, as all hosts have it that this runs
+/// on. What is not there is an error of the kernel's: `EIO`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 

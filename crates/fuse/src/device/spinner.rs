@@ -1,9 +1,9 @@
 //! Looking for the next request before sleeping for it.
 //!
-//! Who reads or writes a file bit by bit sends the next request a few microseconds after an answer, and
-//! waking a thread for it takes as long as serving it. So one thread at a time, after it has answered
-//! a read or a write, looks whether something comes. More of them would take the cores away from
-//! those who ask.
+//! Who reads or writes a file bit by bit sends the next request a few microseconds after an answer,
+//! and waking a thread for it takes as long as serving it. So one thread at a time, after it has
+//! answered a read or a write, looks whether something comes. More of them would take the cores
+//! away from those who ask.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,8 +31,8 @@ pub(super) struct Spinner {
 }
 
 impl Spinner {
-    /// A request has been answered: looks for the next one, if that is likely to pay. Whether there is
-    /// one or not, the caller reads next.
+    /// A request has been answered: looks for the next one, if that is likely to pay. Whether there
+    /// is one or not, the caller reads next.
     pub(super) fn answered(&self, opcode: u32, device: &File) {
         if !matches!(opcode, opcode::READ | opcode::WRITE) || !self.pays() {
             return;
@@ -60,8 +60,8 @@ impl Spinner {
     }
 }
 
-/// Whether something can be read, looked at again and again for so long. An error is what the reader
-/// hears next.
+/// Whether something can be read, looked at again and again for so long. An error is what the
+/// reader hears next.
 fn is_ready_within(device: &File, time: Duration) -> bool {
     let start = Instant::now();
     loop {

@@ -92,8 +92,8 @@ impl Shell {
         u32::try_from(written).map_err(|_| Errno::EIO)
     }
 
-    /// Appends; should the kernel keep pages of the file, they may be wrong where it took the end to
-    /// be.
+    /// Appends; should the kernel keep pages of the file, they may be wrong where it took the end
+    /// to be.
     fn append(&self, ino: Ino, assumed: u64, data: &[u8]) -> Result<usize, rackpool_fs::FsError> {
         let (offset, written) = self.volume.append(ino, data)?;
         if offset != assumed {

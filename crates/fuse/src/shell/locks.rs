@@ -25,7 +25,8 @@ const fn raw_mode(mode: LockMode) -> i32 {
 }
 
 impl Request<'_> {
-    /// handle u64 | owner u64 | first u64 | last u64 | mode u32 | process u32 | flags u32 | zero u32
+    /// handle u64 | owner u64 | first u64 | last u64 | mode u32 | process u32 | flags u32 | zero
+    /// u32
     fn lock_request(&mut self) -> Answer<LockRequest> {
         let fields = &mut self.fields;
         let (handle, id) = (fields.u64()?, fields.u64()?);
@@ -118,9 +119,9 @@ impl Shell {
         }
     }
 
-    /// Tries again for requests that wait, and has the kernel drop what it keeps of files whose locks
-    /// were got, until the mount has ended. No thread that serves may do the latter: the kernel waits
-    /// for pages that it is reading or writing.
+    /// Tries again for requests that wait, and has the kernel drop what it keeps of files whose
+    /// locks were got, until the mount has ended. No thread that serves may do the latter: the
+    /// kernel waits for pages that it is reading or writing.
     pub(crate) fn keep_locks(&self, notifier: &Notifier) {
         loop {
             match self.waiting.next() {

@@ -86,8 +86,8 @@ fn write_section(
     Ok(())
 }
 
-/// What the table holds now; if counting took long, what it held a while ago: who asks again and again
-/// must not keep the others from their answers.
+/// What the table holds now; if counting took long, what it held a while ago: who asks again and
+/// again must not keep the others from their answers.
 fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
     /// So much time is always taken, of more one part in so many.
     const SHORT: Duration = Duration::from_millis(2);
@@ -140,8 +140,8 @@ fn server(context: &Context<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the rack's daemon says: the memory is the pool's, not this program's, but for what connections
-/// hold.
+/// What the rack's daemon says: the memory is the pool's, not this program's, but for what
+/// connections hold.
 fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Ok(status) = context.shared.pool.rack_status() {

@@ -111,8 +111,9 @@ fn names() -> impl Iterator<Item = (&'static Command, &'static str)> {
     })
 }
 
-/// What a command does with its keys, in the words of Redis: whether it only reads, writes, overwrites
-/// or removes them, and what it does with their values. `args` are those of `COMMAND GETKEYSANDFLAGS`.
+/// What a command does with its keys, in the words of Redis: whether it only reads, writes,
+/// overwrites or removes them, and what it does with their values. `args` are those of `COMMAND
+/// GETKEYSANDFLAGS`.
 fn key_flags(command: &Command, args: Args<'_>) -> &'static [&'static str] {
     match command.name {
         "exists" | "touch" | "type" | "object" | "watch" | "strlen" | "hlen" | "hexists"

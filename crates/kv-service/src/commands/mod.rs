@@ -60,8 +60,8 @@ pub struct Context<'a> {
 /// Does a command and writes its answer. What it wrote is taken back if it fails.
 pub type Handler = fn(&mut Context<'_>, Args<'_>, &mut Reply<'_>) -> Result<(), Failure>;
 
-/// What a command may look at while other connections wait, in keys, elements that it names, or commands
-/// of a transaction. In another rack each costs some 10 us.
+/// What a command may look at while other connections wait, in keys, elements that it names, or
+/// commands of a transaction. In another rack each costs some 10 us.
 pub const MANY: usize = 256;
 /// How many leaves of maps it may look at, of about 40 elements each.
 const LEAVES: u32 = 16;
@@ -74,8 +74,8 @@ const OPTIMISTIC: u32 = 6;
 const LONGEST: Duration = Duration::from_secs(10);
 
 impl Context<'_> {
-    /// Does something as one transaction, at one moment among all instances. `work` is done again when
-    /// another change came between; within a transaction it is a part of that.
+    /// Does something as one transaction, at one moment among all instances. `work` is done again
+    /// when another change came between; within a transaction it is a part of that.
     pub fn transact<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, Failure>,
@@ -127,8 +127,8 @@ impl Context<'_> {
         }
     }
 
-    /// Fails with [`Failure::Long`] if what comes takes long and other connections wait. Nothing may
-    /// have been changed before: the command is done from its begin by another thread.
+    /// Fails with [`Failure::Long`] if what comes takes long and other connections wait. Nothing
+    /// may have been changed before: the command is done from its begin by another thread.
     pub const fn give_way_if(&self, takes_long: bool) -> Result<(), Failure> {
         if takes_long && self.others_wait { Err(Failure::Long) } else { Ok(()) }
     }

@@ -146,7 +146,8 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
             changes |= matches!(outcome, Outcome::Added(_) | Outcome::Changed(_));
             count += counts(outcome);
         }
-        // What stays as it is is not stored again: whoever watches the key would take it for changed.
+        // What stays as it is is not stored again: whoever watches the key would take it for
+        // changed.
         Ok(if changes { stored(&set, made, count) } else { Small::Keep(count) })
     };
     let large = |maps: &mut Maps, id: MapId| {

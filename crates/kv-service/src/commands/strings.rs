@@ -268,8 +268,8 @@ pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     };
     context.store.with_value(args.at(1), Kind::STRING, |value| {
         let value = value.unwrap_or_default();
-        // As Redis has it: a range that is empty because both count from the end stays so, and an end
-        // before the begin of the string is its first byte.
+        // As Redis has it: a range that is empty because both count from the end stays so, and an
+        // end before the begin of the string is its first byte.
         let count = i64::try_from(value.len()).unwrap_or(i64::MAX);
         let range = if start < 0 && stop < 0 && start > stop {
             0..0

@@ -4,9 +4,10 @@
 const MAX_ARGS: usize = 16;
 const MAX_DIGITS: usize = 7;
 
-/// The first argument behind the name of the command that `bytes` begins with, empty if there is none,
-/// and where the next request begins; `None` if it is not whole or not written as libraries do. What
-/// it says is only good for a guess: the [parser](super::RequestParser) decides what a request is.
+/// The first argument behind the name of the command that `bytes` begins with, empty if there is
+/// none, and where the next request begins; `None` if it is not whole or not written as libraries
+/// do. What it says is only good for a guess: the [parser](super::RequestParser) decides what a
+/// request is.
 #[must_use]
 pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let (count, mut at) = number(bytes, 0, b'*')?;

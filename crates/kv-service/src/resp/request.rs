@@ -51,8 +51,8 @@ pub enum Parsed {
     },
 }
 
-/// Finds one request after the other in bytes that come in pieces. Nothing is allocated that is only
-/// announced.
+/// Finds one request after the other in bytes that come in pieces. Nothing is allocated that is
+/// only announced.
 #[derive(Debug, Default)]
 pub struct RequestParser {
     /// The arguments found, in the bytes, or in `unquoted`.

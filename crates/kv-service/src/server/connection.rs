@@ -68,8 +68,8 @@ pub(super) struct Connection {
     held: usize,
 }
 
-/// Where a connection's command is that takes long. Until it is done the connection's session is with
-/// it, a stand-in has its place, and none of the requests behind it is done.
+/// Where a connection's command is that takes long. Until it is done the connection's session is
+/// with it, a stand-in has its place, and none of the requests behind it is done.
 #[derive(Debug)]
 enum LongCommand {
     /// There is none.
@@ -170,7 +170,8 @@ impl Connection {
         self.session.activity.hold(bytes);
     }
 
-    /// Reads what has come and looks at the keys in it, before it is [served](Self::serve) in its turn.
+    /// Reads what has come and looks at the keys in it, before it is [served](Self::serve) in its
+    /// turn.
     pub(super) fn look_ahead(&mut self, desk: &mut Desk) {
         // Whatever else there is to do, a failure too, is done in its turn.
         let is_quiet = self.input.bytes().is_empty() && self.waiting() == 0;

@@ -80,8 +80,8 @@ impl Drop for Listeners {
     }
 }
 
-/// So many clients may wait at the door, as far as the host allows (`net.core.somaxconn`): who finds
-/// no place there tries again after a second.
+/// So many clients may wait at the door, as far as the host allows (`net.core.somaxconn`): who
+/// finds no place there tries again after a second.
 const BACKLOG: i32 = 4096;
 
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -25,8 +25,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// So many connections are read from before the first of them is served.
 const GROUP: usize = 16;
 
-/// So many looks at its sockets, of half a microsecond each, before a thread that has served somebody
-/// sleeps: whoever asks next need not wake it, which costs that one more than the looks cost here.
+/// So many looks at its sockets, of half a microsecond each, before a thread that has served
+/// somebody sleeps: whoever asks next need not wake it, which costs that one more than the looks
+/// cost here.
 const LOOKS: u32 = 16;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -233,8 +234,8 @@ impl Worker {
         self.own_mailbox().ended();
     }
 
-    /// Lets a connection's socket tell when there is room for answers, as long as some wait: one that
-    /// always did would wake this thread each time that the client has read an answer.
+    /// Lets a connection's socket tell when there is room for answers, as long as some wait: one
+    /// that always did would wake this thread each time that the client has read an answer.
     fn await_room(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let needs_room = connection.needs_room();

@@ -56,8 +56,8 @@ impl<'a> Fields<'a> {
         self.iter().try_fold(0, |count, field| field.map(|_| count + 1))
     }
 
-    /// Writes the hash with this field set into `into`, in the place of the old value, or as the last.
-    /// Says whether it is new.
+    /// Writes the hash with this field set into `into`, in the place of the old value, or as the
+    /// last. Says whether it is new.
     pub fn set(self, name: &[u8], value: &[u8], into: &mut Vec<u8>) -> Result<bool, Failure> {
         let mut is_new = true;
         for field in self.iter() {

@@ -1,7 +1,7 @@
 //! How values that are no strings lie in the table.
 //!
-//! A collection that is small is one value. A large one is an ordered map, and the value names that.
-//! While it is made large its value is still there, behind the name of the map that will be.
+//! A collection that is small is one value. A large one is an ordered map, and the value names
+//! that. While it is made large its value is still there, behind the name of the map that will be.
 //!
 //! ```text
 //! small      its elements

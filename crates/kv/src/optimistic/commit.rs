@@ -11,10 +11,10 @@ use crate::memory::Memory;
 
 /// Makes the changes of views at one moment: one for each thread.
 ///
-/// A transaction begins with [`Handle::begin`] on one or several handles, works with them as ever, and
-/// ends with [`commit`](Self::commit). If that says that another change came between, the work is to be
-/// done again. Other clients, with a view or without, see all changes or none. A client that is killed
-/// or stopped in a commit keeps nobody from going on.
+/// A transaction begins with [`Handle::begin`] on one or several handles, works with them as ever,
+/// and ends with [`commit`](Self::commit). If that says that another change came between, the work
+/// is to be done again. Other clients, with a view or without, see all changes or none. A client
+/// that is killed or stopped in a commit keeps nobody from going on.
 ///
 /// ```
 /// use rackpool_kv::{Committer, Handle, KvError, Memory};
@@ -71,9 +71,10 @@ impl Committer {
         Self { owner, slot, number: 0, record, left: Vec::new(), grace: 0 }
     }
 
-    /// Begins a transaction on these handles that takes what it reads into its hands at once, so that
-    /// others can't change it all the time: for one that did not get through with [`Handle::begin`]. Others
-    /// wait for it up to 64 times as long as for others. It ends with [`commit`](Self::commit), too.
+    /// Begins a transaction on these handles that takes what it reads into its hands at once, so
+    /// that others can't change it all the time: for one that did not get through with
+    /// [`Handle::begin`]. Others wait for it up to 64 times as long as for others. It ends with
+    /// [`commit`](Self::commit), too.
     ///
     /// # Errors
     /// As [`commit`](Self::commit), but that nothing was changed: then there are no views.
@@ -92,16 +93,18 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the views of these handles and makes their changes at one moment, if nothing that they have
-    /// read was changed by others; says whether it did. Everything that was read was so at that moment.
+    /// Ends the views of these handles and makes their changes at one moment, if nothing that they
+    /// have read was changed by others; says whether it did. Everything that was read was so at
+    /// that moment.
     ///
-    /// The handles of all committers of a table stand in the same order. The first one's table has the
-    /// records of transactions: the others are [`with_records`](crate::Table::with_records) of it.
+    /// The handles of all committers of a table stand in the same order. The first one's table has
+    /// the records of transactions: the others are [`with_records`](crate::Table::with_records) of
+    /// it.
     ///
     /// # Errors
-    /// After [`KvError::OutcomeUnknown`] the changes were made, all of them, or will not be made; after
-    /// any other error they were not made. [`KvError::TooLarge`] if an entry's old and new value do not
-    /// fit into one page together, and it is not the only change.
+    /// After [`KvError::OutcomeUnknown`] the changes were made, all of them, or will not be made;
+    /// after any other error they were not made. [`KvError::TooLarge`] if an entry's old and new
+    /// value do not fit into one page together, and it is not the only change.
     pub fn commit<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],

@@ -88,8 +88,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Puts the lock of an insistent transaction in the place of an entry, whatever that is; gives what
-    /// it was, which it stays unless the transaction changes it.
+    /// Puts the lock of an insistent transaction in the place of an entry, whatever that is; gives
+    /// what it was, which it stays unless the transaction changes it.
     pub(super) fn lock_as_it_is(
         &mut self,
         id: TransactionId,
@@ -150,8 +150,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Replaces each lock of this transaction under the key by the entry that it stands for. The owner
-    /// of the transaction and every other client write the same entry.
+    /// Replaces each lock of this transaction under the key by the entry that it stands for. The
+    /// owner of the transaction and every other client write the same entry.
     pub(super) fn resolve_lock(
         &mut self,
         key: &[u8],
@@ -184,8 +184,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Changes an entry of the table's own, whatever its kind: as [`Handle::modify`], but nobody's time
-    /// is over, and `decide` sees values only.
+    /// Changes an entry of the table's own, whatever its kind: as [`Handle::modify`], but nobody's
+    /// time is over, and `decide` sees values only.
     pub(super) fn change_reserved(
         &mut self,
         key: &[u8],

@@ -46,7 +46,8 @@ const HAS_NEW: u8 = 2;
 const IS_SAME: u8 = 4;
 
 impl Lock {
-    /// Writes a lock into `bytes`, replacing what they hold. `None` for a value of no allowed length.
+    /// Writes a lock into `bytes`, replacing what they hold. `None` for a value of no allowed
+    /// length.
     pub(super) fn encode(
         bytes: &mut Vec<u8>,
         id: TransactionId,
@@ -150,7 +151,8 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         assert_eq!(Lock::decode(b""), None);
-        // A side that is not there, one longer than all there is, and one of a kind of the table's own.
+        // A side that is not there, one longer than all there is, and one of a kind of the table's
+        // own.
         assert_eq!(Lock::decode(&[1; 24]), None);
         assert_eq!(Lock::decode(&[1; 60]), None);
         let mut bytes = Vec::new();

@@ -18,13 +18,13 @@ pub(crate) enum Outcome {
     Pending,
     Committed,
     Aborted,
-    /// It is over, and nothing is left of it but locks that came too late: if the lock is still there
-    /// after that was seen, it did not commit.
+    /// It is over, and nothing is left of it but locks that came too late: if the lock is still
+    /// there after that was seen, it did not commit.
     Over,
 }
 
-/// The factor, up to its double, by which other clients wait longer for a transaction that locks the
-/// entries that it reads.
+/// The factor, up to its double, by which other clients wait longer for a transaction that locks
+/// the entries that it reads.
 const INSISTENT_LOCK_WAITS: u32 = 32;
 
 impl<M: Memory> Handle<M> {
@@ -57,8 +57,8 @@ impl<M: Memory> Handle<M> {
         })
     }
 
-    /// What became of a transaction. One that may still commit is given some time, then aborted, unless
-    /// `may_wait` and it has not got so far that the caller could come after it.
+    /// What became of a transaction. One that may still commit is given some time, then aborted,
+    /// unless `may_wait` and it has not got so far that the caller could come after it.
     pub(crate) fn outcome(
         &mut self,
         id: TransactionId,

@@ -13,8 +13,8 @@ use super::lock::{TableKey, TransactionId};
 pub(super) enum State {
     /// It takes its keys: they have their old values.
     Pending,
-    /// It has its keys, and looks whether what it has read is still so: if it commits, it does so at
-    /// the moment when this state began.
+    /// It has its keys, and looks whether what it has read is still so: if it commits, it does so
+    /// at the moment when this state began.
     Checking,
     /// Its keys have their new values.
     Committed,
@@ -130,8 +130,8 @@ impl Record {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
-    /// The keys, each with the number of its table, as far as the bytes are those of a record; `None`
-    /// if they are not listed.
+    /// The keys, each with the number of its table, as far as the bytes are those of a record;
+    /// `None` if they are not listed.
     pub(super) fn keys(&self) -> Option<Vec<TableKey>> {
         if self.bytes.get(1).is_none_or(|flags| flags & UNLISTED != 0) {
             return None;

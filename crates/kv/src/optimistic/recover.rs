@@ -18,8 +18,8 @@ const UNCHANGED: Duration = Duration::from_secs(1);
 /// Records that are watched at a time.
 const MAX_WATCHED: usize = 1024;
 
-/// Clears away what transactions have left whose programs are gone, a part of the table at a time: from
-/// anywhere on, round after round.
+/// Clears away what transactions have left whose programs are gone, a part of the table at a time:
+/// from anywhere on, round after round.
 #[derive(Debug)]
 pub struct Recovery {
     round: Round,
@@ -45,10 +45,10 @@ impl Recovery {
         Self { unchanged, ..self }
     }
 
-    /// Looks at about `wanted` entries more, and clears away the records that have not changed for long
-    /// enough since they were seen, with the locks of their transactions. The handles stand as in
-    /// [`Committer::commit`], none with a view. Returns how many records went, and whether a round is
-    /// complete.
+    /// Looks at about `wanted` entries more, and clears away the records that have not changed for
+    /// long enough since they were seen, with the locks of their transactions. The handles stand as
+    /// in [`Committer::commit`], none with a view. Returns how many records went, and whether a
+    /// round is complete.
     ///
     /// # Errors
     /// The table's or the memory's own error: the next step goes on behind what this one failed at.
@@ -88,10 +88,10 @@ impl Recovery {
 }
 
 impl Committer {
-    /// Clears away what transactions have left whose programs are gone: locks, and the records that tell
-    /// what became of them. It may be done at any time: a transaction that is under way is aborted, and
-    /// begins again. The handles stand as in [`commit`](Self::commit), none with a view. Returns how
-    /// many records went.
+    /// Clears away what transactions have left whose programs are gone: locks, and the records that
+    /// tell what became of them. It may be done at any time: a transaction that is under way is
+    /// aborted, and begins again. The handles stand as in [`commit`](Self::commit), none with a
+    /// view. Returns how many records went.
     ///
     /// # Errors
     /// The table's or the memory's own error: then something is left.
@@ -111,8 +111,8 @@ impl Committer {
     }
 }
 
-/// Aborts a transaction if nobody has decided, resolves all of its locks and deletes its record; says
-/// whether it did, and not its committer something else.
+/// Aborts a transaction if nobody has decided, resolves all of its locks and deletes its record;
+/// says whether it did, and not its committer something else.
 fn clear_away<M: Memory>(
     handles: &mut [&mut Handle<M>],
     id: TransactionId,

@@ -59,8 +59,8 @@ impl View {
         written.map(|(key, cell)| (&key[..], cell))
     }
 
-    /// Calls `visit` with entries of the table as they are to the transaction; with the first ones also
-    /// with those that it made.
+    /// Calls `visit` with entries of the table as they are to the transaction; with the first ones
+    /// also with those that it made.
     pub(crate) fn overlay(
         &self,
         batch: &Batch,
@@ -84,8 +84,8 @@ impl View {
 const FIRST_CHECK: u64 = 1 << 12;
 
 impl<M: Memory> Handle<M> {
-    /// From now on the operations of this handle that name a key, and scans, work on a private view:
-    /// each entry is as it was when it was first read, and changes are kept aside until
+    /// From now on the operations of this handle that name a key, and scans, work on a private
+    /// view: each entry is as it was when it was first read, and changes are kept aside until
     /// [`Committer::commit`](crate::Committer::commit) makes them, or [`cancel`](Self::cancel)
     /// forgets them. A scan is none of what `commit` checks.
     pub fn begin(&mut self) {
@@ -233,7 +233,8 @@ impl<M: Memory> Handle<M> {
         self.write_cell(key, Form::PLAIN, new).map(|()| true)
     }
 
-    /// Deletes an entry of the view, and with this value if one is wanted; says whether it was there.
+    /// Deletes an entry of the view, and with this value if one is wanted; says whether it was
+    /// there.
     pub(crate) fn delete_cell(
         &mut self,
         key: &[u8],

@@ -8,8 +8,8 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// Gives all memory of the map back; nothing happens if it is gone. Others may use the map
     /// meanwhile: they get [`OrderedError::Gone`] sooner or later.
     ///
-    /// Returns how many entries went. If it fails or is killed, [`OrderedMaps::sweep`] does the rest. It
-    /// takes no memory of the pool.
+    /// Returns how many entries went. If it fails or is killed, [`OrderedMaps::sweep`] does the
+    /// rest. It takes no memory of the pool.
     pub fn destroy(self) -> Result<u64, OrderedError<M::Error>> {
         let Self { maps, id } = self;
         maps.forget_map(id);

@@ -50,7 +50,8 @@ impl<M: Memory> OrderedMaps<M> {
 
     /// Makes the empty map `id`, which belongs to `owner`, unless it is there. Says whether it did.
     ///
-    /// `owner` is what a [`MapSweep`](super::MapSweep) asks with; its record should name `id` before.
+    /// `owner` is what a [`MapSweep`](super::MapSweep) asks with; its record should name `id`
+    /// before.
     pub fn create(&mut self, id: MapId, owner: &[u8]) -> Result<bool, OrderedError<M::Error>> {
         let frame =
             Frame { level: 0, version: 0, birth: 0, splits: 0, low: &[], right: None, owner };
@@ -63,9 +64,9 @@ impl<M: Memory> OrderedMaps<M> {
         OrderedMap { maps: self, id }
     }
 
-    /// From now on all walks along leaves (ranges, counts, fingerprints) read `leaves` leaves together
-    /// and then fail with [`OrderedError::LeafLimit`]; `None`: they have no limit. A leaf has about 40
-    /// entries. So the caller has the thread back in time, whatever a map has become.
+    /// From now on all walks along leaves (ranges, counts, fingerprints) read `leaves` leaves
+    /// together and then fail with [`OrderedError::LeafLimit`]; `None`: they have no limit. A leaf
+    /// has about 40 entries. So the caller has the thread back in time, whatever a map has become.
     pub const fn limit_leaves(&mut self, leaves: Option<u32>) {
         self.leaves = leaves;
     }
@@ -89,7 +90,8 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self.handle
     }
 
-    /// Whether the transaction that the handle of the node table is in has read anything of this map.
+    /// Whether the transaction that the handle of the node table is in has read anything of this
+    /// map.
     #[must_use]
     pub fn has_read(&self, map: MapId) -> bool {
         self.handle.knows_any(&map.to_bytes())
@@ -114,8 +116,8 @@ impl<M: Memory> OrderedMaps<M> {
         Ok(found)
     }
 
-    /// Reads a node from the table that may not be one of the tree: then another one may be put under
-    /// its id, of which a copy of this would tell wrong.
+    /// Reads a node from the table that may not be one of the tree: then another one may be put
+    /// under its id, of which a copy of this would tell wrong.
     pub(super) fn read_unkept(
         &mut self,
         map: MapId,

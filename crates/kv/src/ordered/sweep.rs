@@ -9,7 +9,8 @@ use crate::round::Round;
 /// Most maps that a sweep remembers as owned: 1 MiB at 16 B each.
 const MAX_OWNED: usize = 1 << 16;
 
-/// A walk through a node table, a few nodes at a time, that deletes the nodes of maps that nobody owns.
+/// A walk through a node table, a few nodes at a time, that deletes the nodes of maps that nobody
+/// owns.
 ///
 /// It begins anywhere, and goes round and round: [`Round`].
 #[derive(Debug)]
@@ -42,12 +43,12 @@ impl MapSweep {
         Self { round, owned: HashSet::new(), found: Vec::new() }
     }
 
-    /// Looks at about `wanted` nodes more, and deletes those whose map has no root, or whose owner does
-    /// not own it: `is_owned` is given the owner and the map's id.
+    /// Looks at about `wanted` nodes more, and deletes those whose map has no root, or whose owner
+    /// does not own it: `is_owned` is given the owner and the map's id.
     ///
     /// It may be done at any time, if every owner's record names a map's id before the map is made
-    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root. If it fails,
-    /// the next step goes on behind what it failed at.
+    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root. If it
+    /// fails, the next step goes on behind what it failed at.
     pub fn step<M: Memory, E: From<OrderedError<M::Error>>>(
         &mut self,
         maps: &mut OrderedMaps<M>,
@@ -83,7 +84,8 @@ impl MapSweep {
                     self.owned.insert(*map);
                     continue;
                 }
-                // The root goes first: then nobody adds nodes, and whoever sees the others later knows.
+                // The root goes first: then nobody adds nodes, and whoever sees the others later
+                // knows.
                 let root = node_key(*map, NodeId::ROOT);
                 swept.deleted += u64::from(maps.handle.delete(&root).map_err(table)?);
                 maps.forget_map(*map);
@@ -115,8 +117,8 @@ impl<M: Memory> OrderedMaps<M> {
         }
     }
 
-    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: all steps of
-    /// a [`MapSweep`] at once. Returns how many nodes that were. Reads the whole table.
+    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: all steps
+    /// of a [`MapSweep`] at once. Returns how many nodes that were. Reads the whole table.
     pub fn sweep<E: From<OrderedError<M::Error>>>(
         &mut self,
         mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,

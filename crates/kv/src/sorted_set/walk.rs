@@ -52,7 +52,8 @@ impl Stretch {
 }
 
 impl<M: Memory> SortedSet<'_, M> {
-    /// Calls `visit` with the members of a stretch, in order, until it breaks off. About `wanted` will be.
+    /// Calls `visit` with the members of a stretch, in order, until it breaks off. About `wanted`
+    /// will be.
     pub(super) fn walk(
         &mut self,
         mut stretch: Stretch,

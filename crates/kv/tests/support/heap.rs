@@ -46,7 +46,8 @@ pub struct Heap {
     /// The size of allocations whose words, but for the first line, are watched.
     pub watched_size: u64,
     pub far: bool,
-    /// Whether memory that was freed can not even be looked at, as in a page whose objects are all free.
+    /// Whether memory that was freed can not even be looked at, as in a page whose objects are all
+    /// free.
     pub closes: bool,
     /// What goes wrong, and when.
     pub troubles: Troubles,

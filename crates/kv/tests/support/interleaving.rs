@@ -39,8 +39,8 @@ pub fn scheduler(seed: u64, fates: &[Fate], faults: u64) -> Arc<Scheduler> {
     Arc::new(Scheduler::new(seed, &with_daemon).with_faults(faults))
 }
 
-/// Runs the clients, beside the daemon that decides what becomes of killed clients' reservations and does
-/// `meanwhile` now and then.
+/// Runs the clients, beside the daemon that decides what becomes of killed clients' reservations
+/// and does `meanwhile` now and then.
 pub fn run<'a>(
     heap: &'a Heap,
     time: &'a Arc<Scheduler>,

@@ -10,12 +10,12 @@ use rackpool_model::{Heat, PageId};
 const NONE: PageId = PageId(u32::MAX);
 
 /// An open table with linear probing: 16 B a place, 7 of 12 to 7 of 8 places in use when it has
-/// grown, and half a byte for where each is, so 19 to 29 B a page. In the order of its places it depends on nothing but what was done
-/// with it.
+/// grown, and half a byte for where each is, so 19 to 29 B a page. In the order of its places it
+/// depends on nothing but what was done with it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Invariant: a page stands at its home or behind it, with no empty place in between. A chunk is made
-    /// when the first page stands in it: room takes no memory before.
+    /// Invariant: a page stands at its home or behind it, with no empty place in between. A chunk
+    /// is made when the first page stands in it: room takes no memory before.
     chunks: Vec<Option<Box<[Place; CHUNK]>>>,
     used: usize,
 }
@@ -88,8 +88,8 @@ impl Table {
         (found.page != NONE).then_some(&found.heat)
     }
 
-    /// The hotness of a page, which is known from now on. (There is no page [`NONE`]: what is counted
-    /// of it is lost with the next page that takes the place.)
+    /// The hotness of a page, which is known from now on. (There is no page [`NONE`]: what is
+    /// counted of it is lost with the next page that takes the place.)
     pub(super) fn entry(&mut self, page: PageId) -> &mut Heat {
         let mut place = self.find(page);
         if self.at(place).page == NONE && page != NONE {
@@ -131,7 +131,8 @@ impl Table {
         *self.at_mut(gap) = Place::EMPTY;
     }
 
-    /// Looks at `count` places from `from` on and keeps the pages that `keep` wants; where to go on.
+    /// Looks at `count` places from `from` on and keeps the pages that `keep` wants; where to go
+    /// on.
     pub(super) fn retain_some(
         &mut self,
         from: usize,

@@ -23,9 +23,11 @@ pub enum HolderEvent {
     /// life. What an earlier life has posted may still land: its leases end with their endpoints,
     /// nobody can give them back.
     Revoked(PageId, EndpointToken, LeaseId, Users),
-    /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back unasked.
+    /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back
+    /// unasked.
     Arrived(PageId),
-    /// This rack has left the page that it gives: nobody reads it here any more, so it may be written at its new home.
+    /// This rack has left the page that it gives: nobody reads it here any more, so it may be
+    /// written at its new home.
     Quiesced(PageId),
     /// An operation begun with [`Holder::begin`] has ended, well or not.
     OperationEnded(PageId, EndpointToken, Access),
@@ -38,8 +40,8 @@ pub enum HolderEvent {
 pub enum HolderAction {
     /// Tell the home that the lease is back, or the right to do more than read.
     Return(PageId, EndpointToken, LeaseId, Users),
-    /// The lease is in use and ends soon: [`Holder::ask`] this home for another one. The one that is
-    /// held goes on being used meanwhile.
+    /// The lease is in use and ends soon: [`Holder::ask`] this home for another one. The one that
+    /// is held goes on being used meanwhile.
     Renew(PageId, RackId),
 }
 
@@ -134,8 +136,8 @@ impl<B: Bugs> LeaseHolder<B> {
         self.last_question
     }
 
-    /// Begins an operation, if there is a lease that is still good, and good for that. The shell posts
-    /// it at once.
+    /// Begins an operation, if there is a lease that is still good, and good for that. The shell
+    /// posts it at once.
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         self.now = self.now.max(now);
         let held = self.used(page)?;
@@ -154,8 +156,8 @@ impl<B: Bugs> LeaseHolder<B> {
         Some(lease)
     }
 
-    /// A copy of the page is read: its lease is asked for again in time, as with [`Self::begin`]; but no
-    /// operation is begun.
+    /// A copy of the page is read: its lease is asked for again in time, as with [`Self::begin`];
+    /// but no operation is begun.
     pub fn used_by_copy(&mut self, now: Time, page: PageId) {
         self.now = self.now.max(now);
         self.used(page);
@@ -189,8 +191,8 @@ impl<B: Bugs> LeaseHolder<B> {
         (self.now.max(now) < held.until).then_some(held.lease)
     }
 
-    /// No operation is begun under a lease of this page any more: its home has said that the page is
-    /// not there. An answer under way does not count.
+    /// No operation is begun under a lease of this page any more: its home has said that the page
+    /// is not there. An answer under way does not count.
     pub fn forget(&mut self, page: PageId) {
         self.asked.remove(&page);
         self.drop_held(page);

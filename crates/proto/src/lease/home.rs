@@ -101,9 +101,9 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// Gives a lease over `endpoint`, good for `most` at most; `None` while nobody may use the page or
-    /// the endpoint is being torn down. The shell asks only when the page lies here, and never for
-    /// more than the page's word allows.
+    /// Gives a lease over `endpoint`, good for `most` at most; `None` while nobody may use the page
+    /// or the endpoint is being torn down. The shell asks only when the page lies here, and never
+    /// for more than the page's word allows.
     pub fn grant(
         &mut self,
         now: Time,

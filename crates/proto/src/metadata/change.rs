@@ -16,7 +16,8 @@ pub enum Change {
         /// Drawn at random; 0 when a release without positions wrote it.
         server: u64,
     },
-    /// The server that started last has made its `commit`th commit: this one. Its start is the first.
+    /// The server that started last has made its `commit`th commit: this one. Its start is the
+    /// first.
     Advanced {
         /// Counts from 1 in each life of the server.
         commit: u64,

@@ -67,8 +67,8 @@ pub enum Action {
         /// registration.
         reply: MetadataReply,
     },
-    /// Send this to a peer unasked. If the connection is gone or the peer does not take what it gets,
-    /// drop it: it is said again when it is asked for again.
+    /// Send this to a peer unasked. If the connection is gone or the peer does not take what it
+    /// gets, drop it: it is said again when it is asked for again.
     Push {
         /// The connection.
         to: ConnectionToken,

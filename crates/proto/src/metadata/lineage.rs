@@ -11,15 +11,16 @@ struct Life {
 }
 
 /// The history of the store: its servers in order, and how many commits each made. A position that
-/// a rack has seen is in the history, unless the rack saw another store, or a later state of this one.
+/// a rack has seen is in the history, unless the rack saw another store, or a later state of this
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lineage {
     lives: BTreeMap<u32, Life>,
 }
 
 impl Lineage {
-    /// A server has started, which was its first commit. `server` 0 is one of a release that kept no
-    /// history.
+    /// A server has started, which was its first commit. `server` 0 is one of a release that kept
+    /// no history.
     pub(super) fn start(&mut self, boot: u32, server: u64) {
         if server != 0 {
             self.lives.insert(boot, Life { server, commits: 1 });

@@ -24,10 +24,9 @@ use crate::swap::{ServerEvent, SwapRules};
 /// The metadata server without its sockets, store and clock.
 ///
 /// Reads and heartbeats are answered at once from what is durable, and so are daemons that register
-/// as they are registered. Requests that may change
-/// something are decided together, as one batch, and answered when it is durable. The commits of swaps
-/// are changes like others; what else there is to say about swaps rests on no change, or on durable
-/// ones.
+/// as they are registered. Requests that may change something are decided together, as one batch,
+/// and answered when it is durable. The commits of swaps are changes like others; what else there
+/// is to say about swaps rests on no change, or on durable ones.
 #[derive(Debug)]
 pub struct MetadataMachine<B = Sound> {
     now: Time,
@@ -87,8 +86,8 @@ impl<B: Bugs> MetadataMachine<B> {
     /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
     /// when this boot is durable: before that nothing is answered.
     ///
-    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made durable,
-    /// or their sum in the order that [`Change`] names.
+    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made
+    /// durable, or their sum in the order that [`Change`] names.
     ///
     /// # Errors
     /// When the records contradict each other.
@@ -285,8 +284,8 @@ impl<B: Bugs> MetadataMachine<B> {
         Ok(MetadataReply::Renewed { position, version, members })
     }
 
-    /// Where the store is. No rack must hear of a commit before it is durable: a server that follows
-    /// this one after a crash would refuse the rack.
+    /// Where the store is. No rack must hear of a commit before it is durable: a server that
+    /// follows this one after a crash would refuse the rack.
     fn position(&self) -> StorePosition {
         let early = self.bugs.has(Bug::TellOfCommitsBeforeDurable);
         let records = if early { &self.ahead } else { &self.settled };

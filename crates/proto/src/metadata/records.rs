@@ -9,8 +9,8 @@ use super::{Change, Roots};
 use crate::directory::{Directory, DirectoryError};
 use crate::membership::RackRecord;
 
-/// A change that does not fit the records it shall be applied to. In what the store holds this means
-/// that it was altered by somebody else.
+/// A change that does not fit the records it shall be applied to. In what the store holds this
+/// means that it was altered by somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

@@ -11,10 +11,11 @@ use crate::planted::{Bug, Bugs, Sound};
 /// What has happened at a rack that keeps copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesEvent {
-    /// A page of another rack is read so often that a copy would be worth it, and does not move here.
+    /// A page of another rack is read so often that a copy would be worth it, and does not move
+    /// here.
     Wanted(PageId),
-    /// There is a lease of a page, and perhaps a free frame. Told when a lease was given, and when a
-    /// copy has ended.
+    /// There is a lease of a page, and perhaps a free frame. Told when a lease was given, and when
+    /// a copy has ended.
     Leased {
         /// The page.
         page: PageId,
@@ -43,14 +44,15 @@ pub enum CopiesEvent {
 /// What the shell of a rack that keeps copies has to do, before it does anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesAction {
-    /// Read the page with one one-sided operation, begun with the lease's holder under a lease of the
-    /// same sharing; if there is none the copy has ended.
+    /// Read the page with one one-sided operation, begun with the lease's holder under a lease of
+    /// the same sharing; if there is none the copy has ended.
     Copy {
         /// The page.
         page: PageId,
         /// What it is shared under.
         sharing: SharingId,
-        /// A frame of this rack. It stays free, but is not given away before the operation has ended.
+        /// A frame of this rack. It stays free, but is not given away before the operation has
+        /// ended.
         ours: FrameId,
     },
     /// Let clients read the frame until then, by the clock of this machine: the time is stored
@@ -142,8 +144,8 @@ impl<B: Bugs> Copies<B> {
         self.actions.pop_front()
     }
 
-    /// When [`CopiesEvent::DeadlinePassed`] is due: a copy that nobody asks a lease for is dropped, and
-    /// one that could not be had is not wanted any more.
+    /// When [`CopiesEvent::DeadlinePassed`] is due: a copy that nobody asks a lease for is dropped,
+    /// and one that could not be had is not wanted any more.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let ended = self.copies.values().filter(|cached| !cached.is_busy());
@@ -156,8 +158,8 @@ impl<B: Bugs> Copies<B> {
         self.wanted.contains_key(&page) || self.copies.contains_key(&page)
     }
 
-    /// The copy that clients may read, as long as it is published. Each time somebody reads it he looks
-    /// whether it still is, and whether its time is over, after he has read.
+    /// The copy that clients may read, as long as it is published. Each time somebody reads it he
+    /// looks whether it still is, and whether its time is over, after he has read.
     #[must_use]
     pub fn find(&self, now: Time, page: PageId) -> Option<(FrameId, CopyId)> {
         let cached = self.copies.get(&page).filter(|cached| now < cached.until)?;
@@ -176,8 +178,8 @@ impl<B: Bugs> Copies<B> {
         self.copies.iter().find(|(_, cached)| published(cached)).map(|(page, _)| *page)
     }
 
-    /// Whether a copy lies in this frame, or is on its way into it: `Some(true)` as long as the frame
-    /// must not be given away.
+    /// Whether a copy lies in this frame, or is on its way into it: `Some(true)` as long as the
+    /// frame must not be given away.
     #[must_use]
     pub fn uses(&self, frame: FrameId) -> Option<bool> {
         let mut of_frame = self.copies.values().filter(|cached| cached.ours == frame);

@@ -32,8 +32,8 @@ pub enum HomeEvent {
 pub enum HomeAction {
     /// Store a page word.
     Store(FrameId, PageWord),
-    /// A barrier after the last word; then tell when those are gone: those of this rack, and the leases
-    /// that are good for writing or a copy.
+    /// A barrier after the last word; then tell when those are gone: those of this rack, and the
+    /// leases that are good for writing or a copy.
     Quiesce(FrameId, PageId),
     /// Nobody waits for this page to be quiesced any more.
     CancelQuiesce(PageId),
@@ -80,8 +80,8 @@ struct Rest {
 }
 
 impl<B: Bugs> ShareHome<B> {
-    /// The machine in a new life. `first` is above every number of earlier lives. What an earlier life
-    /// has `left` shared is shared no more: its copies go first.
+    /// The machine in a new life. `first` is above every number of earlier lives. What an earlier
+    /// life has `left` shared is shared no more: its copies go first.
     pub fn restore(
         now: Time,
         rules: ShareRules,

@@ -32,8 +32,8 @@ pub enum RackEvent {
     LeasePrefetched(SwapId),
     /// Somebody writes, or waits to write, a page that goes.
     WriteWanted(PageId),
-    /// Another rack has sent what it has written in the page that it gives since it was frozen. The shell
-    /// keeps the bytes until it has carried out what follows.
+    /// Another rack has sent what it has written in the page that it gives since it was frozen. The
+    /// shell keeps the bytes until it has carried out what follows.
     DirtyLinesReceived {
         /// Who.
         from: RackId,
@@ -51,12 +51,13 @@ pub enum RackEvent {
 /// Who must be out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quiesce {
-    /// Writers of this rack, and every holder of a lease that is good for writing. While the page is dirty-logged those
-    /// may stay who note what they write; who noted it before, for another swap, may write it still: what each
-    /// client noted last is to be remembered for [`RackAction::SendDirtyLines`], too.
+    /// Writers of this rack, and every holder of a lease that is good for writing. While the page
+    /// is dirty-logged those may stay who note what they write; who noted it before, for another
+    /// swap, may write it still: what each client noted last is to be remembered for
+    /// [`RackAction::SendDirtyLines`], too.
     Writers,
-    /// Writers of this rack, of a page that was dirty-logged and has just been closed. They are looked for behind a
-    /// fence of this processor, for they have put up one themselves.
+    /// Writers of this rack, of a page that was dirty-logged and has just been closed. They are
+    /// looked for behind a fence of this processor, for they have put up one themselves.
     DirtyLoggers,
     /// Every holder of a lease.
     Holders,
@@ -85,8 +86,8 @@ pub enum RackAction {
     },
     /// Store a page word.
     StoreWord(FrameId, PageWord),
-    /// Tell when nobody is there any more. Those of this rack are looked for behind a barrier after the
-    /// last word.
+    /// Tell when nobody is there any more. Those of this rack are looked for behind a barrier after
+    /// the last word.
     Quiesce {
         /// The swap.
         swap: SwapId,
@@ -99,8 +100,8 @@ pub enum RackAction {
     },
     /// Nobody waits for this page to be quiesced any more.
     CancelQuiesce(SwapId, PageId),
-    /// Read a page of another rack with one one-sided operation. After the commit it is read once more if
-    /// that rack does not know any more what was written in it.
+    /// Read a page of another rack with one one-sided operation. After the commit it is read once
+    /// more if that rack does not know any more what was written in it.
     Copy {
         /// The swap.
         swap: SwapId,
@@ -111,8 +112,8 @@ pub enum RackAction {
         /// The frame of this rack.
         ours: FrameId,
     },
-    /// Send the page's new home what was written in it since it was frozen, or that this is not known. Clients
-    /// have noted what they wrote. Nobody writes it any more.
+    /// Send the page's new home what was written in it since it was frozen, or that this is not
+    /// known. Clients have noted what they wrote. Nobody writes it any more.
     SendDirtyLines {
         /// The swap.
         swap: SwapId,
@@ -130,9 +131,9 @@ pub enum RackAction {
         /// The frame.
         frame: FrameId,
     },
-    /// The page will be read in that rack if the swap is committed: find out how readers of this rack
-    /// reach it there, as soon as it can be read there, then tell. Its home waits for that, and not for
-    /// long, before it turns its own readers away.
+    /// The page will be read in that rack if the swap is committed: find out how readers of this
+    /// rack reach it there, as soon as it can be read there, then tell. Its home waits for that,
+    /// and not for long, before it turns its own readers away.
     PrefetchLease {
         /// The swap.
         swap: SwapId,
@@ -155,10 +156,11 @@ pub enum SwapEvent {
     Thawed(PageId),
     /// The page has moved away.
     Departed(PageId),
-    /// It is read here by nobody any more who has not looked at it before, and its new home is told so.
+    /// It is read here by nobody any more who has not looked at it before, and its new home is told
+    /// so.
     Quiesced(PageId),
-    /// The page was to come here, but its old home lost its memory before it had sent what was written
-    /// there meanwhile.
+    /// The page was to come here, but its old home lost its memory before it had sent what was
+    /// written there meanwhile.
     Lost(PageId),
     /// A swap was given up.
     GaveUp(SwapId),

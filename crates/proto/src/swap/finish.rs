@@ -1,5 +1,5 @@
-//! What follows when it has been decided. Looks at the words, so that it does not matter how much was
-//! done before a crash.
+//! What follows when it has been decided. Looks at the words, so that it does not matter how much
+//! was done before a crash.
 
 use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
@@ -101,8 +101,9 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Both homes show the same bytes now, and the page is written when this one has left it. So those
-    /// who read it here do, until they can go on there; but a writer must not wait for them for long.
+    /// Both homes show the same bytes now, and the page is written when this one has left it. So
+    /// those who read it here do, until they can go on there; but a writer must not wait for them
+    /// for long.
     fn may_turn_readers_away(&self, slot: usize) -> bool {
         let waits_for_ever = self.bugs.has(Bug::WaitForReaders);
         self.slots[slot].is_some_and(|under_way| {
@@ -119,8 +120,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The page that came can be read as soon as its copy has everything, and written when its old home
-    /// has left it.
+    /// The page that came can be read as soon as its copy has everything, and written when its old
+    /// home has left it.
     fn settle(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { settled: false, .. })) = self.finishing(slot) else { return };
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
@@ -202,8 +203,8 @@ impl<B: Bugs> SwapPeer<B> {
     /// The peer asks whether this rack has left the page that it gave.
     pub(super) fn asked_whether_quiesced(&mut self, rack: RackId, swap: SwapId) {
         let Some(slot) = self.slot_of(swap) else {
-            // What is not known is over, or of a memory that is no more. But a damaged record may be
-            // the one that is meant.
+            // What is not known is over, or of a memory that is no more. But a damaged record may
+            // be the one that is meant.
             if self.has_no_record_of(swap) {
                 self.tell(rack, swap, SwapMessage::Quiesced);
             }

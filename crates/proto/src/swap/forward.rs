@@ -1,5 +1,5 @@
-//! Writes go on while a page moves: its old home's clients note them and carry them out, or its processor does;
-//! and the new home gets what its copy lacks when the swap is committed.
+//! Writes go on while a page moves: its old home's clients note them and carry them out, or its
+//! processor does; and the new home gets what its copy lacks when the swap is committed.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
@@ -18,7 +18,8 @@ fn longer(pause: u32) -> u32 {
 }
 
 impl UnderWay {
-    /// Whether the new home has to get what was written here before this rack turns its readers away.
+    /// Whether the new home has to get what was written here before this rack turns its readers
+    /// away.
     pub(super) fn has_to_hand_over(&self, record: &Record) -> bool {
         record.phase == Phase::Committed
             && record.written
@@ -45,11 +46,13 @@ impl UnderWay {
 }
 
 impl<B: Bugs> SwapPeer<B> {
-    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen, and it
-    /// is not known to be gone; and the peer may not copy it yet, or must have recorded that its copy lacks
-    /// something. Also when it is decided, while the page is open because somebody is stopped in the midst of a
-    /// write. What is written must be remembered for [`RackAction::SendDirtyLines`], and told with
-    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not expected](Self::expects_no_writer).
+    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen,
+    /// and it is not known to be gone; and the peer may not copy it yet, or must have recorded that
+    /// its copy lacks something. Also when it is decided, while the page is open because somebody
+    /// is stopped in the midst of a write. What is written must be remembered for
+    /// [`RackAction::SendDirtyLines`], and told with
+    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not
+    /// expected](Self::expects_no_writer).
     #[must_use]
     pub fn forwards(&self, page: PageId) -> bool {
         let is_given = |swap: &UnderWay| match swap.stage {
@@ -69,8 +72,8 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(is_given)
     }
 
-    /// Whether [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) has to be told when this page, which
-    /// goes, is written or to be written.
+    /// Whether [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) has to be told when this
+    /// page, which goes, is written or to be written.
     #[must_use]
     pub fn expects_no_writer(&self, page: PageId) -> bool {
         let is_meant = |swap: &UnderWay| match swap.stage {
@@ -92,8 +95,8 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(is_meant)
     }
 
-    /// Somebody writes a page that goes, or wants to. Before it may be copied that is done at once, afterwards
-    /// when the peer has noted that its copy is stale.
+    /// Somebody writes a page that goes, or wants to. Before it may be copied that is done at once,
+    /// afterwards when the peer has noted that its copy is stale.
     pub(super) fn write_wanted(&mut self, frames: &impl Frames, page: PageId) {
         let again = self.now.after(self.rules.retry);
         for slot in 0..self.slots.len() {
@@ -121,8 +124,9 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first message
-    /// that lets the peer copy it says so: no copy is made without a record that it lacks something.
+    /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first
+    /// message that lets the peer copy it says so: no copy is made without a record that it lacks
+    /// something.
     pub(super) fn may_be_copied(&mut self, frames: &impl Frames, slot: usize) {
         if self.slots[slot].is_some_and(|swap| swap.forwarding == Forwarding::Wanted) {
             self.mark_written(slot, Forwarding::Given);
@@ -203,8 +207,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether the new home has all that was written here; if not it is sent when that is due, and nobody
-    /// writes any more.
+    /// Whether the new home has all that was written here; if not it is sent when that is due, and
+    /// nobody writes any more.
     pub(super) fn hand_over(
         &mut self,
         slot: usize,
@@ -290,8 +294,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// What the copy lacks has come: so the swap is committed, and nobody writes the page at its old
-    /// home any more.
+    /// What the copy lacks has come: so the swap is committed, and nobody writes the page at its
+    /// old home any more.
     pub(super) fn dirty_lines_received(
         &mut self,
         frames: &impl Frames,

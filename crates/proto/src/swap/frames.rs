@@ -12,8 +12,8 @@ pub struct Offered {
 }
 
 /// What a rack's machine has to see of the rack's memory. It changes nothing here: it asks for
-/// [`RackAction::StoreWord`](super::RackAction::StoreWord), and the shell carries out all actions before it
-/// hands in the next event.
+/// [`RackAction::StoreWord`](super::RackAction::StoreWord), and the shell carries out all actions
+/// before it hands in the next event.
 pub trait Frames {
     /// Where a page of this rack lies, free pages included, and its word.
     fn find(&self, page: PageId) -> Option<(FrameId, PageWord)>;

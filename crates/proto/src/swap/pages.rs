@@ -12,10 +12,11 @@ use crate::planted::Bugs;
 pub struct Waits {
     /// The other rack.
     pub peer: RackId,
-    /// The page that has come and can't be written yet: its old home has not said that it has left it.
+    /// The page that has come and can't be written yet: its old home has not said that it has left
+    /// it.
     pub comes: Option<PageId>,
-    /// The page that goes, and whose new home has not said that it has what was written here. For the
-    /// simulator's checks, as the next one.
+    /// The page that goes, and whose new home has not said that it has what was written here. For
+    /// the simulator's checks, as the next one.
     pub goes: Option<PageId>,
     /// The free page that gets the frame of that one.
     pub vacant: Option<PageId>,
@@ -49,8 +50,9 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Whether this page has come from that rack with this swap, and may be written as soon as that has left
-    /// it, by itself first of all: a lease for [`WriteOnceQuiesced`](crate::lease::LeaseKind) may be given to it.
+    /// Whether this page has come from that rack with this swap, and may be written as soon as that
+    /// has left it, by itself first of all: a lease for
+    /// [`WriteOnceQuiesced`](crate::lease::LeaseKind) may be given to it.
     #[must_use]
     pub fn has_come_by(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
         self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {
@@ -62,8 +64,8 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be given
-    /// away for it at any time.
+    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be
+    /// given away for it at any time.
     #[must_use]
     pub fn offers(&self, page: PageId) -> bool {
         self.requests.values().any(|want| want.offered == page)

@@ -44,8 +44,8 @@ pub struct SwapPeer<B = Sound> {
 
 impl<B: Bugs> SwapPeer<B> {
     /// The machine as the records left it, in a life of the daemon whose incarnation is above all
-    /// numbers of earlier lives: it grows faster than they are drawn, as nanoseconds do. An event of
-    /// passed deadline is due at once.
+    /// numbers of earlier lives: it grows faster than they are drawn, as nanoseconds do. An event
+    /// of passed deadline is due at once.
     pub fn restore(
         now: Time,
         rules: SwapRules,
@@ -321,8 +321,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether an open swap is to be given up now. Before its words are stored: what follows looks at
-    /// them as they are.
+    /// Whether an open swap is to be given up now. Before its words are stored: what follows looks
+    /// at them as they are.
     pub(super) fn is_due(&self, slot: usize) -> bool {
         self.slots[slot].is_some_and(|under_way| self.now >= under_way.deadline)
     }

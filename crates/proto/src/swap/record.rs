@@ -4,7 +4,8 @@ use rackpool_wire::swap::{PageLife, SwapId};
 /// Length of a record in 64-bit words.
 pub const RECORD_WORDS: usize = 8;
 
-/// How many records a rack has: the first half for swaps it asks for, the second for those it serves.
+/// How many records a rack has: the first half for swaps it asks for, the second for those it
+/// serves.
 pub const RECORDS: usize = 8;
 
 const NO_FRAME: u32 = u32::MAX;

@@ -9,7 +9,7 @@ pub struct SwapRules {
     pub server_grace: Duration,
     /// After so long without an answer a message is sent again.
     pub retry: Duration,
-    /// How long an requester that got no swap leaves the page alone.
+    /// How long a requester that got no swap leaves the page alone.
     pub pause: Duration,
     /// How long a rack repeats a want. A want that is not repeated for as long is dropped.
     pub want: Duration,

@@ -103,8 +103,8 @@ impl<B: Bugs> Server<B> {
         self.messages.pop_front()
     }
 
-    /// What is to be made durable next, all of it or none; one batch is under way at most. `ahead` is
-    /// what will be durable before it: a rack that has other memory there takes part in nothing.
+    /// What is to be made durable next, all of it or none; one batch is under way at most. `ahead`
+    /// is what will be durable before it: a rack that has other memory there takes part in nothing.
     pub fn next_batch(&mut self, ahead: &Directory) -> Option<SwapBatch> {
         if self.in_flight.is_some() {
             return None;

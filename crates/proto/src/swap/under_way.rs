@@ -10,8 +10,8 @@ pub(super) struct UnderWay {
     pub(super) id: SwapId,
     pub(super) peer: RackId,
     pub(super) stage: Stage,
-    /// When an open one is given up; when one in doubt asks for the outcome; until when a committed one
-    /// waits for the readers of the page that goes.
+    /// When an open one is given up; when one in doubt asks for the outcome; until when a committed
+    /// one waits for the readers of the page that goes.
     pub(super) deadline: Time,
     pub(super) send_again: Time,
     /// The home's number for its acceptance.
@@ -20,8 +20,8 @@ pub(super) struct UnderWay {
     pub(super) copying: bool,
     /// The peer has said that nobody uses the page that it gave: so the swap is committed.
     pub(super) peer_left: bool,
-    /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody has
-    /// asked for them: a restarted rack does not.
+    /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody
+    /// has asked for them: a restarted rack does not.
     pub(super) lease_prefetched: bool,
     /// Whether this rack goes on to write the page that goes when it may be copied.
     pub(super) forwarding: Forwarding,
@@ -33,7 +33,8 @@ pub(super) struct UnderWay {
     pub(super) lost: bool,
 }
 
-/// Whether a rack's processor writes a page that goes once the peer may copy it. Before that it always does.
+/// Whether a rack's processor writes a page that goes once the peer may copy it. Before that it
+/// always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forwarding {
     /// It does not, and never will: what an earlier life of this rack has written is not known.
@@ -51,11 +52,12 @@ pub(super) enum Forwarding {
 /// How far the new home has heard what was written in the page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handover {
-    /// It is not decided, or the page may be written here if it could before; from then on not any more. Every time
-    /// somebody is stopped in the midst of a write it stays open for twice as many retries.
+    /// It is not decided, or the page may be written here if it could before; from then on not any
+    /// more. Every time somebody is stopped in the midst of a write it stays open for twice as many
+    /// retries.
     Open { until: Time, pause: u32 },
-    /// Nobody begins to write it any more, and those who have begun are waited for; if they are still there
-    /// then, others must not wait for them. It is opened again if it was.
+    /// Nobody begins to write it any more, and those who have begun are waited for; if they are
+    /// still there then, others must not wait for them. It is opened again if it was.
     Closing { until: Time, pause: u32, dirty_logged: bool },
     /// The lines are due then, and every time they are sent once more after twice as many retries.
     Due { at: Time, pause: u32 },
@@ -123,8 +125,8 @@ pub(super) struct Finish {
 /// How far the frame that the page goes out of is vacated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// Its word says what is to be done. While it is frozen it is read here, until readers can go on
-    /// at its new home.
+    /// Its word says what is to be done. While it is frozen it is read here, until readers can go
+    /// on at its new home.
     #[default]
     Unknown,
     /// Leases are called back.

@@ -201,8 +201,8 @@ impl Model {
         MetadataReply::Located { pages, home }
     }
 
-    /// Where a page lives: in the memory to which it moved last, or in which it was born, as long as
-    /// a rack serves that.
+    /// Where a page lives: in the memory to which it moved last, or in which it was born, as long
+    /// as a rack serves that.
     pub(super) fn home(&self, page: PageId) -> Option<RackId> {
         let born = self.runs.iter().find(|run| run.pages.contains(page))?;
         let (home, memory) = match self.swaps.moved(page) {

@@ -189,7 +189,7 @@ impl Model {
                     let (page, offered) = *self.swaps.wanted.get(&(*rack, nonce))?;
                     Some(Begun { swap, requester: *rack, home, page, offered })
                 };
-                let begun = racks.find_map(asked).expect("an requester at that connection");
+                let begun = racks.find_map(asked).expect("a requester at that connection");
                 assert_eq!(self.home(begun.page), Some(home));
                 assert_eq!(self.home(begun.offered), Some(begun.requester));
                 assert_eq!(swap.0 >> 32, u64::from(self.boots));

@@ -123,8 +123,8 @@ impl RpcMachine {
         }
     }
 
-    /// Gives a request up: it is not heard of again, but for [`CallEvent::Free`] if the peer may still
-    /// write to a place that the request named. Nothing happens when it has ended.
+    /// Gives a request up: it is not heard of again, but for [`CallEvent::Free`] if the peer may
+    /// still write to a place that the request named. Nothing happens when it has ended.
     pub fn cancel(&mut self, call: CallId) {
         let CallId { endpoint, number } = call;
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };

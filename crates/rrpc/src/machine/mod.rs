@@ -124,8 +124,8 @@ pub enum Outcome {
 /// Requests between this rack and its peers.
 ///
 /// What the owner wants are functions; what happens is an [`Event`]. After either,
-/// [`call_events`](Self::events) gives what the owner is told and [`poll`](Self::poll) what the shell has to
-/// do. The time is that of the last event.
+/// [`call_events`](Self::events) gives what the owner is told and [`poll`](Self::poll) what the
+/// shell has to do. The time is that of the last event.
 #[derive(Debug)]
 pub struct RpcMachine {
     now: Instant,
@@ -196,8 +196,8 @@ impl RpcMachine {
         self.call_events.pop_front()
     }
 
-    /// Who does not say for so long that it has read what it was exposed is cut off, and no sooner; 2 s
-    /// unless said.
+    /// Who does not say for so long that it has read what it was exposed is cut off, and no sooner;
+    /// 2 s unless said.
     pub const fn expose_for(&mut self, time: Duration) {
         self.exposes_for = time;
     }

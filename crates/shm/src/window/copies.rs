@@ -10,7 +10,8 @@ use crate::access::Intent;
 use crate::copy::copy_out;
 use crate::published::PublishedCopy;
 
-/// The time by which copies end: nanoseconds of the clock that is the same for all processes of a host.
+/// The time by which copies end: nanoseconds of the clock that is the same for all processes of a
+/// host.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -36,7 +37,8 @@ impl Core {
             return None;
         }
         let start = usize::try_from((u64::from(frame.0) << self.page_bits) + offset).ok()?;
-        // SAFETY: the invariant of `base`: the frame is one of the mapped ones, and the bytes lie in it.
+        // SAFETY: the invariant of `base`: the frame is one of the mapped ones, and the bytes lie
+        // in it.
         Some(unsafe { self.base.add(start) })
     }
 
@@ -64,10 +66,10 @@ impl Core {
 }
 
 impl LocalWindow {
-    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not published all
-    /// the time, its time is over, or the bytes do not all lie in the page. The read takes place before
-    /// the home of the page lets anybody write it: while the bytes were read, the copy was published and
-    /// its lease good.
+    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not
+    /// published all the time, its time is over, or the bytes do not all lie in the page. The read
+    /// takes place before the home of the page lets anybody write it: while the bytes were read,
+    /// the copy was published and its lease good.
     pub fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
         let core = self.core();
         core.latency.wait();

@@ -47,15 +47,16 @@ impl Bitmaps {
 pub enum Taken {
     /// It was the program's and is noted.
     Noted,
-    /// It is noted, but no program had it: it was freed twice, and the note is to be struck out. Its class.
+    /// It is noted, but no program had it: it was freed twice, and the note is to be struck out.
+    /// Its class.
     Twice(SizeClass),
     /// Nothing is known or done, and the answer takes longer to find.
     Unknown,
 }
 
-/// Takes back the small object that starts at `addr`, for `holder`, if this thread's last used window is
-/// one of the pool numbered `pool`, the page is known to it and still the one it knows, the object is
-/// in use, and `note` notes it, which is told its class.
+/// Takes back the small object that starts at `addr`, for `holder`, if this thread's last used
+/// window is one of the pool numbered `pool`, the page is known to it and still the one it knows,
+/// the object is in use, and `note` notes it, which is told its class.
 #[inline]
 #[must_use]
 pub fn take_back(

@@ -1,5 +1,6 @@
-//! Where each planted bug is found. A change of the simulator shifts what seeds do; `cargo run --release
-//! -p rackpool-sim --example planted` then finds new seeds for the bugs that are not found any more.
+//! Where each planted bug is found. A change of the simulator shifts what seeds do; `cargo run
+//! --release -p rackpool-sim --example planted` then finds new seeds for the bugs that are not
+//! found any more.
 
 use rackpool_sim::Bug;
 

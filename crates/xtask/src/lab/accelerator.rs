@@ -1,5 +1,5 @@
-//! How guests run: by KVM if a guest really boots with it, otherwise emulated. `/dev/kvm` alone says
-//! nothing: in some virtual machines guests start and never get anywhere.
+//! How guests run: by KVM if a guest really boots with it, otherwise emulated. `/dev/kvm` alone
+//! says nothing: in some virtual machines guests start and never get anywhere.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -18,8 +18,8 @@ const STEPS: &str = "deploy/lab/steps";
 /// take 8 to 17 minutes where nothing else runs.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// Tests that run in the guests: the folder of the package and the name of each, and the variable in
-/// which steps find its program.
+/// Tests that run in the guests: the folder of the package and the name of each, and the variable
+/// in which steps find its program.
 const TESTS: &[(&str, &str, &str)] = &[
     ("crates/shm", "memory_kinds", "LAB_TEST_MEMORY_KINDS"),
     ("crates/fabric", "conformance", "LAB_TEST_FABRICS"),

@@ -245,7 +245,8 @@ impl DataPlane {
         }
     }
 
-    /// Tells requesters that have waited too long. Their exchange goes on: it must not be forgotten.
+    /// Tells requesters that have waited too long. Their exchange goes on: it must not be
+    /// forgotten.
     pub(in crate::plane) fn drive_exchanges(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut answers = Vec::new();
         let mut releases = Vec::new();

@@ -1,7 +1,7 @@
 //! Objects that a rack did not take back because their pages had moved away from it. They stay in
-//! the record of that rack, in the state `MOVED`, until the metadata server has said where the pages
-//! are; then they go on into the record of their home. Written there first and struck out here
-//! afterwards: what stands in both after a crash is struck out of the one that says `MOVED`.
+//! the record of that rack, in the state `MOVED`, until the metadata server has said where the
+//! pages are; then they go on into the record of their home. Written there first and struck out
+//! here afterwards: what stands in both after a crash is struck out of the one that says `MOVED`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -222,8 +222,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Takes up what an earlier daemon left. Nothing has been handed out yet: an object that is here
-    /// and not in use was taken back already.
+    /// Takes up what an earlier daemon left. Nothing has been handed out yet: an object that is
+    /// here and not in use was taken back already.
     pub(super) fn resume_moved(
         &mut self,
         rack: RackId,

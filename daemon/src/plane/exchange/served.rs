@@ -67,8 +67,8 @@ fn marked_of(log: &PeerLog) -> Vec<GlobalAddr> {
 }
 
 impl DataPlane {
-    /// Hands out objects for another rack. `None`: pages are leaving, or are shared no more soon, that
-    /// may have room, ask again then; not answered if this is the last time.
+    /// Hands out objects for another rack. `None`: pages are leaving, or are shared no more soon,
+    /// that may have room, ask again then; not answered if this is the last time.
     pub(in crate::plane) fn serve_allocate(
         &mut self,
         rack: RackId,

@@ -31,8 +31,8 @@ pub(in crate::plane) const fn is_kept(id: u64) -> bool {
     id & KEPT != 0
 }
 
-/// Of so many frames copies leave these free, as long as there are as many: half of that is kept when
-/// programs take them.
+/// Of so many frames copies leave these free, as long as there are as many: half of that is kept
+/// when programs take them.
 pub(super) const fn frames_that_stay(frames: u32) -> usize {
     let eighth = (frames / 8) as usize;
     if eighth < 4 { 4 } else { eighth }

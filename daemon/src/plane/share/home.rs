@@ -69,8 +69,9 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Objects of so many bytes are wanted, and there are none: pages that are shared, and have some
-    /// that are free, will not be shared any more soon. Whether there are such, or others on their way.
+    /// Objects of so many bytes are wanted, and there are none: pages that are shared, and have
+    /// some that are free, will not be shared any more soon. Whether there are such, or others on
+    /// their way.
     pub(in crate::plane) fn unshare_for(&mut self, bytes: u64) -> bool {
         let Sharing { home, needed, .. } = &mut self.sharing;
         let with_room = home.pages().filter(|page| self.slab.has_room(*page, bytes));

@@ -36,8 +36,8 @@ const LARGEST_SHARED: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Sharing {
     enabled: bool,
-    /// The start of the machines' clock, in nanoseconds of the clock that clients look at, or a little
-    /// earlier.
+    /// The start of the machines' clock, in nanoseconds of the clock that clients look at, or a
+    /// little earlier.
     start_ns: u64,
     home: ShareHome,
     /// When the home's machine wants to be woken.
@@ -69,8 +69,8 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// Nothing is shared or kept; what an earlier daemon shared is called back, and its copies are
-    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has published any, and
-    /// what is not looked at there takes no memory.
+    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has
+    /// published any, and what is not looked at there takes no memory.
     pub(super) fn new(
         start: Instant,
         enabled: bool,
@@ -114,7 +114,8 @@ impl Sharing {
         })
     }
 
-    /// Somebody wants to write a page, or to do something else that can't be done while it is shared.
+    /// Somebody wants to write a page, or to do something else that can't be done while it is
+    /// shared.
     pub(super) fn need(&mut self, page: PageId) {
         if !self.home.is_empty() {
             self.needed.insert(page);

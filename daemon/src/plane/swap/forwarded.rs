@@ -1,5 +1,5 @@
-//! Writes in a page that moves, carried out by clients of this rack, which note them, or by this thread for
-//! clients and other racks: what was written where, and how the page's new home gets it.
+//! Writes in a page that moves, carried out by clients of this rack, which note them, or by this
+//! thread for clients and other racks: what was written where, and how the page's new home gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -30,8 +30,9 @@ use crate::slab::Slab;
 /// The most lines of a page that are written before who wants to write waits after all.
 const LINES: usize = 512;
 
-/// The most that are sent. The last write that this thread carries out begins when there is room, and may begin
-/// and end in the midst of a line. Clients of this rack write on, until what they can note is used up.
+/// The most that are sent. The last write that this thread carries out begins when there is room,
+/// and may begin and end in the midst of a line. Clients of this rack write on, until what they can
+/// note is used up.
 const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
 
 const _: () = {
@@ -79,16 +80,18 @@ impl Forwarded {
         self.written.entry(frame).or_default().extend(lines);
     }
 
-    /// What was written in a frame; `None` when that is too much to be sent: then the page is copied once more.
+    /// What was written in a frame; `None` when that is too much to be sent: then the page is
+    /// copied once more.
     fn lines(&self, frame: FrameId) -> Option<Vec<u32>> {
         let written = self.written.get(&frame);
         let lines: Vec<u32> = written.into_iter().flatten().copied().collect();
         (lines.len() <= MOST).then_some(lines)
     }
 
-    /// The frame in which this rack carries out what is to be written in the page: it moves, clients of this rack
-    /// may write it or the swap's machine says so, and there is room for more to be remembered. When it is
-    /// decided nobody waits for that: rather is the page copied once more.
+    /// The frame in which this rack carries out what is to be written in the page: it moves,
+    /// clients of this rack may write it or the swap's machine says so, and there is room for more
+    /// to be remembered. When it is decided nobody waits for that: rather is the page copied once
+    /// more.
     pub(super) fn frame(&self, machine: &SwapPeer, slab: &Slab, page: PageId) -> Option<FrameId> {
         let (frame, word, _) = slab.lookup(page)?;
         let may_write = word.is_dirty_logged() || machine.forwards(page);
@@ -132,8 +135,8 @@ impl DataPlane {
         self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
     }
 
-    /// A page is frozen. Who has noted something of its frame last may be about to write it, since an earlier
-    /// swap; what he noted may have been taken then.
+    /// A page is frozen. Who has noted something of its frame last may be about to write it, since
+    /// an earlier swap; what he noted may have been taken then.
     pub(super) fn remember_noted_last(&mut self, frame: FrameId) {
         let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.forwarded);
         for slot in self.clients.all.values().flat_map(Client::threads) {
@@ -162,9 +165,9 @@ impl DataPlane {
         self.want_to_write(page);
     }
 
-    /// A client's write for which there is no lease. In a page of this rack that moves it is carried out
-    /// here, or waits; in one of another rack it is carried out there, or waits there. Otherwise it is
-    /// refused, and the client asks where the page is.
+    /// A client's write for which there is no lease. In a page of this rack that moves it is
+    /// carried out here, or waits; in one of another rack it is carried out there, or waits there.
+    /// Otherwise it is refused, and the client asks where the page is.
     pub(in crate::plane) fn forward_transfer(
         &mut self,
         caller: Caller,

@@ -59,7 +59,8 @@ impl History {
         self.lately.remove(&log.stamp);
         log.stamp = stamp;
         self.lately.insert(stamp, page);
-        // A refusal says that it was asked for: so asking again and again does not push out the rest.
+        // A refusal says that it was asked for: so asking again and again does not push out the
+        // rest.
         let refused = matches!(
             event,
             PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_)

@@ -48,7 +48,8 @@ pub(super) use copy::is_copy;
 pub(crate) use metrics::SwapMetrics;
 pub(super) use waiters::Work;
 
-/// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or do without.
+/// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or
+/// do without.
 pub(super) const MESSAGE: Duration = Duration::from_millis(50);
 /// Frames by which the look for the coldest page goes on with each want.
 const STRIDE: u32 = 4096;
@@ -222,8 +223,8 @@ impl DataPlane {
         self.swaps.machine.is_busy(page) || self.slab.is_moving(page)
     }
 
-    /// Whether the page moves or is shared, and will not any more some time: what can't be done in it
-    /// waits for that. A page that was lost on its way here waits for nothing.
+    /// Whether the page moves or is shared, and will not any more some time: what can't be done in
+    /// it waits for that. A page that was lost on its way here waits for nothing.
     pub(super) fn is_moving(&self, page: PageId) -> bool {
         self.slab.is_moving(page) && !self.swap_has_lost(page)
     }

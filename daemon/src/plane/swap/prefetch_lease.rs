@@ -1,5 +1,5 @@
-//! Readers of a page that goes: before it can't be read here any more this rack has a lease of it at
-//! its new home, so that they ask nobody but this daemon.
+//! Readers of a page that goes: before it can't be read here any more this rack has a lease of it
+//! at its new home, so that they ask nobody but this daemon.
 
 use std::time::Instant;
 
@@ -49,7 +49,8 @@ impl DataPlane {
         self.not_redirected(swap)
     }
 
-    /// Whether the page has come from the rack at this endpoint with this swap, and waits for it to leave it.
+    /// Whether the page has come from the rack at this endpoint with this swap, and waits for it to
+    /// leave it.
     pub(in crate::plane) fn has_come_by(
         &self,
         swap: SwapId,

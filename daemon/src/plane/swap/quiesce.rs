@@ -14,8 +14,8 @@ use rackpool_wire::swap::SwapId;
 use crate::plane::DataPlane;
 
 /// How long after the last lease is back the barrier comes for those of this rack. Nobody waits for
-/// their frame but the next page that comes; and a barrier interrupts each core that runs a client (30 us of
-/// a virtual one), while just then all of them ask this daemon where the page is now.
+/// their frame but the next page that comes; and a barrier interrupts each core that runs a client
+/// (30 us of a virtual one), while just then all of them ask this daemon where the page is now.
 const LATER: Duration = Duration::from_millis(1);
 
 /// A frame that somebody must leave.
@@ -52,8 +52,8 @@ impl Quiesces {
         }
     }
 
-    /// Puts up a barrier if one is due by now. It stands before all that is looked at from then on: the
-    /// words of all who are waited for were stored before.
+    /// Puts up a barrier if one is due by now. It stands before all that is looked at from then on:
+    /// the words of all who are waited for were stored before.
     fn put_up_barrier(&mut self, now: Instant) {
         if self.all.iter().any(|quiescing| quiescing.barrier_at.is_some_and(|at| at <= now)) {
             barrier::heavy();
@@ -97,8 +97,8 @@ impl DataPlane {
                 (Some(Users::Writers), Some(now))
             }
             Quiesce::DirtyLoggers => {
-                // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: who enters is seen in his slot, or
-                // sees the word that was stored before.
+                // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: who enters is
+                // seen in his slot, or sees the word that was stored before.
                 fence(Ordering::SeqCst);
                 (None, None)
             }

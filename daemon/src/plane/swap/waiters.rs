@@ -13,8 +13,8 @@ use crate::plane::DataPlane;
 use crate::plane::clients::Caller;
 use crate::plane::transfers::Within;
 
-/// Who wants to write a page that moves mostly waits for a few messages between two daemons. For so long
-/// a daemon in which somebody does so does not sleep.
+/// Who wants to write a page that moves mostly waits for a few messages between two daemons. For so
+/// long a daemon in which somebody does so does not sleep.
 const PROMPT: Duration = Duration::from_millis(1);
 
 /// What waits.
@@ -130,8 +130,8 @@ impl DataPlane {
         self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since, until });
     }
 
-    /// The other rack can't be answered any more: what it has asked for is not done, for it may have heard
-    /// that it was not, and gone on.
+    /// The other rack can't be answered any more: what it has asked for is not done, for it may
+    /// have heard that it was not, and gone on.
     pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
@@ -142,8 +142,8 @@ impl DataPlane {
         });
     }
 
-    /// Goes on with what waited for pages that do not move any more, or can be read by now. A change
-    /// that has waited for too long is answered by [`Self::drive_waiters`].
+    /// Goes on with what waited for pages that do not move any more, or can be read by now. A
+    /// change that has waited for too long is answered by [`Self::drive_waiters`].
     pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();

@@ -188,7 +188,8 @@ impl Pair {
     }
 }
 
-/// The home has a page of objects, the requester another one or a free page; the requester wants it.
+/// The home has a page of objects, the requester another one or a free page; the requester wants
+/// it.
 fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     let mut sides = [Side::new(100), Side::new(500)];
     let mut held: Vec<_> = (0..9).map(|_| sides[0].fixture.alloc(SIZE).unwrap()).collect();

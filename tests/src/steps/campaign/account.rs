@@ -75,8 +75,8 @@ impl Account {
         found
     }
 
-    /// An object that a killed client may have in hand, and whether a doubtful client may have it still:
-    /// those only if there are no others, and first those that must have gone back.
+    /// An object that a killed client may have in hand, and whether a doubtful client may have it
+    /// still: those only if there are no others, and first those that must have gone back.
     fn candidate(
         &self,
         bytes: u64,

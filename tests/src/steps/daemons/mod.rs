@@ -84,7 +84,8 @@ pub fn run(rounds: usize, seed: u64) -> DaemonReport {
 
 impl Scene {
     fn new(seed: u64) -> Self {
-        // A killed daemon's pages do not become free for 2.5 s: there is room for some hundred rounds.
+        // A killed daemon's pages do not become free for 2.5 s: there is room for some hundred
+        // rounds.
         let pool = TestPool::with(|options| options.memory = 64 << 20);
         pool.wait_until_racks_meet();
         let racks = [pool.open(0), pool.open(1)];
@@ -186,8 +187,9 @@ impl Scene {
         if task == Task::Measure {
             self.plan.measured(key, &trace, &self.symbols);
         }
-        // How many instructions come before one of a request differs from run to run, and a measured one ends
-        // anywhere: the kill is before the first from there on that no daemon was killed before.
+        // How many instructions come before one of a request differs from run to run, and a
+        // measured one ends anywhere: the kill is before the first from there on that no daemon was
+        // killed before.
         let mut steps = trace.len() - 1;
         let most = steps + LONGEST;
         while is_awake && !self.plan.is_new(at, &self.symbols) && steps < most {
@@ -205,8 +207,8 @@ impl Scene {
         format!("after {steps} steps before {at:x}, {function}")
     }
 
-    /// A client with a full cache, a reservation, and a reservation that has replaced another one; and what it
-    /// leaves in use.
+    /// A client with a full cache, a reservation, and a reservation that has replaced another one;
+    /// and what it leaves in use.
     fn make_dying_client(&self, rack: u16) -> (TestClient, Vec<GlobalAddr>) {
         let mut client = self.pool.client(rack, &["reservations"]);
         let link = self.link[usize::from(rack)].raw();

@@ -82,8 +82,8 @@ impl RackFiles {
             .filter(move |index| *index < objects))
     }
 
-    /// Adds the objects that clients of the rack have in their caches and reservations, and those that
-    /// are on their way between this rack and others. Returns how many clients that are.
+    /// Adds the objects that clients of the rack have in their caches and reservations, and those
+    /// that are on their way between this rack and others. Returns how many clients that are.
     pub(super) fn add_notes(&self, notes: &mut BTreeSet<GlobalAddr>) -> anyhow::Result<u64> {
         for other in 0..MAX_RACKS {
             let record = self.metadata.peer(RackId(other))?;

@@ -90,7 +90,8 @@ fn note(cells: &mut BTreeMap<PageId, HeatCell>, rack: u16, heat: &PageHeat) {
     }
 }
 
-/// The pages that were hottest over the whole time. A page that was not seen is cold, and where it was.
+/// The pages that were hottest over the whole time. A page that was not seen is cold, and where it
+/// was.
 fn map(looks: &[Look], setting: String) -> Option<HeatMap> {
     let mut sums: BTreeMap<PageId, u64> = BTreeMap::new();
     for (page, cell) in looks.iter().flat_map(|look| &look.cells) {

@@ -98,8 +98,8 @@ impl Line {
     }
 }
 
-/// The table with its headings. Columns that do not fit are left out, those of the highest rank first,
-/// but not the one that the rows are sorted by.
+/// The table with its headings. Columns that do not fit are left out, those of the highest rank
+/// first, but not the one that the rows are sorted by.
 pub(super) fn table(
     columns: &[Column],
     rows: &[Row],

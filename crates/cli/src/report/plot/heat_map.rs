@@ -39,8 +39,8 @@ pub(super) fn caption(map: &HeatMap) -> String {
 /// Below this a page is cold, by default; in thousandths.
 const COLD: u64 = 4_000;
 
-/// The lower bounds of the colours but the first, in thousandths: as many steps, each as many times as
-/// hot as the one before, as lead from cold to what was hottest.
+/// The lower bounds of the colours but the first, in thousandths: as many steps, each as many times
+/// as hot as the one before, as lead from cold to what was hottest.
 fn bounds(map: &HeatMap) -> [u64; HEAT.len() - 1] {
     let cells = map.pages.iter().flat_map(|row| &row.cells);
     let hottest = cells.map(|cell| cell.milli).max().unwrap_or(COLD).max(2 * COLD);

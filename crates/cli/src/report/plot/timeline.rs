@@ -52,8 +52,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-/// The samples in which all threads worked; one at least. When one has ended, the others have its core,
-/// and what they do together is no rate of the workload.
+/// The samples in which all threads worked; one at least. When one has ended, the others have its
+/// core, and what they do together is no rate of the workload.
 fn shown(result: &WorkloadResult) -> &[Sample] {
     let end = result.all_worked_seconds.unwrap_or(f64::INFINITY);
     let whole = result.timeline.iter().take_while(|sample| sample.seconds <= end).count();

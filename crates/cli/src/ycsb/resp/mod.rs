@@ -1,5 +1,5 @@
-//! Records in a server that speaks Redis' protocol, as YCSB's own Redis binding keeps them: each in a
-//! hash, and all keys in a sorted set, whose scores are the hashes of the keys.
+//! Records in a server that speaks Redis' protocol, as YCSB's own Redis binding keeps them: each in
+//! a hash, and all keys in a sorted set, whose scores are the hashes of the keys.
 
 mod answer;
 mod connection;

@@ -138,8 +138,8 @@ impl Phase<'_> {
     ) -> Result<(), Failure> {
         let mut chooser = shared.chooser.clone();
         let threads = self.plan.threads as u64;
-        // Of a workload whichever thread is free takes the next operation, so that all end together. Of
-        // the records every thread takes each threads-th: as many lie in each rack.
+        // Of a workload whichever thread is free takes the next operation, so that all end
+        // together. Of the records every thread takes each threads-th: as many lie in each rack.
         let next = |done| match self.job {
             Job::Run(_) => shared.taken.take(),
             Job::Load => thread as u64 + done * threads,

@@ -20,7 +20,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
 const HANDSHAKE_MS: u64 = 5000;
 /// How soon to look again at something that can't be waited for.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// UnauthenticatedPeers that may be in the middle of a handshake; a further one takes the place of the oldest.
+/// UnauthenticatedPeers that may be in the middle of a handshake; a further one takes the place of
+/// the oldest.
 const MAX_STRANGERS: usize = 256;
 
 /// What the fabric wants from its connector.

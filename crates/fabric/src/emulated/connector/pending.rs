@@ -15,8 +15,8 @@ use crate::emulated::handshake;
 use crate::emulated::link::SharedLink;
 use crate::emulated::socket::{self, Process, Received};
 
-/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who talk are heard
-/// before others take their places.
+/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who
+/// talk are heard before others take their places.
 const BATCH: usize = 64;
 
 /// Connections that are not links yet.
@@ -111,8 +111,8 @@ impl Connector {
         }
     }
 
-    /// An unauthenticated peer has said something, or has been silent for too long. What it does wrong concerns
-    /// nobody but itself.
+    /// An unauthenticated peer has said something, or has been silent for too long. What it does
+    /// wrong concerns nobody but itself.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
         let (from, now) = (one.from, Instant::now());
         let heard =

@@ -20,8 +20,9 @@ pub(super) const QUEUE_DEPTH: usize = 1024;
 /// What an endpoint copies in one poll: long requests take turns with everything else.
 const COPY_BYTES_PER_POLL: u32 = 64 << 10;
 const MESSAGES_PER_POLL: usize = 64;
-/// How long nothing is copied without asking the socket whether the peer lives. A peer that was killed
-/// sets no `closed`, and whoever takes its place hands out its frames no sooner than it has started.
+/// How long nothing is copied without asking the socket whether the peer lives. A peer that was
+/// killed sets no `closed`, and whoever takes its place hands out its frames no sooner than it has
+/// started.
 const TRUSTED_NS: u64 = 10_000_000;
 
 /// One end of a link: open, or closing until the peer can't copy any more.
@@ -189,7 +190,8 @@ impl Endpoint {
         [operation, moved, self.receiver.next_due_ns()].into_iter().flatten().min()
     }
 
-    /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it sleeps.
+    /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it
+    /// sleeps.
     fn publish(&mut self) -> Result<(), FabricError> {
         if self.sender.publish(&self.link)? {
             self.sleep.tell(&self.link, Awaited::Message)?;

@@ -38,8 +38,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts a message into the ring, behind the operations posted before it. The peer sees it when it
-    /// is flushed.
+    /// Puts a message into the ring, behind the operations posted before it. The peer sees it when
+    /// it is flushed.
     pub(in crate::emulated) fn send(
         &mut self,
         message: Vec<u8>,
@@ -59,7 +59,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Shows the peer what was sent, and wakes it once. An error ends the endpoint with the next poll.
+    /// Shows the peer what was sent, and wakes it once. An error ends the endpoint with the next
+    /// poll.
     pub(in crate::emulated) fn flush(&mut self) {
         if self.check_open().is_ok()
             && let Err(error) = self.publish()

@@ -84,8 +84,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the process of the peer lives, as far as that has to be known. By the time of now: that
-    /// of the poll is from before this process was stopped, if it was.
+    /// Whether the process of the peer lives, as far as that has to be known. By the time of now:
+    /// that of the poll is from before this process was stopped, if it was.
     fn look_for_peer(&mut self) -> Peer {
         let now_ns = now_ns();
         if now_ns.saturating_sub(self.peer_lived_ns) > TRUSTED_NS {
@@ -97,7 +97,8 @@ impl Endpoint {
         Peer::There
     }
 
-    /// Puts the message at the front of the queue, before which nothing is left to move, into the ring.
+    /// Puts the message at the front of the queue, before which nothing is left to move, into the
+    /// ring.
     fn push_front(&mut self) -> Result<(), FabricError> {
         if let Some(Pending { due_ns, work: Work::Message(message) }) = self.queue.pop_front() {
             self.sender.release(entry_bytes(&message));

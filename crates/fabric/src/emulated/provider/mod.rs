@@ -30,7 +30,8 @@ const SCHEME: &str = "emulated:";
 /// A fabric between racks on one host (see the [module](super)).
 ///
 /// Dropping it ends its endpoints as a killed process would: the peers see `PeerGone`. It does not
-/// wait for copies of a peer that are under way; [`Fabric::disconnect`](crate::Fabric::disconnect) does.
+/// wait for copies of a peer that are under way; [`Fabric::disconnect`](crate::Fabric::disconnect)
+/// does.
 pub struct EmulatedFabric {
     address: String,
     description: String,

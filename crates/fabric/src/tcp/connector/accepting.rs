@@ -85,8 +85,8 @@ impl Connector {
         }
     }
 
-    /// An unauthenticated peer has said something, or has been silent for too long. What it does wrong concerns
-    /// nobody but itself.
+    /// An unauthenticated peer has said something, or has been silent for too long. What it does
+    /// wrong concerns nobody but itself.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, mut one: UnauthenticatedPeer) {
         let now = Instant::now();
         let result = if flags.is_empty() { Ok(None) } else { self.listen_to(&mut one) };

@@ -67,7 +67,8 @@ impl TcpFabric {
             self.connecting.remove(&endpoint).unwrap_or(false)
         };
         let data = epoll::EventData::new_u64(endpoint.0);
-        // A channel that is not watched still ends with the other channel, which the server watches.
+        // A channel that is not watched still ends with the other channel, which the server
+        // watches.
         let _ = epoll::add(&self.epoll, posting.as_fd(), data, epoll::EventFlags::IN);
         let input = Buffer::within(&self.receive_room);
         let state = State::Open(Poster::new(endpoint, posting, regions, input));

@@ -12,8 +12,8 @@ use crate::{EndpointId, FabricError, MemoryRegion};
 /// What peers may access; the frames first.
 pub(in crate::tcp) type Exports = Arc<[Arc<dyn MemoryRegion>]>;
 
-/// Room in the output without which no request is looked at: the answer to the writes before it, its
-/// own header, a word, and the next answer.
+/// Room in the output without which no request is looked at: the answer to the writes before it,
+/// its own header, a word, and the next answer.
 const LEAST_ROOM: usize = 4 * RESPONSE_BYTES;
 /// Buffers that one channel may move before the others have their turn.
 const TURN: u32 = 8;

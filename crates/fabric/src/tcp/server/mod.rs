@@ -233,8 +233,8 @@ impl Server {
         }
     }
 
-    /// A rack is here in another life. The kernel of its host may still owe what an earlier one wrote, and
-    /// keeps sending it: that would land after what this life writes in its place.
+    /// A rack is here in another life. The kernel of its host may still owe what an earlier one
+    /// wrote, and keeps sending it: that would land after what this life writes in its place.
     fn end_other_lives(&mut self, (rack, incarnation): (RackId, Incarnation)) {
         let inbox = &self.inbox;
         self.channels.retain(|endpoint, channel| {
