@@ -120,6 +120,34 @@ fn a_home_with_a_number_that_no_rack_has_ends_no_daemon() {
 }
 
 #[test]
+fn an_object_waits_as_long_as_its_frames_get_memory() {
+    let mut plane = rack_with_a_client();
+    plane.reserve_on_demand();
+    let refill = RackRequest::Refill { bytes: 8 * 4096, count: 1 };
+    assert_eq!(ask(&mut plane, 0, refill), None);
+    // Each frame takes nearly as long as an allocation waits without any.
+    let mut frames = 0;
+    while answer(&plane, 0).is_none() {
+        assert!(plane.reserve().unwrap(), "nothing is left to wait for after {frames} frames");
+        plane.step(Duration::from_millis(800)).unwrap();
+        frames += 1;
+    }
+    assert_eq!(answer(&plane, 0), Some(RackAnswer::Done(1)), "after {frames} frames");
+    assert!(frames >= 7, "only {frames} frames got memory");
+}
+
+#[test]
+fn an_object_does_not_wait_for_memory_that_does_not_come() {
+    let mut plane = rack_with_a_client();
+    plane.reserve_on_demand();
+    let refill = RackRequest::Refill { bytes: 8 * 4096, count: 1 };
+    assert_eq!(ask(&mut plane, 0, refill), None);
+    plane.step(Duration::from_millis(1100)).unwrap();
+    let refused = answer(&plane, 0);
+    assert!(matches!(refused, Some(RackAnswer::OutOfMemory { .. })), "{refused:?}");
+}
+
+#[test]
 fn a_refill_into_an_inbox_that_is_not_empty_loses_nothing() {
     let mut plane = rack_with_a_client();
     let refill = |bytes| RackRequest::Refill { bytes, count: 1 };

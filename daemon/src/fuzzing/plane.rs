@@ -27,6 +27,7 @@ use crate::placement::NodeChoice;
 use crate::placement::Placement;
 use crate::plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
 use crate::rack::Rack;
+use crate::reserver::{Order, ReserveRules};
 use crate::slab::Slab;
 use crate::swap_options::SwapOptions;
 
@@ -57,6 +58,8 @@ pub struct PlaneUnderTest {
     notifications: async_mpsc::UnboundedReceiver<ControlNotification>,
     clients: BTreeMap<ClientId, ClientUnderTest>,
     now: Instant,
+    /// Frames whose memory is to be reserved, where frames have none of their own.
+    orders: Option<mpsc::Receiver<Order>>,
 }
 
 /// A client's file as its process has it.
@@ -189,7 +192,7 @@ impl PlaneUnderTest {
         let (scene, clients) = (Arc::default(), BTreeMap::new());
         let (plane, commands, notifications) = start(&memory, &scene, &clients, false)?;
         let now = Instant::now();
-        Ok(Self { memory, plane, scene, commands, notifications, clients, now })
+        Ok(Self { memory, plane, scene, commands, notifications, clients, now, orders: None })
     }
 
     /// The daemon is killed and started again.
@@ -330,6 +333,22 @@ impl PlaneUnderTest {
     #[must_use]
     pub fn sent(&self) -> Vec<(EndpointId, Vec<u8>)> {
         std::mem::take(&mut lock(&self.scene).sent)
+    }
+
+    /// From now on free frames have no memory until [`reserve`](Self::reserve) gets it for one.
+    pub fn reserve_on_demand(&mut self) {
+        let (orders, receiver) = mpsc::channel();
+        self.plane.reserve_with(orders, ReserveRules { stock: 1, release_after: None });
+        self.orders = Some(receiver);
+    }
+
+    /// Gets the memory of the next frame that was ordered. Returns whether there was one.
+    pub fn reserve(&self) -> anyhow::Result<bool> {
+        let order = self.orders.as_ref().and_then(|orders| orders.try_recv().ok());
+        if let Some(Order::Reserve(frame)) = order {
+            self.tell(Command::Reserved { frame, is_there: true })?;
+        }
+        Ok(order.is_some())
     }
 
     /// One round of the poll loop, so much later. Clients of which nothing is left are forgotten.

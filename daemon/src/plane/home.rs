@@ -19,7 +19,7 @@ use super::swap::Work;
 pub(super) struct StarvedPeer {
     ask: RequestId,
     request: PeerRequest,
-    deadline: Instant,
+    since: Instant,
 }
 
 impl DataPlane {
@@ -77,8 +77,7 @@ impl DataPlane {
             PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
             PeerRequest::DirtyLines { .. } => return self.serve_delta(ask, request),
             PeerRequest::Allocate { .. } => {
-                let deadline = Instant::now() + LEAVING_TIMEOUT;
-                return self.allocate_for(StarvedPeer { ask, request, deadline });
+                return self.allocate_for(StarvedPeer { ask, request, since: self.now() });
             }
             PeerRequest::Free { rack, memory, sequence, ref addrs } => {
                 match self.serve_free(rack, memory, sequence, addrs)? {
@@ -208,7 +207,9 @@ impl DataPlane {
         let PeerRequest::Allocate { rack, memory, sequence, bytes, count } = starved.request else {
             return Ok(());
         };
-        let at_last = Instant::now() > starved.deadline;
+        // The other rack cuts this one off after a lease without an answer.
+        let timeout = if self.slab.is_reserving() { self.lease / 4 } else { LEAVING_TIMEOUT };
+        let at_last = self.now() > starved.since + timeout;
         match self.serve_allocate(rack, memory, sequence, bytes, count, at_last)? {
             Some(reply) => self.reply(starved.ask, &reply),
             None => {

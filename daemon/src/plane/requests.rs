@@ -20,7 +20,9 @@ use super::transfers::Wanted;
 /// How long an allocation waits for pages of this rack that are leaving, or shared no more soon.
 pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long an allocation waits for memory of this rack's frames.
+/// How long an allocation waits for the memory of this rack's frames without one of them getting it.
+/// Each frame that gets its memory begins the wait again, so a large object takes the time that its
+/// frames take.
 pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An allocation that waits for a page to become free.
@@ -30,6 +32,8 @@ pub(super) struct Starved {
     bytes: u64,
     count: u64,
     deadline: Instant,
+    /// Frames that had got their memory when the deadline was set.
+    reserved: u64,
 }
 
 impl DataPlane {
@@ -122,8 +126,8 @@ impl DataPlane {
         let unshares = self.unshare_for(bytes);
         if reserves || unshares || self.slab.is_leaving() || self.is_copying() {
             let timeout = if reserves { RESERVE_TIMEOUT } else { LEAVING_TIMEOUT };
-            let deadline = Instant::now() + timeout;
-            self.starved.push(Starved { caller, bytes, count, deadline });
+            let (deadline, reserved) = (Instant::now() + timeout, self.reserved_frames());
+            self.starved.push(Starved { caller, bytes, count, deadline, reserved });
             return Ok(());
         }
         self.refill_elsewhere(caller, bytes, count, Vec::new())
@@ -182,8 +186,12 @@ impl DataPlane {
             && !self.slab.is_reserving()
             && !self.is_copying()
             && !self.is_unsharing();
-        for starved in std::mem::take(&mut self.starved) {
-            let Starved { caller, bytes, count, deadline } = starved;
+        let frames = self.reserved_frames();
+        for mut starved in std::mem::take(&mut self.starved) {
+            if frames != starved.reserved && self.slab.is_reserving() {
+                (starved.deadline, starved.reserved) = (now + RESERVE_TIMEOUT, frames);
+            }
+            let Starved { caller, bytes, count, deadline, .. } = starved;
             if self.refill_here(caller, bytes, count)? {
                 continue;
             }

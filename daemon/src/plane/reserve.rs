@@ -24,6 +24,8 @@ pub(super) struct Reserves {
     /// No stock is ordered until then.
     refused_until: Option<Instant>,
     next_release: Instant,
+    /// Frames that have got their memory since the daemon started.
+    reserved: u64,
 }
 
 impl DataPlane {
@@ -31,7 +33,8 @@ impl DataPlane {
     pub(crate) fn reserve_with(&mut self, orders: Sender<Order>, rules: ReserveRules) {
         self.slab.reserve_on_demand();
         let next_release = self.now();
-        self.reserves = Some(Reserves { orders, rules, refused_until: None, next_release });
+        self.reserves =
+            Some(Reserves { orders, rules, refused_until: None, next_release, reserved: 0 });
         self.keep_stock();
     }
 
@@ -75,9 +78,16 @@ impl DataPlane {
     /// The reserver is done with a frame.
     pub(super) fn reserved(&mut self, frame: FrameId, is_there: bool) {
         self.slab.reserved(frame, is_there);
-        if let Some(reserves) = self.reserves.as_mut().filter(|_| !is_there) {
-            reserves.refused_until = Some(Instant::now() + REFUSED);
+        match &mut self.reserves {
+            Some(reserves) if is_there => reserves.reserved += 1,
+            Some(reserves) => reserves.refused_until = Some(Instant::now() + REFUSED),
+            None => {}
         }
+    }
+
+    /// How many frames have got their memory since the daemon started.
+    pub(super) fn reserved_frames(&self) -> u64 {
+        self.reserves.as_ref().map_or(0, |reserves| reserves.reserved)
     }
 
     /// Has the memory of frames given back that have been free for as long as the operator says.
