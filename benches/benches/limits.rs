@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, pauses, peers, recovery,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, page, pauses, peers, recovery,
     remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
@@ -72,10 +72,16 @@ fn run() -> anyhow::Result<(usize, usize)> {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             continue;
         }
+        table.benchmark(name);
         // Each on a thread of its own: the sections bind theirs to cores.
         table = std::thread::spawn(move || section(&mut table).map(|()| table))
             .join()
             .map_err(|_| anyhow::anyhow!("the section {name} panicked"))??;
+    }
+    if let Some(path) = std::env::var_os(page::VARIABLE) {
+        let order = SECTIONS.map(|(name, _)| name);
+        page::write(path.as_ref(), &order, &table, &page::Setting::here()?)?;
+        println!("\nwritten to {}", path.display());
     }
     Ok((table.missed(), table.unmeasured()))
 }

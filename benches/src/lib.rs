@@ -24,6 +24,7 @@ pub mod measure;
 pub mod mixture;
 pub mod names;
 mod outage;
+pub mod page;
 pub mod pauses;
 pub mod peers;
 pub mod recovery;

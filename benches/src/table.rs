@@ -1,70 +1,129 @@
 //! Figures beside their limits.
 
-/// Collects the lines of a run.
+/// What a run has measured so far; each line is printed as it is added.
 #[derive(Debug, Default)]
 pub struct Table {
-    missed: usize,
-    unmeasured: usize,
+    benchmark: &'static str,
+    sections: Vec<Section>,
+}
+
+/// Figures that are measured in the same way.
+#[derive(Debug)]
+pub struct Section {
+    /// The benchmark, by the name that chooses it.
+    pub benchmark: &'static str,
+    /// What is measured against what.
+    pub title: String,
+    /// The figures.
+    pub lines: Vec<Line>,
+}
+
+/// A line of a section.
+#[derive(Debug)]
+pub enum Line {
+    /// A figure.
+    Figure {
+        /// What was measured.
+        name: String,
+        /// The figure and its unit.
+        measured: String,
+        /// The limit, if there is one.
+        limit: Option<String>,
+        /// What the figure was made of.
+        detail: String,
+        /// Whether the limit was met.
+        met: bool,
+    },
+    /// A comparison that can't be made here, and what it would take.
+    NotMeasured(String),
 }
 
 impl Table {
+    /// The sections that follow are of this benchmark.
+    pub const fn benchmark(&mut self, name: &'static str) {
+        self.benchmark = name;
+    }
+
     /// Begins a section.
     pub fn section(&mut self, title: &str) {
         println!("\n{title}");
         println!("  {:<46} {:>14} {:>14}  detail", "figure", "measured", "limit");
+        let (benchmark, title) = (self.benchmark, title.to_owned());
+        self.sections.push(Section { benchmark, title, lines: Vec::new() });
     }
 
     /// A figure that must not be above its limit.
     pub fn at_most(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
-        self.line(name, figure, limit, unit, detail, figure <= limit, "<=");
+        let limit_text = with_unit(&format!("<= {limit}"), unit);
+        self.line(name, (figure, unit), Some(limit_text), detail, figure <= limit);
     }
 
     /// A figure that must not be below its limit.
     pub fn at_least(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
-        self.line(name, figure, limit, unit, detail, figure >= limit, ">=");
+        let limit_text = with_unit(&format!(">= {limit}"), unit);
+        self.line(name, (figure, unit), Some(limit_text), detail, figure >= limit);
     }
 
     /// A figure without a limit.
     pub fn figure(&mut self, name: &str, figure: f64, unit: &str, detail: &str) {
-        println!("  {name:<46} {:>14} {:>14}  {detail}", format!("{figure:.2} {unit}"), "-");
+        self.line(name, (figure, unit), None, detail, true);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the columns of the line")]
     fn line(
         &mut self,
         name: &str,
-        figure: f64,
-        limit: f64,
-        unit: &str,
+        (figure, unit): (f64, &str),
+        limit: Option<String>,
         detail: &str,
         met: bool,
-        sign: &str,
     ) {
-        self.missed += usize::from(!met);
+        let measured = with_unit(&format!("{figure:.2}"), unit);
         let verdict = if met { "" } else { "  MISSED" };
-        println!(
-            "  {name:<46} {:>14} {:>14}  {detail}{verdict}",
-            format!("{figure:.2} {unit}"),
-            format!("{sign} {limit} {unit}")
-        );
+        let shown = limit.as_deref().unwrap_or("-");
+        println!("  {name:<46} {measured:>14} {shown:>14}  {detail}{verdict}");
+        let (name, detail) = (name.to_owned(), detail.to_owned());
+        self.add(Line::Figure { name, measured, limit, detail, met });
     }
 
-    /// A comparison that can't be made here, and what it would take. Nobody may take it for a limit
-    /// that is met.
+    /// A comparison that can't be made here, and what it would take. It must not be taken for a
+    /// limit that is met.
     pub fn not_measured(&mut self, reason: &str) {
-        self.unmeasured += 1;
         println!("  NOT MEASURED: {reason}");
+        self.add(Line::NotMeasured(reason.to_owned()));
+    }
+
+    fn add(&mut self, line: Line) {
+        if self.sections.is_empty() {
+            self.section("");
+        }
+        if let Some(section) = self.sections.last_mut() {
+            section.lines.push(line);
+        }
+    }
+
+    /// All sections of the run.
+    #[must_use]
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    fn count(&self, counts: impl Fn(&Line) -> bool) -> usize {
+        self.sections.iter().flat_map(|section| &section.lines).filter(|line| counts(line)).count()
     }
 
     /// How many limits were missed.
     #[must_use]
-    pub const fn missed(&self) -> usize {
-        self.missed
+    pub fn missed(&self) -> usize {
+        self.count(|line| matches!(line, Line::Figure { met: false, .. }))
     }
 
     /// How many comparisons were not made.
     #[must_use]
-    pub const fn unmeasured(&self) -> usize {
-        self.unmeasured
+    pub fn unmeasured(&self) -> usize {
+        self.count(|line| matches!(line, Line::NotMeasured(_)))
     }
+}
+
+fn with_unit(figure: &str, unit: &str) -> String {
+    format!("{figure} {unit}").trim_end().to_owned()
 }

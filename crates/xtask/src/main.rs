@@ -50,6 +50,7 @@ usage: cargo x <command>
                  a range of them, or as many new ones as run in a minute or M
   bench [names]  the benchmarks whose names contain one of the given ones
                  (what follows -- is passed on to the benchmark program);
+                 --write before the names writes docs/benchmarking.md;
                  `peers` also builds what rackpool is held against
   within SECONDS PROGRAM [arguments]
                  runs a program; fails when it takes longer or leaves processes running, and
@@ -106,7 +107,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         "lab" if rest.is_empty() => vec![steps::lab()],
         "lab" => return lab::by_hand(&root, rest).map(|()| true),
         "sim" => vec![steps::sim(rest)],
-        "bench" => steps::bench(rest),
+        "bench" => steps::bench(&root, rest),
         "help" | "-h" | "--help" => {
             print!("{USAGE}");
             return Ok(true);

@@ -166,14 +166,25 @@ pub(crate) fn sim(arguments: &[String]) -> Step {
 }
 
 /// The benchmarks whose names contain one of the names in `arguments` (all, when there is none);
-/// what follows `--` goes to the benchmark program as it is.
-pub(crate) fn bench(arguments: &[String]) -> Vec<Step> {
+/// what follows `--` goes to the benchmark program as it is. `--write` before the names writes what
+/// was measured into `docs/benchmarking.md`.
+pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     let cargo = Invocation::cargo;
+    let (writes, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == "--write" => (true, rest),
+        _ => (false, arguments),
+    };
     let (names, options) = match arguments.iter().position(|argument| argument == "--") {
         Some(at) => (&arguments[..at], &arguments[at + 1..]),
         None => (arguments, [].as_slice()),
     };
-    let mut run = cargo("bench -p rackpool-benches --benches");
+    // What is written are the limits; the primitives have none.
+    let mut run = if writes {
+        let page = root.join("docs/benchmarking.md");
+        cargo("bench -p rackpool-benches --bench limits").env(PAGE, page.to_string_lossy())
+    } else {
+        cargo("bench -p rackpool-benches --benches")
+    };
     if !arguments.is_empty() {
         run = run.with("--");
     }
@@ -193,6 +204,8 @@ pub(crate) fn bench(arguments: &[String]) -> Vec<Step> {
 
 /// The benchmarks that hold rackpool against other systems, which nothing else builds.
 const PEERS: &str = "peers";
+/// Where the benchmarks find the page that they write: `rackpool_benches::page::VARIABLE`.
+const PAGE: &str = "RACKPOOL_BENCH_PAGE";
 const PEERS_MANIFEST: &str = "benches/peers/Cargo.toml";
 
 fn peers() -> Invocation {
@@ -212,7 +225,7 @@ mod tests {
 
     fn bench_line(arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        bench(&arguments)[0].repeat.clone()
+        bench(Path::new("/root"), &arguments)[0].repeat.clone()
     }
 
     #[test]
@@ -231,6 +244,9 @@ mod tests {
             bench_line(&["local", "swap", "--", "--quick"]),
             format!("{build}{bench} -- 'local|swap' --quick")
         );
+        let limits = "cargo bench -p rackpool-benches --bench limits";
+        let page = "RACKPOOL_BENCH_PAGE=/root/docs/benchmarking.md";
+        assert_eq!(bench_line(&["--write", "kv"]), format!("{build}{page} {limits} -- kv"));
     }
 
     #[test]

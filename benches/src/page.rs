@@ -1,0 +1,157 @@
+//! `docs/benchmarking.md`, written from what the benchmarks measured.
+//!
+//! The page has a head, which people write, and behind [`MARK`] a part for each benchmark. A run
+//! replaces the parts of the benchmarks that it ran and leaves the others as they are.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::table::{Line, Table};
+
+/// Names the file that a run writes to.
+pub const VARIABLE: &str = "RACKPOOL_BENCH_PAGE";
+/// What stands before the first part.
+pub const MARK: &str = "<!-- `cargo x bench --write` writes what follows. -->";
+
+/// Where and when a run was made.
+#[derive(Debug)]
+pub struct Setting {
+    /// The day, as `2026-11-28`.
+    pub day: String,
+    /// The processor and the number of its cores.
+    pub machine: String,
+}
+
+impl Setting {
+    /// This machine, today.
+    ///
+    /// # Errors
+    /// The day could not be learned.
+    pub fn here() -> anyhow::Result<Self> {
+        let date = Command::new("date").args(["-u", "+%F"]).output().context("date -u +%F")?;
+        anyhow::ensure!(date.status.success(), "`date -u +%F` failed");
+        let day = String::from_utf8(date.stdout)?.trim().to_owned();
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let model = model.map_or("unknown processor", |(_, model)| model.trim());
+        let cores = std::thread::available_parallelism()?;
+        Ok(Self { day, machine: format!("{model}, {cores} cores") })
+    }
+}
+
+/// Writes the parts of the benchmarks that were run into the page at `path`; `order` is the order of
+/// all benchmarks.
+///
+/// # Errors
+/// The page can't be read or written, or has no [`MARK`].
+pub fn write(path: &Path, order: &[&str], table: &Table, setting: &Setting) -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let updated = updated(&page, order, table, setting)
+        .with_context(|| format!("{} has no line {MARK}", path.display()))?;
+    std::fs::write(path, updated).with_context(|| path.display().to_string())
+}
+
+fn updated(page: &str, order: &[&str], table: &Table, setting: &Setting) -> Option<String> {
+    let (head, rest) = page.split_once(MARK)?;
+    let mut text = format!("{head}{MARK}\n");
+    for name in order {
+        let own = part(name, table, setting).or_else(|| former(rest, name).map(str::to_owned));
+        if let Some(own) = own {
+            let _ = write!(text, "\n{}\n", own.trim_end());
+        }
+    }
+    Some(text)
+}
+
+fn title(name: &str) -> String {
+    format!("## {name}\n")
+}
+
+/// The part that the page has of a benchmark so far.
+fn former<'a>(rest: &'a str, name: &str) -> Option<&'a str> {
+    let from = rest.find(&title(name))?;
+    let part = &rest[from..];
+    let end = part[1..].find("\n## ").map_or(part.len(), |at| at + 2);
+    Some(&part[..end])
+}
+
+fn part(name: &str, table: &Table, setting: &Setting) -> Option<String> {
+    let mut text = title(name);
+    let _ = writeln!(text, "\n`cargo x bench {name}`, {}, {}", setting.day, setting.machine);
+    let mut any = false;
+    for section in table.sections().iter().filter(|section| section.benchmark == name) {
+        any = true;
+        let _ = writeln!(text, "\n{}\n\n| figure | measured | limit |\n|---|---|---|", section.title);
+        for line in &section.lines {
+            let _ = writeln!(text, "{}", row(line));
+        }
+    }
+    any.then_some(text)
+}
+
+fn row(line: &Line) -> String {
+    match line {
+        Line::Figure { name, measured, limit, detail, met } => {
+            // What was compared with is a figure as well; how it was measured, the code says.
+            let detail = if detail.contains(|c: char| c.is_ascii_digit()) {
+                format!(" ({detail})")
+            } else {
+                String::new()
+            };
+            let limit = limit.as_deref().unwrap_or("-");
+            let missed = if *met { "" } else { ", **missed**" };
+            format!("| {name} | {measured}{detail} | {limit}{missed} |")
+        }
+        Line::NotMeasured(reason) => format!("| {reason} | **not measured** | - |"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# Benchmarking\n\nHow to read it.\n\n\
+        <!-- `cargo x bench --write` writes what follows. -->\n\n\
+        ## local\n\nold local\n\n## rings\n\nold rings\n";
+
+    fn setting() -> Setting {
+        Setting { day: "2026-11-28".into(), machine: "a processor, 2 cores".into() }
+    }
+
+    fn measured() -> Table {
+        let mut table = Table::default();
+        table.benchmark("local");
+        table.section("64 B against a plain copy");
+        table.at_most("read", 1.04, 1.15, "x", "275 ns against 263 ns");
+        table.at_most("write", 1.3, 1.2, "x", "of its time");
+        table.figure("instructions", 37.0, "", "");
+        table.not_measured("no redis-server");
+        table
+    }
+
+    #[test]
+    fn a_run_replaces_what_it_measured_and_leaves_the_rest() {
+        let order = ["local", "alloc", "rings"];
+        let page = updated(PAGE, &order, &measured(), &setting()).unwrap();
+        assert!(page.starts_with("# Benchmarking\n\nHow to read it.\n\n<!-- "), "{page}");
+        assert!(!page.contains("old local") && page.ends_with("## rings\n\nold rings\n"), "{page}");
+        for part in [
+            "## local\n\n`cargo x bench local`, 2026-11-28, a processor, 2 cores\n",
+            "| read | 1.04 x (275 ns against 263 ns) | <= 1.15 x |\n",
+            "| write | 1.30 x | <= 1.2 x, **missed** |\n",
+            "| instructions | 37.00 | - |\n",
+            "| no redis-server | **not measured** | - |\n",
+        ] {
+            assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+        assert_eq!(updated(&page, &order, &measured(), &setting()).unwrap(), page, "again");
+    }
+
+    #[test]
+    fn a_page_without_the_mark_is_not_written_over() {
+        assert_eq!(updated("# Mine\n", &["local"], &measured(), &setting()), None);
+    }
+}
