@@ -324,7 +324,7 @@ mod tests {
         let [greeting, _, pair, ready, ..] = &packets()[..] else { panic!() };
         let changes: [(&Packet, usize, u8); 10] = [
             (ready, 8, 9),    // kind
-            (ready, 16, 255), // length: longer than a ready is, once it is there
+            (ready, 16, 255), // length: more than a ready packet has
             (ready, 18, 1),   // length: too long
             (greeting, 22, 2),
             (greeting, 23, 1),

@@ -12,8 +12,11 @@ pub struct Keyring(Arc<RwLock<State>>);
 
 #[derive(Clone, PartialEq, Eq)]
 enum State {
+    /// The fabric never gets a key.
     Unused,
+    /// The key has not arrived. Left by `replace`.
     Awaited,
+    /// The key has arrived; `replace` may change it.
     Known(FabricKey),
 }
 

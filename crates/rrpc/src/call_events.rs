@@ -95,7 +95,8 @@ pub enum CallEvent {
         /// The data of the answer.
         data: Data,
     },
-    /// The last event of a request that was not cancelled: it has no answer.
+    /// A request has ended without an answer. If it was given up at its deadline and named a place,
+    /// [`Free`](Self::Free) reports separately that the peer can no longer write there.
     Failed {
         /// The request.
         call: CallId,

@@ -36,7 +36,9 @@ struct Unposted {
 /// The next call to the fabric.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
+    /// Post a list.
     Post(Vec<WorkRequest>),
+    /// Send a message.
     Send(Vec<u8>),
     /// Flush everything that was accepted, including `messages` messages.
     Flush {

@@ -20,7 +20,7 @@ use crate::{
 /// loop {
 ///     fabric.poll(&mut events);
 ///     for event in events.drain(..) { rrpc.take_in(now, event); }
-///     while let Some(call_events) = rrpc.call_events() { ... }             // answers, asks, transfers
+///     while let Some(call_events) = rrpc.call_events() { ... }  // answers, asks, transfers
 ///     rrpc.call(...); rrpc.answer(...); rrpc.transfer(...);
 ///     rrpc.flush(&mut fabric);
 /// }

@@ -33,11 +33,15 @@ pub(super) struct PendingHandshake {
 
 /// The event for which the handshake waits.
 enum Stage {
+    /// The TCP connection of the initiator is established.
     Connection,
+    /// The peer's greeting.
     Greeting,
+    /// The peer's proof that it has the key.
     Proof {
         theirs: Greeting,
     },
+    /// The peer's queue pair. The initiator has made its own end, the acceptor not yet.
     Pair {
         theirs: Greeting,
         half: Option<Box<LocalEnd>>,

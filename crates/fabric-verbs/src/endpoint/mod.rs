@@ -39,6 +39,8 @@ pub(crate) struct Endpoint {
     completions: Vec<Completion>,
     /// An error that occurred outside of `poll`; the next poll reports it.
     failure: Option<DisconnectReason>,
+    /// Set when the endpoint is ending: its queue pair is in ERROR and handed to the connector.
+    /// Requests in flight fail once the pair is destroyed.
     ending: Option<DisconnectReason>,
     metrics: DeviceCounters,
 }

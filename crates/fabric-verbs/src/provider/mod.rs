@@ -63,7 +63,10 @@ struct Open {
 /// The owner's interest in a connection that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
+    /// The owner waits for `Connected` or `ConnectFailed`.
     Yes,
+    /// The owner called `disconnect`. `Disconnected` follows when the connector has dropped the
+    /// connection.
     GivenUp,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn open_devices() -> Result<Devices, LoadError> {
     let library = library()?;
     let mut devices = Devices { opened: Vec::new(), closed: Vec::new() };
     let mut count = 0;
-    // SAFETY: the function fills in the count.
+    // SAFETY: the function only writes the count.
     let list = unsafe { (library.get_device_list)(&raw mut count) };
     if list.is_null() {
         return Ok(devices);
@@ -93,7 +93,7 @@ impl Context {
     /// property of each port and is left unlimited here.
     pub(crate) fn limits(&self) -> io::Result<(u8, DeviceLimits)> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
-        // SAFETY: an open context and space for the answer.
+        // SAFETY: an open context, and room for the answer.
         check(unsafe { (self.library.query_device)(self.raw.as_ptr(), attr.as_mut_ptr()) })?;
         // SAFETY: integers only, zeroed before.
         let attr = unsafe { attr.assume_init() };
@@ -112,7 +112,7 @@ impl Context {
 
     pub(crate) fn port(&self, number: u8) -> io::Result<PortState> {
         let mut attr = MaybeUninit::<abi::PortAttr>::zeroed();
-        // SAFETY: an open context and space for the answer, of which this function fills the part
+        // SAFETY: an open context, and room for the answer, of which the function writes the part
         // up to the flags.
         check(unsafe { (self.library.query_port)(self.raw.as_ptr(), number, attr.as_mut_ptr()) })?;
         // SAFETY: integers only, zeroed before.
@@ -130,7 +130,7 @@ impl Context {
     pub(crate) fn gids(&self) -> io::Result<Vec<GidEntry>> {
         let mut entries = vec![abi::GidEntry::default(); MAX_GIDS];
         let (context, size) = (self.raw.as_ptr(), size_of::<abi::GidEntry>());
-        // SAFETY: space for as many entries as it says, of the size that it says.
+        // SAFETY: `entries` has room for `MAX_GIDS` entries of `size` bytes.
         let count = unsafe {
             (self.library.query_gid_table)(context, entries.as_mut_ptr(), MAX_GIDS, 0, size)
         };
@@ -154,7 +154,7 @@ fn last_error_of(count: isize) -> io::Error {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made from it holds on to it, so nothing is left.
+        // SAFETY: every object of the context keeps a reference to it, so none exists any more.
         unsafe { (self.library.close_device)(self.raw.as_ptr()) };
     }
 }
@@ -181,7 +181,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: everything made from it holds on to it, so nothing is left.
+        // SAFETY: every object of the domain keeps a reference to it, so none exists any more.
         unsafe { (self.context.library.dealloc_pd)(self.raw.as_ptr()) };
     }
 }

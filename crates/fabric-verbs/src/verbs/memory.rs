@@ -68,7 +68,7 @@ impl Registration {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not mapped"));
         };
         // SAFETY: a memory region promises that all its bytes are mapped at its base until it is
-        // dropped, and it is held until after the registration has ended.
+        // dropped. It is kept until after the registration has ended.
         let raw = unsafe { Raw::new(domain, base, memory.len(), remote) }?;
         Ok(Self { raw, _memory: memory })
     }
@@ -136,7 +136,7 @@ impl Buffers {
     pub(crate) fn take(&self, offset: usize, len: usize) -> Vec<u8> {
         let Some(at) = self.memory.at(offset, len) else { return Vec::new() };
         let mut bytes = vec![0; len];
-        // SAFETY: inside the mapping (checked); what the device writes meanwhile is only bytes.
+        // SAFETY: inside the mapping (checked); concurrent writes of the device only change bytes.
         unsafe { at.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), len) };
         bytes
     }
@@ -161,7 +161,7 @@ impl Raw {
         // SAFETY: mapped memory, as the caller promises.
         let mr = unsafe { reg_mr(domain.raw.as_ptr(), base.as_ptr().cast(), bytes, access) };
         let mr = NonNull::new(mr).ok_or_else(last_error)?;
-        // SAFETY: the library filled it in and nobody writes it.
+        // SAFETY: the library initialised it and does not write it again.
         let found = unsafe { mr.as_ref() };
         let (local_key, remote_key) = (found.lkey, found.rkey);
         let address = base.as_ptr().expose_provenance() as u64;
@@ -181,7 +181,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: made by reg_mr and not yet taken back. It can't fail: no memory windows are used.
+        // SAFETY: made by reg_mr and not yet deregistered. Cannot fail: no memory windows exist.
         unsafe { (self.domain.context.library.dereg_mr)(self.mr.as_ptr()) };
     }
 }
@@ -194,7 +194,7 @@ struct Anonymous {
 
 // SAFETY: plain memory, accessed by raw copies only.
 unsafe impl Send for Anonymous {}
-// SAFETY: as for `Send`; copies at the same time only mix bytes.
+// SAFETY: as for `Send`; concurrent copies only mix bytes.
 unsafe impl Sync for Anonymous {}
 
 impl Anonymous {
@@ -218,7 +218,7 @@ impl Anonymous {
 
 impl Drop for Anonymous {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; `Buffers` drops its registration before.
+        // SAFETY: exactly the mapped range; `Buffers` drops its registration first.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

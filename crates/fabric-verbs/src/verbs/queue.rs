@@ -55,12 +55,12 @@ impl Channel {
         loop {
             let (mut queue, mut user) = (null_mut(), null_mut());
             let into = &raw mut queue;
-            // SAFETY: a channel, and space for the answer.
+            // SAFETY: a channel of this context, and room for the answer.
             if unsafe { (library.get_cq_event)(self.raw.as_ptr(), into, &raw mut user) } != 0 {
                 return;
             }
-            // SAFETY: the queue exists: destroying it takes its events out of the channel, and
-            // waits for the acknowledgement of those that were taken.
+            // SAFETY: the queue exists: its destruction removes its events from the channel and
+            // waits until those that were taken are acknowledged.
             unsafe { (library.ack_cq_events)(queue, 1) };
         }
     }
@@ -68,16 +68,16 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library filled it in and nobody writes the descriptor.
+        // SAFETY: the library initialised the channel and does not write the descriptor again.
         let fd = unsafe { self.raw.as_ref() }.fd;
-        // SAFETY: open as long as the channel.
+        // SAFETY: the descriptor is open for the life of the channel.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its queues hold on to it, so none is left.
+        // SAFETY: every queue of the channel keeps a reference to it, so none exists any more.
         unsafe { (self.context.library.destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }
@@ -138,11 +138,11 @@ impl CompletionQueue {
         let space = found.as_mut_ptr().cast();
         #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is 32")]
         let at_once = AT_ONCE as i32;
-        // SAFETY: space for as many completions as it says.
+        // SAFETY: `space` has room for `at_once` completions.
         let count = unsafe { poll(self.raw.as_ptr(), at_once, space) };
         let count = usize::try_from(count).map_err(|_| last_error())?;
         for one in found.iter().take(count) {
-            // SAFETY: the first `count` were filled in.
+            // SAFETY: the library initialised the first `count` entries.
             into.push(Completion::new(unsafe { one.assume_init_ref() }));
         }
         Ok(count)
@@ -162,14 +162,14 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: its queue pairs hold on to it, so none is left.
+        // SAFETY: every pair of the queue keeps a reference to it, so none exists any more.
         unsafe { (self.channel.context.library.destroy_cq)(self.raw.as_ptr()) };
     }
 }
 
 impl Context {
     fn ops(&self) -> &abi::ContextOps {
-        // SAFETY: filled in when the device was opened and not changed afterwards.
+        // SAFETY: the library initialised it when the device was opened and never changes it.
         unsafe { &(*self.raw.as_ptr()).ops }
     }
 }
@@ -268,7 +268,7 @@ impl QueuePair {
 
     /// The queue pair number, by which the peer addresses the pair.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the library filled it in and nobody writes the number.
+        // SAFETY: the library initialised the pair and does not write the number again.
         unsafe { self.raw.as_ref() }.qp_num
     }
 
@@ -326,7 +326,7 @@ impl QueuePair {
     }
 
     fn modify(&self, attr: &mut abi::QpAttr, mask: i32) -> io::Result<()> {
-        // SAFETY: a queue pair, and attributes of which it reads those in the mask.
+        // SAFETY: a queue pair, and attributes of which the library reads those in the mask.
         check(unsafe { (self.domain.context.library.modify_qp)(self.raw.as_ptr(), attr, mask) })
     }
 
@@ -365,7 +365,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made by create_qp and not yet taken back.
+        // SAFETY: made by create_qp and not yet destroyed.
         unsafe { (self.domain.context.library.destroy_qp)(self.raw.as_ptr()) };
     }
 }

@@ -45,7 +45,7 @@ impl Listener {
         }
         let listen = || -> rustix::io::Result<OwnedFd> {
             let socket = new_socket()?;
-            // The file gets the socket's mode, so that no other user can ever connect.
+            // The file gets the socket's mode, so that no other user can connect at any time.
             rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
             rustix::net::bind(&socket, &address)?;
             rustix::net::listen(&socket, BACKLOG)?;

@@ -90,30 +90,37 @@ pub(super) struct Open {
     pub(super) overdue: Overdue,
 }
 
+/// The state of a request. The end of the endpoint ends a request in any state.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The request was sent. Left by an answer, a refusal, `Withdrawn`, or the end of the endpoint.
-    /// While it lasts, the peer may write to an exposed buffer.
+    /// The request was sent, and the peer may write to its exposed buffer. Left by an answer, a
+    /// refusal or `Withdrawn`.
     Waiting,
     /// `DataReady` has arrived and the arena has no block to read into. Left when a block becomes
-    /// free, or by a cancellation.
+    /// free, or by a cancellation or the deadline.
     NoRoom { head: Bytes, from: RemotePlace },
     /// A one-sided read of the data is queued or posted. Left by its completion.
     Reading { head: Bytes, len: u32 },
 }
 
+/// The party that waits for a request's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
+    /// The owner of the machine.
     Owner,
+    /// The endpoint's calibration.
     Probe,
     /// The owner was told that there is no answer. The slot and the buffer stay reserved until the
     /// peer can no longer use them.
     GivenUp,
 }
 
+/// The memory that receives the data of an answer.
 #[derive(Debug)]
 pub(super) enum Buffer {
+    /// A block that the machine took from the arena.
     Arena(Block),
+    /// A place that the owner named.
     Owner(Place),
 }
 

@@ -44,7 +44,10 @@ pub(super) struct Endpoint {
     wanted_room: Option<u64>,
     /// An error that occurred outside of `poll`; the next poll reports it.
     failure: Option<FabricError>,
+    /// Set when the endpoint is closing: own `closed` is 1, all requests have failed, and nothing
+    /// is copied. The endpoint ends when the peer's `in_op` is 0 or the peer is gone.
     closing: Option<DisconnectReason>,
+    /// True once the peer's socket has ended, so the peer can no longer copy.
     peer_gone: bool,
     /// A reference that keeps the socket open until this side has stopped copying. The peer takes
     /// the end of the socket as proof that this side copies nothing more.

@@ -59,10 +59,14 @@ struct Endpoint {
     told: u64,
 }
 
+/// The state of an endpoint after its handshake. If this process dies in any state, the kernel
+/// closes both channels.
 enum State {
+    /// Both channels stand. Left by `disconnect()`, a bye, the end of a channel, or a violation of
+    /// the protocol.
     Open(Poster),
-    /// The posting channel has ended without a bye. Left when the server reports how the serving
-    /// channel ends, at the latest after 1 s.
+    /// The posting channel has ended without a bye. Left by `disconnect()`, or when the server
+    /// reports how the serving channel ends, at the latest after 1 s.
     Asking(Poster),
     /// All requests have failed. Left when the server reports that nothing can land any more.
     Ending(DisconnectReason),
