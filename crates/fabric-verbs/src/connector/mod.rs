@@ -73,6 +73,7 @@ pub(crate) struct Connector {
     accept_again_at: Option<Instant>,
 }
 
+/// The socket of a link, watched for a goodbye or the end of the peer.
 struct Watched {
     watch: u64,
     socket: Arc<OwnedFd>,

@@ -45,6 +45,7 @@ pub(crate) struct Endpoint {
     metrics: DeviceCounters,
 }
 
+/// Work for the send queue.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// A request of which `done` bytes are posted.
@@ -58,6 +59,7 @@ enum Work {
     Credit,
 }
 
+/// A work request in the send queue.
 #[derive(Clone, Copy, Debug)]
 enum Posted {
     /// A whole request, or the last part of one.

@@ -146,6 +146,7 @@ pub(super) struct Work {
     pub(super) role: Role,
 }
 
+/// The purpose of a one-sided request.
 #[derive(Debug)]
 pub(super) enum Role {
     /// A transfer of the owner, with the owner's id.

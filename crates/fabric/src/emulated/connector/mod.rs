@@ -65,6 +65,7 @@ pub(super) struct Connector {
     accept_again_at: Option<Instant>,
 }
 
+/// A connection that this side is making.
 struct Outgoing {
     endpoint: EndpointId,
     path: PathBuf,
@@ -74,12 +75,14 @@ struct Outgoing {
     give_up_at: Instant,
 }
 
+/// A connection of an unauthenticated peer.
 struct Incoming {
     socket: OwnedFd,
     from: Option<Process>,
     give_up_at: Instant,
 }
 
+/// The socket of a link, watched for the end of the peer.
 struct Watched {
     watch: u64,
     socket: Arc<OwnedFd>,

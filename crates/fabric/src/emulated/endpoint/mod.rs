@@ -56,6 +56,7 @@ pub(super) struct Endpoint {
     peer_lived_ns: u64,
 }
 
+/// An operation or message on the modelled wire.
 struct Pending {
     due_ns: u64,
     work: Work,
@@ -66,6 +67,7 @@ enum Work {
     Message(Vec<u8>),
 }
 
+/// An operation whose bytes have been moved and whose completion is not due yet.
 struct Moved {
     due_ns: u64,
     id: u64,
