@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 /// About the cost of waking a thread: spinning longer costs more than it can save.
 const LONGEST: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(4);
-/// After this number of consecutive fruitless spins, the next spin has the maximum time. A thread
-/// that sleeps cannot measure how soon the next work arrives.
+/// After each fruitless spin whose count is a multiple of this, the next spin has the maximum time,
+/// since a thread that sleeps cannot measure how soon the next work arrives.
 const RETRY: u32 = 32;
 
 /// How long the server spins before it sleeps: about twice as long as recent waits took, and hardly
