@@ -34,7 +34,8 @@ pub(super) enum InboxEvent {
     /// The owner has ended the endpoint: nothing of the peer lands any more. The server still waits
     /// for the peer to close the posting channel.
     Fenced { endpoint: EndpointId },
-    /// The owner has ended the endpoint, and both its channels have ended.
+    /// The endpoint that the owner has ended is gone: the server has dropped its serving channel and
+    /// no longer waits for the peer to close the posting channel.
     Ended { endpoint: EndpointId },
 }
 
@@ -129,7 +130,7 @@ impl Inbox {
         std::mem::take(&mut state.inbox_events)
     }
 
-    /// Marks the owner as asleep. Returns false, and does not, if there are events.
+    /// Marks the owner as asleep and returns true, unless there are events.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.asleep = state.inbox_events.is_empty();
