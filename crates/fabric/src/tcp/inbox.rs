@@ -34,8 +34,8 @@ pub(super) enum InboxEvent {
     /// The owner has ended the endpoint: nothing of the peer lands any more. The server still waits
     /// for the peer to close the posting channel.
     Fenced { endpoint: EndpointId },
-    /// The endpoint that the owner has ended is gone: the server has dropped its serving channel and
-    /// no longer waits for the peer to close the posting channel.
+    /// The endpoint that the owner has ended is gone: the server has dropped its serving channel
+    /// and no longer waits for the peer to close the posting channel.
     Ended { endpoint: EndpointId },
 }
 
