@@ -1,22 +1,22 @@
-//! How transfers are cut into work requests.
+//! Splits transfers into work requests.
 
 use rackpool_fabric::Transfer;
 
 const WORD: u64 = 8;
 
-/// What one work request can be.
+/// The constraints on one work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Bytes that the device takes at most.
+    /// The most bytes that one work request of the device may move.
     pub(crate) max: u32,
-    /// Whether whole words are requests of their own, without the bytes before and behind them:
-    /// soft-RoCE moves words from the first byte of a packet on, and where it ends a kernel may
-    /// move some bytes twice, in two overlapping words.
+    /// True if whole words must be requests of their own, separate from the bytes before and after
+    /// them. Soft-RoCE copies a packet by words from its first byte; at the packet's end, a kernel
+    /// may copy some bytes twice, in two overlapping words.
     pub(crate) at_words: bool,
 }
 
 impl Cut {
-    /// The next part of a transfer of which `done` bytes are in parts already.
+    /// The next part of a transfer whose first `done` bytes are in earlier parts.
     pub(crate) fn part(self, transfer: &Transfer, done: u32) -> Transfer {
         let local_offset = transfer.local_offset + u64::from(done);
         let remote_offset = transfer.remote_offset + u64::from(done);
@@ -46,7 +46,7 @@ mod tests {
         Transfer { local: RegionId(1), local_offset, remote: RemoteRegion(0), remote_offset, len }
     }
 
-    /// The lengths of all parts, which follow each other.
+    /// The lengths of all parts; checks that the parts are contiguous.
     fn parts(cut: Cut, whole: Transfer) -> Vec<u32> {
         let (mut done, mut lens) = (0, Vec::new());
         while done < whole.len {

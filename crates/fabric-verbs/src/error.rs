@@ -5,76 +5,77 @@ use rackpool_model::KernelCopy;
 
 use crate::verbs::LoadError;
 
-/// A verbs fabric that could not be started.
+/// Why a verbs fabric could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no libibverbs that can be used.
+    /// There is no usable libibverbs.
     #[error(transparent)]
     Library(#[from] LoadError),
-    /// There is no device, or none that can be opened.
+    /// There is no device, or none can be opened.
     #[error("no RDMA device can be used: {0}")]
     NoDevice(String),
-    /// No port fits the address and the options.
+    /// No port matches the address and the options.
     #[error("{0}")]
     NoPort(String),
-    /// The device is made of software, and aligned 8-byte words would not be moved whole.
+    /// The device is soft-RoCE, and its kernel copies may tear aligned 8-byte words.
     #[error("{device} is soft-RoCE, and {copy}: {remedy}", remedy = KernelCopy::REMEDY)]
     TornWords {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// How the kernel copies.
+        /// The kernel's way of copying.
         copy: KernelCopy,
     },
-    /// An option makes no sense.
+    /// An option is outside its valid range.
     #[error("{option} = {value}: it must be {expected}")]
     Option {
         /// Name of the option.
         option: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// An address that other hosts can reach, and no key.
+    /// The address can be reached from other hosts, and the fabric has no key.
     #[error(
         "{0} can be reached from other hosts, and without a pool key whoever connects could read \
          and write the rack's memory: give the pool a key, or listen on 127.0.0.1"
     )]
     KeyNeeded(std::net::SocketAddr),
-    /// The device or the operating system refused something.
+    /// A call to the device or the operating system failed.
     #[error("can't {step} on RDMA device {device}: {cause}")]
     Device {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What was said, and what to do.
+        /// The error, and a remedy if known.
         cause: String,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("can't {step} for the verbs fabric at {address}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
         /// The address of the fabric.
         address: std::net::SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// The peer broke the protocol in the way that `detail` says.
+/// A violation of the protocol by the peer, described by `detail`.
 pub(crate) fn misbehaved(detail: impl Into<String>) -> FabricError {
     FabricError::Misbehaved { detail: detail.into() }
 }
 
-/// `step` failed on this host.
+/// The error for a `step` that failed on this host.
 pub(crate) fn local(step: &'static str, cause: impl ToString) -> FabricError {
     FabricError::Local { step, cause: cause.to_string() }
 }
 
-/// Why memory could not be registered or queues made, with what to do about the usual reason.
+/// The message for a failed registration or queue creation, with the remedy for its usual cause,
+/// the locked-memory limit.
 pub(crate) fn explain_memory(error: &io::Error, bytes: u64) -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     match (error.kind(), limit) {

@@ -1,4 +1,4 @@
-//! The parser of what a peer sends, without sockets, for `rackpool-fuzz`.
+//! For `rackpool-fuzz`: the parser of a peer's handshake packets, without sockets.
 
 use rackpool_fabric::{FabricError, ReceiveRoom};
 
@@ -6,8 +6,12 @@ use crate::endpoint::Credits;
 use crate::intake::Intake;
 use crate::packet::Packet;
 
-/// Takes a handshake packet from the front of some bytes and writes what it says as a packet again;
-/// `None` when more has to come. A refusal is an error, with its text.
+/// Removes a handshake packet from the front of `bytes` and encodes it again. Returns `None` if the
+/// packet is incomplete.
+///
+/// # Errors
+///
+/// The peer's refusal with its text, or the fault of the packet.
 pub fn reencode_packet(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FabricError> {
     match Packet::take(bytes)? {
         Some(Packet::Refusal(reason)) => Err(FabricError::Refused { reason }),
@@ -15,7 +19,7 @@ pub fn reencode_packet(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FabricErr
     }
 }
 
-/// One side's account of the messages of a connection.
+/// One side's credit account for the messages of a connection.
 #[derive(Debug)]
 pub struct Account(Credits);
 
@@ -27,7 +31,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Sends a message if the peer has room; whether it has.
+    /// Sends a message. Returns false if the peer has no room.
     pub fn send(&mut self, is_large: bool) -> bool {
         let has_room = self.0.has_room(is_large);
         if has_room {
@@ -36,7 +40,7 @@ impl Account {
         has_room
     }
 
-    /// The peer says with this number what it has taken.
+    /// Processes the credits in an immediate value of the peer.
     pub fn told(&mut self, number: u32) -> Result<(), FabricError> {
         self.0.told(number)
     }

@@ -1,25 +1,25 @@
 use rackpool_fabric::{MAX_MESSAGE, Portion, ReceiveRoom};
 
-/// Bytes of the buffer of a receive. Larger messages need a slot.
+/// Size of a receive buffer, in bytes. Larger messages need a slot.
 pub(crate) const SMALL: usize = 2048;
-/// The most slots that a side has for the other one's large messages, and the fewest.
+/// The largest and the smallest number of slots that a side has for the peer's large messages.
 pub(crate) const MOST_SLOTS: usize = 16;
 const LEAST_SLOTS: usize = 4;
 const MESSAGES_PER_SLOT: usize = 8;
-/// The most messages that may be on the way to a side.
+/// The most messages that may be in flight to a side.
 pub(crate) const MOST_MESSAGES: usize = MOST_SLOTS * MESSAGES_PER_SLOT;
 /// The most receives that a side posts.
 pub(crate) const MOST_RECEIVES: usize = Intake { slots: MOST_SLOTS }.receives();
 
-/// How much one side takes in before it has to tell the other that it has: so much may be on the
-/// way. The number of slots, which peers tell each other by their bytes, says the rest.
+/// The receive capacity of one side: the messages that may be in flight to it before it returns
+/// credits. It is determined by the number of slots, which a side announces as their total length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intake {
     slots: usize,
 }
 
 impl Intake {
-    /// Buffers for one more peer. What they have is a part of the room.
+    /// Selects the buffers for one more peer; they are a part of the room.
     pub(crate) fn within(room: &ReceiveRoom) -> (Self, Portion) {
         let mut found = Self { slots: LEAST_SLOTS };
         let portion = room.take(|offered| {
@@ -31,7 +31,8 @@ impl Intake {
         (found, portion)
     }
 
-    /// What a side takes in that has so many bytes of slots; `None` if none has.
+    /// The capacity of a side that announces slots of `bytes` bytes; `None` if that length is
+    /// invalid.
     pub(crate) fn of_slot_bytes(bytes: u64) -> Option<Self> {
         let all = [LEAST_SLOTS, 2 * LEAST_SLOTS, MOST_SLOTS].map(|slots| Self { slots });
         all.into_iter().find(|intake| intake.slot_bytes() as u64 == bytes)
@@ -41,19 +42,19 @@ impl Intake {
         Self { slots: 2 * self.slots }
     }
 
-    /// Of the messages on the way, those that are too large for the buffer of a receive: each has a
-    /// slot.
+    /// The number of large messages that may be in flight: each is longer than a receive buffer and
+    /// occupies a slot.
     pub(crate) const fn slots(self) -> usize {
         self.slots
     }
 
-    /// Messages that may be on the way before this side says that it has taken some.
+    /// The number of messages that may be in flight before this side returns credits.
     pub(crate) const fn messages(self) -> usize {
         self.slots * MESSAGES_PER_SLOT
     }
 
-    /// Receives that are posted: for the messages, for eight sends that only tell what was taken,
-    /// and one more.
+    /// The number of posted receives: one for each message, eight for sends that carry only
+    /// credits, and one spare.
     pub(crate) const fn receives(self) -> usize {
         self.messages() + 8 + 1
     }
@@ -62,7 +63,7 @@ impl Intake {
         self.slots * MAX_MESSAGE
     }
 
-    /// Memory that the device writes what arrives into.
+    /// Memory into which the device writes incoming data, in bytes.
     const fn bytes(self) -> u64 {
         (self.slot_bytes() + self.receives() * SMALL) as u64
     }

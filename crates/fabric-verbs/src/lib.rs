@@ -1,7 +1,7 @@
 //! RDMA between racks: the verbs provider of the `Fabric` trait.
 //!
-//! libibverbs is loaded when a fabric is started, so that programs with this provider also run on
-//! machines without it. Formats, states and what happens at each crash: `docs/design/verbs.md`.
+//! libibverbs is loaded when a fabric is started, so programs with this provider also run on hosts
+//! without it. `docs/design/verbs.md` describes the formats, the states and the crashes.
 #![expect(unsafe_code, reason = "calls libibverbs and gives memory to the hardware")]
 
 #[forbid(unsafe_code)]
@@ -42,27 +42,28 @@ pub use limits::DeviceLimits;
 pub use provider::{VerbsFabric, check_port};
 pub use verbs::LoadError;
 
-/// How a [`VerbsFabric`] is set up.
+/// Options of a [`VerbsFabric`].
 pub struct VerbsOptions {
-    /// The rack whose fabric it is.
+    /// The rack that owns the fabric.
     pub rack: RackId,
-    /// This life of its daemon.
+    /// The incarnation of its daemon.
     pub incarnation: Incarnation,
-    /// Where peers connect by TCP: an address of the network that the RDMA port is in; port 0: any.
+    /// The address to which peers connect by TCP. It must belong to the network of the RDMA port.
+    /// Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// What peers may access; the frames first.
+    /// The memory that peers may access; the frames first.
     pub exports: Vec<Arc<dyn MemoryRegion>>,
-    /// Use this RDMA device and no other.
+    /// Restricts the choice to this RDMA device.
     pub device: Option<String>,
-    /// Use the port of this number, counted from 1, and no other.
+    /// Restricts the choice to this port number, counted from 1.
     pub port: Option<u8>,
-    /// Use this GID, whatever its address.
+    /// Uses the GID with this index, whatever address it has.
     pub gid_index: Option<u8>,
-    /// The secret of the pool. When none is used, only addresses of this host are listened on and
-    /// connected to.
+    /// The pool's key. Without a key, the fabric listens on and connects to loopback addresses
+    /// only.
     pub key: Keyring,
-    /// For the buffers into which the device writes what all peers send.
+    /// Room for the buffers into which the device writes the data of all peers.
     pub receive_room: ReceiveRoom,
-    /// How much of the device may be used.
+    /// Upper limits on the use of the device.
     pub limits: DeviceLimits,
 }

@@ -2,36 +2,37 @@ use rackpool_fabric::MAX_MESSAGE;
 
 use crate::intake::MOST_RECEIVES;
 
-/// Send requests that a queue pair has at once, where the device can.
+/// Send requests of a queue pair, if the device supports as many.
 const SENDS: u32 = 1024;
-/// Reads that a queue pair has on the way at once, where both devices can.
+/// RDMA reads of a queue pair in flight, if both devices support as many.
 const READS: u8 = 16;
-/// What the receives of a connection take, and the shortest list of sends beside them.
+/// Minimum length of a queue: the receives of a connection, and the shortest send queue beside
+/// them.
 #[expect(clippy::cast_possible_truncation, reason = "some hundreds")]
 const QUEUE: u32 = 2 * MOST_RECEIVES as u32;
-/// The longest message goes as one request.
+/// The longest message must fit into one request.
 #[expect(clippy::cast_possible_truncation, reason = "some thousands")]
 const MESSAGE: u32 = MAX_MESSAGE as u32;
 
-/// What a device can do, or how much of it may be used.
+/// Capabilities of a device, or limits on its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
-    /// Bytes of one registration (`max_mr_size`).
+    /// Length of one registration, in bytes (`max_mr_size`).
     pub registration: u64,
-    /// Work requests of one queue (`max_qp_wr`).
+    /// Work requests in one queue (`max_qp_wr`).
     pub queue: u32,
-    /// Entries of a completion queue (`max_cqe`).
+    /// Entries in a completion queue (`max_cqe`).
     pub completions: u32,
-    /// Reads that a queue pair answers at once (`max_qp_rd_atom`).
+    /// RDMA reads that a queue pair answers concurrently (`max_qp_rd_atom`).
     pub reads_answered: u8,
-    /// Reads that a queue pair has on the way at once (`max_qp_init_rd_atom`).
+    /// RDMA reads that a queue pair has in flight (`max_qp_init_rd_atom`).
     pub reads_asked: u8,
-    /// Bytes that one work request moves (`max_msg_sz`). Longer transfers are cut.
+    /// Bytes that one work request moves (`max_msg_sz`). Longer transfers are split.
     pub message: u32,
 }
 
 impl DeviceLimits {
-    /// All that there is.
+    /// No limits.
     pub const ANY: Self = Self {
         registration: u64::MAX,
         queue: u32::MAX,
@@ -41,8 +42,8 @@ impl DeviceLimits {
         message: u32::MAX,
     };
 
-    /// The least with which connections can be made. How long registrations have to be depends on
-    /// the memory: it is registered as a whole.
+    /// The least with which a connection can be made. The length of registrations is not part of
+    /// it: each region is registered as a whole, so it depends on the memory.
     pub const LEAST: Self = Self {
         registration: u64::MAX,
         queue: QUEUE,
@@ -52,7 +53,7 @@ impl DeviceLimits {
         message: MESSAGE,
     };
 
-    /// The smaller one of each.
+    /// The minimum of each limit.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self {
@@ -65,7 +66,7 @@ impl DeviceLimits {
         }
     }
 
-    /// Why no connection can be made, for people.
+    /// Checks that a connection can be made; the error names everything that is missing.
     pub(crate) fn check(self) -> Result<(), String> {
         let Self { queue, completions, reads_answered, reads_asked, message, .. } = self;
         let short = [
@@ -82,7 +83,7 @@ impl DeviceLimits {
         if short.is_empty() { Ok(()) } else { Err(short.join("; ")) }
     }
 
-    /// Why memory can't be registered, for people.
+    /// Checks that memory of `len` bytes can be registered; the error is a text for operators.
     pub(crate) fn check_registration(self, len: u64) -> Result<(), String> {
         if len > self.registration {
             let most = self.registration;
@@ -91,18 +92,18 @@ impl DeviceLimits {
         Ok(())
     }
 
-    /// How many sends a queue pair has beside so many receives, if both end in one completion
+    /// Length of the send queue beside `receives` receives, if both complete on one completion
     /// queue.
     pub(crate) fn sends(self, receives: u32) -> u32 {
         SENDS.min(self.queue).min(self.completions.saturating_sub(receives))
     }
 
-    /// How many reads of a peer a queue pair answers at once.
+    /// RDMA reads of a peer that a queue pair answers concurrently.
     pub(crate) fn reads_answered(self) -> u8 {
         self.reads_answered.min(READS)
     }
 
-    /// How many reads it has on the way to a peer that answers so many.
+    /// RDMA reads that a queue pair has in flight to a peer that answers `answered` concurrently.
     pub(crate) fn reads_asked(self, answered: u8) -> u8 {
         self.reads_asked.min(answered).clamp(1, READS)
     }

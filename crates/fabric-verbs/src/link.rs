@@ -1,4 +1,4 @@
-//! The two ends of a connection: queue pair, message buffers, and what the peer offers.
+//! The two ends of a connection: queue pair, message buffers, and the peer's exported memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,11 +19,11 @@ use crate::verbs::{
     Remote, Request, Slice, Status,
 };
 
-/// Set in the ids of receives.
+/// Flag in the work request ids of receives.
 pub(crate) const IS_RECEIVE: u64 = 1 << 63;
 
-// Where in the staging memory what lies: messages to be sent, as many as any peer may take in, and
-// then the buffers of the receives.
+// Layout of the staging memory: small and large messages to be sent, as many as any peer may
+// accept, then the receive buffers.
 const LARGE_AT: usize = MOST_MESSAGES * SMALL;
 const RECEIVES_AT: usize = LARGE_AT + MOST_SLOTS * MAX_MESSAGE;
 
@@ -37,13 +37,14 @@ pub(crate) struct Shared {
     pub(crate) channel: Arc<Channel>,
     pub(crate) port: Port,
     pub(crate) limits: DeviceLimits,
-    /// For what comes from all peers.
+    /// Room for the data of all peers.
     pub(crate) receive_room: ReceiveRoom,
     /// Wakes the thread that polls the fabric.
     pub(crate) wake: OwnedFd,
 }
 
-/// This side's end, before it has a peer. The queue pair comes first: it ends before its memory.
+/// This side's end of a connection before it is joined to a peer. The queue pair is the first
+/// field, so it is destroyed before its memory.
 pub(crate) struct LocalEnd {
     pair: QueuePair,
     queue: Arc<CompletionQueue>,
@@ -55,15 +56,15 @@ pub(crate) struct LocalEnd {
     _portion: Portion,
 }
 
-/// Both ends.
+/// A connection with both ends.
 pub(crate) struct VerbsLink {
     half: LocalEnd,
     pub(crate) peer: RackId,
     pub(crate) incarnation: Incarnation,
     pub(crate) offer: Offer,
-    /// What the peer takes in.
+    /// The receive capacity of the peer.
     pub(crate) peers_intake: Intake,
-    /// How transfers become requests.
+    /// Splits transfers into work requests.
     pub(crate) cut: Cut,
     path: String,
     probe_len: u32,
@@ -73,14 +74,14 @@ pub(crate) struct VerbsLink {
 /// Memory of the peer that this side may access.
 pub(crate) struct Offer {
     exports: Vec<Window>,
-    /// Where large messages go.
+    /// The slots that receive large messages.
     slots: Window,
 }
 
-/// A message that waits to be sent, or for its completion.
+/// A message in staging memory: waiting to be posted, or for its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Staged {
-    /// Number of its place among those of its size.
+    /// Index of its place among those for messages of its size.
     pub(crate) place: usize,
     pub(crate) len: usize,
 }
@@ -96,7 +97,7 @@ impl Staged {
 }
 
 impl LocalEnd {
-    /// A queue pair that has its receives posted.
+    /// Creates a queue pair and posts its receives.
     pub(crate) fn new(shared: &Shared) -> Result<Self, FabricError> {
         let (intake, portion) = Intake::within(&shared.receive_room);
         let receives = u32::try_from(intake.receives()).unwrap_or(u32::MAX);
@@ -121,7 +122,7 @@ impl LocalEnd {
         make().map_err(|error| local("make a queue pair", explain_memory(&error, bytes)))
     }
 
-    /// What the peer has to know.
+    /// The description of this end for the peer.
     pub(crate) fn describe(&self, shared: &Shared) -> Pair {
         let window = |address, len, key| Window { address, len, key };
         let export = |region: &Arc<Registration>| {
@@ -140,7 +141,7 @@ impl LocalEnd {
         }
     }
 
-    /// Connects the pair to the peer's.
+    /// Connects the queue pair to the peer's.
     pub(crate) fn join(
         self,
         shared: &Shared,
@@ -206,42 +207,42 @@ impl VerbsLink {
         &self.half.queue
     }
 
-    /// The queue pair, where the bytes of staged messages are, and where they go.
+    /// The queue pair, the staging memory of messages, and the peer's memory.
     pub(crate) const fn posting(&mut self) -> (&mut QueuePair, &Buffers, &Offer) {
         (&mut self.half.pair, &self.half.staging, &self.offer)
     }
 
-    /// What this side takes in.
+    /// The receive capacity of this side.
     pub(crate) const fn intake(&self) -> Intake {
         self.half.intake
     }
 
-    /// Send requests that can be posted at once.
+    /// Length of the send queue.
     pub(crate) const fn sends(&self) -> usize {
         self.half.sends
     }
 
-    /// Puts the bytes of a message where the device finds them.
+    /// Copies a message into staging memory.
     pub(crate) fn stage(&self, staged: Staged, message: &[u8]) {
         self.half.staging.put(staged.offset(), message);
     }
 
-    /// What came into the buffer of a receive.
+    /// Copies a message out of a receive buffer.
     pub(crate) fn small(&self, buffer: usize, len: usize) -> Vec<u8> {
         self.half.staging.take(RECEIVES_AT + buffer * SMALL, len.min(SMALL))
     }
 
-    /// What was written into a slot.
+    /// Copies a message out of a slot.
     pub(crate) fn large(&self, slot: usize, len: usize) -> Vec<u8> {
         self.half.slots.take(slot * MAX_MESSAGE, len.min(MAX_MESSAGE))
     }
 
-    /// Posts receives whose buffers were emptied.
+    /// Posts receives for emptied buffers again.
     pub(crate) fn receive_again(&mut self, buffers: &[usize]) -> io::Result<()> {
         self.half.receive_again(buffers.iter().copied())
     }
 
-    /// Writes a whole packet to the peer and reads it back.
+    /// Posts the probe: writes one MTU to the peer and reads it back.
     pub(crate) fn probe(&mut self) -> Result<(), FabricError> {
         let there = self.offer.slot(Staged { place: 0, len: MAX_MESSAGE });
         let len = self.probe_len;
@@ -255,7 +256,7 @@ impl VerbsLink {
         Ok(())
     }
 
-    /// Whether the probe has come back; the error says what it went along.
+    /// Returns true once the probe has completed. The error names the path that the probe took.
     pub(crate) fn is_probed(&self) -> Result<bool, String> {
         let mut ended = Vec::new();
         match self.half.queue.poll(&mut ended) {
@@ -270,7 +271,7 @@ impl VerbsLink {
         }
     }
 
-    /// Why the probe may not have come back.
+    /// The explanation of a probe without an answer.
     pub(crate) fn no_answer(&self) -> String {
         format!(
             "no answer over {}. Look at the addresses (another GID: --gid-index), at the MTU of all \
@@ -281,19 +282,19 @@ impl VerbsLink {
 
     /// Tells the peer that this side ends the connection.
     pub(crate) fn say_goodbye(&self) {
-        // A peer that is gone needs none.
+        // Fails if the peer is gone, which then needs no goodbye.
         let _ = socket::send(&self.socket, &Packet::Goodbye);
     }
 }
 
 impl Offer {
-    /// The slot that a large message goes to.
+    /// The slot for a large message.
     pub(crate) const fn slot(&self, staged: Staged) -> Remote {
         let address = self.slots.address + (staged.place * MAX_MESSAGE) as u64;
         Remote { address, key: self.slots.key }
     }
 
-    /// Where the peer's bytes of a transfer begin.
+    /// The remote address of a transfer, checked against the peer's exports.
     pub(crate) fn at(&self, transfer: &Transfer) -> Result<Remote, FabricError> {
         let Some(window) = self.exports.get(usize::from(transfer.remote.0)) else {
             return Err(FabricError::UnknownRemoteRegion { region: transfer.remote.0 });
@@ -308,13 +309,13 @@ impl Offer {
 }
 
 impl Staged {
-    /// Its bytes, to be posted.
+    /// The staged bytes, to be posted.
     pub(crate) fn slice(self, staging: &Buffers) -> Option<Slice<'_>> {
         staging.slice(self.offset() as u64, u32::try_from(self.len).ok()?)
     }
 }
 
-/// Random bytes of the system.
+/// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

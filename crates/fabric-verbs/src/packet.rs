@@ -1,13 +1,14 @@
-//! The packets of the handshake, and the bytes of a peer that are not one yet.
+//! The packets of the handshake, and their parser.
 
 use rackpool_fabric::{FabricError, PROOF_BYTES};
 use rackpool_model::{Incarnation, RackId};
 
 use crate::error::misbehaved;
 
-/// Version of everything that two verbs fabrics share: handshake, immediates, sizes of messages.
+/// Protocol version of everything that two verbs fabrics share: handshake, immediates, message
+/// sizes.
 pub(crate) const VERSION: u32 = 1;
-/// Regions that a rack may export.
+/// The largest number of regions that a rack may export.
 pub(crate) const MAX_EXPORTS: usize = 16;
 
 const MAGIC: [u8; 8] = *b"rackverb";
@@ -21,7 +22,7 @@ const READY: u32 = 4;
 const GOODBYE: u32 = 5;
 const REFUSAL: u32 = 6;
 
-/// Who a side is.
+/// The identity of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) rack: RackId,
@@ -38,18 +39,18 @@ pub(crate) struct Window {
     pub(crate) key: u32,
 }
 
-/// A side's queue pair, and what can be reached through it.
+/// A side's queue pair, and the memory that can be accessed through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) number: u32,
-    /// Number of the first packet: 24 bits.
+    /// First packet sequence number: 24 bits.
     pub(crate) psn: u32,
     pub(crate) lid: u16,
-    /// 1 to 5: 256 to 4096 B.
+    /// 1 to 5 for 256 to 4096 B.
     pub(crate) mtu: u8,
     pub(crate) reads_answered: u8,
     pub(crate) gid: [u8; 16],
-    /// Where large messages go.
+    /// The slots that receive large messages.
     pub(crate) slots: Window,
     pub(crate) exports: Vec<Window>,
 }
@@ -79,7 +80,7 @@ impl Packet {
         [&MAGIC[..], &kind.to_le_bytes(), &VERSION.to_le_bytes(), &len, &body].concat()
     }
 
-    /// Takes a packet from the front of what a peer has sent; `None` when it is not whole yet.
+    /// Removes a packet from the front of `bytes`. Returns `None` if the packet is incomplete.
     pub(crate) fn take(bytes: &mut Vec<u8>) -> Result<Option<Self>, FabricError> {
         let known = bytes.len().min(MAGIC.len());
         if bytes[..known] != MAGIC[..known] {
@@ -120,7 +121,7 @@ impl Packet {
         Ok(packet)
     }
 
-    /// What it is, for errors.
+    /// Name of the packet's kind, for errors.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Greeting(_) => "greeting",
@@ -165,7 +166,7 @@ impl Pair {
     }
 }
 
-/// The start of a text, as long as a refusal may be.
+/// The start of a text, cut to the maximum length of a refusal.
 fn cut(reason: &str) -> &str {
     let mut end = reason.len().min(MAX_REASON);
     while !reason.is_char_boundary(end) {
@@ -240,7 +241,7 @@ impl Reader<'_> {
     }
 
     fn reason(&mut self) -> String {
-        // For people: nothing in it may move their cursor.
+        // The text reaches logs and terminals: control characters are replaced.
         let text = String::from_utf8_lossy(std::mem::take(&mut self.0));
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         plain.take(MAX_REASON).collect()
@@ -323,7 +324,7 @@ mod tests {
         let [greeting, _, pair, ready, ..] = &packets()[..] else { panic!() };
         let changes: [(&Packet, usize, u8); 10] = [
             (ready, 8, 9),    // kind
-            (ready, 16, 255), // length: longer than a ready is, once it is there
+            (ready, 16, 255), // length: more than a ready packet has
             (ready, 18, 1),   // length: too long
             (greeting, 22, 2),
             (greeting, 23, 1),

@@ -1,4 +1,4 @@
-//! Which device, port and GID serve a fabric.
+//! Chooses the device, port and GID of a fabric.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::error::StartError;
 use crate::verbs::{GidEntry, PortState};
 
-/// What the GID of an IPv4 address begins with.
+/// Prefix of the GID of an IPv4 address.
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// A port of a device and its GIDs.
+/// A port of a device, with its GIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// Position of the device.
+    /// Index of the device.
     pub(crate) device: usize,
     pub(crate) device_name: String,
     pub(crate) number: u8,
@@ -20,7 +20,7 @@ pub(crate) struct Candidate {
     pub(crate) gids: Vec<GidEntry>,
 }
 
-/// What the user insists on.
+/// The operator's restrictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Forced<'a> {
     pub(crate) device: Option<&'a str>,
@@ -36,12 +36,17 @@ pub(crate) struct Port {
     pub(crate) number: u8,
     pub(crate) state: PortState,
     pub(crate) gid: GidEntry,
-    /// Whether the kernel does the work of the device.
+    /// True for soft-RoCE: the kernel does the work of the device.
     pub(crate) is_software: bool,
 }
 
-/// Chooses the port with the RoCE v2 GID of the address; without one, the only InfiniBand port.
-/// For a loopback address, at which all racks are on this host, the first port will do.
+/// Chooses the active port with a RoCE v2 GID of the address; without one, the only active
+/// InfiniBand port. A loopback address means that all racks are on this host: the first suitable
+/// port is chosen.
+///
+/// # Errors
+///
+/// [`StartError::NoPort`], with a list of the ports that exist.
 pub(crate) fn choose(
     candidates: &[Candidate],
     address: IpAddr,
@@ -58,7 +63,7 @@ pub(crate) fn choose(
     let infiniband: Vec<_> = active.iter().filter(|port| port.state.infiniband).collect();
     let fits = |port: &&&Candidate| port.gids.iter().any(|gid| exact(&gid));
     let chosen = match forced.gid_index {
-        // The address can still tell which of several ports is meant.
+        // If several ports have this GID index, the address decides.
         Some(index) => {
             let has = |port: &&&Candidate| port.gids.iter().any(|gid| gid.index == index);
             let having: Vec<_> = active.iter().filter(has).collect();
@@ -69,7 +74,7 @@ pub(crate) fn choose(
             port.and_then(|port| Some((port, port.gids.iter().find(|gid| gid.index == index)?)))
         }
         None if address.to_canonical().is_loopback() => active.iter().find_map(|port| {
-            // A link-local GID serves too, but not all devices reach themselves by it.
+            // A link-local GID works too, but not every device reaches itself by one.
             let is_ipv4 = |gid: &&GidEntry| gid.roce_v2 && gid.gid[..12] == IPV4_MAPPED;
             let ethernet = port.gids.iter().find(is_ipv4);
             let any = || port.gids.iter().find(|gid| gid.roce_v2 || port.state.infiniband);
@@ -160,7 +165,7 @@ impl fmt::Display for Port {
     }
 }
 
-/// The GID of an IP address, as RoCE v2 has it.
+/// The RoCE v2 GID of an IP address.
 fn gid_of(address: IpAddr) -> [u8; 16] {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -168,12 +173,12 @@ fn gid_of(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A GID for people: the IP address that it is.
+/// A GID as text: the IP address that it encodes.
 pub(crate) fn text_of(gid: &[u8; 16]) -> String {
     Ipv6Addr::from(*gid).to_canonical().to_string()
 }
 
-/// Bytes of an MTU as the ABI numbers them; 0 when there is no such number.
+/// MTU in bytes for its number in the ABI; 0 for an invalid number.
 pub(crate) const fn mtu_bytes(mtu: u8) -> u32 {
     match mtu {
         1..=5 => 128 << mtu,
@@ -194,7 +199,8 @@ mod tests {
         Candidate { device, device_name: name.into(), number: 1, state, gids }
     }
 
-    /// Two Ethernet ports as they are found: link-local, then an IP address, each in both versions.
+    /// Two Ethernet ports as a device lists them: a link-local and an IP address, each in both
+    /// versions.
     fn ethernet() -> Vec<Candidate> {
         let gids = |address: &str| {
             ["fe80::1", address]

@@ -7,18 +7,19 @@ use crate::DeviceLimits;
 use crate::error::{explain_memory, local};
 use crate::verbs::{Domain, Registration, Slice};
 
-/// The memory that the owner of a fabric has registered, and how much of it is in use.
+/// The memory that the owner of a fabric has registered, with the number of operations in flight on
+/// it.
 pub(crate) struct Regions {
     domain: Arc<Domain>,
     limits: DeviceLimits,
-    /// What peers may access.
+    /// The memory that peers may access.
     exports: Vec<Arc<Registration>>,
     next: u32,
     regions: BTreeMap<RegionId, Registered>,
 }
 
 struct Registered {
-    /// What went wrong concerns the posts that name the region.
+    /// The registration. Its error is returned by every post that names the region.
     memory: Result<Arc<Registration>, FabricError>,
     in_flight: usize,
     leaving: bool,
@@ -33,8 +34,8 @@ impl Regions {
         Self { domain, limits, exports, next: 0, regions: BTreeMap::new() }
     }
 
-    /// Takes a region in. One that is exported is registered already: its pages would be locked,
-    /// and counted against the limit, a second time.
+    /// Registers a region under a new id. An exported region's registration is reused; otherwise
+    /// its pages would be locked, and counted against the limit, twice.
     pub(crate) fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId {
         let id = RegionId(self.next);
         self.next += 1;
@@ -46,7 +47,7 @@ impl Regions {
         id
     }
 
-    /// Lets a region go, now or when the last operation on it has ended.
+    /// Removes a region, at once or when the last operation on it has ended.
     pub(crate) fn unregister(&mut self, id: RegionId, events: &mut Vec<Event>) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.leaving = true;
@@ -54,7 +55,7 @@ impl Regions {
         }
     }
 
-    /// Whether an operation may use these bytes.
+    /// Checks that an operation may use `len` bytes at `offset`.
     pub(crate) fn check(&self, id: RegionId, offset: u64, len: u32) -> Result<(), FabricError> {
         let Some(region) = self.regions.get(&id).filter(|region| !region.leaving) else {
             return Err(FabricError::UnknownRegion { region: id.0 });
@@ -67,14 +68,14 @@ impl Regions {
         Ok(())
     }
 
-    /// An operation that was checked is in flight.
+    /// Counts an operation that has passed `check` as in flight.
     pub(crate) fn begin(&mut self, id: RegionId) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.in_flight += 1;
         }
     }
 
-    /// An operation has ended.
+    /// Counts an operation as ended; removes the region if it was unregistered and is now idle.
     pub(crate) fn end(&mut self, id: RegionId, events: &mut Vec<Event>) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.in_flight = region.in_flight.saturating_sub(1);
@@ -102,7 +103,7 @@ impl Regions {
     }
 }
 
-/// Registers memory with the device; why it can't be done is for people.
+/// Registers memory with the device. The error is a text for operators.
 pub(crate) fn register(
     domain: &Arc<Domain>,
     region: Arc<dyn MemoryRegion>,

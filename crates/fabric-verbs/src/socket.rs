@@ -1,4 +1,4 @@
-//! The TCP connections that queue pairs are agreed on.
+//! The TCP connections of handshakes, which also detect the end of peers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,20 +14,20 @@ use crate::packet::Packet;
 
 const BACKLOG: i32 = 256;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// An idle peer is asked every second whether it is there.
+/// Interval of keep-alive probes on an idle connection.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// For so long a peer may neither answer nor acknowledge what it was sent.
+/// Time after which an unanswered peer is given up.
 const GIVE_UP_AFTER_MS: u32 = 4000;
-/// How much is read at once.
+/// Bytes read at a time.
 const CHUNK: usize = 1024;
 
-/// What a socket had.
+/// The result of a receive.
 pub(crate) enum Received {
-    /// More bytes, appended.
+    /// Bytes were appended.
     Bytes,
-    /// Nothing now.
+    /// No bytes are available.
     Nothing,
-    /// Nothing any more.
+    /// The connection has ended.
     End,
 }
 
@@ -36,10 +36,10 @@ fn new_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
 }
 
-/// Listens at an address; says which it is, with the port.
+/// Listens at an address. Returns the socket and its bound address.
 pub(crate) fn listen(address: &SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = new_socket(address)?;
-    // A daemon that starts again gets its port back although its old connections linger.
+    // A restarted daemon gets its port although connections of its predecessor are in TIME_WAIT.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, address)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -47,7 +47,7 @@ pub(crate) fn listen(address: &SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> 
     Ok((socket, bound))
 }
 
-/// Begins to connect; the socket becomes writable when that has succeeded or failed.
+/// Begins to connect. The socket becomes writable when the attempt has succeeded or failed.
 pub(crate) fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = new_socket(address)?;
     match rustix::net::connect(&socket, address) {
@@ -56,28 +56,29 @@ pub(crate) fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// How connecting went, once the socket is writable.
+/// The result of connecting, once the socket is writable.
 pub(crate) fn connected(socket: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::socket_error(socket)?
 }
 
-/// Takes the next connection, and who made it.
+/// Accepts the next connection; returns it with the peer's address.
 pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
     let (socket, from) = rustix::net::acceptfrom_with(listener, FLAGS)?;
     Ok((socket, from.and_then(|from| SocketAddr::try_from(from).ok())))
 }
 
-/// Sends at once, and notices that nobody is there any more.
+/// Sets the socket options: sends without delay, and detects an unreachable peer.
 pub(crate) fn prepare(socket: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, ASK_EVERY)?;
     sockopt::set_tcp_keepintvl(socket, ASK_EVERY)?;
-    // Nobody is asked while a word is on its way: without this it would be repeated for 15 minutes.
+    // The kernel sends no keep-alive probes while data is unacknowledged; without this limit, it
+    // would retransmit for 15 minutes.
     sockopt::set_tcp_user_timeout(socket, GIVE_UP_AFTER_MS)
 }
 
-/// Sends a packet. The few that a connection ever gets fit into its buffer.
+/// Sends a packet. The few packets of a connection fit into its send buffer.
 pub(crate) fn send(socket: &OwnedFd, packet: &Packet) -> Result<(), FabricError> {
     let bytes = packet.encode();
     match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
@@ -88,7 +89,7 @@ pub(crate) fn send(socket: &OwnedFd, packet: &Packet) -> Result<(), FabricError>
     }
 }
 
-/// Takes what the peer has sent.
+/// Receives bytes of the peer.
 pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Received {
     let mut chunk = [0; CHUNK];
     match rustix::net::recv(socket, &mut chunk, RecvFlags::empty()) {
@@ -113,9 +114,9 @@ mod tests {
 
     use super::*;
 
-    /// Makes this program the one with the network that is cut.
+    /// Set in the process that runs `unheard`.
     const CUT: &str = "RACKPOOL_VERBS_CUT";
-    /// For a machine that has other things to do.
+    /// Tolerance for delays on a busy host.
     const BUSY: Duration = Duration::from_secs(20);
 
     fn lo(state: &str) -> bool {
@@ -128,7 +129,8 @@ mod tests {
         poll(&mut fds, Some(&Timespec::try_from(within).unwrap())).unwrap() == 1
     }
 
-    /// Not a test: a connection in a network of its own, which is cut before its last word arrives.
+    /// Not a test: a connection in a network namespace of its own, cut before its last data
+    /// arrives.
     #[test]
     fn unheard() {
         if std::env::var_os(CUT).is_none() {

@@ -1,5 +1,4 @@
-//! The verbs fabric, plain and decorated, against the suite for all providers, where there is an
-//! RDMA port.
+//! Runs the conformance suite on the verbs fabric, plain and decorated, on hosts with an RDMA port.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What is asked of an RDMA device for what was posted, by what the fabric counts; where there is
-//! an RDMA port.
+//! The requests to an RDMA device for posted work, by the fabric's counters, on hosts with an RDMA
+//! port.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -14,12 +14,12 @@ use rackpool_fabric::conformance::pair::{
 use rackpool_fabric::{DeviceCounters, Event, WorkRequest};
 use rackpool_skip::skipped;
 
-/// One in so many requests is signalled, besides the last of each list.
+/// One in this number of requests is signalled, besides the last of each list.
 const SIGNAL_EVERY: u64 = 32;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What was asked of the device since `before`, when all of it is done: the completions that were
-/// asked for have come, and no others.
+/// The counts since `before`, once everything is done. Checks that exactly the signalled requests
+/// have produced completions.
 fn asked_since(end: &mut End, before: DeviceCounters) -> DeviceCounters {
     let start = Instant::now();
     loop {
@@ -39,7 +39,7 @@ fn asked_since(end: &mut End, before: DeviceCounters) -> DeviceCounters {
     }
 }
 
-/// Completions of the requests that have come, in order from 0 on.
+/// Waits for the completions of `count` requests and checks their order, from 0 on.
 fn completed(end: &mut End, count: u64) {
     ok(end.completed(count - 1));
     let ids: Vec<u64> = end
@@ -60,14 +60,14 @@ fn a_list_rings_once_and_few_of_it_complete_by_themselves() {
     }
     let mut pair = Pair::new(&Verbs, Hardware::FAST);
     let region = pair.a.register(&memory_of(&Verbs, &pattern(4096, 3)));
-    // Also where a list ends with a request that is signalled anyway, and one further.
+    // Includes lists whose last request is signalled by its number, and the request after it.
     for count in [1, 30, 1, 1, 100, 31, 64, 33] {
         let before = pair.a.fabric().device_counters();
         let list: Vec<_> = (0..count).map(|id| write(id, transfer(region, 0, id * 8, 8))).collect();
         ok(pair.a.post(&list));
         completed(&mut pair.a, count);
         let asked = asked_since(&mut pair.a, before);
-        // All that this side has ever posted went through this endpoint.
+        // All requests of this side have gone through this endpoint.
         let (first, last) = (before.requests, before.requests + count - 1);
         let signalled = (first..=last)
             .filter(|number| *number == last || number % SIGNAL_EVERY == SIGNAL_EVERY - 1)
@@ -86,7 +86,8 @@ fn a_list_beyond_the_send_queue_rings_again_for_the_rest() {
     let depth = pair.a.fabric().queue_depth() as u64;
     let region = pair.a.register(&memory_of(&Verbs, &pattern(4096, 4)));
     let before = pair.a.fabric().device_counters();
-    // Over soft-RoCE each is three requests: the words, and what stands before and behind them.
+    // Over soft-RoCE each write is three requests: its whole words, and the bytes before and after
+    // them.
     let list: Vec<_> =
         (0..depth).map(|id| write(id, transfer(region, 3, id * 64 + 3, 40))).collect();
     ok(pair.a.post(&list));
@@ -95,7 +96,7 @@ fn a_list_beyond_the_send_queue_rings_again_for_the_rest() {
     let parts = asked.requests / depth;
     assert!(asked.requests == parts * depth && (parts == 1 || parts == 3), "{asked:?}");
     assert!(asked.doorbells >= parts, "more than the send queue holds: {asked:?}");
-    // Each 32nd, and the last of each doorbell's list.
+    // Each 32nd request, and the last of each doorbell's list.
     let least = asked.requests / SIGNAL_EVERY;
     assert!((least..=least + asked.doorbells).contains(&asked.signalled), "{asked:?}");
 }

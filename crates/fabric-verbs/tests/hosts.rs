@@ -1,4 +1,4 @@
-//! Racks on two hosts; where each has an RDMA port and both see one folder.
+//! Racks on two hosts, each with an RDMA port, that share a folder.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -18,17 +18,16 @@ use rackpool_fabric_verbs::VerbsFabric;
 use rackpool_model::RackId;
 use rackpool_skip::skipped;
 
-/// The folder in which the server leaves its address.
+/// The shared folder in which the server publishes its address.
 const FOLDER: &str = "RACKPOOL_RDMA_FOLDER";
-/// The network interface of the visitor, which gets another MTU and is taken down in the end.
+/// The visitor's network interface. The test changes its MTU and takes it down at the end.
 const INTERFACE: &str = "RACKPOOL_RDMA_INTERFACE";
-/// A GID of the visitor that the server's packets do not come back to.
+/// A GID of the visitor to which the server's packets have no route.
 const LOST_GID: &str = "RACKPOOL_RDMA_LOST_GID";
 const FRAMES_LEN: u64 = 1 << 20;
 const SIZES: [usize; 7] = [1, 7, 64, 4096, 4097, 65_536, 300_000];
 const ROUNDS: u8 = 20;
-/// Where the network loses packets, which are then sent again only after 0.3 s if they were the
-/// last.
+/// Rounds while the network loses packets: a lost last packet is retransmitted only after 0.3 s.
 const LOSSY_ROUNDS: u8 = 8;
 
 fn folder() -> Option<PathBuf> {
@@ -57,7 +56,7 @@ fn accepted(end: &mut End) {
     end.endpoint = endpoint;
 }
 
-/// A rack whose address the visitor finds under this name.
+/// A rack that publishes its address under `name`.
 fn waiting(folder: &Path, name: &str) -> End {
     let end = End::alone(Verbs.start(RackId(1), FRAMES_LEN, Hardware::FAST));
     let unfinished = folder.join(format!("{name}.unfinished"));
@@ -66,7 +65,7 @@ fn waiting(folder: &Path, name: &str) -> End {
     end
 }
 
-/// The address of the rack with this name.
+/// Waits for the address published under `name`.
 fn found(folder: &Path, name: &str) -> String {
     let start = Instant::now();
     loop {
@@ -78,7 +77,8 @@ fn found(folder: &Path, name: &str) -> String {
     }
 }
 
-/// What the visitor wrote is there when its message comes, which is sent back; until it leaves.
+/// Checks that the visitor's written bytes are in place when its message arrives, and echoes the
+/// message; then waits until the visitor leaves.
 fn serve_rounds(end: &mut End, rounds: u8) {
     accepted(end);
     for round in 0..rounds {
@@ -92,7 +92,7 @@ fn serve_rounds(end: &mut End, rounds: u8) {
     assert_eq!(ended(end), DisconnectReason::Peer);
 }
 
-/// Writes, tells, gets the answer and reads back; then leaves.
+/// Writes, sends a message, awaits the echo and reads back; then leaves.
 fn visit_rounds(end: &mut End, address: &str, rounds: u8) {
     end.endpoint = ok(end.node.fabric.connect(address));
     end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
@@ -121,14 +121,14 @@ fn visit_rounds(end: &mut End, address: &str, rounds: u8) {
     assert_eq!(ended(end), DisconnectReason::Local);
 }
 
-/// The first host, while the network loses packets: nothing is missing, late or twice.
+/// The first host while the network loses packets: nothing is missing, out of order or duplicated.
 #[test]
 fn serve_through_losses() {
     let Some(folder) = folder() else { return };
     serve_rounds(&mut waiting(&folder, "lossy"), LOSSY_ROUNDS);
 }
 
-/// The second host, while the network loses packets.
+/// The second host while the network loses packets.
 #[test]
 fn visit_through_losses() {
     let Some(folder) = folder() else { return };
@@ -157,8 +157,8 @@ fn ip(arguments: &[&str]) {
     assert!(done.success(), "ip {arguments:?}");
 }
 
-/// With an address to which no packets come back for RDMA, and a good one for TCP, the error names
-/// the way that was tried.
+/// With a GID to which RDMA packets have no route, and a working address for TCP, the error names
+/// the path that was tried.
 fn lost(address: &str) {
     let frames = Verbs.memory(4096);
     let mut options = Verbs::options(RackId(3), &frames);
@@ -180,8 +180,8 @@ fn lost(address: &str) {
     }
 }
 
-/// The second host, whose interface has a smaller MTU. It comes twice; the second time its network
-/// goes away.
+/// The second host, whose interface has a smaller MTU. It visits twice; the second time its network
+/// fails.
 #[test]
 fn visit() {
     let Some(folder) = folder() else { return };

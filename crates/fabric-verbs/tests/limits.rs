@@ -1,5 +1,5 @@
-//! A device that can do no more than the least that connections need, where there is an RDMA port:
-//! the suite for all providers, and what is refused.
+//! A device limited to the least that connections need, on hosts with an RDMA port: the conformance
+//! suite, and the refusals below that limit.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -13,7 +13,7 @@ use rackpool_fabric::{FabricError, MemoryRegion};
 use rackpool_fabric_verbs::{DeviceLimits, StartError, VerbsFabric};
 use rackpool_model::RackId;
 
-/// Racks that use the least of a device.
+/// Racks that use the device only up to these limits.
 struct Frugal(DeviceLimits);
 
 const FRUGAL: Frugal = Frugal(DeviceLimits::LEAST);

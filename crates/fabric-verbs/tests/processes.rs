@@ -1,4 +1,4 @@
-//! Peers that are other processes, and are killed or stopped; where there is an RDMA port.
+//! Peers in other processes that are killed or stopped, on hosts with an RDMA port.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -17,7 +17,8 @@ use rustix::process::Signal;
 const LEN: u32 = 256 << 10;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Not a test: writes to the frames of the rack that started it until that has enough.
+/// Not a test: a peer that writes to the frames of the rack that started it, until it is
+/// disconnected.
 #[test]
 fn peer() {
     let Some(address) = starter() else { return };
@@ -27,8 +28,8 @@ fn peer() {
     let region = end.register(&memory_of(&Verbs, &vec![7; LEN as usize]));
     let start = Instant::now();
     while start.elapsed() < TIMEOUT {
-        // Fails when there are enough in flight, and at the end. Several, so that the device is at
-        // it whenever this process is killed or stopped.
+        // Fails when the queue is full, and at the end. Several writes are in flight, so the device
+        // is busy whenever this process is killed or stopped.
         let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
         end.poll();
         if let Some(Event::Disconnected { reason, .. }) = end.events.last() {
@@ -50,7 +51,7 @@ fn start() -> (End, Peer) {
     };
     assert_eq!(rack, RackId(2));
     end.endpoint = endpoint;
-    // The peer is writing.
+    // Waits until the peer is writing.
     let start = Instant::now();
     while bytes_of(&end.node.frames, 0, 1) != [7] {
         assert!(start.elapsed() < TIMEOUT);
@@ -96,7 +97,7 @@ fn a_stopped_peer_is_fenced_at_once_and_cannot_write_afterwards() {
     for round in 0..4 {
         let (mut end, mut peer) = start();
         std::thread::sleep(Duration::from_millis(3 * round));
-        // Its device goes on with what is in its queue.
+        // The peer's device continues with the requests in its queue.
         peer.stop();
         let endpoint = end.endpoint;
         end.fabric().disconnect(endpoint);

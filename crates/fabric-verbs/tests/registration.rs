@@ -1,5 +1,5 @@
-//! What is registered with an RDMA device, by what the kernel counts as locked; where there is an
-//! RDMA port.
+//! The memory registered with an RDMA device, by the kernel's count of locked pages, on hosts with
+//! an RDMA port.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -14,7 +14,7 @@ use rackpool_model::RackId;
 
 const FRAMES_KIB: u64 = 16 << 10;
 
-/// KiB that devices hold locked of this process.
+/// Memory of this process locked by devices, in KiB.
 fn locked() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();

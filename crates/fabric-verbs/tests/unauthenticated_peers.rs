@@ -1,4 +1,5 @@
-//! Peers that speak nonsense, have another key, or can't be reached by RDMA; where there is a port.
+//! Peers that send malformed packets, have another key or are unreachable by RDMA, on hosts with a
+//! port.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -30,7 +31,7 @@ fn rack_with(change: impl FnOnce(&mut VerbsOptions)) -> Result<End, StartError> 
     Ok(End::alone(Node { fabric, frames }))
 }
 
-/// Why such a rack can't be started.
+/// The error of starting a rack with changed options.
 fn start_error(change: impl FnOnce(&mut VerbsOptions)) -> String {
     match rack_with(change) {
         Err(error) => error.to_string(),
@@ -42,7 +43,7 @@ fn address_of(end: &End) -> SocketAddr {
     end.node.fabric.address().strip_prefix("verbs:").unwrap().parse().unwrap()
 }
 
-/// The rack still serves: another one can connect to it.
+/// Checks that the rack still serves: another rack can connect to it.
 fn still_serves(end: &mut End) {
     let mut other = rack(2);
     let address = end.node.fabric.address();
@@ -58,25 +59,25 @@ fn failure(end: &mut End, address: &str) -> FabricError {
     error
 }
 
-/// `magic | kind | version | length`, as docs/design/verbs.md has it.
+/// `magic | kind | version | length`, as in docs/design/verbs.md.
 fn packet(kind: u32, version: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(body.len()).unwrap();
     let numbers = [kind, version, len].map(u32::to_le_bytes).concat();
     [&b"rackverb"[..], &numbers, body].concat()
 }
 
-/// A greeting of rack 66, which has a key.
+/// A greeting of rack 66 that claims a key.
 fn greeting() -> Vec<u8> {
     let mut body = [0; 48];
     (body[0], body[2]) = (66, 1);
     packet(1, 1, &body)
 }
 
-/// What the rack says to an unauthenticated peer until it hangs up.
+/// Everything that the rack sends to an unauthenticated peer until it closes the connection.
 fn said_to(end: &End, packets: &[&[u8]]) -> Vec<u8> {
     let mut unauthenticated_peer = TcpStream::connect(address_of(end)).unwrap();
     for bytes in packets {
-        // It may have hung up already.
+        // Fails if the rack has already closed the connection.
         let _ = unauthenticated_peer.write_all(bytes);
     }
     let _ = unauthenticated_peer.shutdown(Shutdown::Write);
@@ -179,7 +180,7 @@ fn bad_listeners_are_errors_of_connect() {
         let unauthenticated_peer = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             socket.write_all(&bytes).unwrap();
-            // Until the rack has had enough of it.
+            // Until the rack closes the connection.
             let _ = socket.read_to_end(&mut Vec::new());
         });
         let error = failure(&mut end, &address);

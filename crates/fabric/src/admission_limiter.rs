@@ -3,10 +3,10 @@ use std::net::SocketAddr;
 
 use rackpool_model::Network;
 
-/// Whose place a newcomer takes when there is no more room for unauthenticated peers, of whom the
-/// oldest comes first: the oldest of the address that most of them came from. So one that connects
-/// again and again, however fast, takes the places of its own and not those of others. `None` when
-/// there is nobody.
+/// Selects the unauthenticated peer that a new connection replaces when the limit is reached. The
+/// iterator yields the peers' addresses, the oldest peer first. Returns the index of the oldest
+/// peer of the network with the most peers, so that a host that reconnects again and again replaces
+/// its own connections and not those of others. Returns `None` if the iterator is empty.
 pub fn give_way(unauthenticated_peers: impl Iterator<Item = Option<SocketAddr>>) -> Option<usize> {
     let networks: Vec<Option<Network>> =
         unauthenticated_peers.map(|from| from.map(Network::from)).collect();

@@ -1,4 +1,4 @@
-//! A fabric behind a pointer is a fabric, so that decorators fit around any.
+//! Implements [`Fabric`] for a boxed fabric, so that decorators accept any fabric.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -3,19 +3,19 @@
 pub enum ErrorClass {
     /// Nothing is broken: poll, then try again.
     Retry,
-    /// The peer is not there: connect again when it is back.
+    /// The peer is unreachable: connect again when it is back.
     PeerGone,
-    /// The endpoint was torn down by one of its two ends: nothing more can happen on it.
+    /// One of its two ends closed the endpoint; it accepts nothing more.
     Fenced,
-    /// Trying the same again gives the same error.
+    /// Repeating the call gives the same error.
     Fatal,
 }
 
-/// Why the fabric did not do something.
+/// An error of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// The endpoint has as many requests in flight as it can have.
+    /// The endpoint's queue has no room for the list.
     #[error(
         "{in_flight} requests are in flight and {asked} more do not fit: poll, then post again"
     )]
@@ -25,12 +25,12 @@ pub enum FabricError {
         /// Requests in the list that was refused.
         asked: usize,
     },
-    /// A list that no endpoint can take.
+    /// The list is longer than the queue depth of any endpoint.
     #[error("a list of {len} requests: at most {max} can be in flight")]
     ListTooLong {
         /// Requests in the list.
         len: usize,
-        /// The depth of the queue.
+        /// The queue depth.
         max: usize,
     },
     /// The peer has not yet taken enough of the messages sent before.
@@ -39,16 +39,16 @@ pub enum FabricError {
     /// The endpoint is still being connected.
     #[error("the endpoint is not connected yet: wait for its Connected event")]
     NotConnected,
-    /// The peer's process ended, or the way to it is gone.
+    /// The peer's process ended, or the network path to the peer is gone.
     #[error("the peer is gone: connect again when it is back")]
     PeerGone,
-    /// One of the two ends has torn the endpoint down.
+    /// One of the two ends has closed the endpoint.
     #[error("the endpoint is closed: connect again")]
     Closed,
-    /// There never was such an endpoint.
+    /// No endpoint with this id ever existed.
     #[error("there is no such endpoint")]
     UnknownEndpoint,
-    /// There is no such local region, or it is being unregistered.
+    /// The local region is not registered, or is being unregistered.
     #[error("local region {region} is not registered")]
     UnknownRegion {
         /// Number of the region.
@@ -72,7 +72,7 @@ pub enum FabricError {
         /// Size of the region, in bytes.
         region_len: u64,
     },
-    /// A request for no bytes.
+    /// A request of zero bytes.
     #[error("a request must move at least one byte")]
     Empty,
     /// A message that is empty or too large.
@@ -83,38 +83,38 @@ pub enum FabricError {
         /// The largest size, in bytes.
         max: usize,
     },
-    /// The text is no address of this provider.
+    /// The text is not an address of this provider.
     #[error("'{address}' is no address of the {provider} fabric: expected {expected}")]
     BadAddress {
         /// The text.
         address: String,
         /// Name of the provider.
         provider: &'static str,
-        /// What an address looks like.
+        /// The form of a valid address.
         expected: &'static str,
     },
-    /// Nobody listens at the address.
+    /// No process listens at the address.
     #[error("no rack daemon answers at {address}: {cause}")]
     Unreachable {
         /// The address.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
     },
-    /// The peer's daemon was reached, and not by the way that its memory is accessed.
+    /// The peer's daemon answered, but the path for one-sided operations does not work.
     #[error("the rack daemon at {address} answers, but its memory can't be reached: {cause}")]
     NoPath {
         /// The address.
         address: String,
-        /// What was tried, and what to look at.
+        /// What was tried, and what to check.
         cause: String,
     },
-    /// The peer took the connection and then said nothing.
+    /// The peer accepted the connection but did not answer in time.
     #[error("the peer at {address} did not answer within {timeout_ms} ms: is it stopped?")]
     Silent {
         /// The address.
         address: String,
-        /// How long it was given, in milliseconds.
+        /// The timeout, in milliseconds.
         timeout_ms: u64,
     },
     /// The peer speaks another version of the fabric's protocol.
@@ -128,10 +128,10 @@ pub enum FabricError {
         /// The other side's version.
         theirs: u32,
     },
-    /// The peer does not want the connection.
+    /// The peer refused the connection.
     #[error("the peer refused the connection: {reason}")]
     Refused {
-        /// The peer's words.
+        /// The peer's explanation.
         reason: String,
     },
     /// The peer runs as another user.
@@ -142,16 +142,16 @@ pub enum FabricError {
         /// The other side's user id.
         theirs: u32,
     },
-    /// The peer can't prove that it belongs to the pool, or this side could not.
+    /// The peer failed to prove that it has the pool's key, or this side did.
     #[error("{lacks} does not have the other's pool key: give both racks the key of the same pool")]
     WrongKey {
         /// `this rack` or `the peer`.
         lacks: &'static str,
     },
-    /// The key of the pool has not come yet.
+    /// This rack has not received the pool's key yet.
     #[error("this rack has not been told the pool's key yet: it is once it is registered")]
     KeyAwaited,
-    /// An address of another host, and no key.
+    /// The address is on another host, and the fabric has no key.
     #[error(
         "{address} is not on this host, and a fabric without a pool key stays on its host: \
          give all racks the pool's key"
@@ -163,21 +163,21 @@ pub enum FabricError {
     /// The peer broke the protocol.
     #[error("the peer broke the fabric protocol: {detail}")]
     Misbehaved {
-        /// What it did.
+        /// The violation.
         detail: String,
     },
     /// This host could not provide something that the fabric needs.
     #[error("cannot {step}: {cause}")]
     Local {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
     },
 }
 
 impl FabricError {
-    /// What to do about it.
+    /// How the caller should react.
     #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
@@ -193,17 +193,17 @@ impl FabricError {
         }
     }
 
-    /// The peer broke the protocol in the way that `detail` says.
+    /// A violation of the protocol by the peer, described by `detail`.
     pub(crate) fn misbehaved(detail: impl Into<String>) -> Self {
         Self::Misbehaved { detail: detail.into() }
     }
 
-    /// A region of this side is not what it was when it was checked.
+    /// A region of this side is smaller than it was when the request was checked.
     pub(crate) fn own_memory(error: OutOfRange) -> Self {
         Self::local("reach the own memory", error)
     }
 
-    /// `step` failed on this host.
+    /// The error for a `step` that failed on this host.
     pub(crate) fn local(step: &'static str, cause: impl ToString) -> Self {
         Self::Local { step, cause: cause.to_string() }
     }
@@ -213,9 +213,9 @@ impl FabricError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent {
-    /// Why.
+    /// The cause.
     pub error: FabricError,
-    /// The message, to be sent later or over another endpoint.
+    /// The message, returned so that the caller can send it later or over another endpoint.
     pub message: Vec<u8>,
 }
 
@@ -229,10 +229,11 @@ pub enum DisconnectReason {
     /// The peer called `disconnect`.
     #[error("the peer closed the endpoint")]
     Peer,
-    /// The peer's process ended, or the way to it is gone.
+    /// The peer's process ended, or the network path to the peer is gone.
     #[error("the peer is gone")]
     PeerGone,
-    /// The peer broke the protocol, or the device gave up; this side closed the endpoint.
+    /// The peer broke the protocol, or the device reported a failure; this side closed the
+    /// endpoint.
     #[error("the endpoint failed: {0}")]
     Failed(FabricError),
 }
@@ -244,14 +245,14 @@ impl DisconnectReason {
         match self {
             Self::Local | Self::Peer => FabricError::Closed,
             Self::PeerGone => FabricError::PeerGone,
-            // One of them may have been the cause. The others may be done again over another
-            // endpoint.
+            // One of these requests may have caused the failure. The caller may repeat the others
+            // over a new endpoint.
             Self::Failed(_) => FabricError::Closed,
         }
     }
 }
 
-/// An access that leaves its region.
+/// An access that leaves its region or is misaligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} B at {offset:#x} leave a region of {region_len} B, or are not aligned")]
 pub struct OutOfRange {
@@ -267,17 +268,17 @@ pub struct OutOfRange {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An option makes no sense.
+    /// An option is outside its valid range.
     #[error("{option} = {value}: it must be {expected}")]
     Option {
         /// Name of the option.
         option: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// An address that other hosts can reach, and no key.
+    /// The address can be reached from other hosts, and the fabric has no key.
     #[error(
         "{listen} can be reached from other hosts, and without a pool key whoever connects could \
          read and write the rack's memory: give the pool a key, or listen on 127.0.0.1"
@@ -286,20 +287,20 @@ pub enum StartError {
         /// The address.
         listen: String,
     },
-    /// Something that is no socket lies where the fabric should listen.
+    /// The path at which the fabric should listen holds a file that is not a socket.
     #[error("'{path}' exists and is no socket: remove it or choose another path for the fabric")]
     NotASocket {
         /// The path.
         path: String,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("cannot {step} for the fabric at '{path}': {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
         /// The address of the fabric.
         path: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

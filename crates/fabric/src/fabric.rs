@@ -9,33 +9,33 @@ use crate::{DisconnectReason, FabricError, MemoryRegion, Unsent};
 /// The largest message, in bytes.
 pub const MAX_MESSAGE: usize = 64 << 10;
 
-/// A connection to another rack. Never used again after its `Disconnected` or `ConnectFailed`.
+/// A connection to another rack. An id is never reused after its `Disconnected` or `ConnectFailed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u64);
 
-/// Memory of this side that was given to [`Fabric::register`]. Never used again.
+/// Memory of this side that was given to [`Fabric::register`]. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u32);
 
-/// Memory that the peer exports, in the order in which it lists it.
+/// Index of a region in the peer's list of exported memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteRegion(pub u16);
 
 impl RemoteRegion {
-    /// The frames of the peer's rack: what every rack exports first.
+    /// The frames of the peer's rack, which every rack exports first.
     pub const FRAMES: Self = Self(0);
 }
 
-/// One request of a list.
+/// One request of a posted list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// Chosen by the caller and given back with the completion. The fabric does not look at it.
+    /// Chosen by the caller and returned with the completion. The fabric does not interpret it.
     pub id: u64,
-    /// What to do.
+    /// The operation to execute.
     pub operation: Operation,
 }
 
-/// A one-sided operation: it does not involve the peer's daemon, which need not even poll.
+/// A one-sided operation. The peer's daemon takes no part in it and need not poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Copies from the peer's memory to this side's.
@@ -44,24 +44,24 @@ pub enum Operation {
     Write(Transfer),
 }
 
-/// Where the bytes of an operation are. Aligned 8-byte words are moved whole when both offsets
-/// leave the same remainder divided by 8.
+/// Source and destination of an operation. Aligned 8-byte words are moved whole if the two offsets
+/// are congruent modulo 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// Memory of this side.
     pub local: RegionId,
-    /// Where in it, in bytes.
+    /// Offset in `local`, in bytes.
     pub local_offset: u64,
     /// Memory of the peer.
     pub remote: RemoteRegion,
-    /// Where in it, in bytes.
+    /// Offset in `remote`, in bytes.
     pub remote_offset: u64,
-    /// How many bytes; at least 1.
+    /// Length in bytes; at least 1.
     pub len: u32,
 }
 
 impl Operation {
-    /// Where the bytes are.
+    /// The operation's source and destination.
     #[must_use]
     pub const fn transfer(&self) -> &Transfer {
         match self {
@@ -70,7 +70,7 @@ impl Operation {
     }
 }
 
-/// What happened on a fabric.
+/// An event that [`Fabric::poll`] reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -78,79 +78,79 @@ pub enum Event {
     Connected {
         /// The endpoint that `connect` returned.
         endpoint: EndpointId,
-        /// Who is at the other end.
+        /// The rack at the other end.
         peer: RackId,
-        /// Which life of its daemon.
+        /// The incarnation of its daemon.
         incarnation: Incarnation,
     },
     /// A peer connected to this side.
     Accepted {
         /// The new endpoint.
         endpoint: EndpointId,
-        /// Who is at the other end.
+        /// The rack at the other end.
         peer: RackId,
-        /// Which life of its daemon.
+        /// The incarnation of its daemon.
         incarnation: Incarnation,
     },
-    /// A [`Fabric::connect`] of this side failed; the endpoint is gone.
+    /// A [`Fabric::connect`] of this side failed; the endpoint no longer exists.
     ConnectFailed {
         /// The endpoint that `connect` returned.
         endpoint: EndpointId,
-        /// Why.
+        /// The cause.
         error: FabricError,
     },
-    /// A posted request is done. Every request that `post` took gets this exactly once. After an
-    /// error it is unknown how much of the request took place.
+    /// A posted request has ended. Every request that `post` accepted gets this event exactly once.
+    /// After an error, it is unknown which part of the request was executed.
     Completed {
-        /// Where it was posted.
+        /// The endpoint to which the request was posted.
         endpoint: EndpointId,
         /// The id that the caller chose.
         id: u64,
-        /// Whether it was done.
+        /// `Ok` if the request was executed completely.
         result: Result<(), FabricError>,
     },
     /// The peer sent a message.
     Message {
-        /// Where it came in.
+        /// The endpoint on which the message arrived.
         endpoint: EndpointId,
         /// Its bytes: 1 to [`MAX_MESSAGE`].
         bytes: Vec<u8>,
     },
-    /// No write of the peer through this endpoint can land in this side's memory any more, but what
-    /// this side has written may still touch the peer's. Comes before
-    /// [`Disconnected`](Self::Disconnected) where that may have to wait, and not elsewhere.
+    /// The peer's writes through this endpoint can no longer land in this side's memory. Operations
+    /// that this side posted may still access the peer's memory. The event precedes
+    /// [`Disconnected`](Self::Disconnected) only if that event may have to wait for the peer.
     Fenced {
-        /// Which one.
+        /// The fenced endpoint.
         endpoint: EndpointId,
     },
-    /// The endpoint ended; its last event. From here on no write of the peer through this endpoint
-    /// can land in this side's memory and no operation of this side touches the peer's.
+    /// The last event of an endpoint. From now on no write of the peer through this endpoint can
+    /// land in this side's memory, and no operation of this side accesses the peer's memory.
     Disconnected {
-        /// Which one.
+        /// The endpoint that ended.
         endpoint: EndpointId,
-        /// Why.
+        /// The cause.
         reason: DisconnectReason,
     },
-    /// No operation uses the region any more; its last event.
+    /// The last event of a region: no operation uses its memory any more.
     Unregistered {
-        /// Which one.
+        /// The region that ended.
         region: RegionId,
     },
 }
 
-/// What was asked of the device below a fabric, or of the kernel, since the fabric was started.
+/// Requests to the device or to the kernel since the fabric was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Work requests for its send queues, or frames for its sockets: parts of one-sided operations,
-    /// messages, and what the provider itself sends.
+    /// Work requests on send queues (RDMA), or frames for sockets (TCP): parts of one-sided
+    /// operations, messages, and the provider's own control traffic.
     pub requests: u64,
-    /// Lists in which they were posted, each with one doorbell; or writes to a socket.
+    /// Doorbells, one for each posted list of work requests (RDMA); or writes to a socket (TCP).
     pub doorbells: u64,
-    /// Completions, or answers, that were taken for them. One may stand for many requests.
+    /// Completions (RDMA) or answers (TCP) received. One may cover many requests.
     pub completions: u64,
-    /// Requests that were to complete by themselves: 0 where each is answered.
+    /// Work requests with a completion of their own; 0 where the peer answers each request.
     pub signalled: u64,
-    /// Requests that carried their bytes within them: 0 where there is no such thing.
+    /// Work requests that carried their bytes inline; 0 for providers without inline data.
     pub inlined: u64,
 }
 
@@ -164,9 +164,9 @@ impl std::ops::AddAssign for DeviceCounters {
     }
 }
 
-/// How racks reach each other. One thread owns a fabric and polls it; nothing here blocks.
+/// Communication with other racks. One thread owns a fabric and polls it. No method blocks.
 ///
-/// A loop that sleeps when there is nothing to do:
+/// An event loop that sleeps when it has nothing to do:
 ///
 /// ```text
 /// loop {
@@ -179,76 +179,78 @@ impl std::ops::AddAssign for DeviceCounters {
 /// }
 /// ```
 pub trait Fabric: Send {
-    /// Makes memory of this side usable in operations. The fabric holds on to it until
-    /// [`Event::Unregistered`].
+    /// Makes memory of this side usable in operations. The fabric keeps a reference to the memory
+    /// until [`Event::Unregistered`].
     fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId;
 
-    /// Takes the memory back: later posts that name it are refused, operations in flight go on
-    /// (or fall with their endpoint), then comes [`Event::Unregistered`]. Nothing happens when the
-    /// region is unknown.
+    /// Ends the use of a region. Later posts that name the region are refused. Operations in flight
+    /// complete, or fail with their endpoint; then [`Event::Unregistered`] is reported. Has no
+    /// effect if the region is unknown.
     fn unregister(&mut self, region: RegionId);
 
-    /// Starts connecting to the fabric whose [`address`](Self::address) is given. The result is
-    /// an event: [`Event::Connected`] or [`Event::ConnectFailed`].
+    /// Starts to connect to the fabric with the given [`address`](Self::address). An event reports
+    /// the result: [`Event::Connected`] or [`Event::ConnectFailed`].
     fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError>;
 
-    /// Posts a list of one-sided operations: all of them, or none and an error. They are executed
-    /// and completed in order, from the next [`flush`](Self::flush) on. Ranges are checked here: a
-    /// request that leaves its region is an error of `post` and the endpoint lives on.
+    /// Posts a list of one-sided operations: all of them, or none if it returns an error. The
+    /// fabric executes and completes them in order, starting with the next [`flush`](Self::flush).
+    /// Ranges are checked here: a request that leaves its region makes `post` return an error, and
+    /// the endpoint stays open.
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError>;
 
-    /// Sends a message of 1 to [`MAX_MESSAGE`] bytes, with the next [`flush`](Self::flush).
-    /// Messages arrive in order, each once, unless the endpoint ends before, and after the writes
-    /// posted before them have landed. When the peer is slow the error is of class `Retry`; a
-    /// fabric that is armed wakes when there is room again.
+    /// Queues a message of 1 to [`MAX_MESSAGE`] bytes for the next [`flush`](Self::flush). Messages
+    /// arrive in order and exactly once, unless the endpoint ends first, and after the writes
+    /// posted before them have landed. If the peer has not yet taken enough earlier messages, the
+    /// error is of class `Retry`; an armed fabric wakes its owner when there is room again.
     fn send(&mut self, endpoint: EndpointId, message: Vec<u8>) -> Result<(), Unsent>;
 
-    /// Rings once for all that was posted and sent on the endpoint since the last time, operations
-    /// and messages together: one doorbell, or one system call, as far as a queue of the provider
-    /// holds it all. Called once in a poll round, when nothing more comes. The rest, and what
-    /// nobody flushes, goes with [`poll`](Self::poll) and [`arm`](Self::arm): nothing stays behind
-    /// when its owner sleeps. What goes wrong shows at the next poll. Nothing happens when the
-    /// endpoint is unknown, has ended or was given nothing.
+    /// Submits the operations and messages queued on the endpoint since the last flush with one
+    /// doorbell or system call, as far as a queue of the provider holds them. The owner calls it
+    /// once in a poll round, after the last post. The remainder, and anything not flushed, is
+    /// submitted by [`poll`](Self::poll) and [`arm`](Self::arm), so nothing stays queued while the
+    /// owner sleeps. Failures are reported by the next poll. Has no effect if the endpoint is
+    /// unknown, has ended or has nothing queued.
     fn flush(&mut self, endpoint: EndpointId);
 
-    /// Appends what has happened and moves what can be moved. Cheap, without a system call, when
-    /// there is nothing to do.
+    /// Appends new events to `events` and makes progress on operations in flight. If there is
+    /// nothing to do, the call is cheap and makes no system call.
     fn poll(&mut self, events: &mut Vec<Event>);
 
-    /// Tears an endpoint down. Requests in flight get [`Event::Completed`] with an error, then
-    /// comes [`Event::Disconnected`], when no late write of the peer can land any more. Nothing
-    /// happens when the endpoint is unknown or ends already.
+    /// Closes an endpoint. Requests in flight get [`Event::Completed`] with an error.
+    /// [`Event::Disconnected`] follows once no late write of the peer can land. Has no effect if
+    /// the endpoint is unknown or already ending.
     fn disconnect(&mut self, endpoint: EndpointId);
 
-    /// Before sleeping: flushes all endpoints and asks for [`wake_fd`](Self::wake_fd) to become
-    /// readable as soon as there is something to do. False when there is already, or when
-    /// operations are in flight that complete without a wake-up: then poll again.
-    /// [`disarm`](Self::disarm) follows in any case before the next poll that matters; calling it
-    /// after `false` is allowed and not needed.
+    /// Prepares to sleep: flushes all endpoints and requests that [`wake_fd`](Self::wake_fd) become
+    /// readable as soon as there is something to do. Returns false if there is something to do
+    /// already, or if operations are in flight that complete without a wake-up: the caller must
+    /// poll again. After `true`, the caller must call [`disarm`](Self::disarm) when it wakes,
+    /// before it polls. After `false`, calling `disarm` is allowed and not needed.
     fn arm(&mut self) -> bool;
 
-    /// After sleeping: no more wake-ups; empties [`wake_fd`](Self::wake_fd).
+    /// Ends the sleep: stops wake-ups and empties [`wake_fd`](Self::wake_fd).
     fn disarm(&mut self);
 
-    /// What to wait for (readable) between [`arm`](Self::arm) and [`disarm`](Self::disarm); one
-    /// descriptor for all endpoints, the same for the fabric's whole life.
+    /// The descriptor that becomes readable between [`arm`](Self::arm) and
+    /// [`disarm`](Self::disarm). One descriptor serves all endpoints; it stays the same for the
+    /// fabric's whole life.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// How long until something in flight completes by itself: zero when it is time to poll,
-    /// `None` when nothing is in flight, or when it wakes.
+    /// Time until an operation in flight completes without a wake-up; zero if it is due. `None` if
+    /// nothing is in flight, or if each completion makes [`wake_fd`](Self::wake_fd) readable.
     fn next_completion(&self) -> Option<Duration>;
 
-    /// How many one-sided requests an endpoint can have in flight.
+    /// The number of one-sided requests that an endpoint can have in flight.
     fn queue_depth(&self) -> usize;
 
-    /// What was asked of the device or the kernel; nothing where neither has a part in it.
+    /// Counts of requests to the device or the kernel; all zero if the provider uses neither.
     fn device_counters(&self) -> DeviceCounters {
         DeviceCounters::default()
     }
 
-    /// Where peers [`connect`](Self::connect) to.
+    /// The address to which peers [`connect`](Self::connect).
     fn address(&self) -> String;
 
-    /// For people: the provider and what can be expected from it.
+    /// A description for operators: the provider, and the performance to expect of it.
     fn description(&self) -> String;
 }

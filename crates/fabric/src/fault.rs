@@ -1,9 +1,8 @@
-//! A fabric that is worse than the one it decorates: late, out of order where that is allowed, and
-//! cut off at a chosen step. What it chooses follows from a seed.
+//! A decorator that injects faults into a fabric: delays, reordering where the trait allows it, and
+//! the loss of a connection at a chosen step. A seed determines all choices.
 //!
-//! Late is what is said, not what is done: bytes land when the decorated fabric moves them, and
-//! only the events that tell of it are held back. A late landing is what each provider's own tests
-//! of fencing are about.
+//! Only events are delayed: the bytes land when the decorated fabric moves them. Late writes are
+//! covered by each provider's own tests of fencing.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -16,34 +15,34 @@ use crate::{
     RegionId, Unsent, WorkRequest,
 };
 
-/// What goes wrong.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Decides every delay.
+    /// Determines every delay.
     pub seed: u64,
-    /// Completions and messages come up to so much later. Those of different endpoints, and
-    /// completions and messages of one, overtake each other.
+    /// Maximum delay of completions and messages. Events of different endpoints, and completions
+    /// and messages of one endpoint, overtake each other.
     pub longest_delay: Duration,
-    /// At this step, counted from 0, the endpoint of the step loses its connection. A step is a
-    /// request that is posted, a message that is sent, or an event of an endpoint. This side sees a
-    /// peer that is gone; the peer is told as by [`Fabric::disconnect`].
+    /// The step, counted from 0, at which the step's endpoint loses its connection. A step is a
+    /// posted request, a sent message or an event of an endpoint. This side sees `PeerGone`; the
+    /// peer sees a [`Fabric::disconnect`].
     pub lose_at: Option<u64>,
 }
 
-/// A fabric with faults.
+/// A fabric with injected faults.
 pub struct FaultFabric<F> {
     inner: F,
     faults: Faults,
     random: u64,
     steps: u64,
     held: Held,
-    /// Endpoints that this side has cut: for everybody else their peer is gone.
+    /// Endpoints that this side has cut. Their events report `PeerGone`.
     cut: BTreeSet<EndpointId>,
     events: Vec<Event>,
 }
 
 impl<F: Fabric> FaultFabric<F> {
-    /// Decorates a fabric.
+    /// Decorates `inner` with `faults`.
     pub const fn new(inner: F, faults: Faults) -> Self {
         Self {
             inner,
@@ -56,13 +55,13 @@ impl<F: Fabric> FaultFabric<F> {
         }
     }
 
-    /// Steps so far.
+    /// The number of steps so far.
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Counts a step of an endpoint; cuts it off if this is the one.
+    /// Counts a step of an endpoint; cuts the endpoint at step `lose_at`.
     fn step(&mut self, endpoint: EndpointId) {
         let now = self.steps;
         self.steps += 1;
@@ -72,7 +71,7 @@ impl<F: Fabric> FaultFabric<F> {
         }
     }
 
-    /// A random time up to the longest delay.
+    /// A pseudo-random delay from zero to the longest delay.
     fn delay(&mut self) -> Duration {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -81,7 +80,7 @@ impl<F: Fabric> FaultFabric<F> {
         self.faults.longest_delay.mul_f64(f64::from(part) / f64::from(u32::MAX))
     }
 
-    /// A connection that is cut looks like a peer that is gone.
+    /// Changes the events of an endpoint that was cut so that they report `PeerGone`.
     fn disguise(&self, mut event: Event) -> Event {
         match &mut event {
             Event::Completed { endpoint, result: Err(error), .. }
@@ -113,7 +112,7 @@ impl<F: Fabric> FaultFabric<F> {
                 self.step(endpoint);
             }
             Event::Disconnected { endpoint, .. } => {
-                // Its last event.
+                // The last event of the endpoint: the held events go first.
                 events.append(&mut self.held.take(*endpoint));
                 self.cut.remove(endpoint);
                 events.push(event);
@@ -221,7 +220,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_millis(1);
     const ENDPOINTS: u8 = 64;
 
-    /// A fabric without peers.
+    /// A fabric without peers, whose events are delayed.
     fn late(seed: u64) -> FaultFabric<EmulatedFabric> {
         let folder = ok(tempfile::tempdir());
         let frames = FileMemory::anonymous(4096);
@@ -232,8 +231,8 @@ mod tests {
         FaultFabric::new(ok(EmulatedFabric::new(options)), faults)
     }
 
-    /// In which order things are said that happened at the same moment: of each endpoint two
-    /// completions, then a message.
+    /// The order in which simultaneous events are reported: for each endpoint, two completions
+    /// followed by a message.
     fn said(fabric: &mut FaultFabric<EmulatedFabric>) -> Vec<Event> {
         let (now, mut events) = (Instant::now(), Vec::new());
         for endpoint in (0..ENDPOINTS).map(|id| EndpointId(id.into())) {

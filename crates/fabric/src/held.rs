@@ -3,19 +3,19 @@ use std::time::{Duration, Instant};
 
 use crate::{EndpointId, Event};
 
-/// Events that a decorator keeps back until their time has come.
+/// Events that a decorator holds back until they are due.
 ///
-/// Completions of an endpoint keep their order, and so do its messages: that much every fabric
-/// promises. Nothing else does.
+/// The completions of an endpoint keep their order, and so do its messages. A fabric promises no
+/// other order.
 pub(crate) struct Held {
     events: BTreeMap<(Instant, u64), Event>,
     count: u64,
-    /// When the last held event of its kind is due.
+    /// The latest due time of an endpoint's held events of each kind.
     last: BTreeMap<(EndpointId, Kind), Instant>,
     message_bytes: usize,
 }
 
-/// Bytes of messages that are kept back; what comes beyond goes out at once.
+/// Limit of the bytes of held messages; above it, the oldest events are released at once.
 const MOST_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ impl Held {
         Self { events: BTreeMap::new(), count: 0, last: BTreeMap::new(), message_bytes: 0 }
     }
 
-    /// Keeps an event back until `due`, or until those before it are out.
+    /// Holds an event back until `due`, or until the earlier events of its kind are released.
     pub(crate) fn hold(&mut self, event: Event, due: Instant) {
         let due = match &event {
             Event::Completed { endpoint, .. } => self.in_order(*endpoint, Kind::Completion, due),
@@ -37,7 +37,7 @@ impl Held {
                 self.message_bytes += bytes.len();
                 self.in_order(*endpoint, Kind::Message, due)
             }
-            // A region's last event comes after the completions that it was waiting for.
+            // The last event of a region comes after the completions of its operations.
             Event::Unregistered { .. } => self.after_completions(due),
             _ => due,
         };
@@ -56,7 +56,7 @@ impl Held {
         completions.map(|(_, last)| *last).fold(due, Instant::max)
     }
 
-    /// Hands out what is due.
+    /// Moves the events that are due to `events`.
     pub(crate) fn release(&mut self, now: Instant, events: &mut Vec<Event>) {
         while let Some(entry) = self.events.first_entry()
             && (entry.key().0 <= now || self.message_bytes > MOST_BYTES)
@@ -72,7 +72,7 @@ impl Held {
         }
     }
 
-    /// Takes out everything of an endpoint, in order.
+    /// Removes and returns all held events of an endpoint, in order.
     pub(crate) fn take(&mut self, ended: EndpointId) -> Vec<Event> {
         self.last.retain(|(endpoint, _), _| *endpoint != ended);
         let taken: Vec<Event> = self
@@ -92,13 +92,13 @@ impl Held {
         self.events.is_empty()
     }
 
-    /// How long until the next event is due.
+    /// Time until the next event is due.
     pub(crate) fn next_due(&self, now: Instant) -> Option<Duration> {
         self.events.first_key_value().map(|((due, _), _)| due.saturating_duration_since(now))
     }
 }
 
-/// The endpoint whose event it is, if it is kept back.
+/// The endpoint of a completion or message; `None` for other events.
 const fn endpoint_of(event: &Event) -> Option<EndpointId> {
     match event {
         Event::Completed { endpoint, .. } | Event::Message { endpoint, .. } => Some(*endpoint),

@@ -2,39 +2,39 @@ use hmac::{Hmac, Mac};
 use rackpool_model::FabricKey;
 use sha2::Sha256;
 
-/// Bytes of a proof.
+/// Length of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Which side of a handshake proves that it has the key.
+/// The side of a handshake that proves that it has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that connects.
+    /// The side that connects.
     Initiator,
-    /// The one that is connected to.
+    /// The side that accepts the connection.
     Acceptor,
 }
 
-/// What the handshake of one connection was about.
+/// The data that the proofs of one handshake authenticate.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript<'a> {
-    /// The protocol: a proof is good for one only.
+    /// Name of the protocol; a proof is valid for one protocol only.
     pub protocol: &'static str,
-    /// What the initiator said first, with a random part.
+    /// The initiator's first packet, which contains a nonce.
     pub initiator: &'a [u8],
-    /// What the acceptor said first, with a random part.
+    /// The acceptor's first packet, which contains a nonce.
     pub acceptor: &'a [u8],
 }
 
 impl Transcript<'_> {
-    /// What proves that the side has the key; zeroes without one.
+    /// The proof that the side has the key: an HMAC over the transcript. Without a key, all zero.
     #[must_use]
     pub fn proof(&self, key: Option<&FabricKey>, role: Role) -> [u8; PROOF_BYTES] {
         key.map_or([0; PROOF_BYTES], |key| self.mac(key, role).finalize().into_bytes().into())
     }
 
-    /// Whether the proof is the right one, found out in constant time.
+    /// Returns true if the proof is valid. The comparison takes constant time.
     #[must_use]
     pub fn accepts(&self, key: Option<&FabricKey>, role: Role, proof: &[u8; PROOF_BYTES]) -> bool {
         match key {
@@ -58,7 +58,7 @@ impl Transcript<'_> {
     }
 }
 
-/// A key as a block of the hash, as HMAC pads it itself.
+/// The key, padded with zeros to one block of the hash function, as HMAC itself does.
 fn padded(key: &[u8]) -> [u8; 64] {
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);

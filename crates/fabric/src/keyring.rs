@@ -5,15 +5,18 @@ use rackpool_model::FabricKey;
 
 use crate::FabricError;
 
-/// The pool's key, as far as it is known: it may come later and be replaced. Clones share it.
-/// Connections that stand stay when it changes.
+/// The pool's key, which may arrive after the fabric was started and may be replaced later. Clones
+/// share the key. A replacement does not affect existing connections.
 #[derive(Clone)]
 pub struct Keyring(Arc<RwLock<State>>);
 
 #[derive(Clone, PartialEq, Eq)]
 enum State {
+    /// The fabric never gets a key.
     Unused,
+    /// The key has not arrived. Left by `replace`.
     Awaited,
+    /// The key has arrived; `replace` may change it.
     Known(FabricKey),
 }
 
@@ -22,19 +25,19 @@ impl Keyring {
         Self(Arc::new(RwLock::new(state)))
     }
 
-    /// There is no key and never will be: the fabric stays on its host.
+    /// A keyring that never has a key: the fabric serves its own host only.
     #[must_use]
     pub fn unused() -> Self {
         Self::new(State::Unused)
     }
 
-    /// The key comes later: until then every handshake fails.
+    /// A keyring that receives its key later. Until then, every handshake fails.
     #[must_use]
     pub fn awaited() -> Self {
         Self::new(State::Awaited)
     }
 
-    /// The key from now on; whether it is another one than before.
+    /// Sets the key. Returns true if it differs from the previous state.
     pub fn replace(&self, key: FabricKey) -> bool {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let new = State::Known(key);
@@ -43,13 +46,17 @@ impl Keyring {
         changed
     }
 
-    /// Whether peers have to prove that they have a key.
+    /// Returns true if peers must prove that they have the key.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.state() != State::Unused
     }
 
-    /// The key; `None` when none is used. An error of class `Retry` until it has come.
+    /// The key, or `None` if the fabric uses none.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::KeyAwaited`], of class `Retry`, until the key has arrived.
     pub fn key(&self) -> Result<Option<FabricKey>, FabricError> {
         match self.state() {
             State::Unused => Ok(None),

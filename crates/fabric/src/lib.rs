@@ -1,12 +1,13 @@
-//! How racks reach each other: the [`Fabric`] trait and its providers.
+//! Communication between racks: the [`Fabric`] trait and its providers.
 //!
-//! A fabric moves bytes between the memories of two racks without the other daemon's CPU
-//! (one-sided reads and writes, posted in lists) and carries messages between the daemons. It is
-//! owned and polled by one thread. The caller brings the memory ([`MemoryRegion`]), so that no
-//! unsafe code is needed here.
+//! A fabric moves bytes between the memories of two racks by one-sided reads and writes, posted in
+//! lists, without the CPU of the peer's daemon. It also carries messages between the daemons. One
+//! thread owns and polls a fabric. The caller supplies the memory ([`MemoryRegion`]), so this crate
+//! needs no unsafe code.
 //!
-//! The provider [`emulated`] connects racks on one host, [`tcp`] racks anywhere. Around either,
-//! [`fault`] makes it worse and [`throttle`] slower.
+//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. The
+//! decorator [`fault`] injects delays, reordering and connection losses into a fabric; [`throttle`]
+//! limits its latency and bandwidth.
 #![forbid(unsafe_code)]
 
 mod admission_limiter;

@@ -1,10 +1,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the processor's cache is unknown (bytes).
+/// Receive room in bytes if the size of the processor's cache is unknown.
 const DEFAULT_BYTES: u64 = 1 << 20;
 
-/// Room for what peers have sent and nobody has taken yet, for all peers together: a part of the
-/// last-level cache into which devices write, so that what arrives is still there when it is used
+/// The memory in which all peers' data waits until it is processed. The room is a part of the
+/// last-level cache into which devices write, so that the data is still cached when it is used
 /// (Farshin et al., ATC 2020).
 #[derive(Clone, Debug)]
 pub struct ReceiveRoom {
@@ -12,7 +12,7 @@ pub struct ReceiveRoom {
     used: Arc<Mutex<u64>>,
 }
 
-/// One user's part, which goes back when it is dropped.
+/// The part of the room that one user has. Dropping it returns the part.
 #[derive(Debug)]
 pub struct Portion {
     bytes: u64,
@@ -20,16 +20,16 @@ pub struct Portion {
 }
 
 impl ReceiveRoom {
-    /// So many bytes; 1 MiB when 0, unknown.
+    /// A room of `bytes` bytes; 1 MiB if `bytes` is 0, that is, unknown.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let bytes = if bytes == 0 { DEFAULT_BYTES } else { bytes };
         Self { bytes, used: Arc::default() }
     }
 
-    /// Takes a part for a new user. It is offered half of what is left, so that there is something
-    /// for those who come later, and takes what `sized` makes of that, perhaps its least: then all
-    /// together have more than the room, by what each needs at least to go on.
+    /// Takes a part for a new user. `sized` gets half of the room that is left, so that later users
+    /// get some too, and returns the bytes to take. It may return the user's minimum even if less
+    /// was offered: all parts together then exceed the room by at most the sum of these minimums.
     pub fn take(&self, sized: impl FnOnce(u64) -> u64) -> Portion {
         let mut used = lock(&self.used);
         let bytes = sized(self.bytes.saturating_sub(*used) / 2);
@@ -39,7 +39,7 @@ impl ReceiveRoom {
 }
 
 impl Portion {
-    /// How many bytes.
+    /// Size of the part, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes

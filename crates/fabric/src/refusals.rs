@@ -5,8 +5,8 @@ use crate::FabricError;
 
 const ONE_LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Says who was refused, and why, without letting unauthenticated peers fill the log: at most one
-/// line a second, with the number of those left out.
+/// Logs refused connections. Writes at most one line a second, with the number of refusals left out
+/// since the last line, so that unauthenticated peers cannot fill the log.
 #[derive(Debug, Default)]
 pub struct Refusals {
     quiet_until: Option<Instant>,
@@ -14,14 +14,14 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A connection was refused; `from` is who made it, if that is known.
+    /// Notes a refused connection; `from` names the peer, if known.
     pub fn note(&mut self, from: Option<impl Display>, error: &FabricError, now: Instant) {
         if let Some(line) = self.line(from, error, now) {
             tracing::warn!("{line}");
         }
     }
 
-    /// The line to be logged, if it is time for one.
+    /// The line to log; `None` within a second of the last line.
     fn line(
         &mut self,
         from: Option<impl Display>,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use crate::region::fits;
 use crate::{Event, FabricError, MemoryRegion, RegionId};
 
-/// The memory that the owner of a fabric has registered, and how much of it is in use.
+/// The memory that the owner of a fabric has registered, with the number of operations in flight on
+/// it.
 #[derive(Default)]
 pub(crate) struct Regions {
     next: u32,
@@ -18,7 +19,7 @@ struct Registered {
 }
 
 impl Regions {
-    /// Takes a region in.
+    /// Registers `memory` under a new id.
     pub(crate) fn register(&mut self, memory: Arc<dyn MemoryRegion>) -> RegionId {
         let id = RegionId(self.next);
         self.next += 1;
@@ -26,7 +27,7 @@ impl Regions {
         id
     }
 
-    /// Lets a region go, now or when the last operation on it has ended.
+    /// Removes a region, at once or when the last operation on it has ended.
     pub(crate) fn unregister(&mut self, id: RegionId, events: &mut Vec<Event>) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.leaving = true;
@@ -34,7 +35,7 @@ impl Regions {
         }
     }
 
-    /// Whether an operation may use these bytes.
+    /// Checks that an operation may use `len` bytes at `offset`.
     pub(crate) fn check(&self, id: RegionId, offset: u64, len: u64) -> Result<(), FabricError> {
         let Some(region) = self.regions.get(&id).filter(|region| !region.leaving) else {
             return Err(FabricError::UnknownRegion { region: id.0 });
@@ -46,14 +47,14 @@ impl Regions {
         Ok(())
     }
 
-    /// An operation that was checked is in flight.
+    /// Counts an operation that has passed `check` as in flight.
     pub(crate) fn begin(&mut self, id: RegionId) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.in_flight += 1;
         }
     }
 
-    /// An operation has ended.
+    /// Counts an operation as ended; removes the region if it was unregistered and is now idle.
     pub(crate) fn end(&mut self, id: RegionId, events: &mut Vec<Event>) {
         if let Some(region) = self.regions.get_mut(&id) {
             region.in_flight = region.in_flight.saturating_sub(1);

@@ -1,8 +1,9 @@
-//! A fabric that is slower than the one it decorates: with a latency and a bandwidth, as the
-//! emulated fabric has them.
+//! A decorator that limits a fabric to a latency and a bandwidth, as modelled by the emulated
+//! fabric.
 //!
-//! Operations take place when the decorated fabric does them, and are reported when a slower one
-//! could have done them; messages are handed out when it could have brought them.
+//! The decorated fabric executes operations at its own speed. Their completions are reported when
+//! the modelled wire could have completed them, and messages when the wire could have delivered
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -15,16 +16,16 @@ use crate::{
     Unsent, WorkRequest,
 };
 
-/// How slow a fabric is.
+/// The latency and bandwidth of a modelled wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Time from the last byte on the wire to its arrival.
+    /// Time between the last byte leaving and its arrival.
     pub latency: Duration,
-    /// Bandwidth of each direction of an endpoint, in Gbit/s: more than 0.
+    /// Bandwidth of each direction of an endpoint, in Gbit/s; greater than 0.
     pub bandwidth_gbps: f64,
 }
 
-/// A fabric with a budget.
+/// A fabric that is limited to a budget.
 pub struct ThrottleFabric<F> {
     inner: F,
     budget: Budget,
@@ -36,21 +37,22 @@ pub struct ThrottleFabric<F> {
 /// The modelled wire of an endpoint.
 #[derive(Default)]
 struct Wire {
-    /// Until when the direction is busy with earlier bytes.
+    /// Time until which the direction is busy with earlier bytes.
     outgoing: Option<Instant>,
     incoming: Option<Instant>,
-    /// When each request that the decorated fabric has not completed is due, the oldest first.
+    /// Due times of the requests that the decorated fabric has not completed, the oldest request
+    /// first.
     due: VecDeque<Instant>,
-    /// Requests that were posted and not reported.
+    /// Number of requests posted and not yet reported as completed.
     in_flight: usize,
 }
 
 impl Budget {
-    /// When so many bytes arrive that are sent now.
+    /// The arrival time of `bytes` bytes that are sent now; updates `busy`.
     fn due(&self, busy: &mut Option<Instant>, bytes: usize, now: Instant) -> Instant {
         #[expect(clippy::cast_precision_loss, reason = "sizes below 2^32")]
         let seconds = bytes as f64 * 8.0 / (self.bandwidth_gbps * 1e9);
-        // More than a year is never.
+        // Durations above a year are cut to a year, so that the addition cannot overflow.
         let on_wire = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(NEVER);
         let last = busy.map_or(now, |busy| busy.max(now)) + on_wire;
         *busy = Some(last);
@@ -61,7 +63,7 @@ impl Budget {
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl<F: Fabric> ThrottleFabric<F> {
-    /// Decorates a fabric.
+    /// Decorates `inner` with `budget`.
     pub const fn new(inner: F, budget: Budget) -> Self {
         Self { inner, budget, endpoints: BTreeMap::new(), held: Held::new(), events: Vec::new() }
     }
@@ -79,7 +81,7 @@ impl<F: Fabric> ThrottleFabric<F> {
                 self.held.hold(event, due);
             }
             Event::Disconnected { endpoint, reason } => {
-                // What was not due is lost with the wire.
+                // The wire is gone: held messages are dropped and held completions fail.
                 for late in self.held.take(*endpoint) {
                     if let Event::Completed { endpoint, id, result } = late {
                         let result = result.and(Err(reason.error()));
@@ -94,7 +96,7 @@ impl<F: Fabric> ThrottleFabric<F> {
         }
     }
 
-    /// Completions that go out now are in flight no more.
+    /// Subtracts the reported completions from the requests in flight.
     fn count(&mut self, events: &[Event]) {
         for event in events {
             if let Event::Completed { endpoint, .. } = event

@@ -1,4 +1,4 @@
-//! The providers, plain and decorated, against the suite for all of them.
+//! Runs the conformance suite on all providers, plain and decorated.
 
 mod common;
 

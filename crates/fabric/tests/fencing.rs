@@ -1,4 +1,4 @@
-//! Copies that are under way when the other side tears the endpoint down.
+//! Copies under way when the other side closes the endpoint.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 const FRAMES_LEN: u64 = 1 << 20;
 
-/// Memory of a peer in which every write stops until it is let go.
+/// Peer memory in which every write blocks until the test releases it.
 struct Gated {
     inner: FileMemory,
     entered: Sender<()>,
@@ -116,7 +116,7 @@ fn disconnected_waits_for_a_copy_under_way() {
     b.node.fabric.disarm();
     assert!(b.node.fabric.arm(), "there is nothing to do");
     assert!(!wakes(&b, Duration::from_millis(20)));
-    // The writes of the first request, 4 KiB each.
+    // Releases the writes of the first request, 4 KiB each.
     go_on.send(()).unwrap();
     go_on.send(()).unwrap();
     assert!(wakes(&b, Duration::from_secs(30)), "the end of the copy does not wake");

@@ -1,4 +1,4 @@
-//! Peers that are other processes, and are killed or stopped.
+//! Peers in other processes that are killed or stopped.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -21,7 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const LEN: u32 = 256 << 10;
 
-/// Not a test: writes to the frames of the rack that started it until that has enough.
+/// Not a test: a peer that writes to the frames of the rack that started it, until it is
+/// disconnected.
 #[test]
 fn peer() {
     let Some(address) = starter() else { return };
@@ -32,7 +33,7 @@ fn peer() {
     let region = end.register(&memory_of(&test, &vec![7; LEN as usize]));
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
-        // Fails when there are enough in flight, and at the end.
+        // Fails when the queue is full, and at the end.
         let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
         end.poll();
         if let Some(Event::Disconnected { reason, .. }) = end.events.last() {
@@ -40,7 +41,7 @@ fn peer() {
             return;
         }
         end.events.clear();
-        // Mostly outside of a copy, with requests that are due.
+        // Makes most stops hit between two copies, with requests that are due.
         std::thread::sleep(Duration::from_micros(300));
     }
     panic!("nobody ended this");
@@ -56,7 +57,7 @@ fn start(hardware: Hardware) -> (Emulated, End, Peer) {
     };
     assert_eq!(rack, RackId(2));
     end.endpoint = endpoint;
-    // The peer is writing.
+    // Waits until the peer is writing.
     let start = Instant::now();
     while bytes_of(&end.node.frames, 0, 1) != [7] {
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -89,8 +90,8 @@ fn a_killed_peer_is_noticed_at_once_and_nothing_is_left_open() {
 #[test]
 fn a_stopped_peer_cannot_write_after_the_fence() {
     let (mut fenced_stopped, mut fenced_later) = (0, 0);
-    // More than 8 if none was stopped between two copies: on a busy machine most are stopped where
-    // they had to wait for a core, and that is often within one.
+    // Continues beyond 8 rounds if no peer was stopped between two copies: on a busy host, most are
+    // stopped where they were preempted, which is often within a copy.
     for round in 0.. {
         if round >= 8 && fenced_stopped > 0 {
             break;
@@ -109,7 +110,7 @@ fn a_stopped_peer_cannot_write_after_the_fence() {
         if end.events.iter().any(is_end) {
             fenced_stopped += 1;
         } else {
-            // It was stopped within a copy. Only running, or death, gets it out.
+            // The peer was stopped within a copy, which only ends when the peer runs or dies.
             fenced_later += 1;
             match round % 2 {
                 0 => peer.signal(Signal::CONT),
@@ -119,7 +120,7 @@ fn a_stopped_peer_cannot_write_after_the_fence() {
         }
         let zeroes = vec![0; LEN as usize];
         end.node.frames.write(0, &zeroes).unwrap();
-        // Fails when it was killed above.
+        // Fails if the peer was killed above.
         let _ = kill_process(Pid::from_child(&peer.0), Signal::CONT);
         peer.0.wait().unwrap();
         assert!(bytes_of(&end.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
@@ -137,7 +138,7 @@ fn target() {
     end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
 }
 
-/// Keeps the frames of the peer, which outlive its process: the next one serves them again.
+/// Keeps the peer's frames, which outlive its process: the next incarnation serves them again.
 #[derive(Clone, Default)]
 struct Keeping(Arc<OnceLock<Arc<dyn MemoryRegion>>>);
 
@@ -151,9 +152,8 @@ impl Mapper for Keeping {
     }
 }
 
-/// It was stopped, as far as anybody can see: nobody polls it. Its peer is killed meanwhile, so
-/// nobody says that the link has ended but the kernel, and the next daemon may give the frames to
-/// others.
+/// The poster looks stopped, since it is not polled. Its peer is killed meanwhile, so only the
+/// kernel reports the end of the link, and the next daemon may hand the frames to others.
 #[test]
 fn what_was_queued_to_a_peer_that_was_killed_does_not_land_later() {
     let test = Emulated::new();

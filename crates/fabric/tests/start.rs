@@ -1,4 +1,4 @@
-//! Starting an emulated fabric where something lies already, or with options that can't be.
+//! Starting an emulated fabric at an occupied path, or with invalid options.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A daemon that has died and come back, over a network that still carries what its earlier life
-//! sent.
+//! A daemon that was killed and restarted, over a network that still carries bytes of its earlier
+//! incarnation.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -23,7 +23,7 @@ use rackpool_model::{Incarnation, RackId};
 
 const WAIT: Duration = Duration::from_secs(30);
 
-/// One life of rack 1.
+/// One incarnation of rack 1.
 fn life(incarnation: u64) -> End {
     let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(FRAMES_LEN));
     let mut options = Tcp::default().options(RackId(1), Arc::clone(&frames));
@@ -31,13 +31,13 @@ fn life(incarnation: u64) -> End {
     End::alone(Node { fabric: Box::new(TcpFabric::new(options).unwrap()), frames })
 }
 
-/// A network between a rack and its peer that can hold back what the rack sends.
+/// A proxy between a rack and its peer that can hold back the rack's bytes.
 struct Network {
     address: String,
     holds: Arc<AtomicBool>,
-    /// Something is held back.
+    /// Notified when bytes are held back.
     held: mpsc::Receiver<()>,
-    /// The peer has closed a connection.
+    /// Notified when the peer has closed a connection.
     closed: mpsc::Receiver<()>,
 }
 
@@ -66,7 +66,7 @@ impl Network {
     }
 }
 
-/// Carries bytes until there are no more.
+/// Forwards bytes until the end of the stream.
 fn carry(mut from: TcpStream, mut to: TcpStream, holds: &AtomicBool, holding: &mpsc::Sender<()>) {
     let mut bytes = [0; 4096];
     loop {
@@ -116,13 +116,13 @@ fn what_an_earlier_life_of_a_rack_sent_does_not_land_after_what_the_later_one_se
     ok(later.completed(1));
 
     network.holds.store(false, Ordering::SeqCst);
-    // The lane has ended: whatever was sent on it has landed, or never will.
+    // The channel has ended: every byte sent on it has landed by now, or never will.
     network.closed.recv_timeout(WAIT).unwrap();
     assert_eq!(bytes_of(&peer.node.frames, 0, 8), [2; 8], "a write of the earlier life landed");
     let ends = |event: &Event| matches!(event, Event::Disconnected { .. });
     let Event::Disconnected { endpoint, reason } = peer.wait("the end", ends) else { panic!() };
     assert_eq!((endpoint, reason), (peer.endpoint, DisconnectReason::PeerGone));
-    // The later life is served on.
+    // The later incarnation is still served.
     ok(later.post(&[write(3, transfer(region, 0, 8, 8))]));
     ok(later.completed(3));
 }

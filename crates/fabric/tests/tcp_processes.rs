@@ -24,10 +24,10 @@ use rustix::process::Signal;
 
 const CUT: &str = "RACKPOOL_TEST_FABRIC_CUT";
 const LEN: u32 = 256 << 10;
-/// What a busy machine may add to what takes no time.
+/// Tolerance for delays on a busy host.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// A rack that gives its peers up after a second.
+/// A rack whose `dead_after` is one second.
 fn impatient(rack: u16) -> End {
     let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(FRAMES_LEN));
     let mut options = Tcp::default().options(RackId(rack), Arc::clone(&frames));
@@ -49,7 +49,8 @@ fn ended(end: &mut End) -> DisconnectReason {
     reason
 }
 
-/// Not a test: writes to the frames of the rack that started it until that has enough.
+/// Not a test: a peer that writes to the frames of the rack that started it, until it is
+/// disconnected.
 #[test]
 fn peer() {
     let Some(address) = starter() else { return };
@@ -60,7 +61,7 @@ fn peer() {
     let region = end.register(&memory_of(&test, &vec![7; LEN as usize]));
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
-        // Fails when there are enough in flight, and at the end.
+        // Fails when the queue is full, and at the end.
         let _ = end.post(&[write(1, transfer(region, 0, 0, LEN))]);
         end.poll();
         if let Some(Event::Disconnected { reason, .. }) = end.events.last() {
@@ -81,7 +82,7 @@ fn start() -> (End, Peer) {
     };
     assert_eq!(rack, RackId(2));
     end.endpoint = endpoint;
-    // The peer is writing.
+    // Waits until the peer is writing.
     let start = Instant::now();
     while bytes_of(&end.node.frames, 0, 1) != [7] {
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -131,7 +132,7 @@ fn a_stopped_peer_is_fenced_at_once_and_what_it_sent_is_never_applied() {
     }
 }
 
-/// Not a test: a rack that is stopped while it is written to.
+/// Not a test: a rack that is stopped while a peer writes to it.
 #[test]
 fn target() {
     let Some(address) = starter() else { return };
@@ -139,7 +140,7 @@ fn target() {
     end.endpoint = end.node.fabric.connect(&address).unwrap();
     end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
     ended(&mut end);
-    // Time for what was sent before.
+    // Time for bytes sent before the end.
     thread::sleep(Duration::from_millis(200));
     assert_eq!(bytes_of(&end.node.frames, 0, 1), [7], "nothing was written before the stop");
     assert_eq!(bytes_of(&end.node.frames, 8, 4096), [0; 4096], "a write landed after the end");
@@ -155,11 +156,11 @@ fn what_was_sent_to_a_stopped_target_does_not_land_after_the_end() {
     let region = end.register(&memory_of(&Tcp::default(), &[7; 4096]));
     ok(end.post(&[write(1, transfer(region, 0, 0, 8))]));
     ok(end.completed(1));
-    // Its server sleeps when it is stopped.
+    // The server of the peer sleeps when it is stopped.
     thread::sleep(Duration::from_millis(50));
     peer.stop();
     ok(end.post(&[write(2, transfer(region, 0, 8, 4096))]));
-    // Before the wait can begin: a busy machine may do other things after that.
+    // Taken before the wait can begin, since a busy host may delay this thread afterwards.
     let start = Instant::now();
     end.fabric().disconnect(endpoint);
     end.wait("the fence", |event| *event == Event::Fenced { endpoint });
@@ -187,7 +188,7 @@ fn a_target_that_never_polls_is_read_and_written() {
         assert!(bytes_of(&to, 0, 1 << 20) == content);
         a.events.clear();
     }
-    // Messages that it does not take stop at some point, and hinder nothing else.
+    // Messages that the peer does not take stop at the window, and block nothing else.
     while a.send(&content[..60_000]).is_ok() {}
     ok(a.post(&[read(3, transfer(own, 0, 0, 4096))]));
     ok(a.completed(3));
@@ -223,7 +224,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).stdin(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
-/// Not a test: two racks in a network of their own, which is cut between them.
+/// Not a test: two racks in a network namespace of their own, which is cut between them.
 #[test]
 fn cut_off() {
     if std::env::var_os(CUT).is_none() {
@@ -235,7 +236,7 @@ fn cut_off() {
     let (mut idle_a, mut idle_b) = (impatient(3), impatient(4));
     connect(&mut idle_a, &mut idle_b);
     let region = a.register(&memory_of(&Tcp::default(), &[1; 4096]));
-    // Everything is lost without a word from here on.
+    // From here on, all packets are lost silently.
     assert!(run("ip", &["link", "set", "lo", "down"]));
     let cut = Instant::now();
     ok(a.post(&[write(1, transfer(region, 0, 0, 4096))]));

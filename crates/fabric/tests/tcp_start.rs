@@ -1,4 +1,4 @@
-//! Starting a fabric over TCP with options that can't be, and leaving this host without a key.
+//! Starting a TCP fabric with invalid options, and leaving the host without a key.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -47,7 +47,8 @@ fn without_a_key_nobody_else_is_let_in_and_nobody_else_called() {
         assert_eq!(error.class(), ErrorClass::Fatal);
         assert!(error.to_string().contains("pool's key"), "{error}");
     }
-    // With one the address is tried; that this host does not have it is another matter.
+    // With a key, the address is tried; listening fails because this host does not have the
+    // address.
     let error = start(|options| {
         options.key = Some(FabricKey::new([7; 32])).into();
         options.listen = "192.0.2.1:7500".parse().unwrap();

@@ -1,5 +1,5 @@
-//! UnauthenticatedPeers at the port of a TCP fabric: nonsense, silence, and peers that break the
-//! protocol.
+//! Unauthenticated peers at the port of a TCP fabric: malformed packets, silence, and violations of
+//! the protocol.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -21,10 +21,10 @@ use rackpool_model::{FabricKey, RackId};
 use rustix::net::{AddressFamily, SocketType};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// What a busy machine may add.
+/// Tolerance for delays on a busy host.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A process that is no rack daemon, at the other end of a socket.
+/// A process at the other end of a socket that is not a rack daemon.
 struct UnauthenticatedPeer {
     socket: TcpStream,
 }
@@ -37,14 +37,15 @@ impl UnauthenticatedPeer {
         Self { socket }
     }
 
-    /// The log has a line about it with this reason. Only for the first that its rack refuses.
+    /// Waits for the log line that refuses this peer with `reason`. Valid only for the first peer
+    /// that a rack refuses.
     fn logged(&self, reason: &str) {
         let refused = format!("the fabric refused {}: ", self.socket.local_addr().unwrap());
         log::wait_for(&[&refused, reason]);
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        // It may have been shown the door already.
+        // Fails if the rack has already closed the connection.
         let _ = self.socket.write_all(bytes);
     }
 
@@ -54,7 +55,7 @@ impl UnauthenticatedPeer {
         bytes
     }
 
-    /// Everything until the other side hangs up.
+    /// Everything until the other side closes the connection.
     fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = self.socket.read_to_end(&mut bytes) {
@@ -86,7 +87,7 @@ fn proof() -> Vec<u8> {
     [&b"racktcp\0\x03\0\0\0\x01\0\0\0"[..], &[0; 32]].concat()
 }
 
-/// The two lanes of an endpoint, made by hand.
+/// Performs the handshake of an endpoint's two channels by hand.
 fn shake_hands(end: &mut End, session: u8) -> [UnauthenticatedPeer; 2] {
     let mut lanes = [UnauthenticatedPeer::connect(end), UnauthenticatedPeer::connect(end)];
     for (number, lane) in (1..).zip(&mut lanes) {
@@ -112,7 +113,7 @@ fn keyed(byte: u8) -> Tcp {
     Tcp { key: Some(FabricKey::new([byte; 32])) }
 }
 
-/// The rack still serves: another one can connect to it and read.
+/// Checks that the rack still serves: another rack can connect to it and read.
 fn still_serves(test: &Tcp, end: &mut End) {
     let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
     other.endpoint = ok(other.node.fabric.connect(&end.node.fabric.address()));
@@ -185,7 +186,7 @@ fn whoever_has_not_the_key_does_not_get_in() {
     log::listen();
     let test = keyed(1);
     let mut end = rack(&test);
-    // One that says that it has a key and proves nothing.
+    // A peer that claims to have a key and proves nothing.
     let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
     let mut greeting = hello(1, 1, 1);
     greeting[21] = 1;
@@ -234,7 +235,7 @@ fn truncated_handshakes_and_half_endpoints_are_hung_up_on() {
         .iter_mut()
         .for_each(|unauthenticated_peer| assert!(unauthenticated_peer.rest().is_empty()));
     assert!(began.elapsed() < HANDSHAKE + BUSY);
-    // The same session again is a new one: nothing of the old half is left.
+    // The same session again is a new session: no state of the earlier half is left.
     shake_hands(&mut end, 1);
 }
 
@@ -266,9 +267,9 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
         let took = began.elapsed();
         assert!(took < HANDSHAKE, "after {batch} thousand a rack needs {took:?} to connect");
     }
-    // Tests of this program run beside each other: a few threads are theirs.
+    // Tests of this program run concurrently: a few threads are theirs.
     assert!(threads() < threads_before + 40, "{} threads", threads());
-    // Mostly the 10,000 sockets of this test itself, and what other tests use.
+    // Mostly the 10,000 sockets of this test itself, and the memory of other tests.
     assert!(resident_kib() < memory_before + (64 << 10), "{} KiB", resident_kib());
     let open = |unauthenticated_peer: &UnauthenticatedPeer| {
         unauthenticated_peer.socket.set_nonblocking(true).unwrap();
@@ -294,7 +295,7 @@ fn one_address_that_connects_again_and_again_keeps_nobody_out() {
         end.node.fabric.address().strip_prefix("tcp:").unwrap().parse().unwrap();
     let stop = AtomicBool::new(false);
     let flooded = thread::scope(|scope| {
-        // From another address than the honest: all the room is taken anew many times a second.
+        // From another address than the honest peer: all places are taken anew many times a second.
         let flood = || {
             let (mut open, mut count) = (VecDeque::new(), 0);
             while !stop.load(Ordering::Relaxed) {
@@ -466,8 +467,8 @@ fn bad_listeners_are_errors_of_connect() {
     assert_eq!(error.class(), ErrorClass::PeerGone);
 }
 
-/// As behind a wire that is cut: the kernel would try for seconds, and what it sends next may come
-/// long after the wire is mended.
+/// Simulates a cut link: the kernel would retry for seconds, and its next retransmission may come
+/// long after the link is restored.
 #[test]
 fn who_does_not_even_connect_is_given_up_long_before_the_end_of_a_handshake() {
     let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -475,7 +476,7 @@ fn who_does_not_even_connect_is_given_up_long_before_the_end_of_a_handshake() {
     rustix::net::listen(&listener, 0).unwrap();
     let listener = TcpListener::from(listener);
     let address = listener.local_addr().unwrap();
-    // It has room for one that it does not take; what others send is dropped.
+    // The backlog has room for one connection, which is never accepted; further SYNs are dropped.
     let _taken = TcpStream::connect(address).unwrap();
     let test = Tcp::default();
     let mut end = rack(&test);

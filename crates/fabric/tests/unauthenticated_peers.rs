@@ -1,4 +1,4 @@
-//! Peers that speak nonsense: on the socket, in the handshake, in the link memory.
+//! Malformed input of peers: on the socket, in the handshake, in the link memory.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 mod common;
@@ -28,7 +28,7 @@ const INITIATOR_TAIL: u64 = 0x1180;
 const INITIATOR_HEAD: u64 = 0x1200;
 const INITIATOR_RING: u64 = 0x3000;
 
-/// A process that is no rack daemon, at the other end of a socket.
+/// A process at the other end of a socket that is not a rack daemon.
 struct UnauthenticatedPeer {
     socket: OwnedFd,
 }
@@ -51,7 +51,7 @@ impl UnauthenticatedPeer {
         rustix::net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// The answer; empty when the other side hung up.
+    /// The answer; empty if the other side closed the connection.
     fn receive(&self) -> Vec<u8> {
         let fd = PollFd::new(&self.socket, PollFlags::IN);
         let timeout = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -122,7 +122,7 @@ fn rack(test: &Emulated) -> End {
     End::alone(test.start(RackId(1), 4096, Hardware::FAST))
 }
 
-/// The rack still serves: another one can connect to it.
+/// Checks that the rack still serves: another rack can connect to it.
 fn still_serves(test: &Emulated, end: &mut End) {
     let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
     let address = end.node.fabric.address();
@@ -131,7 +131,7 @@ fn still_serves(test: &Emulated, end: &mut End) {
     end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
 }
 
-/// The line that the log has of an unauthenticated peer, which is this process.
+/// Waits for the log line that refuses an unauthenticated peer, which is this process.
 fn logged(reason: &str) {
     log::wait_for(&[&format!("the fabric refused process {}: ", std::process::id()), reason]);
 }

@@ -1,4 +1,4 @@
-//! When the emulated fabric moves bytes, and when it tells of it.
+//! When the emulated fabric moves bytes, and when it reports them.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
@@ -15,7 +15,7 @@ use rackpool_fabric::emulated::EmulatedFabric;
 use rackpool_fabric::{ErrorClass, Event, MemoryRegion, RegionId};
 use rackpool_model::RackId;
 
-/// Half of it is how long the host may pause this process without the test noticing.
+/// Half of the latency is the longest pause of this process that does not fail the test.
 const LATENCY: Duration = Duration::from_secs(4);
 
 fn rack(test: &Emulated, id: u16) -> End {
@@ -26,8 +26,8 @@ fn rack(test: &Emulated, id: u16) -> End {
     End::alone(Node { fabric, frames: Arc::new(frames) })
 }
 
-/// Two racks, memory of the first full of sevens, and since when the second's is on its way into it
-/// and sevens are on their way to the second.
+/// Two racks with a write of sevens from the first to the second and a read from the second to the
+/// first in flight; also the first rack's memory and the start time.
 fn on_the_way(test: &Emulated) -> (End, End, Arc<dyn MemoryRegion>, Instant) {
     let (mut a, mut b) = (rack(test, 1), rack(test, 2));
     a.endpoint = a.node.fabric.connect(&b.node.fabric.address()).unwrap();
@@ -41,7 +41,7 @@ fn on_the_way(test: &Emulated) -> (End, End, Arc<dyn MemoryRegion>, Instant) {
     (a, b, memory, start)
 }
 
-/// Polls until both have moved their bytes.
+/// Polls until the bytes of both operations have been moved.
 fn wait_for_bytes(a: &mut End, b: &End, memory: &Arc<dyn MemoryRegion>, start: Instant) {
     let moved = |b: &End| {
         bytes_of(&b.node.frames, 0, 64) == [7; 64] && bytes_of(memory, 1024, 64) == [0; 64]

@@ -2,32 +2,34 @@ use rackpool_fabric::{RegionId, RemoteRegion};
 
 use crate::Place;
 
-/// Blocks start at multiples of this, a cache line, so that neighbours share none (bytes).
+/// Alignment of blocks in bytes: a cache line, so that neighbouring blocks share none.
 const GRANULE: u64 = 64;
 const LEAST_BYTES: u64 = 256 << 10;
 const MOST_BYTES: u64 = 64 << 20;
-/// Where the cache is unknown.
+/// Size of the arena in bytes if the cache size is unknown.
 const DEFAULT_BYTES: u64 = 1 << 20;
 
-/// Answers may take the last of so many parts of the arena, what is read any part.
+/// Answers may use the last of this number of equal parts of the arena; data to be read, any part.
 const PARTS: u64 = 4;
 
-/// Which parts of an exported region are in use. The bytes themselves are elsewhere.
+/// Allocator of blocks in an exported region. It manages offsets only; the bytes are elsewhere.
 ///
-/// What is answered stays in its block until the peer has read it, and the peer needs a block to
-/// read into. So that two who answer each other never wait for each other's blocks, answers may
-/// take no more than the last quarter: sooner or later there is room to read in the rest.
+/// The data of an answer stays in its block until the peer has read it, and the peer needs a block
+/// to read into. To keep two racks that answer each other from waiting for each other's blocks,
+/// answers may use only the last quarter: blocks in the rest are always freed eventually, so there
+/// is room to read.
 #[derive(Debug)]
 pub struct Arena {
     region: RegionId,
     export: RemoteRegion,
     bytes: u64,
-    /// Offset and length of what is free, in bytes, in order; no two touch. There are few: never
-    /// more than blocks in use and one, and one for most of the time.
+    /// Offset and length of each free part in bytes, sorted by offset; no two are adjacent. There
+    /// is at most one more than blocks in use, and mostly just one.
     free: Vec<(u64, u64)>,
 }
 
-/// A part of an [`Arena`] in use. Dropping it does not give it back: a peer may still use it.
+/// A block of an [`Arena`] in use. Dropping it does not free it, since a peer may still use it: the
+/// owner must give it back.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it stays in use until it is given back"]
 pub struct Block {
@@ -36,19 +38,19 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where it starts in the arena, in bytes.
+    /// Offset in the arena, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes were asked for.
+    /// Requested length, in bytes.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Never: there are no blocks without bytes.
+    /// Always false: a block has at least one byte.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -60,10 +62,10 @@ impl Block {
 }
 
 impl Arena {
-    /// How large a region should be so that what is in flight is still cached when it is used:
-    /// `io_share`, the bytes of the last-level cache into which devices write, within 256 KiB and
-    /// 64 MiB; 1 MiB if it is unknown (0). More if data of `longest` bytes could not be answered
-    /// then.
+    /// The size, in bytes, for which data in flight is still cached when it is used: `io_share`,
+    /// the part of the last-level cache into which devices write, clamped to 256 KiB to 64 MiB; 1
+    /// MiB if it is unknown (0). The size is larger if needed to answer with data of `longest`
+    /// bytes.
     #[must_use]
     pub fn bytes_for(io_share: u64, longest: u64) -> u64 {
         let bytes = match io_share {
@@ -73,7 +75,7 @@ impl Arena {
         bytes.max(longest.next_multiple_of(GRANULE) * PARTS)
     }
 
-    /// The first `bytes` of a region, all free.
+    /// An arena in the first `bytes` bytes of a region, all free.
     #[must_use]
     pub fn new(region: RegionId, export: RemoteRegion, bytes: u64) -> Self {
         let bytes = bytes & !(GRANULE - 1);
@@ -81,7 +83,7 @@ impl Arena {
         Self { region, export, bytes, free }
     }
 
-    /// What its own fabric calls the region.
+    /// The region's id in this side's fabric.
     #[must_use]
     pub const fn region(&self) -> RegionId {
         self.region
@@ -93,20 +95,21 @@ impl Arena {
         self.bytes
     }
 
-    /// Bytes that are in no block.
+    /// Free space, in bytes.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|(_, room)| room).sum()
     }
 
-    /// The longest data for which there is room to read at some time, whatever is answered (bytes).
+    /// The longest data, in bytes, for which a block to read into becomes free eventually, whatever
+    /// blocks answers use.
     #[must_use]
     pub const fn most_read(&self) -> u64 {
         (self.bytes - self.bytes / PARTS) & !(GRANULE - 1)
     }
 
-    /// Takes a block of `len` bytes, to read or to be written into; `None` while there is no room,
-    /// or when there are no bytes.
+    /// Takes a block of `len` bytes for data to be read, or to be written by the peer. Returns
+    /// `None` if there is no room, or if `len` is 0.
     pub fn take(&mut self, len: u32) -> Option<Block> {
         let block = Block { offset: 0, len };
         let wanted = block.taken();
@@ -115,8 +118,8 @@ impl Arena {
         self.cut_out(at, Block { offset, ..block })
     }
 
-    /// Takes a block of `len` bytes for data of an answer; `None` while answers have no room, or
-    /// when there are no bytes.
+    /// Takes a block of `len` bytes for the data of an answer. Returns `None` if the part for
+    /// answers has no room, or if `len` is 0.
     pub fn take_for_answer(&mut self, len: u32) -> Option<Block> {
         let block = Block { offset: 0, len };
         let (first, wanted) = (self.most_read(), block.taken());
@@ -126,7 +129,7 @@ impl Arena {
         self.cut_out(at, Block { offset: start + room - wanted, ..block })
     }
 
-    /// Takes a block out of the free part in which it lies.
+    /// Removes a block from the free part that contains it.
     fn cut_out(&mut self, at: usize, block: Block) -> Option<Block> {
         let (start, end) = (block.offset, block.offset + block.taken());
         let part = self.free.get_mut(at).filter(|_| start < end)?;
@@ -145,7 +148,7 @@ impl Arena {
         Some(block)
     }
 
-    /// Takes a block back, which nobody uses any more.
+    /// Frees a block. The caller must ensure that no party uses it any more.
     pub fn give_back(&mut self, block: Block) {
         let (start, len) = (block.offset, block.taken());
         let at = self.free.partition_point(|(offset, _)| *offset < start);
@@ -163,13 +166,13 @@ impl Arena {
         }
     }
 
-    /// Where a block lies.
+    /// The place of a block.
     #[must_use]
     pub const fn place(&self, block: &Block) -> Place {
         Place { region: self.region, export: self.export, offset: block.offset, len: block.len }
     }
 
-    /// The first bytes of the arena, whoever uses them.
+    /// The first `len` bytes of the arena, regardless of the blocks in use.
     #[must_use]
     pub fn beginning(&self, len: u32) -> Place {
         let len = u32::try_from(self.bytes).unwrap_or(u32::MAX).min(len);
@@ -219,7 +222,7 @@ mod tests {
         let mut arena = arena(1024);
         assert_eq!(arena.most_read(), 768);
         assert_eq!((arena.take_for_answer(0), arena.take_for_answer(257)), (None, None));
-        // Room of answers that is in use to read is not theirs.
+        // Space in the part for answers that is in use for reading is not available to answers.
         let read: Vec<_> = [700, 128].map(|len| arena.take(len).unwrap()).into();
         let answers: Vec<_> = std::iter::from_fn(|| arena.take_for_answer(64)).collect();
         assert_eq!(answers.iter().map(Block::offset).collect::<Vec<_>>(), [960, 896, 832]);

@@ -3,48 +3,49 @@ use std::time::{Duration, Instant};
 use crate::message::MAX_INLINE;
 use crate::{Mode, Thresholds};
 
-/// What is measured (bytes); the largest two by the one-sided modes only. What lies above the last
-/// is on a line through those two: far apart, and not far below 4 MiB, so that what either was
-/// disturbed by hardly turns it.
+/// Sizes to be measured, in bytes; the largest two in the one-sided modes only. Larger sizes are
+/// extrapolated from these two. They are far apart, and the last is not far below 4 MiB, so an
+/// error in either hardly changes the slope.
 const SIZES: [u32; 7] = [8, 512, 4 << 10, 16 << 10, 48 << 10, 256 << 10, 2 << 20];
 /// The largest answer to a probe, in bytes.
 pub(crate) const LARGEST_PROBE: u32 = SIZES[SIZES.len() - 1];
 const REPETITIONS: usize = 16;
-/// Repetitions in which data that takes long is measured as well.
+/// The number of repetitions that also measure long data.
 const LONG_REPETITIONS: usize = 5;
-/// Each probe is sent so many times in a row: a mode is fastest when it was used just before. Over
-/// TCP two in a row made what is written look twice as slow as it is in the long run.
+/// The number of times that each probe is sent in a row: a mode is fastest when it was just used.
+/// Over TCP, two in a row made writes appear twice as slow as they are in the long run.
 const IN_A_ROW: usize = 6;
 const LONG: u32 = 256 << 10;
-/// After the first repetition, which does not count, measuring goes on for so long. Over TCP all
-/// repetitions take 100 ms, and several times that while something else needs the cores: then 100
-/// ms held two of them, and the mode that those found to be the best was up to 17 % slower than
-/// another.
+/// Time for which measuring continues after the first repetition, which does not count. Over TCP,
+/// all repetitions take 100 ms, and several times that if other work competes for the cores. In
+/// such a case a limit of 100 ms allowed two repetitions, and the mode found to be the best was up
+/// to 17 % slower than another.
 const TIME: Duration = Duration::from_millis(250);
-/// Even the first repetition is given up then: requests have to go on with what is known.
+/// Time after which even the first repetition is abandoned; requests continue with the current
+/// thresholds.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
-/// A mode that needs more messages or operations than another is chosen only if it wins more than
-/// this: what was measured is not more exact.
+/// Factor by which the loss may exceed the minimum in favour of the mode with fewer messages and
+/// operations. The measurements are not more precise than this.
 const WORTH_IT: f64 = 1.02;
-/// The sizes for which the thresholds shall be good: 8 B to 4 MiB, two for each doubling.
+/// The number of sizes for which the thresholds are optimised: 8 B to 4 MiB, two for each doubling.
 const GRID: usize = 39;
 
-/// Measuring the modes over one endpoint.
+/// One attempt to measure the modes over one endpoint.
 #[derive(Debug)]
 pub(crate) struct Calibration {
-    /// When it is given up whatever has been measured.
+    /// When the attempt ends, whatever has been measured.
     until: Instant,
-    /// The largest answer that is asked for, in bytes.
+    /// The largest answer to request, in bytes.
     most: u32,
     /// When every probe had been sent once.
     once: Option<Instant>,
     position: usize,
     probe: Option<(Probe, Instant)>,
-    /// What the probes took, by mode and size, in seconds.
+    /// Durations of the probes in seconds, by mode and size.
     times: [[Vec<f64>; SIZES.len()]; Mode::ALL.len()],
 }
 
-/// One request of it.
+/// One request of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) mode: Mode,
@@ -54,7 +55,7 @@ pub(crate) struct Probe {
 }
 
 impl Calibration {
-    /// Until then at most, with answers of at most `most` bytes.
+    /// A calibration that ends at `until` at the latest, with answers of at most `most` bytes.
     pub(crate) fn new(until: Instant, most: u32) -> Self {
         let times = Default::default();
         Self { until, most, once: None, position: 0, probe: None, times }
@@ -64,7 +65,8 @@ impl Calibration {
         self.until
     }
 
-    /// The next probe, sent now; `None`: enough is known.
+    /// The next probe, which the caller sends now. `None` if enough was measured or the time is
+    /// over.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Probe> {
         loop {
             let each = SIZES.len() * Mode::ALL.len() * IN_A_ROW;
@@ -78,7 +80,7 @@ impl Calibration {
                 return None;
             }
             let (repetition, in_row) = (self.position / each, self.position % IN_A_ROW);
-            // The largest first: what comes right after much data takes longer than it should.
+            // Largest first: a probe right after much data takes longer than usual.
             let size_index =
                 SIZES.len() - 1 - self.position / (IN_A_ROW * Mode::ALL.len()) % SIZES.len();
             let mode_index = self.position / IN_A_ROW % Mode::ALL.len();
@@ -89,7 +91,8 @@ impl Calibration {
                 continue;
             }
             if (repetition, in_row) == (1, 0) {
-                // In the first one pages are touched, and threads meet, for the first time.
+                // The first repetition faults in pages and wakes threads for the first time: it is
+                // discarded.
                 self.times[mode_index][size_index].clear();
             }
             let probe = Probe { mode, len, mode_index, size_index };
@@ -98,23 +101,24 @@ impl Calibration {
         }
     }
 
-    /// The probe has its answer.
+    /// Records the answer to the current probe.
     pub(crate) fn measured(&mut self, now: Instant) {
         if let Some((probe, sent)) = self.probe.take() {
-            // No request takes no time, whatever the clock says.
+            // A positive minimum, whatever the clock's resolution.
             let time = now.saturating_duration_since(sent).as_secs_f64().max(1e-9);
             self.times[probe.mode_index][probe.size_index].push(time);
         }
     }
 
-    /// The peer has no room for an answer to the probe: it is not asked for as much again.
+    /// The peer has no room for an answer of the probe's size: only smaller ones are requested from
+    /// now on.
     pub(crate) fn refused(&mut self) {
         if let Some((probe, _)) = self.probe.take() {
             self.most = self.most.min(probe.len - 1);
         }
     }
 
-    /// The thresholds that lose least; `None` when too little was measured.
+    /// The thresholds with the least loss. `None` if too little was measured.
     pub(crate) fn thresholds(&self) -> Option<Thresholds> {
         let costs = |mode: usize| self.costs(mode);
         let (pure, read, write) = (costs(0)?, costs(1)?, costs(2)?);
@@ -127,7 +131,8 @@ impl Calibration {
         })
     }
 
-    /// What each size of the grid costs in a mode, between the measured sizes interpolated.
+    /// The cost of each size of the grid in a mode, interpolated between the measured sizes. `None`
+    /// with fewer than two measured sizes.
     fn costs(&self, mode: usize) -> Option<Vec<f64>> {
         let measured: Vec<(f64, f64)> = SIZES
             .iter()
@@ -153,7 +158,7 @@ impl Calibration {
     }
 }
 
-/// What a request mostly takes while nothing holds it up: a quarter of the times are shorter.
+/// The lower quartile of the durations: the cost of an undisturbed request.
 fn quartile(times: &[f64]) -> Option<f64> {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -166,7 +171,7 @@ fn grid(step: usize) -> u32 {
     if step.is_multiple_of(2) { doubled } else { doubled + doubled / 2 }
 }
 
-/// The largest size before a step of the grid; all sizes at its end.
+/// The largest size before a step of the grid; `u32::MAX` at the end of the grid.
 fn size_before(step: usize) -> Option<u32> {
     if step >= GRID { Some(u32::MAX) } else { step.checked_sub(1).map(grid) }
 }
@@ -177,8 +182,8 @@ fn inline(step: usize) -> u32 {
     if next_is_too_long { MAX_INLINE as u32 } else { size_before(step).unwrap_or(0) }
 }
 
-/// From which step on the second mode is chosen, no earlier than `from`: as late as the largest
-/// loss is hardly larger than it has to be.
+/// The step from which the second mode is chosen, at least `from`. It is the last step whose
+/// largest loss exceeds the minimum by at most `WORTH_IT`.
 fn boundary(first: &[f64], second: &[f64], from: usize) -> usize {
     let least =
         (from..=GRID).map(|at| worst(first, second, from, at)).fold(f64::INFINITY, f64::min);
@@ -186,7 +191,8 @@ fn boundary(first: &[f64], second: &[f64], from: usize) -> usize {
     (from..=GRID).rev().find(is_good).unwrap_or(from)
 }
 
-/// How much more each size costs than it had to, when the second mode begins at a step.
+/// The factor by which each size costs more than in the better mode, if the second mode begins at
+/// step `at`.
 fn losses<'a>(
     first: &'a [f64],
     second: &'a [f64],
@@ -206,13 +212,13 @@ fn worst(first: &[f64], second: &[f64], from: usize, at: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Measures modes whose costs are known: nanoseconds for a request of so many bytes.
+    /// Measures modes of known cost, in ns for a mode and a size.
     fn measure(cost: impl Fn(Mode, u32) -> u64) -> (Option<Thresholds>, Duration, usize) {
         let start = Instant::now();
         let (mut now, mut count) = (start, 0);
         let mut calibration = Calibration::new(now + LONGEST, u32::MAX);
         while let Some(probe) = calibration.next(now) {
-            // Every third request is held up by something else.
+            // Every third request is delayed by a disturbance.
             let disturbed = if count % 3 == 1 { 10_000 } else { 0 };
             now += Duration::from_nanos(cost(probe.mode, probe.len) + disturbed);
             calibration.measured(now);
@@ -255,16 +261,16 @@ mod tests {
 
     #[test]
     fn the_choice_is_never_far_from_the_best() {
-        // A message copies more: it is overtaken at 4 KiB by writing, at 10 KiB by reading.
+        // Pure RPC copies more: zero-copy becomes faster at 4 KiB, RPC then one-sided at 10 KiB.
         let thresholds = assert_close(&by_lines((4000, 300), (6000, 100), (4800, 100)));
         assert!((2 << 10..=6 << 10).contains(&thresholds.pure), "{thresholds}");
         assert_eq!(thresholds.zero_copy, u32::MAX);
         assert!((4 << 10..=14 << 10).contains(&thresholds.pure_unknown), "{thresholds}");
-        // Never pure, writing is slow for what is large.
+        // Pure RPC is never best, and zero-copy is slow for large data.
         let thresholds = assert_close(&by_lines((9000, 300), (6000, 100), (4000, 200)));
         assert_eq!(thresholds.pure, 0);
         assert!((12 << 10..=32 << 10).contains(&thresholds.zero_copy), "{thresholds}");
-        // Messages are as good as anything.
+        // Pure RPC is never slower than the others.
         let thresholds = assert_close(&by_lines((4000, 100), (6000, 100), (4000, 100)));
         assert_eq!(thresholds.pure_unknown as usize, MAX_INLINE, "all that a message holds");
     }
@@ -305,7 +311,7 @@ mod tests {
         let (_, time, count) = measure(|_, _| 1000);
         assert_eq!(count, IN_A_ROW * (15 * REPETITIONS + 4 * LONG_REPETITIONS));
         assert!(time < TIME, "{time:?}");
-        // Over a slow connection everything is sent once, and what fits into the time after that.
+        // Over a slow connection, every probe is sent once, then as many as fit into the time.
         let (thresholds, time, count) = measure(|_, _| 900_000);
         let once = IN_A_ROW * 19;
         let after = usize::try_from(TIME.as_micros() / 900).unwrap() + 2;

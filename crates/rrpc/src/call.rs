@@ -4,14 +4,14 @@ use rackpool_fabric::FabricError;
 
 use crate::Place;
 
-/// How an answer's data travels.
+/// How the data of an answer travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// In the message of the answer.
+    /// Pure RPC: the data is in the answer's message.
     Pure,
-    /// The answer says where it lies, the caller reads it.
+    /// RPC then one-sided: the answer names the data's place, and the caller reads it.
     ThenOneSided,
-    /// The server writes it to where the caller wants it.
+    /// Zero-copy RPC: the server writes the data to the caller's place.
     ZeroCopy,
 }
 
@@ -20,46 +20,47 @@ impl Mode {
     pub const ALL: [Self; 3] = [Self::Pure, Self::ThenOneSided, Self::ZeroCopy];
 }
 
-/// How much data a caller wants.
+/// The amount of data that a caller expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// None: the head of the answer says all.
+    /// None: the answer has a head only.
     Head,
-    /// Whatever there is, at most so many bytes.
+    /// An unknown amount, at most this number of bytes.
     UpTo(u32),
-    /// So many bytes: the size is known.
+    /// Exactly this number of bytes.
     Exactly(u32),
 }
 
-/// What happens when no answer has come in time.
+/// What happens to a request without an answer at its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// The caller is told. The request may still be carried out.
+    /// The caller gets an error. The request may still be executed.
     GiveUp,
-    /// The endpoint is ended, and then the caller is told: nothing comes of the request later.
+    /// The endpoint is closed, and then the caller gets an error. After that the request has no
+    /// further effect.
     CutOff,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What is asked: at most [`MAX_BODY`](crate::MAX_BODY) bytes.
+    /// The request's body: at most [`MAX_BODY`](crate::MAX_BODY) bytes.
     pub body: &'a [u8],
-    /// How much data shall come back.
+    /// The amount of data expected.
     pub wants: Wants,
-    /// Where data shall go that does not come with the message; `None`: into the arena, which has
+    /// The place for data that does not travel in the message. `None` uses the arena, which has
     /// room for [`most_read`](crate::Arena::most_read) bytes.
     pub into: Option<Place>,
-    /// The mode for data of a known size; `None`: what the endpoint's thresholds say.
+    /// The mode for data of a known size. `None` chooses it by the endpoint's thresholds.
     pub mode: Option<Mode>,
-    /// When the caller has waited long enough.
+    /// When the request is overdue.
     pub deadline: Instant,
-    /// What happens then.
+    /// What happens at the deadline.
     pub overdue: Overdue,
 }
 
 impl<'a> Call<'a> {
-    /// A request whose answer is a head.
+    /// A request whose answer has a head only.
     #[must_use]
     pub const fn new(body: &'a [u8], deadline: Instant, overdue: Overdue) -> Self {
         Self { body, wants: Wants::Head, into: None, mode: None, deadline, overdue }
@@ -70,27 +71,27 @@ impl<'a> Call<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is no such endpoint, or it is ending.
+    /// The endpoint does not exist, or is ending.
     #[error("there is no connection: connect first")]
     NotConnected,
-    /// Too many requests to this peer have no answer yet.
+    /// The limit of unanswered requests to this peer is reached.
     #[error("{open} requests wait for this peer: wait for an answer first")]
     TooManyOpen {
-        /// How many.
+        /// The number of open requests.
         open: usize,
     },
-    /// The request does not fit into a message, or the data not into where it shall go.
+    /// The body exceeds a message, or the data exceeds its place.
     #[error("{len} B where at most {max} B fit")]
     TooLong {
-        /// How many bytes.
+        /// Its length, in bytes.
         len: usize,
-        /// The most there can be.
+        /// The limit, in bytes.
         max: usize,
     },
-    /// No buffer is free.
+    /// The arena has no free block of this size.
     #[error("no buffer of {len} B is free: give buffers back first")]
     NoRoom {
-        /// How many bytes.
+        /// Length of the block, in bytes.
         len: u32,
     },
 }
@@ -99,19 +100,19 @@ pub enum CallError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The endpoint has ended. Whether the request was carried out is unknown.
+    /// The endpoint has ended. It is unknown whether the request was executed.
     #[error("the connection ended: {0}")]
     Disconnected(FabricError),
-    /// Its time is over. It may still be carried out.
+    /// The deadline has passed. The request may still be executed.
     #[error("no answer came in time")]
     DeadlinePassed,
-    /// There is more data than was asked for.
+    /// The answer has more data than the caller expected.
     #[error("the answer has {len} B of data, more than was asked for")]
     TooLarge {
-        /// How many bytes.
+        /// Length of the data, in bytes.
         len: u32,
     },
-    /// The peer can't answer.
+    /// The peer cannot answer, for the reason given by the code.
     #[error("the peer can't answer: {}", why(*.0))]
     Refused(u32),
 }

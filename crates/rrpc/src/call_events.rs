@@ -4,25 +4,25 @@ use rackpool_fabric::{EndpointId, FabricError};
 
 use crate::{Block, Failure, Place, Thresholds};
 
-/// A request of this side.
+/// Identifies a request of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
-    /// To whom it goes.
+    /// The endpoint to the peer.
     pub endpoint: EndpointId,
-    /// Its number; never used again for this endpoint.
+    /// The request's number. An endpoint repeats it only after 2^32 uses of the same slot.
     pub number: u64,
 }
 
-/// A request of a peer.
+/// Identifies a request of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
-    /// Who asks.
+    /// The endpoint to the peer.
     pub endpoint: EndpointId,
-    /// The number that the peer gave it.
+    /// The peer's number of the request.
     pub number: u64,
 }
 
-/// A part of a message, without the rest of it being copied away.
+/// A part of a message, kept without copying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
     message: Vec<u8>,
@@ -48,23 +48,23 @@ impl Deref for Bytes {
 /// The data of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Data {
-    /// There is none.
+    /// There is no data.
     None,
-    /// It came with the message.
+    /// The data is a part of the message.
     Message(Bytes),
-    /// The first `len` bytes of this block, which is to be given back.
+    /// The first `len` bytes of a block, which the owner must give back.
     Arena {
         /// The block.
         block: Block,
-        /// How many bytes.
+        /// Length of the data, in bytes.
         len: u32,
     },
-    /// All bytes of this, a part of the place that the caller named.
+    /// The data fills this place, which is the first part of the place that the caller named.
     Place(Place),
 }
 
 impl Data {
-    /// How many bytes it has.
+    /// Length of the data, in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -75,66 +75,67 @@ impl Data {
         }
     }
 
-    /// Whether it has none.
+    /// Returns true if there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What the owner is told.
+/// An event for the owner of a machine.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallEvent {
-    /// A request has its answer. It is heard of for the last time.
+    /// The last event of a request: its answer has arrived.
     Answered {
-        /// Which one.
+        /// The request.
         call: CallId,
-        /// What the peer says.
+        /// The head of the answer.
         head: Bytes,
-        /// The data that belongs to it.
+        /// The data of the answer.
         data: Data,
     },
-    /// A request has no answer. It is heard of for the last time.
+    /// A request has ended without an answer. If it was given up at its deadline and named a place,
+    /// [`Free`](Self::Free) reports separately that the peer can no longer write there.
     Failed {
-        /// Which one.
+        /// The request.
         call: CallId,
-        /// Why.
+        /// The cause.
         failure: Failure,
     },
-    /// Nobody writes to a place any more that a request named which was given up.
+    /// The peer can no longer write to the place named by a request that was given up.
     Free {
         /// The request that was given up.
         call: CallId,
         /// The place.
         place: Place,
     },
-    /// A peer asks. It waits for an answer.
+    /// A peer's request, which waits for an answer.
     Asked {
-        /// To be named in the answer.
+        /// Id of the request, for the answer.
         ask: RequestId,
-        /// What is asked.
+        /// The body of the request.
         body: Bytes,
     },
-    /// A peer has given up its request: an answer goes nowhere.
+    /// A peer has cancelled its request; an answer has no effect any more.
     Withdrawn {
-        /// Which one.
+        /// The request.
         ask: RequestId,
     },
-    /// A transfer has ended; every transfer ends exactly once.
+    /// A transfer has ended. Every transfer ends exactly once, unless it is withdrawn.
     Transferred {
-        /// Over which endpoint.
+        /// The endpoint of the transfer.
         endpoint: EndpointId,
         /// The id that the owner chose.
         id: u64,
-        /// Whether it was done.
+        /// `Ok` if the transfer was executed.
         result: Result<(), FabricError>,
     },
-    /// It has been measured which mode is best.
+    /// The calibration of an endpoint has set its thresholds.
     Calibrated {
-        /// Over which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// The result.
+        /// The new thresholds.
         thresholds: Thresholds,
     },
 }

@@ -2,25 +2,26 @@ use std::collections::VecDeque;
 
 use rackpool_fabric::WorkRequest;
 
-/// What goes to one peer: one-sided requests and messages, until the fabric has taken them.
+/// The queue to one peer: one-sided requests and messages that the fabric has not accepted yet.
 #[derive(Debug)]
 pub(crate) struct Flow {
     to_post: VecDeque<Unposted>,
-    /// The list that the fabric has been offered.
+    /// The requests of the list that is being offered to the fabric.
     posting: Vec<Unposted>,
-    /// An empty list for the next offer.
+    /// An empty list, reused for the next offer.
     list: Vec<WorkRequest>,
     messages: VecDeque<Vec<u8>>,
     in_flight: usize,
     depth: usize,
-    /// The longest list that is offered: less when the fabric had no room for more.
+    /// Maximum length of the next list; reduced after the fabric had no room for a longer one.
     most: usize,
-    /// Requests to be offered one by one, because one of them is bad.
+    /// The number of requests to be posted one by one, because one of them is invalid.
     one_by_one: usize,
-    /// Refused in this round: nothing more is offered before the next.
+    /// Set when the fabric refused something in this round: nothing more is offered before the
+    /// next.
     waits: bool,
-    /// Whether the fabric has taken a list for which it has not been told to ring, and how many
-    /// such messages.
+    /// Accepted by the fabric since the last flush: whether there was a list, and the number of
+    /// messages.
     unrung_list: bool,
     unrung_messages: u64,
 }
@@ -28,23 +29,25 @@ pub(crate) struct Flow {
 #[derive(Debug)]
 struct Unposted {
     request: WorkRequest,
-    /// Sent as soon as the request is posted.
+    /// A message to be sent as soon as the request is posted.
     then: Option<Vec<u8>>,
 }
 
-/// What the fabric is offered next.
+/// The next call to the fabric.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
+    /// Post a list.
     Post(Vec<WorkRequest>),
+    /// Send a message.
     Send(Vec<u8>),
-    /// Ring for what was taken, among it so many messages.
+    /// Flush everything that was accepted, including `messages` messages.
     Flush {
         messages: u64,
     },
 }
 
 impl Flow {
-    /// For an endpoint with a queue of this depth.
+    /// The queue of an endpoint whose fabric queue has this depth.
     pub(crate) fn new(depth: usize) -> Self {
         let depth = depth.max(1);
         Self {
@@ -70,18 +73,18 @@ impl Flow {
         self.messages.push_back(message);
     }
 
-    /// How many requests wait to be posted.
+    /// The number of requests that wait to be posted.
     pub(crate) fn unposted(&self) -> usize {
         self.to_post.len()
     }
 
-    /// How many messages wait to be sent.
+    /// The number of messages that wait to be sent.
     pub(crate) fn unsent(&self) -> usize {
         self.messages.len()
     }
 
-    /// What can be offered now; in the end, if something was taken, that it be rung for. A list
-    /// must be answered by `posted` or `post_refused` before the next call.
+    /// The next offer, or a final `Flush` if anything was accepted. The caller must report the
+    /// result of a list by `posted`, `post_later` or `post_refused` before the next call.
     pub(crate) fn next(&mut self) -> Option<Offer> {
         if !self.posting.is_empty() {
             return None;
@@ -110,7 +113,7 @@ impl Flow {
         Some(Offer::Send(message))
     }
 
-    /// The fabric has taken this list; how many requests it had.
+    /// The fabric has accepted the list. Returns the number of its requests.
     pub(crate) fn posted(&mut self, mut list: Vec<WorkRequest>) -> usize {
         list.clear();
         self.list = list;
@@ -132,7 +135,8 @@ impl Flow {
         }
     }
 
-    /// The fabric takes no such list. The id of the request that is to blame, once it is known.
+    /// The fabric rejects the list as invalid. Returns the id of the invalid request if the list
+    /// had only this one; otherwise the requests are offered again one by one.
     pub(crate) fn post_refused(&mut self) -> Option<u64> {
         if let [item] = self.posting.as_slice() {
             let id = item.request.id;
@@ -154,17 +158,17 @@ impl Flow {
         self.waits = true;
     }
 
-    /// A posted request has ended.
+    /// A posted request has completed.
     pub(crate) fn completed(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Whether a new round has something to offer again.
+    /// Begins a new round. Returns true if the fabric refused something in the last one.
     pub(crate) fn new_round(&mut self) -> bool {
         std::mem::take(&mut self.waits)
     }
 
-    /// Takes back every request that was not posted and meets the condition; their ids.
+    /// Removes every request that is not posted and meets the condition. Returns their ids.
     pub(crate) fn withdraw(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<u64> {
         let mut taken = Vec::new();
         self.to_post.retain(|item| {

@@ -1,16 +1,17 @@
-//! Requests between racks over a [`Fabric`](rackpool_fabric::Fabric), in the three modes of the
-//! system's paper (section 5.5), chosen by size and by what is known.
+//! RRPC: requests between racks over a [`Fabric`](rackpool_fabric::Fabric), in the three modes of
+//! the Rcmp paper (section 5.5). The mode depends on the size of the data and on what is known of
+//! it.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`RpcMachine`] | requests, answers, buffers and deadlines, without clock, fabric or memory |
-//! | [`Rrpc`] | the machine beside a fabric |
-//! | [`Call`], [`CallEvent`] | what its owner asks for, and what it is told |
-//! | [`Thresholds`] | which mode for which size, measured when a connection is made |
+//! | [`Rrpc`] | the machine's shell, which runs beside a fabric |
+//! | [`Call`], [`CallEvent`] | the owner's requests, and the events that the owner gets |
+//! | [`Thresholds`] | the mode for each size, measured when a connection is made |
 //! | [`Arena`] | exported memory in blocks |
-//! | [`message`] | the bytes between two racks |
+//! | [`message`] | the message format between two racks |
 //!
-//! `docs/design/rrpc.md` has the byte diagrams, the states and what happens at each crash.
+//! `docs/design/rrpc.md` describes the formats, the states and the crashes.
 #![forbid(unsafe_code)]
 
 mod arena;

@@ -1,5 +1,5 @@
-//! The bytes between two racks: `docs/design/rrpc.md` has the diagram. Everything read here was
-//! written by a peer and is checked.
+//! The messages between two racks, as specified in `docs/design/rrpc.md`. Everything decoded here
+//! comes from a peer and is checked.
 
 use std::ops::Range;
 
@@ -11,119 +11,119 @@ const VERSION: u8 = 1;
 const HEADER: usize = 16;
 const PLACE: usize = 16;
 
-/// The longest body of a request, in bytes.
+/// The maximum length of a request's body, in bytes.
 pub const MAX_BODY: usize = MAX_MESSAGE - HEADER - PLACE;
-/// The longest head and data of an answer together that a message can hold, in bytes.
+/// The maximum length of head and data of an answer together in one message, in bytes.
 pub const MAX_INLINE: usize = MAX_MESSAGE - HEADER;
 
-/// Why a request was refused: the answer is larger than the caller's place or a message.
+/// Reason of a refusal: the answer is larger than the caller's place or a message.
 pub const DOES_NOT_FIT: u32 = 1;
-/// Why a request was refused: no buffer for the data.
+/// Reason of a refusal: the server has no buffer for the data.
 pub const NO_ROOM: u32 = 2;
-/// Why a request was refused: nobody can answer it.
+/// Reason of a refusal: the server has no answer to this request.
 pub const NO_ANSWER: u32 = 3;
 
-/// A message, its variable parts as ranges of its bytes.
+/// A decoded message. Its variable parts are ranges of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A request.
     Request {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
-        /// The most data that shall come with the message of the answer, in bytes.
+        /// Inline limit: the most data that may travel in the answer's message, in bytes.
         inline: u32,
-        /// Where more than that is to be written.
+        /// The caller's place for data above the inline limit.
         place: Option<RemotePlace>,
-        /// What is asked.
+        /// The body of the request.
         body: Range<usize>,
     },
-    /// A request for `len` bytes of anything, answered without asking anybody.
+    /// A request for `len` arbitrary bytes, which the server answers without its owner.
     Probe {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
         /// As in `Request`.
         inline: u32,
         /// As in `Request`.
         place: Option<RemotePlace>,
-        /// How many bytes.
+        /// Length of the requested data, in bytes.
         len: u32,
     },
-    /// An answer with all that belongs to it.
+    /// A complete answer, with its data in the message.
     Answer {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
-        /// What the server says.
+        /// The head of the answer.
         head: Range<usize>,
         /// The data.
         data: Range<usize>,
     },
-    /// An answer whose data is to be read.
+    /// An answer whose data the caller must read.
     DataReady {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
-        /// Where it lies; never empty.
+        /// The place of the data; never empty.
         place: RemotePlace,
-        /// What the server says.
+        /// The head of the answer.
         head: Range<usize>,
     },
-    /// An answer whose data has been written.
+    /// An answer whose data has been written to the caller's place.
     DataWritten {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
-        /// How many bytes.
+        /// Length of the data, in bytes.
         len: u32,
-        /// What the server says.
+        /// The head of the answer.
         head: Range<usize>,
     },
-    /// The data has been read.
+    /// The caller has read the data of a `DataReady`.
     Release {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
     },
-    /// The caller has given up.
+    /// The caller no longer waits for the answer.
     Cancel {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
     },
-    /// Nothing will be written for a request that was given up.
+    /// The server has dropped a cancelled request and will not write to its place.
     Withdrawn {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
     },
-    /// There is no answer.
+    /// The server does not answer the request.
     Refused {
-        /// The caller's number.
+        /// The caller's number of the request.
         number: u64,
-        /// Why: [`DOES_NOT_FIT`] and others.
+        /// The reason: [`DOES_NOT_FIT`] and others.
         why: u32,
     },
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// It ends before it is complete.
+    /// The message ends before it is complete.
     #[error("a message of {len} B, shorter than its kind needs")]
     Short {
         /// Its length.
         len: usize,
     },
-    /// The sender runs another release.
+    /// The sender speaks another version, that is, it runs another release.
     #[error(
         "version {found} of the requests between racks, this rack speaks {VERSION}: run the same release of rackpool on both"
     )]
     Version {
-        /// The version that the sender wrote.
+        /// The sender's version.
         found: u8,
     },
-    /// There is no such kind of message.
+    /// The kind of message does not exist.
     #[error("a message of kind {kind}, which does not exist")]
     Kind {
         /// The kind.
         kind: u8,
     },
-    /// A length or a reserved field has a value that can't be.
+    /// A length or a reserved field has an invalid value.
     #[error("a message of kind {kind} with a wrong {field}")]
     Field {
         /// The kind.
@@ -167,7 +167,7 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// A request with this body.
+/// Encodes a request.
 #[must_use]
 pub fn ask(number: u64, inline: u32, place: Option<&RemotePlace>, body: &[u8]) -> Vec<u8> {
     let kind = if place.is_some() { ASK_PLACE } else { REQUEST };
@@ -179,7 +179,7 @@ pub fn ask(number: u64, inline: u32, place: Option<&RemotePlace>, body: &[u8]) -
     bytes
 }
 
-/// A request for as many bytes as the place has, or else for `len`.
+/// Encodes a probe for as many bytes as `place` has, or for `len` bytes without a place.
 #[must_use]
 pub fn probe(number: u64, inline: u32, place: Option<&RemotePlace>, len: u32) -> Vec<u8> {
     let kind = if place.is_some() { PROBE_PLACE } else { PROBE };
@@ -194,7 +194,7 @@ pub fn probe(number: u64, inline: u32, place: Option<&RemotePlace>, len: u32) ->
     bytes
 }
 
-/// An answer with this head and room for `data` bytes at its end.
+/// Encodes an answer with this head; its last `data` bytes are zero, for the caller to fill in.
 #[must_use]
 pub fn answer(number: u64, head: &[u8], data: usize) -> Vec<u8> {
     let mut bytes = start(ANSWER, length(head.len()), number, head.len() + data);
@@ -203,7 +203,7 @@ pub fn answer(number: u64, head: &[u8], data: usize) -> Vec<u8> {
     bytes
 }
 
-/// An answer whose data lies there.
+/// Encodes a `DataReady`: the data is at `place`.
 #[must_use]
 pub fn lies(number: u64, place: &RemotePlace, head: &[u8]) -> Vec<u8> {
     let mut bytes = start(DATA_READY, length(head.len()), number, PLACE + head.len());
@@ -212,7 +212,7 @@ pub fn lies(number: u64, place: &RemotePlace, head: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An answer whose data is written before this arrives.
+/// Encodes a `DataWritten`. It must be sent after the write of the data is posted.
 #[must_use]
 pub fn landed(number: u64, len: u32, head: &[u8]) -> Vec<u8> {
     let mut bytes = start(DATA_WRITTEN, len, number, head.len());
@@ -220,25 +220,25 @@ pub fn landed(number: u64, len: u32, head: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The data has been read.
+/// Encodes a `Release`: the data has been read.
 #[must_use]
 pub fn release(number: u64) -> Vec<u8> {
     start(RELEASE, 0, number, 0)
 }
 
-/// The caller has given up.
+/// Encodes a `Cancel`: the caller no longer waits.
 #[must_use]
 pub fn cancel(number: u64) -> Vec<u8> {
     start(CANCEL, 0, number, 0)
 }
 
-/// Nothing will be written.
+/// Encodes a `Withdrawn`: nothing will be written for the request.
 #[must_use]
 pub fn withdrawn(number: u64) -> Vec<u8> {
     start(WITHDRAWN, 0, number, 0)
 }
 
-/// There is no answer.
+/// Encodes a `Refused` with the reason `why`.
 #[must_use]
 pub fn refused(number: u64, why: u32) -> Vec<u8> {
     start(REFUSED, why, number, 0)
@@ -255,7 +255,7 @@ impl Header {
         MessageError::Field { kind: self.kind, field }
     }
 
-    /// The place that the message has, not empty.
+    /// The place in the message; it must not be empty.
     fn place(&self, bytes: &[u8]) -> Result<RemotePlace, MessageError> {
         let Some([a, b, c, d, e, f, g, h, i, j, k, l, m, n, 0, 0]) =
             bytes.get(HEADER..).and_then(|rest| rest.first_chunk::<PLACE>())
@@ -273,7 +273,7 @@ impl Header {
         Ok(place)
     }
 
-    /// The head that begins at `start` and fills the rest of the message.
+    /// The head, which must begin at `start` and fill the rest of the message.
     fn rest_is_head(&self, bytes: &[u8], start: usize) -> Result<Range<usize>, MessageError> {
         match bytes.len().checked_sub(start) {
             Some(len) if len == self.word as usize => Ok(start..bytes.len()),
@@ -281,7 +281,7 @@ impl Header {
         }
     }
 
-    /// Nothing follows, and the word says nothing.
+    /// Checks that the message is only a header and its word is zero. Returns the number.
     const fn is_all(&self, bytes: &[u8]) -> Result<u64, MessageError> {
         if self.word != 0 {
             return Err(self.wrong("word"));
@@ -301,7 +301,7 @@ impl Header {
     }
 }
 
-/// Reads a message of a peer.
+/// Decodes a message of a peer.
 pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
     let Some([kind, version, zero, zeroes, a, b, c, d, number @ ..]) =
         bytes.first_chunk::<HEADER>()

@@ -1,4 +1,4 @@
-/// Counts for people.
+/// Counters for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcMetrics {
     /// Requests answered by a message alone.
@@ -7,17 +7,16 @@ pub struct RpcMetrics {
     pub then_one_sided: u64,
     /// Requests whose data was written by the peer.
     pub zero_copy: u64,
-    /// Requests that were given up, by their owner or by time.
+    /// Requests that were cancelled by their owner or given up at their deadline.
     pub given_up: u64,
-    /// Answers that came for requests of the past, and were dropped.
+    /// Answers that arrived after their request had ended, and were dropped.
     pub late: u64,
-    /// Requests of peers.
+    /// Requests received from peers.
     pub asked: u64,
-    /// One-sided operations posted, transfers of the owner included.
+    /// One-sided operations posted, including the owner's transfers.
     pub operations: u64,
-    /// Messages sent: requests, answers, and what ends them.
+    /// Messages sent: requests, answers, releases and cancellations.
     pub messages: u64,
-    /// How often the fabric was told to ring for both: once for each peer in a poll round that had
-    /// something for it.
+    /// Flushes of the fabric: one for each peer in a poll round that had something for it.
     pub doorbells: u64,
 }

@@ -1,43 +1,43 @@
 use rackpool_fabric::{RegionId, RemoteRegion, Transfer};
 
-/// Memory of this side that its own fabric can use and that peers can reach.
+/// Memory of this side that is registered with the fabric and exported to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What this side's fabric calls the region.
+    /// The region's id in this side's fabric.
     pub region: RegionId,
-    /// What peers call it: its place in the list of exports.
+    /// The region's index in the list of exports.
     pub export: RemoteRegion,
-    /// Where in the region, in bytes.
+    /// Offset in the region, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// Memory of the peer, as it names it. Not trusted: the fabric checks it when it is used.
+/// Memory of the peer, as named by the peer. It is not trusted: the fabric checks it at use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemotePlace {
     /// The region.
     pub region: RemoteRegion,
-    /// Where in the region, in bytes.
+    /// Offset in the region, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 impl Place {
-    /// As peers see it.
+    /// The place as peers name it.
     #[must_use]
     pub const fn exported(&self) -> RemotePlace {
         RemotePlace { region: self.export, offset: self.offset, len: self.len }
     }
 
-    /// The first bytes of it, at most `len`.
+    /// The first `len` bytes of the place, or all of it if it is shorter.
     #[must_use]
     pub fn first(self, len: u32) -> Self {
         Self { len: self.len.min(len), ..self }
     }
 
-    /// Moves all its bytes from or to the beginning of the peer's memory.
+    /// The transfer between all bytes of this place and the beginning of the peer's.
     #[must_use]
     pub const fn transfer(&self, remote: &RemotePlace) -> Transfer {
         Transfer {

@@ -12,15 +12,15 @@ use crate::{
     Route, RpcMachine, RpcMetrics, Thresholds,
 };
 
-/// Requests over a fabric that its owner polls: events go in, events come out, and
-/// [`flush`](Self::flush) once in a poll round does what is to be done. All one-sided operations
-/// of the fabric go through it.
+/// RRPC over a fabric that its owner polls. The owner passes fabric events in and takes call events
+/// out; [`flush`](Self::flush), called once in a poll round, executes what is queued. All one-sided
+/// operations of the fabric must go through it.
 ///
 /// ```text
 /// loop {
 ///     fabric.poll(&mut events);
 ///     for event in events.drain(..) { rrpc.take_in(now, event); }
-///     while let Some(call_events) = rrpc.call_events() { ... }             // answers, asks, transfers
+///     while let Some(call_events) = rrpc.call_events() { ... }  // answers, asks, transfers
 ///     rrpc.call(...); rrpc.answer(...); rrpc.transfer(...);
 ///     rrpc.flush(&mut fabric);
 /// }
@@ -31,8 +31,8 @@ pub struct Rrpc {
 }
 
 impl Rrpc {
-    /// Requests over this fabric, with buffers in the first `bytes` of `memory`
-    /// ([`Arena::bytes_for`] says how many), which the fabric exports as `export`.
+    /// Creates RRPC over `fabric`, with buffers in the first `bytes` bytes of `memory`, which the
+    /// fabric must export as `export`. [`Arena::bytes_for`] computes a suitable size.
     pub fn new(
         fabric: &mut dyn Fabric,
         memory: Arc<dyn MemoryRegion>,
@@ -44,14 +44,13 @@ impl Rrpc {
         Self { machine: RpcMachine::new(Instant::now(), arena, fabric.queue_depth()), memory }
     }
 
-    /// How long a peer that stands still may keep what it was exposed to read, before it is cut
-    /// off: as long as the owner takes it for alive; 2 s unless said.
+    /// Sets how long a peer may take to read exposed data before its endpoint is closed. It should
+    /// be as long as the owner considers a silent peer alive; the default is 2 s.
     pub const fn expose_for(&mut self, time: Duration) {
         self.machine.expose_for(time);
     }
 
-    /// Takes in what happened on the fabric. Connections that were made are measured by the side
-    /// that made them.
+    /// Processes an event of the fabric. The side that made a connection calibrates it.
     pub fn take_in(&mut self, now: Instant, event: FabricEvent) {
         let event = match event {
             FabricEvent::Connected { endpoint, .. } => Event::Opened { endpoint, calibrate: true },
@@ -66,13 +65,14 @@ impl Rrpc {
         self.machine.handle(now, event);
     }
 
-    /// The next thing the owner is told.
+    /// The next event for the owner.
     pub fn call_events(&mut self) -> Option<CallEvent> {
         self.machine.call_events()
     }
 
-    /// Does what has gathered in a poll round: one list of one-sided operations for each peer, then
-    /// its messages, all with one doorbell. What found no room in the last round is tried again.
+    /// Executes the work of a poll round. For each peer, posts one list of one-sided operations and
+    /// sends its messages, with one doorbell for all. Work for which the fabric had no room in the
+    /// last round is offered again.
     pub fn flush(&mut self, fabric: &mut dyn Fabric) {
         self.machine.new_round();
         while let Some(action) = self.machine.poll() {
@@ -115,23 +115,24 @@ impl Rrpc {
         self.machine.deadline()
     }
 
-    /// Ends what has waited too long.
+    /// Ends requests and exposures that are overdue.
     pub fn tick(&mut self, now: Instant) {
         self.machine.handle(now, Event::DeadlinePassed);
     }
 
-    /// Asks a peer. The request ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
+    /// Sends a request to a peer. It ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
     pub fn call(&mut self, endpoint: EndpointId, call: &Call<'_>) -> Result<CallId, CallError> {
         self.machine.call(endpoint, call)
     }
 
-    /// Gives a request up: see [`RpcMachine::cancel`].
+    /// Cancels a request: see [`RpcMachine::cancel`].
     pub fn cancel(&mut self, call: CallId) {
         self.machine.cancel(call);
     }
 
-    /// Answers with bytes, through the arena if the message is no place for them. If the arena has
-    /// no room they go with the message after all, or the peer is told that there is no room.
+    /// Answers with `data`, through the arena if it is too large for the message. If the arena has
+    /// no room, the data travels in the message after all, or the request is refused if it does not
+    /// fit there.
     pub fn answer(&mut self, ask: RequestId, head: &[u8], data: &[u8]) {
         let Ok(len) = u32::try_from(data.len()) else {
             return self.machine.refuse(ask, crate::message::DOES_NOT_FIT);
@@ -155,7 +156,7 @@ impl Rrpc {
         let block = self.machine.take_block(len)?;
         match self.memory.write(block.offset(), data) {
             Ok(()) => Some(block),
-            // The arena is not larger than its memory.
+            // Cannot happen: the arena is not larger than its memory.
             Err(_) => {
                 self.machine.give_back(block);
                 None
@@ -163,8 +164,8 @@ impl Rrpc {
         }
     }
 
-    /// Answers with data that lies in this exported memory. Nobody may change it before the peer
-    /// has it or has given up.
+    /// Answers with data in exported memory. The owner must not change the data before the peer has
+    /// it or has given up the request.
     pub fn answer_from(
         &mut self,
         ask: RequestId,
@@ -189,12 +190,12 @@ impl Rrpc {
         Ok(())
     }
 
-    /// Says that there is no answer: a code of [`message`](crate::message).
+    /// Refuses a request; `why` is a code of [`message`](crate::message).
     pub fn refuse(&mut self, ask: RequestId, why: u32) {
         self.machine.refuse(ask, why);
     }
 
-    /// Has a one-sided operation on a known place done: see [`RpcMachine::transfer`].
+    /// Queues a one-sided operation on a known place: see [`RpcMachine::transfer`].
     pub fn transfer(
         &mut self,
         endpoint: EndpointId,
@@ -204,24 +205,24 @@ impl Rrpc {
         self.machine.transfer(endpoint, id, operation)
     }
 
-    /// Takes back transfers that were not posted yet: see [`RpcMachine::withdraw_transfers`].
+    /// Removes transfers that are not posted yet: see [`RpcMachine::withdraw_transfers`].
     pub fn withdraw_transfers(&mut self, which: impl FnMut(u64) -> bool) -> Vec<u64> {
         self.machine.withdraw_transfers(which)
     }
 
-    /// Whether there is something for [`flush`](Self::flush) to send or to post.
+    /// Returns true if [`flush`](Self::flush) has something to send or post.
     #[must_use]
     pub fn has_gathered(&self) -> bool {
         self.machine.has_gathered()
     }
 
-    /// One-sided requests that wait for room, to all peers.
+    /// The number of one-sided requests to all peers that wait to be posted.
     #[must_use]
     pub fn unposted(&self) -> usize {
         self.machine.unposted()
     }
 
-    /// Reads from the beginning of a block.
+    /// Reads the first bytes of a block into `into`.
     pub fn read(&self, block: &Block, into: &mut [u8]) -> Result<(), OutOfRange> {
         let (len, region_len) = (into.len() as u64, u64::from(block.len()));
         if len > region_len {
@@ -230,24 +231,24 @@ impl Rrpc {
         self.memory.read(block.offset(), into)
     }
 
-    /// Takes back a block that came with an answer.
+    /// Frees a block that came with an answer.
     pub fn give_back(&mut self, block: Block) {
         self.machine.give_back(block);
     }
 
-    /// Bytes of the arena that are in no block.
+    /// Free space of the arena, in bytes.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.machine.arena().free_bytes()
     }
 
-    /// The counts so far.
+    /// The counters so far.
     #[must_use]
     pub const fn metrics(&self) -> RpcMetrics {
         self.machine.metrics()
     }
 
-    /// Which mode is chosen for which size over an open endpoint.
+    /// The thresholds of an open endpoint.
     #[must_use]
     pub fn thresholds(&self, endpoint: EndpointId) -> Option<Thresholds> {
         self.machine.thresholds(endpoint)

@@ -1,5 +1,5 @@
-/// Values by numbers that never come again: a slot (low 32 bits) and how often it was used (high
-/// 32 bits, from 1). A number of the past finds nothing.
+/// A table of values under numbers that identify one use of a slot: the slot's index (low 32 bits)
+/// and its generation (high 32 bits, from 1). A number of an earlier use finds nothing.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -23,12 +23,12 @@ const fn parts(number: u64) -> (u32, u32) {
 }
 
 impl<T> Slots<T> {
-    /// No values; never more than `most`.
+    /// An empty table with at most `most` values.
     pub(crate) const fn new(most: u32) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), most }
     }
 
-    /// Takes a value in; gives it back when there is no room.
+    /// Inserts a value and returns its number; returns the value if the table is full.
     pub(crate) fn insert(&mut self, value: T) -> Result<u64, T> {
         if let Some(index) = self.free.pop()
             && let Some(slot) = self.slots.get_mut(index as usize)
@@ -63,7 +63,7 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(crate) const fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

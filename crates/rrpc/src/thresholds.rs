@@ -4,26 +4,28 @@ use rackpool_model::ByteSize;
 
 use crate::Mode;
 
-/// Up to which size of the data which mode is chosen.
+/// The sizes of data up to which each mode is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Data of a known size travels in the message up to here (bytes).
+    /// Maximum length, in bytes, of data of a known size that travels in the message.
     pub pure: u32,
-    /// Above that it is written by the server up to here, and read by the caller above (bytes).
+    /// Above `pure`, data up to this length in bytes is written by the server; longer data is read
+    /// by the caller.
     pub zero_copy: u32,
-    /// Data of an unknown size travels in the message up to here, and is read above (bytes).
+    /// Maximum length, in bytes, of data of an unknown size that travels in the message; longer
+    /// data is read by the caller.
     pub pure_unknown: u32,
 }
 
 impl Default for Thresholds {
-    /// The paper's, section 5.5.
+    /// The values of the Rcmp paper, section 5.5.
     fn default() -> Self {
         Self { pure: 512, zero_copy: u32::MAX, pure_unknown: 512 }
     }
 }
 
 impl Thresholds {
-    /// The mode for data of a known size.
+    /// The mode for data of `len` bytes, a size known to the caller.
     #[must_use]
     pub const fn mode(&self, len: u32) -> Mode {
         if len <= self.pure {

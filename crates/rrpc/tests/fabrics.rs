@@ -1,4 +1,4 @@
-//! Requests over the fabrics that need no device, plain and decorated.
+//! RRPC over the fabrics that need no device, plain and decorated.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 mod suite;

@@ -1,9 +1,9 @@
-//! Random histories of two racks against a model that knows little: which requests are open, what
-//! bytes they must bring, and which buffers are in use.
+//! Random histories of two racks, checked against a simple model: which requests are open, which
+//! bytes they must return, and which buffers are in use.
 //!
-//! Requests in all modes in both directions, answers early, late and never, cancellations,
-//! deadlines, lack of room, transfers, and connections that end at any moment, with writes that
-//! land until the target has heard of it.
+//! The histories contain requests in all modes in both directions, early, late and missing answers,
+//! cancellations, deadlines, lack of room, transfers, and connections that end at any time, with
+//! writes that land until the target has seen the end.
 
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
@@ -22,7 +22,7 @@ use world::{World, frames_bytes};
 
 const ARENA: u64 = 96 << 10;
 const LENGTHS: [u32; 8] = [0, 1, 64, 512, 513, 5000, 30_000, 70_000];
-/// Places of its own that a rack names in requests, of 8 KiB each.
+/// Places that a rack names in requests, of 8 KiB each.
 const PLACES: u64 = 4;
 const PLACE_BYTES: u32 = 8 << 10;
 
@@ -34,14 +34,14 @@ struct Open {
     overdue: Overdue,
 }
 
-/// What one rack knows.
+/// The model of one rack.
 #[derive(Default)]
 struct Known {
     open: BTreeMap<CallId, Open>,
-    /// Places that a peer may still write to.
+    /// Places to which a peer may still write.
     reserved: BTreeMap<CallId, Place>,
     asked: VecDeque<(RequestId, Vec<u8>)>,
-    /// Data that was brought and not given back, with what it must be.
+    /// Data of answers that was not given back, with its expected bytes.
     held: Vec<(Data, Vec<u8>)>,
     transfers: BTreeSet<u64>,
     next: u64,
@@ -106,7 +106,7 @@ impl History {
         let place = Some(place).filter(|place| c & 0x40 != 0 && !used(place));
         let deadline = self.world.now + Duration::from_millis(1 + u64::from(b >> 3));
         let overdue = if c & 0x80 == 0 { Overdue::GiveUp } else { Overdue::CutOff };
-        // Where the data lies that shall come: the answer repeats it.
+        // Determines the place of the data, since the answer repeats the body.
         let body = [c, b, len.to_le_bytes()[0]];
         let call = Call { body: &body, wants, into: place, mode, deadline, overdue };
         match self.world.sides[side].rrpc.call(endpoint, &call) {
@@ -169,7 +169,7 @@ impl History {
         }
     }
 
-    /// What is open when a rack hears of the end ends in the same round.
+    /// Everything that is open when a rack sees the end must end in the same round.
     fn learn_of_the_end(&mut self, side: usize) {
         self.world.round(side);
         self.learn();
@@ -185,7 +185,7 @@ impl History {
         let Some(endpoint) = lock(&self.world.net).endpoint(side) else { return };
         let known = &mut self.known[side];
         known.next += 1;
-        // Behind the places; every eighth one leaves the region, which only it suffers from.
+        // Behind the places. Every eighth transfer leaves the region and must fail alone.
         let local_offset =
             if b.is_multiple_of(8) { 1 << 20 } else { PLACES * u64::from(PLACE_BYTES) };
         let (local, remote) = (RegionId(2), RemoteRegion(0));
@@ -207,7 +207,7 @@ impl History {
         }
     }
 
-    /// What the racks were told must be what the model expects; what they hold must not change.
+    /// Checks the racks' events against the model, and that data held by the racks does not change.
     fn learn(&mut self) {
         for side in [0, 1] {
             for call_events in self.world.call_events(side) {
@@ -273,7 +273,7 @@ impl History {
         bytes
     }
 
-    /// Both racks do what they can, and all answers are given and taken.
+    /// Lets both racks do all possible work; answers all requests and takes all answers.
     fn rounds(&mut self, count: usize) {
         for _ in 0..count {
             for side in [0, 1] {
@@ -289,8 +289,8 @@ impl History {
         }
     }
 
-    /// When everything gets through and nothing ends, every request has its end and every buffer
-    /// comes back.
+    /// Checks that every request ends and every buffer is freed if everything gets through and
+    /// nothing fails.
     fn settle(mut self) {
         if lock(&self.world.net).is_apart() {
             self.connection(0, 0);
@@ -304,7 +304,7 @@ impl History {
             assert!(known.open.is_empty(), "{} requests have no end", known.open.len());
             assert!(known.reserved.is_empty() && known.transfers.is_empty());
         }
-        // What is being measured has a time of its own.
+        // Calibrations have timeouts of their own.
         self.world.pass(Duration::from_secs(1));
         self.rounds(100);
         while self.known.iter().any(|known| !known.held.is_empty()) {
@@ -317,7 +317,7 @@ impl History {
     }
 }
 
-/// Where the data of a request with this body lies.
+/// The place of the data for a request with this body.
 fn place_of(body: &[u8], len: u32) -> (u64, u32) {
     let offset = body.iter().fold(0_u64, |at, byte| at * 31 + u64::from(*byte)) % 50_000;
     (offset, len)

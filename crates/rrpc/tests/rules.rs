@@ -1,4 +1,4 @@
-//! What holds for requests, one rule to a test.
+//! The rules of requests, one in each test.
 
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
@@ -107,7 +107,7 @@ fn more_than_was_asked_for_is_an_error_of_the_request() {
         world.run();
         assert_eq!(failure(world.call_events(0)), Failure::TooLarge { len });
     }
-    // The server knows how much a place holds.
+    // The server knows the length of a place.
     let deadline = world.deadline();
     let known = Call {
         wants: Wants::Exactly(1000),
@@ -123,9 +123,9 @@ fn more_than_was_asked_for_is_an_error_of_the_request() {
     assert_eq!(world.sides[0].rrpc.free_bytes(), ARENA);
 }
 
-/// A zero-copy request whose data is on the wire when it is given up.
+/// A zero-copy request that is given up while its data is on the wire.
 fn with_a_write_on_the_wire(given_up: impl FnOnce(&mut World, rackpool_rrpc::CallId)) -> World {
-    // One buffer of 64 KiB, and no second one.
+    // Room for one buffer of 64 KiB and no second one.
     let mut world = World::new(64 << 10, 16);
     let deadline = world.now + Duration::from_millis(5);
     let call = Call {
@@ -198,7 +198,7 @@ fn a_request_that_is_not_answered_is_withdrawn() {
     world.run();
     assert_eq!(world.call_events(1), [CallEvent::Withdrawn { ask }]);
     assert_eq!(world.call_events(0), [CallEvent::Free { call: id, place }]);
-    // An answer that comes now goes nowhere.
+    // A later answer has no effect.
     world.answer_from_frames(ask, 0, 5000);
     world.run();
     assert_eq!((world.call_events(0), lock(&world.net).ends[1].lists.last()), (Vec::new(), None));
@@ -213,7 +213,7 @@ fn death_of_the_peer_ends_every_request_at_once() {
     }
     world.run();
     let asks = world.asked();
-    // One is being read, one has been given up, two wait.
+    // One is being read, one was cancelled, two wait.
     world.answer_from_frames(asks[1], 0, 70_000);
     world.round(1);
     while lock(&world.net).advance(1) {}
@@ -238,7 +238,7 @@ fn death_of_the_peer_ends_every_request_at_once() {
     assert_eq!(world.sides[1].rrpc.free_bytes(), ARENA, "what was exposed is free as well");
 }
 
-/// Seen with leases of 20 s: a rack that stood still for 2 s was cut off, although it was alive.
+/// Observed with leases of 20 s: a rack that stopped for 2 s was cut off although it was alive.
 #[test]
 fn who_stands_still_keeps_what_it_was_lent_for_as_long_as_the_owner_says() {
     let mut world = World::new(ARENA, 16);
@@ -354,8 +354,8 @@ fn an_answer_waits_for_a_buffer() {
     assert_eq!(bytes_of(&world, &second), frames_bytes(1)[5..40_005]);
 }
 
-/// Found by the random histories: the answers of both lay in the arenas into which both had to
-/// read.
+/// Found by the random histories: the answers of both racks filled the arenas into which both had
+/// to read.
 #[test]
 fn racks_that_answer_each_other_can_always_read() {
     let mut world = World::new(96 << 10, 16);
@@ -382,7 +382,7 @@ fn racks_that_answer_each_other_can_always_read() {
     }
 }
 
-/// Three requests for 40,000 B where one block fits; the first has its block, two wait.
+/// Three requests for 40,000 B where one block fits: the first has its block, two wait.
 fn two_wait_for_a_buffer() -> (World, [rackpool_rrpc::CallId; 2], rackpool_rrpc::Block) {
     let mut world = World::new(64 << 10, 16);
     let calls = [40_000, 40_000, 20_000].map(|len| world.call(Wants::UpTo(len)).unwrap());
@@ -435,8 +435,8 @@ fn a_server_without_a_buffer_says_so_and_short_answers_go_with_the_message() {
     world.sides[1].rrpc.answer(asks[0], b"", &[1; 65_537]);
     world.run();
     assert_eq!(failure(world.call_events(0)), Failure::Refused(message::NO_ROOM));
-    // Most of what answers may take is exposed, so the last one travels in the message, larger than
-    // was wished.
+    // Most of the part for answers is exposed, so the last answer travels in the message, above the
+    // inline limit.
     lock(&world.net).inject(1, message::ask(9 << 32, 0, None, b""));
     world.round(1);
     let unauthenticated_peer = world.asked()[0];
@@ -453,7 +453,7 @@ fn peers_that_break_a_rule_are_cut_off() {
     let place = |offset| RemotePlace { region: RemoteRegion(1), offset, len: 64 };
     let outside = place(1 << 40);
     let number = 1 << 32;
-    // What a peer sends to the rack that asked it for up to 100 B with the number 1 << 32 | 0.
+    // Messages of the peer to a rack whose request `1 << 32 | 0` expects up to 100 B.
     let faults: [(&str, Vec<Vec<u8>>); 9] = [
         ("garbage", vec![b"hello".to_vec()]),
         (
@@ -546,14 +546,14 @@ fn the_side_that_connects_measures_the_modes() {
     assert!(world.sides[0].rrpc.metrics().pure == 0, "probes are not counted");
 }
 
-/// A host that is busy while it connects does not stay with modes that nobody has measured.
+/// A host that was busy while it connected must not keep unmeasured thresholds.
 #[test]
 fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     let mut world = World::apart(ARENA, 16);
     let calibrated = |call_events: &CallEvent| matches!(call_events, CallEvent::Calibrated { .. });
     lock(&world.net).connect(true);
     world.round(0);
-    // Nothing on the wire moves meanwhile.
+    // Nothing on the wire moves in this time.
     for seconds in [1, 4, 2, 7] {
         assert!(world.sides[0].rrpc.deadline().is_some());
         world.pass(Duration::from_secs(seconds));
@@ -570,8 +570,8 @@ fn modes_are_measured_again_where_probes_had_no_answer_in_time() {
     assert_eq!(world.sides[0].rrpc.deadline(), None);
 }
 
-/// 100 ms for a request and its answer: all probes, each sent once, take longer than the first try
-/// may.
+/// 100 ms for a request and its answer: all probes, sent once each, take longer than the first
+/// calibration may.
 #[test]
 fn modes_are_measured_over_a_slow_network() {
     let mut world = World::apart(ARENA, 16);

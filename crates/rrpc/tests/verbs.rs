@@ -1,4 +1,4 @@
-//! Requests over verbs, plain and with faults, where there is an RDMA port.
+//! RRPC over verbs, plain and with faults, on hosts with an RDMA port.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 #[path = "../../fabric-verbs/tests/common/mod.rs"]

@@ -17,67 +17,68 @@ use crate::provider::{drain, signal};
 use crate::socket::{self, Received};
 use pending::{PendingHandshake, Step};
 
-/// How soon to look again at something that can't be waited for.
+/// Delay before accepting again after the process ran out of descriptors.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// How often to look at a probe.
+/// Interval at which probes are polled.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
-/// Peers that may be in the middle of a handshake; a further one takes the place of another.
+/// Limit of unauthenticated peers in a handshake. A further peer replaces another.
 const MAX_STRANGERS: usize = 64;
 
-/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who
-/// talk are heard before others take their places.
+/// The number of connections accepted at a time. It is below the limit of unauthenticated peers, so
+/// that peers that answer are served before others replace them.
 const BATCH: usize = 16;
 
-/// What the fabric wants from its connector.
+/// A command of the fabric to its connector.
 pub(crate) enum Command {
     /// Connect to the fabric at an address.
     Connect { endpoint: EndpointId, address: SocketAddr },
-    /// Nobody wants the endpoint any more.
+    /// The owner has given up the endpoint: stop connecting.
     Abandon { endpoint: EndpointId },
     /// The endpoint has ended: destroy its link and stop watching its socket.
     Bury { endpoint: EndpointId, watch: u64, link: Box<VerbsLink> },
-    /// End.
+    /// Terminate the thread.
     Stop,
 }
 
-/// What the connector found out or did.
+/// A report of the connector to its fabric.
 pub(crate) enum Outcome {
-    /// A link is there; `endpoint` is `None` when the peer connected.
+    /// A link is established; `endpoint` is `None` if the peer connected.
     Ready { endpoint: Option<EndpointId>, watch: u64, link: Box<VerbsLink> },
-    /// A peer could not be connected to.
+    /// The connection to a peer failed.
     Failed { endpoint: EndpointId, error: FabricError },
-    /// A connection that was abandoned is no more.
+    /// A connection that the owner gave up is closed.
     Abandoned { endpoint: EndpointId },
-    /// The peer has said goodbye, or its socket has ended without.
+    /// The peer has sent a goodbye, or its socket has ended without one.
     Gone { watch: u64, said_goodbye: bool },
-    /// The peer said something else on the socket of a link.
+    /// The peer sent something else on the socket of a link, which is a protocol violation.
     Broken { watch: u64 },
     /// The link is destroyed.
     Buried { endpoint: EndpointId, said_goodbye: bool },
 }
 
-/// The thread that makes connections, notices their end and destroys them, so that the thread that
-/// polls the fabric never waits for the network or for the device.
+/// The thread that makes connections, detects their end and destroys them, so that the thread that
+/// polls the fabric never waits for the network or the device.
 pub(crate) struct Connector {
     shared: Arc<Shared>,
     listener: OwnedFd,
     control: Arc<OwnedFd>,
     commands: Receiver<Command>,
     outcomes: Sender<Outcome>,
-    /// Those with unauthenticated peers: the oldest first.
+    /// Those with unauthenticated peers are sorted by age, the oldest first.
     handshakes: Vec<PendingHandshake>,
     refusals: Refusals,
     watched: Vec<Watched>,
     next_watch: u64,
-    /// Set when the process ran out of descriptors: accept no more until then.
+    /// Set when the process ran out of descriptors: accept no connection before this time.
     accept_again_at: Option<Instant>,
 }
 
+/// The socket of a link, watched for a goodbye or the end of the peer.
 struct Watched {
     watch: u64,
     socket: Arc<OwnedFd>,
     received: Vec<u8>,
-    /// Its end, or its nonsense, was reported.
+    /// True once the end of the socket, or a violation, was reported.
     reported: bool,
     said_goodbye: bool,
 }
@@ -104,7 +105,7 @@ impl Connector {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until `Stop`.
     pub(crate) fn run(mut self) {
         loop {
             let ready = self.wait();
@@ -134,7 +135,8 @@ impl Connector {
         }
     }
 
-    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    /// Sleeps until an event or a deadline. Returns the poll flags of each descriptor, in the order
+    /// of `run`.
     fn wait(&self) -> Vec<PollFlags> {
         let accepting =
             if self.accept_again_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
@@ -144,8 +146,8 @@ impl Connector {
         ];
         fds.extend(self.handshakes.iter().map(|one| PollFd::new(one.socket(), one.waits_for())));
         for one in &self.watched {
-            // An end would be reported by poll again and again: the descriptor makes way for
-            // another.
+            // poll would report the end of the socket continually, so another descriptor takes its
+            // place.
             fds.push(if one.reported {
                 PollFd::new(&*self.control, PollFlags::empty())
             } else {
@@ -153,13 +155,13 @@ impl Connector {
             });
         }
         let timeout = self.next_deadline().map(|at| {
-            // Rounded up, so that the deadline has passed afterwards.
+            // Rounded up, so that the deadline has passed after the wait.
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(1);
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds.iter().map(PollFd::revents).collect(),
-            // Interrupted, or short of memory: nothing is known, look again.
+            // Interrupted or out of memory: report no events, so that the caller polls again.
             Err(_) => vec![PollFlags::empty(); fds.len()],
         }
     }
@@ -171,7 +173,7 @@ impl Connector {
         ends.chain(self.accept_again_at).chain(probe).min()
     }
 
-    /// Executes the commands; false when it is time to stop.
+    /// Executes queued commands. Returns false at `Stop`.
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
@@ -200,14 +202,14 @@ impl Connector {
         let at = self.watched.iter().position(|one| one.watch == watch);
         let said_goodbye = at.is_some_and(|at| {
             let mut one = self.watched.swap_remove(at);
-            // Its last words may not have been looked at yet.
+            // A goodbye may have arrived that was not read yet.
             one.said_goodbye || matches!(one.hear(), Ok(Some(true)))
         });
         self.report(Outcome::Buried { endpoint, said_goodbye });
     }
 
     fn report(&self, outcome: Outcome) {
-        // The fabric is being dropped when nobody listens; Stop is on its way.
+        // The channel is closed only while the fabric is being dropped; `Stop` follows.
         let _ = self.outcomes.send(outcome);
         signal(&self.shared.wake);
     }
@@ -219,7 +221,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: unauthenticated peers have to go first.
+                    // Most likely out of descriptors: an unauthenticated peer has to give one up.
                     let error = local("accept a connection", errno);
                     self.refusals.note(None::<SocketAddr>, &error, Instant::now());
                     self.make_room();
@@ -241,7 +243,7 @@ impl Connector {
         }
     }
 
-    /// Makes room for another unauthenticated peer.
+    /// Drops an unauthenticated peer to make room for another one.
     fn make_room(&mut self) {
         let unauthenticated_peers =
             self.handshakes.iter().enumerate().filter(|(_, one)| one.endpoint().is_none());
@@ -267,7 +269,7 @@ impl Connector {
             }
             Err(error) => match endpoint {
                 Some(endpoint) => self.report(Outcome::Failed { endpoint, error }),
-                // What an unauthenticated peer does wrong concerns nobody but itself.
+                // A fault of an unauthenticated peer ends its own connection only.
                 None => self.refusals.note(from, &error, Instant::now()),
             },
         }
@@ -293,7 +295,8 @@ impl Connector {
 }
 
 impl Watched {
-    /// Whether the peer has ended the connection, and if so, whether it said goodbye.
+    /// Checks the socket of a link. Returns `None` while the connection lasts; otherwise, whether
+    /// the peer sent a goodbye.
     fn hear(&mut self) -> Result<Option<bool>, FabricError> {
         let received = socket::receive(&self.socket, &mut self.received);
         match (Packet::take(&mut self.received)?, received) {

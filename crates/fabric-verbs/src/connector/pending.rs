@@ -11,51 +11,55 @@ use crate::link::{LocalEnd, Shared, VerbsLink, random};
 use crate::packet::{Greeting, Packet, Pair};
 use crate::socket::{self, Received};
 
-/// How long a peer may take for its next step of a handshake, of which there are few.
+/// Time that a peer has for each step of a handshake.
 const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS);
 const TIMEOUT_MS: u64 = 5000;
 const PROTOCOL: &str = "rackpool verbs";
 
-/// A connection that is no link yet.
+/// A connection whose handshake is not complete.
 pub(super) struct PendingHandshake {
     role: Role,
-    /// Of the initiator.
+    /// The endpoint that the initiator is connecting; `None` at the acceptor.
     endpoint: Option<EndpointId>,
-    /// Of the peer, if it is known.
+    /// Address of the peer, if known.
     address: Option<SocketAddr>,
     socket: Arc<OwnedFd>,
-    /// What the peer has sent and was not looked at yet.
+    /// Bytes of the peer that are not processed yet.
     received: Vec<u8>,
     own: Greeting,
     stage: Stage,
     give_up_at: Instant,
 }
 
-/// What is waited for.
+/// The event for which the handshake waits.
 enum Stage {
+    /// The TCP connection of the initiator is established.
     Connection,
+    /// The peer's greeting.
     Greeting,
+    /// The peer's proof that it has the key.
     Proof {
         theirs: Greeting,
     },
+    /// The peer's queue pair. The initiator has made its own end, the acceptor not yet.
     Pair {
         theirs: Greeting,
         half: Option<Box<LocalEnd>>,
     },
-    /// The initiator's probe.
+    /// Completion of the initiator's own probe.
     Probe(Box<VerbsLink>),
-    /// That the initiator's probe has come back.
+    /// The ready packet: the initiator's probe has completed.
     Ready(Box<VerbsLink>),
 }
 
-/// How a handshake goes on.
+/// The result of a step.
 pub(super) enum Step {
     Waiting(PendingHandshake),
     Done { link: Box<VerbsLink>, socket: Arc<OwnedFd>, received: Vec<u8> },
 }
 
 impl PendingHandshake {
-    /// Begins to connect to a fabric.
+    /// Initiator: begins to connect to a fabric.
     pub(super) fn connect(
         shared: &Shared,
         endpoint: EndpointId,
@@ -69,7 +73,7 @@ impl PendingHandshake {
         Ok(Self { endpoint: Some(endpoint), address: Some(address), ..handshake })
     }
 
-    /// Meets somebody who has connected.
+    /// Acceptor: begins the handshake on an accepted connection.
     pub(super) fn accept(
         shared: &Shared,
         socket: OwnedFd,
@@ -95,12 +99,12 @@ impl PendingHandshake {
         Ok(Self { role, endpoint, address, socket, received, own, stage, give_up_at })
     }
 
-    /// Of the initiator: the endpoint that is being connected.
+    /// Initiator: the endpoint that is being connected.
     pub(super) const fn endpoint(&self) -> Option<EndpointId> {
         self.endpoint
     }
 
-    /// Of the acceptor, for the log: who has connected.
+    /// Acceptor: the address of the peer, for the log.
     pub(super) const fn from(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -124,7 +128,7 @@ impl PendingHandshake {
         self.give_up_at
     }
 
-    /// Goes on after something has happened to the socket, or some time has passed.
+    /// Continues the handshake after an event on the socket or a timeout.
     pub(super) fn step(mut self, shared: &Shared, flags: PollFlags) -> Result<Step, FabricError> {
         if !flags.is_empty() {
             if let Stage::Connection = self.stage {
@@ -165,7 +169,7 @@ impl PendingHandshake {
         Ok(Step::Waiting(self))
     }
 
-    /// The peer has said something.
+    /// Processes a packet of the peer.
     fn hear(mut self, shared: &Shared, packet: Packet) -> Result<Self, FabricError> {
         let name = packet.name();
         let stage = std::mem::replace(&mut self.stage, Stage::Connection);
@@ -191,15 +195,16 @@ impl PendingHandshake {
         }
     }
 
-    /// The peer's next step may take as long as this one. An acceptor that waits for the probe has
-    /// begun before the initiator, which can say that the device found no way: it waits longer.
+    /// Enters a stage and sets its deadline. An acceptor that waits for the ready packet gets twice
+    /// the time: it began earlier than the initiator, which can report that the device found no
+    /// path.
     fn at(self, stage: Stage) -> Self {
         let steps = if matches!(stage, Stage::Ready(_)) { 2 } else { 1 };
         Self { stage, give_up_at: Instant::now() + steps * TIMEOUT, ..self }
     }
 
-    /// The error of a peer that has closed the connection. Both have as much time for
-    /// each step: when the time is over here, that is why it closed it there.
+    /// The error for a connection that the peer has closed. Both sides have the same time for each
+    /// step, so if the time is over here, the peer closed the connection for that reason.
     fn ended(&self) -> FabricError {
         if self.give_up_at <= Instant::now() {
             return self.too_late();
@@ -210,7 +215,7 @@ impl PendingHandshake {
         }
     }
 
-    /// The error of a handshake that took too long. A device may go on trying for longer than that.
+    /// The error for a handshake step that timed out. The device may retry for longer than that.
     fn too_late(&self) -> FabricError {
         let address = self.address();
         match (self.role, &self.stage) {
@@ -248,15 +253,15 @@ impl PendingHandshake {
     }
 }
 
-/// Tells an initiator why it is not served.
+/// Acceptor: sends the initiator the reason for which it is not served.
 fn refuse(role: Role, socket: &OwnedFd, error: &FabricError) {
     if role == Role::Acceptor {
-        // An unauthenticated peer that does not listen to the reason needs none.
+        // An unauthenticated peer that does not read the refusal needs none.
         let _ = socket::send(socket, &Packet::Refusal(error.to_string()));
     }
 }
 
-/// What shows that this side has the key.
+/// The proof that this side has the key.
 fn own_proof(
     shared: &Shared,
     role: Role,
@@ -267,7 +272,7 @@ fn own_proof(
     Ok(with_transcript(role, own, theirs, |told| told.proof(key.as_ref(), role)))
 }
 
-/// What both have said, as each of them sees it.
+/// Calls `then` with the transcript of both greetings, which is equal on both sides.
 fn with_transcript<T>(
     role: Role,
     own: &Greeting,
@@ -282,7 +287,7 @@ fn with_transcript<T>(
     then(Transcript { protocol: PROTOCOL, initiator: &initiator, acceptor: &acceptor })
 }
 
-/// The peer has said who it is.
+/// Processes the peer's greeting.
 fn greeted(
     shared: &Shared,
     role: Role,
@@ -306,7 +311,7 @@ fn greeted(
     }
 }
 
-/// The peer has shown that it has the key, or has not.
+/// Verifies the peer's proof.
 fn proved(
     shared: &Shared,
     role: Role,
@@ -332,7 +337,7 @@ fn proved(
     Ok(Stage::Pair { theirs, half: Some(Box::new(half)) })
 }
 
-/// The peer has said what its queue pair is.
+/// Processes the peer's queue pair.
 fn paired(
     shared: &Shared,
     role: Role,
@@ -363,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// One that has begun, and the peer's end.
+    /// A handshake that has begun, and the peer's socket.
     fn handshake() -> (PendingHandshake, OwnedFd) {
         let family = AddressFamily::UNIX;
         let (socket, peer) =
@@ -382,8 +387,8 @@ mod tests {
         (handshake, peer)
     }
 
-    /// Seen in the lab on a busy host: a handshake that took longer than one step may, again and
-    /// again.
+    /// Observed in the lab on a busy host: a handshake whose steps took longer in total than one
+    /// step may take failed repeatedly.
     #[test]
     fn each_step_has_its_own_time() {
         let (mut handshake, _peer) = handshake();
@@ -405,8 +410,8 @@ mod tests {
         assert!(text.contains("did not go on with its handshake within 5000 ms"), "{text}");
     }
 
-    /// Seen in the lab on a busy host: an acceptor's time was over before the initiator had looked
-    /// at its own, and the error said nothing of the path that did not work.
+    /// Observed in the lab on a busy host: the acceptor timed out before the initiator had checked
+    /// its own deadline, and the error did not mention the path that did not work.
     #[test]
     fn a_peer_that_gave_up_when_the_time_was_over_is_not_one_that_refused() {
         let (mut handshake, _peer) = handshake();

@@ -3,26 +3,26 @@ use rackpool_fabric::FabricError;
 use crate::error::misbehaved;
 use crate::intake::Intake;
 
-/// Messages of one direction, and those among them that need a slot.
+/// A number of messages of one direction, and how many of them occupy slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     messages: u64,
     slots: u64,
 }
 
-/// What may be sent to the peer, and what it has to be told.
+/// The flow control of a connection: what may be sent, and the credits to be returned to the peer.
 #[derive(Debug)]
 pub(crate) struct Credits {
-    /// What this side takes in, and what the peer does.
+    /// Receive capacities of this side and of the peer.
     own: Intake,
     peers: Intake,
-    /// Sent by this side.
+    /// Messages sent by this side.
     sent: Count,
-    /// Of them, those that the peer has said to have taken.
+    /// The part of `sent` that the peer has reported as taken.
     acknowledged: Count,
-    /// Taken from the peer.
+    /// Messages taken from the peer.
     taken: Count,
-    /// Of them, those that this side has said to have taken.
+    /// The part of `taken` that was reported to the peer.
     told: Count,
 }
 
@@ -43,14 +43,14 @@ impl Credits {
         Self { own, peers, sent, acknowledged, taken, told }
     }
 
-    /// Whether the peer has room for a message.
+    /// Returns true if the peer has room for a message.
     pub(crate) const fn has_room(&self, is_large: bool) -> bool {
         let on_the_way = self.sent.since(self.acknowledged);
         on_the_way.messages < self.peers.messages() as u64
             && (!is_large || on_the_way.slots < self.peers.slots() as u64)
     }
 
-    /// A message is on its way; the place for its bytes, on both sides.
+    /// Accounts for a message to be sent. Returns the index of its place, on both sides.
     pub(crate) fn send(&mut self, is_large: bool) -> usize {
         let place = if is_large {
             self.sent.slots % self.peers.slots() as u64
@@ -61,26 +61,26 @@ impl Credits {
         usize::try_from(place).unwrap_or(0)
     }
 
-    /// A message of the peer was taken; the slot that it was in, if it is a large one.
+    /// Accounts for a message taken from the peer. Returns its slot, which is valid if it is large.
     pub(crate) fn take(&mut self, is_large: bool) -> usize {
         let slot = self.taken.slots % self.own.slots() as u64;
         self.taken.add(is_large);
         usize::try_from(slot).unwrap_or(0)
     }
 
-    /// Whether so much was taken that the peer must be told.
+    /// Returns true if enough was taken that this side must return credits.
     pub(crate) const fn owes(&self) -> bool {
         let owed = self.taken.since(self.told);
         owed.messages >= self.own.messages() as u64 / 4 || owed.slots >= self.own.slots() as u64 / 4
     }
 
-    /// The number that tells the peer.
+    /// The immediate value that reports what was taken; marks it as reported.
     pub(crate) const fn tell(&mut self) -> u32 {
         self.told = self.taken;
         ((self.taken.messages & 0xffff) as u32) << 16 | (self.taken.slots & 0xffff) as u32
     }
 
-    /// The peer has told with this number.
+    /// Processes an immediate value of the peer.
     pub(crate) fn told(&mut self, number: u32) -> Result<(), FabricError> {
         let grown = |now: u32, before: u64| (u64::from(now).wrapping_sub(before)) & 0xffff;
         let new = Count {
@@ -114,7 +114,7 @@ mod tests {
     fn the_peer_gets_what_it_has_room_for() {
         for slots in [4, 8, MOST_SLOTS] {
             let peers = intake(slots);
-            // However much comes back.
+            // The sequence of slots does not depend on returned credits.
             let mut credits = Credits::new(intake(4), peers);
             for slot in 0..slots {
                 assert!(credits.has_room(true));
@@ -145,18 +145,18 @@ mod tests {
     }
 
     proptest! {
-        /// However two sides send, receive and poll: nothing is ever sent without a receive for it,
-        /// and a sender that waits gets room in the end.
+        /// In any interleaving of sends, receives and polls, every send finds a posted receive, and
+        /// a waiting sender eventually gets room.
         #[test]
         fn every_send_finds_a_receive(
             slots in (0..3_u8, 0..3_u8),
             steps in proptest::collection::vec((0..4_u8, any::<bool>()), 1..2000),
         ) {
-            // What each side takes in: they need not be alike.
+            // The capacities of the two sides need not be equal.
             let intakes = [intake(4 << slots.0), intake(4 << slots.1)];
             let [first, second] = intakes;
             let mut sides = [Credits::new(first, second), Credits::new(second, first)];
-            // Per side: what is in its receive queue, `None` being only a number.
+            // The receive queue of each side; `None` stands for a send with credits only.
             let mut queues: [VecDeque<(Option<bool>, u32)>; 2] = Default::default();
             for (step, large) in steps {
                 let (from, to) = if step < 2 { (0, 1) } else { (1, 0) };

@@ -14,35 +14,38 @@ use crate::regions::Regions;
 use crate::verbs::Completion;
 pub(crate) use credits::Credits;
 
-/// One-sided requests that an endpoint may have in flight.
+/// The number of one-sided requests that an endpoint may have in flight.
 pub(crate) const QUEUE_DEPTH: usize = 1024;
 
-/// One end of a connection: open, or ending until its queue pair is destroyed.
+/// One end of a connection. It is open, or ending until its queue pair is destroyed.
 pub(crate) struct Endpoint {
     id: EndpointId,
-    /// `None` when it was handed to the connector to be destroyed.
+    /// `None` once it was handed to the connector for destruction.
     link: Option<VerbsLink>,
     credits: Credits,
-    /// What the send queue has not taken yet, in order. Everything waits for a flush.
+    /// Work that is not in the send queue yet, in order. All of it waits for a flush.
     queue: VecDeque<Work>,
-    /// What the send queue has, in order; the number of the first.
+    /// Requests in the send queue, in order; `first_posted` is the number of the first.
     posted: VecDeque<Posted>,
     first_posted: u64,
-    /// The reads among them, with their numbers.
+    /// The RDMA reads in the send queue, with their numbers.
     reads: VecDeque<(u64, Transfer)>,
     /// Requests of the owner that have not completed.
     operations: usize,
-    /// Whether the message that was last refused for lack of room is a large one.
+    /// Size class of the message that was last refused for lack of room; true for a large one.
     wanted_room: Option<bool>,
-    /// Emptied receive buffers.
+    /// Receive buffers that were emptied and not posted again.
     emptied: Vec<usize>,
     completions: Vec<Completion>,
-    /// What went wrong outside of `poll`.
+    /// An error that occurred outside of `poll`; the next poll reports it.
     failure: Option<DisconnectReason>,
+    /// Set when the endpoint is ending: its queue pair is in ERROR and handed to the connector.
+    /// Requests in flight fail once the pair is destroyed.
     ending: Option<DisconnectReason>,
     metrics: DeviceCounters,
 }
 
+/// Work for the send queue.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// A request of which `done` bytes are posted.
@@ -52,15 +55,16 @@ enum Work {
         done: u32,
     },
     Message(Staged),
-    /// A send that only tells what was taken.
+    /// A send that carries only credits.
     Credit,
 }
 
+/// A work request in the send queue.
 #[derive(Clone, Copy, Debug)]
 enum Posted {
     /// A whole request, or the last part of one.
     Transfer { id: u64, local: RegionId },
-    /// Something that nobody waits for.
+    /// A request without a completion event for the owner.
     Other,
 }
 
@@ -85,12 +89,13 @@ impl Endpoint {
         }
     }
 
-    /// What was asked of the device for this endpoint.
+    /// Counts of the requests to the device for this endpoint.
     pub(crate) const fn metrics(&self) -> DeviceCounters {
         self.metrics
     }
 
-    /// Does what can be done now. When that ends the endpoint its link comes back: to be destroyed.
+    /// Makes progress. If the endpoint ends, returns its link, which the caller must have
+    /// destroyed.
     pub(crate) fn poll(
         &mut self,
         regions: &mut Regions,
@@ -103,27 +108,27 @@ impl Endpoint {
         self.end(reason, regions, events)
     }
 
-    /// Stops everything of this side. The link, whose queue pair has failed, is to be destroyed.
+    /// Ends the endpoint and moves its queue pair to ERROR. Returns the link, to be destroyed.
     pub(crate) fn end(
         &mut self,
         reason: DisconnectReason,
         regions: &mut Regions,
         events: &mut Vec<Event>,
     ) -> Option<VerbsLink> {
-        // What came before the end counts.
+        // Completions that arrived before the end count.
         while self.take_completions(regions, events).is_ok_and(|count| count > 0) {}
         let link = self.link.take()?;
         if !matches!(reason, DisconnectReason::Peer | DisconnectReason::PeerGone) {
-            // Before the pair fails, so that the peer does not take it for a broken network.
+            // Sent before the pair fails, so that the peer does not report a broken network.
             link.say_goodbye();
         }
-        // Destroying the pair, which follows, does the same if this can't be done.
+        // If this fails, the destruction of the pair has the same effect.
         let _ = link.pair().fail();
         self.ending = Some(reason);
         Some(link)
     }
 
-    /// The queue pair is destroyed: everything that has not completed has failed.
+    /// The queue pair is destroyed: every request that has not completed fails.
     pub(crate) fn destroyed(
         self,
         peer_said_goodbye: bool,
@@ -132,7 +137,7 @@ impl Endpoint {
     ) {
         let endpoint = self.id;
         let reason = match self.ending {
-            // The peer's pair ended before its word arrived.
+            // The peer's queue pair ended before its goodbye arrived.
             Some(DisconnectReason::PeerGone | DisconnectReason::Failed(_)) if peer_said_goodbye => {
                 DisconnectReason::Peer
             }
@@ -154,14 +159,14 @@ impl Endpoint {
         events.push(Event::Disconnected { endpoint, reason });
     }
 
-    /// Prepares to sleep. False when there is something to do.
+    /// Prepares to sleep. Returns false if there is something to do.
     pub(crate) fn arm(&mut self, regions: &mut Regions, events: &mut Vec<Event>) -> bool {
         let Some(link) = &self.link else { return true };
         if let Err(error) = link.queue().notify() {
             let error = local("ask for a completion event", error);
             self.failure = Some(DisconnectReason::Failed(error));
         }
-        // What came before the notification was asked for brings none.
+        // Completions that arrived before the request for a notification do not cause one.
         loop {
             match self.advance(regions, events) {
                 Ok(0) => break,
@@ -179,7 +184,7 @@ impl Endpoint {
         self.failure.is_none()
     }
 
-    /// Whether one-sided requests are in flight.
+    /// Returns true if one-sided requests are in flight.
     pub(crate) const fn is_busy(&self) -> bool {
         self.operations > 0 && self.ending.is_none()
     }

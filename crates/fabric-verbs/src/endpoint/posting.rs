@@ -9,14 +9,15 @@ use crate::link::Staged;
 use crate::regions::Regions;
 use crate::verbs::{Action, Remote, Request, Slice};
 
-/// One in so many requests completes by itself.
+/// One in this number of requests is signalled by its number alone.
 const SIGNAL_EVERY: u64 = 32;
-/// How many events may wait for the owner before a sender without room stops looking for some.
+/// Limit of events that wait for the owner; above it, a sender without room does not process
+/// completions in search of credits.
 const MAX_WAITING: usize = 256;
 
-/// What the owner of the fabric asks for.
+/// Requests of the fabric's owner.
 impl Endpoint {
-    /// Takes a list of requests, all or none.
+    /// Queues a list of requests: all of them, or none if it returns an error.
     pub(crate) fn post(
         &mut self,
         list: &[WorkRequest],
@@ -40,8 +41,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a message behind everything posted before it. Its bytes are copied to where the device
-    /// finds them.
+    /// Queues a message behind everything posted before it. Its bytes are copied to registered
+    /// memory.
     pub(crate) fn send(
         &mut self,
         message: &[u8],
@@ -54,7 +55,7 @@ impl Endpoint {
             return Err(FabricError::MessageSize { len, max: MAX_MESSAGE });
         }
         let is_large = len > SMALL;
-        // Perhaps the peer has told that there is room.
+        // A completion may bring credits.
         while !self.credits.has_room(is_large) && events.len() < MAX_WAITING {
             match self.advance(regions, events) {
                 Ok(0) => break,
@@ -78,7 +79,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Rings for what was posted and sent. An error ends the endpoint with the next poll.
+    /// Posts queued work with one doorbell. An error ends the endpoint at the next poll.
     pub(crate) fn flush(&mut self, regions: &Regions) {
         if self.check_open().is_ok()
             && let Err(error) = self.post_queued(regions)
@@ -98,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// Posts what the send queue takes of what is queued, with one doorbell.
+    /// Posts as much queued work as the send queue has room for, with one doorbell.
     pub(super) fn post_queued(&mut self, regions: &Regions) -> Result<(), FabricError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         if self.queue.is_empty() || self.posted.len() == link.sends() {
@@ -150,8 +151,8 @@ impl Endpoint {
     }
 }
 
-/// Whether the request of this number is signalled wherever in its list it stands: so that a long
-/// list makes room before all of it is done.
+/// Returns true if the request with this number is signalled at any position of its list, so that a
+/// long list frees send queue entries before all of it is done.
 const fn completes_by_itself(number: u64) -> bool {
     number % SIGNAL_EVERY == SIGNAL_EVERY - 1
 }
@@ -171,7 +172,8 @@ fn one_sided<'a>(
     }
 }
 
-/// Whether a write could change what a read before it gets, or send what it has not brought yet.
+/// Returns true if the write could change bytes that the earlier read has yet to fetch, or send
+/// bytes that the read has yet to deliver.
 fn overlap(read: &Transfer, write: &Transfer) -> bool {
     let meets = |a: u64, b: u64| a < b + u64::from(write.len) && b < a + u64::from(read.len);
     read.remote == write.remote && meets(read.remote_offset, write.remote_offset)
@@ -202,7 +204,7 @@ mod tests {
     fn one_in_thirty_two_completes_by_itself() {
         let own = |number: &u64| completes_by_itself(*number);
         assert_eq!((0..130).filter(own).collect::<Vec<_>>(), [31, 63, 95, 127]);
-        // However the send queue's places are filled, some request in it completes.
+        // In any 32 consecutive requests, at least one is signalled.
         assert!((0..64).all(|first| (first..first + 32).any(|number| own(&number))));
     }
 

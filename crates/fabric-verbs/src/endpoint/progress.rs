@@ -7,10 +7,10 @@ use crate::link::IS_RECEIVE;
 use crate::regions::Regions;
 use crate::verbs::{Completion, Status};
 
-/// What happens while the endpoint is open.
+/// Progress of an open endpoint.
 impl Endpoint {
-    /// Takes some completions and posts what has room now, also what nobody has flushed; how many
-    /// completions there were. An error is the reason for which the endpoint has to end.
+    /// Processes completions, then posts the work for which there is room, flushed or not. Returns
+    /// the number of completions. The error is the reason for which the endpoint has to end.
     pub(super) fn advance(
         &mut self,
         regions: &mut Regions,
@@ -60,7 +60,7 @@ impl Endpoint {
         result
     }
 
-    /// A request has completed, and with it all before it.
+    /// A request has completed, and with it all requests before it.
     fn sent(
         &mut self,
         id: u64,
@@ -85,7 +85,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The peer has sent something.
+    /// Processes a receive completion: a message, or credits only.
     fn received(
         &mut self,
         completion: &Completion,
@@ -126,9 +126,9 @@ impl Endpoint {
     }
 }
 
-/// Why an endpoint ends whose request has failed.
+/// The reason for the end of an endpoint with a failed request.
 fn why(status: Status) -> DisconnectReason {
-    // Numbers of ibv_wc_status; the others say little to anybody.
+    // Numbers of `ibv_wc_status`; the other numbers have no helpful explanation.
     let cause = match status {
         Status::Done | Status::NoAnswer => return DisconnectReason::PeerGone,
         Status::Flushed => "the peer made the queue pair fail".into(),

@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{local, misbehaved};
 use crate::link::VerbsLink;
 
-/// What the connector has found out.
+/// Reports of the connector.
 impl VerbsFabric {
     pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
         if let Some(outcome) = self.found.take() {
@@ -18,7 +18,7 @@ impl VerbsFabric {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                // The connector has ended, which only a bug of its own can bring about.
+                // The connector's thread has ended; only a bug in the connector can cause that.
                 let endpoint = *self.connecting.keys().next()?;
                 let error = local("reach the connector", "its thread has ended");
                 Some(Outcome::Failed { endpoint, error })
@@ -82,7 +82,7 @@ impl VerbsFabric {
                     events.push(Event::Connected { endpoint, peer, incarnation });
                     endpoint
                 }
-                // Its end is reported when the queue pair is destroyed.
+                // The end is reported when the queue pair is destroyed.
                 Some(Wanted::GivenUp) | None => {
                     link.say_goodbye();
                     self.bury(endpoint, watch, link);

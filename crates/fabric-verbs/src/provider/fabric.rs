@@ -73,7 +73,7 @@ impl Fabric for VerbsFabric {
         for (id, open) in &mut self.endpoints {
             if let Some(link) = open.endpoint.poll(&mut self.regions, events) {
                 ended = Some((*id, open.watch, link));
-                // The others have their turn with the next poll.
+                // The remaining endpoints are polled next time.
                 break;
             }
         }
@@ -92,7 +92,7 @@ impl Fabric for VerbsFabric {
             }
         } else if let Some(wanted) = self.connecting.get_mut(&endpoint) {
             *wanted = Wanted::GivenUp;
-            // A connector that has ended is noticed by the next look at what it says.
+            // If the connector has ended, the next check of its reports detects that.
             let _ = self.command(Command::Abandon { endpoint });
         }
     }
@@ -118,7 +118,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn next_completion(&self) -> Option<Duration> {
-        // A one-sided operation takes less time than waking up does.
+        // A one-sided operation takes less time than a wake-up.
         let busy = self.endpoints.values().any(|open| open.endpoint.is_busy());
         busy.then_some(Duration::ZERO)
     }

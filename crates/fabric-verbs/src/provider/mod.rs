@@ -23,14 +23,14 @@ use crate::regions::{Regions, register};
 use crate::verbs::{Channel, Domain, Registration};
 use crate::{StartError, VerbsOptions, socket};
 
-/// Polls between two looks at what the connector says: connections come and go rarely, completions
-/// do not.
+/// The number of polls between two checks for reports of the connector. Connections change rarely,
+/// whereas completions are frequent.
 const NEWS_EVERY: u32 = 16;
 const SCHEME: &str = "verbs:";
 
 /// A fabric between racks with RDMA (see the [crate](crate)).
 ///
-/// Dropping it ends its endpoints as a killed process would: the peers see `PeerGone`.
+/// Dropping the fabric ends its endpoints as if the process were killed: the peers see `PeerGone`.
 pub struct VerbsFabric {
     address: SocketAddr,
     description: String,
@@ -39,9 +39,9 @@ pub struct VerbsFabric {
     next_endpoint: u64,
     connecting: BTreeMap<EndpointId, Wanted>,
     endpoints: BTreeMap<EndpointId, Open>,
-    /// What was asked of the device for endpoints that are gone.
+    /// Counts of the endpoints that have ended.
     past: DeviceCounters,
-    /// Events that happened outside of `poll`.
+    /// Events that occurred outside of `poll`.
     stash: Vec<Event>,
     polls: u32,
     /// An outcome that `arm` found.
@@ -50,7 +50,7 @@ pub struct VerbsFabric {
     commands: Sender<Command>,
     /// Wakes the connector.
     control: Arc<OwnedFd>,
-    /// Readable when the channel or the connector has something.
+    /// An epoll: readable when the completion channel or the connector has an event.
     wake: OwnedFd,
     connector: Option<JoinHandle<()>>,
 }
@@ -60,16 +60,19 @@ struct Open {
     watch: u64,
 }
 
-/// Whether the owner still wants a connection that is being made.
+/// The owner's interest in a connection that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
+    /// The owner waits for `Connected` or `ConnectFailed`.
     Yes,
+    /// The owner called `disconnect`. `Disconnected` follows when the connector has dropped the
+    /// connection.
     GivenUp,
 }
 
 impl VerbsFabric {
-    /// Loads libibverbs, chooses the port, registers the exports and starts to listen. Nothing is
-    /// accepted before the first `poll` reports it.
+    /// Loads libibverbs, chooses the port, registers the exports and starts to listen. A connection
+    /// counts as accepted when `poll` reports it.
     pub fn new(options: VerbsOptions) -> Result<Self, StartError> {
         start::check(&options)?;
         let forced = start::forced(&options);
@@ -151,7 +154,7 @@ impl VerbsFabric {
         id
     }
 
-    /// The error for an endpoint that is not there.
+    /// The error for an endpoint that is not open.
     fn missing(&self, endpoint: EndpointId) -> FabricError {
         match self.connecting.get(&endpoint) {
             Some(Wanted::Yes) => FabricError::NotConnected,
@@ -161,9 +164,9 @@ impl VerbsFabric {
         }
     }
 
-    /// Gives a link whose queue pair has failed to the connector, which destroys it.
+    /// Hands the link of an endpoint that has ended to the connector, which destroys the link.
     fn bury(&self, endpoint: EndpointId, watch: u64, link: VerbsLink) {
-        // A connector that has ended drops the link at once, which destroys it as well.
+        // If the connector has ended, the failed send drops the link, which destroys it as well.
         let _ = self.command(Command::Bury { endpoint, watch, link: Box::new(link) });
     }
 }
@@ -171,10 +174,10 @@ impl VerbsFabric {
 impl Drop for VerbsFabric {
     fn drop(&mut self) {
         self.endpoints.clear();
-        // Fails only when the connector has ended already.
+        // Fails only if the connector has already ended.
         let _ = self.command(Command::Stop);
         if let Some(connector) = self.connector.take() {
-            // A panic of the connector has been printed; there is nothing left to save here.
+            // A panic of the connector has been printed; nothing else is to be done here.
             let _ = connector.join();
         }
     }
@@ -186,7 +189,7 @@ impl fmt::Debug for VerbsFabric {
     }
 }
 
-/// Readable when either has something.
+/// Creates an epoll that is readable when either descriptor is.
 fn watch(wake_up: &OwnedFd, completions: &Channel) -> rustix::io::Result<OwnedFd> {
     let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64(0);
@@ -197,17 +200,17 @@ fn watch(wake_up: &OwnedFd, completions: &Channel) -> rustix::io::Result<OwnedFd
 
 /// Makes an eventfd readable.
 pub(crate) fn signal(fd: impl AsFd) {
-    // The only possible error, a full counter, means that it is readable.
+    // A full counter is the only possible error; the eventfd is then readable.
     let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
 }
 
 /// Empties an eventfd.
 pub(crate) fn drain(fd: impl AsFd) {
-    // It is empty already when there is nothing to read.
+    // Reading an empty eventfd fails, which is harmless.
     let _ = rustix::io::read(fd, &mut [0; 8]);
 }
 
-/// Whether only this host can be at the address.
+/// Returns true if the address is a loopback address, which only this host can have.
 fn is_this_host(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }

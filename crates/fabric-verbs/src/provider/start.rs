@@ -1,4 +1,4 @@
-//! What a fabric needs before it is one.
+//! The checks and the choice of a port before a fabric is started.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::port::{Candidate, Forced, Port, choose};
 use crate::verbs::{Context, Devices, open_devices};
 use crate::{DeviceLimits, StartError, VerbsOptions};
 
-/// Refuses what makes no sense or is not safe.
+/// Refuses options that are invalid or unsafe.
 pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
     if options.exports.is_empty() || options.exports.len() > MAX_EXPORTS {
         return Err(StartError::Option {
@@ -34,12 +34,11 @@ pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether a fabric that listens on the address would find a port here, and one that keeps words
-/// whole, before anything is made for it.
+/// Checks that a fabric listening on `address` would find a port that keeps words whole. Creates
+/// nothing.
 ///
-/// # Errors
-/// Those of [`VerbsFabric::new`](crate::VerbsFabric::new) that are about the library, the devices
-/// and the ports.
+/// # Errors Those of [`VerbsFabric::new`](crate::VerbsFabric::new) that concern the library, the
+/// devices and the ports.
 pub fn check_port(
     address: IpAddr,
     device: Option<&str>,
@@ -49,14 +48,14 @@ pub fn check_port(
     open_port(address, Forced { device, port, gid_index }, DeviceLimits::ANY).map(drop)
 }
 
-/// What the options say about the port.
+/// The options that restrict the choice of the port.
 pub(super) fn forced(options: &VerbsOptions) -> Forced<'_> {
     let VerbsOptions { device, port, gid_index, .. } = options;
     Forced { device: device.as_deref(), port: *port, gid_index: *gid_index }
 }
 
-/// Opens the device of the port that fits the address and the options; how much of it may be used,
-/// at most so much.
+/// Opens the device of the port that matches the address and the options. Returns the device, the
+/// port, and the limits of its use, which are at most `most`.
 pub(super) fn open_port(
     address: IpAddr,
     forced: Forced<'_>,
@@ -102,7 +101,7 @@ pub(super) fn open_port(
     Ok((Arc::new(device), port, limits))
 }
 
-/// Refuses a device whose payloads the kernel moves byte by byte.
+/// Refuses a device whose payloads the kernel may copy byte by byte.
 fn check_copies(device: &str) -> Result<(), StartError> {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     let copy = KernelCopy::of(&text("/proc/sys/kernel/osrelease"), &text("/proc/cpuinfo"));
@@ -112,13 +111,14 @@ fn check_copies(device: &str) -> Result<(), StartError> {
     Err(StartError::TornWords { device: device.into(), copy })
 }
 
-/// Whether the kernel does the work of the device whose folder in sysfs this is: soft-RoCE names
-/// the network interface that it is made of, and no other software has a device below it.
+/// Returns true if the kernel does the work of the device, given its folder in sysfs. Soft-RoCE has
+/// a `parent`, the network interface on which it is based; other software devices have no `device`
+/// entry.
 fn is_software(folder: &Path) -> bool {
     folder.exists() && (folder.join("parent").exists() || !folder.join("device").exists())
 }
 
-/// What to do about it, as far as can be seen.
+/// The likely cause and remedy when no device can be opened.
 fn why_no_device(closed: &[(String, std::io::Error)]) -> String {
     if let Some((name, error)) = closed.first() {
         return format!(

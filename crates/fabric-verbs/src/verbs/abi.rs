@@ -1,11 +1,11 @@
-//! The part of the ABI of libibverbs that this crate uses, after `infiniband/verbs.h`.
+//! The part of the ABI of libibverbs that this crate uses, from `infiniband/verbs.h`.
 //!
-//! Names are those of the header without `ibv_`. Fields that nothing here uses are kept for the
-//! layout and have no names of their own. See `docs/adr/0008-verbs-are-loaded-at-run-time.md`.
+//! Names are those of the header without `ibv_`. Unused fields are kept for the layout, under
+//! summary names. See `docs/adr/0008-verbs-are-loaded-at-run-time.md`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Opaque: only its address is used.
+/// Opaque: used by address only.
 #[repr(C)]
 pub(super) struct Device([u8; 0]);
 #[repr(C)]
@@ -13,7 +13,7 @@ pub(super) struct Pd([u8; 0]);
 #[repr(C)]
 pub(super) struct Cq([u8; 0]);
 
-/// A GID: 16 bytes, aligned as the two 8-byte halves that the header also sees in it.
+/// A GID: 16 bytes with the alignment of the header's union, which also contains two 8-byte halves.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gid(pub(super) [u8; 16]);
@@ -30,7 +30,7 @@ pub(super) struct GidEntry {
 
 pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
 
-/// The function pointers behind the inline functions of the header.
+/// The function pointers that the header's inline functions call.
 #[repr(C)]
 pub(super) struct ContextOps {
     _before_poll: [*const c_void; 11],
@@ -44,7 +44,7 @@ pub(super) struct ContextOps {
     _after: [*const c_void; 5],
 }
 
-/// The start of a context: the library makes it and only pointers to it are passed.
+/// The start of a context. The library allocates it; only pointers to it are passed.
 #[repr(C)]
 pub(super) struct Context {
     _device: *mut Device,
@@ -119,7 +119,7 @@ pub(super) struct CompChannel {
     _refcnt: c_int,
 }
 
-/// A completion.
+/// A work completion.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wc {
@@ -229,7 +229,7 @@ pub(super) struct QpAttr {
 }
 
 impl QpAttr {
-    /// Attributes of a change of state; the others are zero.
+    /// Attributes for a change to `qp_state`; all others are zero.
     pub(super) fn to(qp_state: c_uint) -> Self {
         Self { qp_state, ..Self::default() }
     }
@@ -264,7 +264,7 @@ pub(super) struct Sge {
     pub(super) lkey: u32,
 }
 
-/// A send work request; of its union only what reads and writes need.
+/// A send work request, with the part of its union that one-sided operations use.
 #[repr(C)]
 pub(super) struct SendWr {
     pub(super) wr_id: u64,

@@ -10,7 +10,7 @@ use super::{check, last_error};
 use crate::DeviceLimits;
 use crate::verbs::LoadError;
 
-/// The most GIDs of a device that are looked at.
+/// The most GIDs that are read from a device.
 const MAX_GIDS: usize = 1024;
 
 /// An opened device.
@@ -30,14 +30,14 @@ unsafe impl Sync for Context {}
 pub(crate) struct PortState {
     pub(crate) active: bool,
     pub(crate) infiniband: bool,
-    /// As in the ABI: 1 to 5 are 256 to 4096 B.
+    /// MTU as in the ABI: 1 to 5 for 256 to 4096 B.
     pub(crate) mtu: u8,
     pub(crate) lid: u16,
-    /// Bytes of one work request.
+    /// Maximum length of one work request, in bytes.
     pub(crate) max_message: u32,
 }
 
-/// An address of a port.
+/// A GID of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GidEntry {
     pub(crate) port: u8,
@@ -46,10 +46,10 @@ pub(crate) struct GidEntry {
     pub(crate) roce_v2: bool,
 }
 
-/// The devices of this host.
+/// The RDMA devices of this host.
 pub(crate) struct Devices {
     pub(crate) opened: Vec<Context>,
-    /// The names of those that can't be opened, and why.
+    /// The devices that could not be opened, with the errors.
     pub(crate) closed: Vec<(String, io::Error)>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn open_devices() -> Result<Devices, LoadError> {
     let library = library()?;
     let mut devices = Devices { opened: Vec::new(), closed: Vec::new() };
     let mut count = 0;
-    // SAFETY: the function fills in the count.
+    // SAFETY: the function only writes the count.
     let list = unsafe { (library.get_device_list)(&raw mut count) };
     if list.is_null() {
         return Ok(devices);
@@ -89,11 +89,11 @@ impl Context {
         &self.name
     }
 
-    /// How many ports it has, numbered from 1, and what it can do; what a message can be each port
-    /// says.
+    /// The number of ports, counted from 1, and the device's capabilities. The message length is a
+    /// property of each port and is left unlimited here.
     pub(crate) fn limits(&self) -> io::Result<(u8, DeviceLimits)> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
-        // SAFETY: an open context and space for the answer.
+        // SAFETY: an open context, and room for the answer.
         check(unsafe { (self.library.query_device)(self.raw.as_ptr(), attr.as_mut_ptr()) })?;
         // SAFETY: integers only, zeroed before.
         let attr = unsafe { attr.assume_init() };
@@ -112,7 +112,7 @@ impl Context {
 
     pub(crate) fn port(&self, number: u8) -> io::Result<PortState> {
         let mut attr = MaybeUninit::<abi::PortAttr>::zeroed();
-        // SAFETY: an open context and space for the answer, of which this function fills the part
+        // SAFETY: an open context, and room for the answer, of which the function writes the part
         // up to the flags.
         check(unsafe { (self.library.query_port)(self.raw.as_ptr(), number, attr.as_mut_ptr()) })?;
         // SAFETY: integers only, zeroed before.
@@ -130,7 +130,7 @@ impl Context {
     pub(crate) fn gids(&self) -> io::Result<Vec<GidEntry>> {
         let mut entries = vec![abi::GidEntry::default(); MAX_GIDS];
         let (context, size) = (self.raw.as_ptr(), size_of::<abi::GidEntry>());
-        // SAFETY: space for as many entries as it says, of the size that it says.
+        // SAFETY: `entries` has room for `MAX_GIDS` entries of `size` bytes.
         let count = unsafe {
             (self.library.query_gid_table)(context, entries.as_mut_ptr(), MAX_GIDS, 0, size)
         };
@@ -147,19 +147,19 @@ impl Context {
     }
 }
 
-/// A negative count is an error number.
+/// The error of a call that returned a negative count, which is a negated error number.
 fn last_error_of(count: isize) -> io::Error {
     i32::try_from(-count).map_or_else(|_| last_error(), io::Error::from_raw_os_error)
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made from it holds on to it, so nothing is left.
+        // SAFETY: every object of the context keeps a reference to it, so none exists any more.
         unsafe { (self.library.close_device)(self.raw.as_ptr()) };
     }
 }
 
-/// A protection domain: what is registered in it is reached through its queue pairs.
+/// A protection domain: memory registered in it is accessible through its queue pairs.
 pub(crate) struct Domain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
@@ -181,7 +181,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: everything made from it holds on to it, so nothing is left.
+        // SAFETY: every object of the domain keeps a reference to it, so none exists any more.
         unsafe { (self.context.library.dealloc_pd)(self.raw.as_ptr()) };
     }
 }

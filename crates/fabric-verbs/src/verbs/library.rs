@@ -4,26 +4,26 @@ use super::abi;
 
 const NAME: &str = "libibverbs.so.1";
 
-/// Why there are no verbs on this machine.
+/// Why libibverbs cannot be used on this host.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The library is not there or can't be loaded.
+    /// The library is missing or cannot be loaded.
     #[error(
         "can't load {name}: {cause}. Install it: apt-get install libibverbs1 ibverbs-providers \
          (Debian, Ubuntu), dnf install libibverbs (Fedora, RHEL)"
     )]
     Missing {
-        /// The file name.
+        /// The library's file name.
         name: String,
-        /// What the loader said.
+        /// The error of the dynamic loader.
         cause: String,
     },
-    /// The library is there and lacks a function.
+    /// The library lacks a function.
     #[error("{name} has no {symbol}: install rdma-core 33 or later")]
     TooOld {
-        /// The file name.
+        /// The library's file name.
         name: String,
-        /// The function.
+        /// Name of the missing function.
         symbol: &'static str,
     },
 }
@@ -51,11 +51,11 @@ pub(super) struct Library {
     pub(super) create_qp: abi::CreateQp,
     pub(super) modify_qp: abi::ModifyQp,
     pub(super) destroy_qp: abi::DestroyQp,
-    /// Keeps the code of the functions above in memory.
+    /// Keeps the code of the functions above loaded.
     _library: libloading::Library,
 }
 
-/// libibverbs, loaded once for the process; it stays loaded.
+/// libibverbs, loaded once for the process and never unloaded.
 pub(super) fn library() -> Result<&'static Library, LoadError> {
     static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
     LIBRARY.get_or_init(|| Library::load(NAME)).as_ref().map_err(Clone::clone)

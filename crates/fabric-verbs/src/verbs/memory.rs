@@ -10,14 +10,14 @@ use super::abi;
 use super::device::Domain;
 use super::last_error;
 
-/// Memory that the device may read and write.
+/// A memory region registered with the device.
 pub(crate) struct Registration {
     raw: Raw,
     _memory: Arc<dyn MemoryRegion>,
 }
 
-/// Registered memory of this process for messages. Shared, so that a fork does not copy it away
-/// from under the device.
+/// Registered memory of this process for messages. It is mapped as shared, because a fork would
+/// otherwise make it copy-on-write and the device could write to the wrong copy.
 pub(crate) struct Buffers {
     raw: Raw,
     memory: Anonymous,
@@ -29,19 +29,20 @@ pub(crate) struct Slice<'a> {
     pub(super) address: u64,
     pub(super) len: u32,
     pub(super) key: u32,
-    /// Inline data is read while a request is posted: the memory has to be there until then.
+    /// Inline data is read while a request is posted, so the memory must stay mapped until then.
     memory: PhantomData<&'a Raw>,
 }
 
 #[cfg(test)]
 impl Slice<'_> {
-    /// Bytes that are nowhere, for lists that nobody posts.
+    /// A slice of unmapped memory, for lists that are never posted.
     pub(super) const fn unmapped(address: u64, len: u32) -> Self {
         Self { address, len, key: 1, memory: PhantomData }
     }
 }
 
-/// What the library made. The device has no access to the memory any more after it is dropped.
+/// A memory registration of the library. After its drop, the device can no longer access the
+/// memory.
 struct Raw {
     mr: NonNull<abi::Mr>,
     address: u64,
@@ -57,7 +58,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Registration {
-    /// Registers a whole region; `remote`: peers may read and write it too.
+    /// Registers a whole region. With `remote`, peers may read and write it too.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         memory: Arc<dyn MemoryRegion>,
@@ -67,29 +68,29 @@ impl Registration {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not mapped"));
         };
         // SAFETY: a memory region promises that all its bytes are mapped at its base until it is
-        // dropped, and it is held until after the registration has ended.
+        // dropped. It is kept until after the registration has ended.
         let raw = unsafe { Raw::new(domain, base, memory.len(), remote) }?;
         Ok(Self { raw, _memory: memory })
     }
 
-    /// Whether this is a registration of the same bytes: it keeps its own mapped, so that another
-    /// region at the same place is another name for them.
+    /// Returns true if this registration covers the same bytes as `region`. The registration keeps
+    /// its memory mapped, so another region at the same address is an alias of the same memory.
     pub(crate) fn covers(&self, region: &dyn MemoryRegion) -> bool {
         let base = region.base().map(|base| base.addr().get() as u64);
         base == Some(self.raw.address) && region.len() == self.raw.len
     }
 
-    /// Some of its bytes; `None` outside of it.
+    /// A part of the region; `None` if it exceeds the region.
     pub(crate) fn slice(&self, offset: u64, len: u32) -> Option<Slice<'_>> {
         self.raw.slice(offset, len)
     }
 
-    /// Where peers find it.
+    /// Address by which peers access the region.
     pub(crate) fn address(&self) -> u64 {
         self.raw.address
     }
 
-    /// What peers name it by.
+    /// Key by which peers access the region.
     pub(crate) fn remote_key(&self) -> u32 {
         self.raw.remote_key
     }
@@ -100,7 +101,7 @@ impl Registration {
 }
 
 impl Buffers {
-    /// Zeroed memory; `remote`: the peer may read and write it.
+    /// Allocates zeroed memory. With `remote`, the peer may read and write it.
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, remote: bool) -> io::Result<Self> {
         let memory = Anonymous::new(len)?;
         // SAFETY: just mapped, and unmapped only after the registration has ended.
@@ -108,22 +109,22 @@ impl Buffers {
         Ok(Self { raw, memory })
     }
 
-    /// Some of its bytes; `None` outside of it.
+    /// A part of the memory; `None` if it exceeds the memory.
     pub(crate) fn slice(&self, offset: u64, len: u32) -> Option<Slice<'_>> {
         self.raw.slice(offset, len)
     }
 
-    /// Where the peer finds it.
+    /// Address by which the peer accesses the memory.
     pub(crate) fn address(&self) -> u64 {
         self.raw.address
     }
 
-    /// What the peer names it by.
+    /// Key by which the peer accesses the memory.
     pub(crate) fn remote_key(&self) -> u32 {
         self.raw.remote_key
     }
 
-    /// Copies bytes in; nothing outside of it.
+    /// Copies bytes into the memory; does nothing if the range exceeds the memory.
     pub(crate) fn put(&self, offset: usize, from: &[u8]) {
         if let Some(at) = self.memory.at(offset, from.len()) {
             // SAFETY: inside the mapping (checked); a slice of Rust's own never overlaps it.
@@ -131,11 +132,11 @@ impl Buffers {
         }
     }
 
-    /// Copies `len` bytes out; none when they are outside of it.
+    /// Copies `len` bytes out; returns none if the range exceeds the memory.
     pub(crate) fn take(&self, offset: usize, len: usize) -> Vec<u8> {
         let Some(at) = self.memory.at(offset, len) else { return Vec::new() };
         let mut bytes = vec![0; len];
-        // SAFETY: inside the mapping (checked); what the device writes meanwhile is only bytes.
+        // SAFETY: inside the mapping (checked); concurrent writes of the device only change bytes.
         unsafe { at.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), len) };
         bytes
     }
@@ -160,7 +161,7 @@ impl Raw {
         // SAFETY: mapped memory, as the caller promises.
         let mr = unsafe { reg_mr(domain.raw.as_ptr(), base.as_ptr().cast(), bytes, access) };
         let mr = NonNull::new(mr).ok_or_else(last_error)?;
-        // SAFETY: the library filled it in and nobody writes it.
+        // SAFETY: the library initialised it and does not write it again.
         let found = unsafe { mr.as_ref() };
         let (local_key, remote_key) = (found.lkey, found.rkey);
         let address = base.as_ptr().expose_provenance() as u64;
@@ -180,12 +181,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: made by reg_mr and not yet taken back. It can't fail: no memory windows are used.
+        // SAFETY: made by reg_mr and not yet deregistered. Cannot fail: no memory windows exist.
         unsafe { (self.domain.context.library.dereg_mr)(self.mr.as_ptr()) };
     }
 }
 
-/// Memory that belongs to no file.
+/// Anonymous mapped memory.
 struct Anonymous {
     base: NonNull<u8>,
     len: usize,
@@ -193,7 +194,7 @@ struct Anonymous {
 
 // SAFETY: plain memory, accessed by raw copies only.
 unsafe impl Send for Anonymous {}
-// SAFETY: as for `Send`; copies at the same time only mix bytes.
+// SAFETY: as for `Send`; concurrent copies only mix bytes.
 unsafe impl Sync for Anonymous {}
 
 impl Anonymous {
@@ -217,7 +218,7 @@ impl Anonymous {
 
 impl Drop for Anonymous {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; `Buffers` drops its registration before.
+        // SAFETY: exactly the mapped range; `Buffers` drops its registration first.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

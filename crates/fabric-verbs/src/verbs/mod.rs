@@ -1,9 +1,10 @@
-//! libibverbs as safe types: everything unsafe of this crate.
+//! Safe types for libibverbs, with all unsafe code of this crate.
 //!
-//! The types own what the library made and give it back when they are dropped, dependants first:
-//! each holds on to what it was made from. Why the operations that the hardware carries out later
-//! are safe: it reaches only memory that is registered at that moment, a registration keeps its
-//! memory mapped, and all registered memory is memory that others may write at any time.
+//! Each type owns an object of the library and destroys it when dropped. Dependent objects are
+//! dropped first: each type keeps a reference to the objects on which its own depends. Operations
+//! that the hardware executes later are safe for these reasons: the hardware reaches only memory
+//! that is registered at that time, a registration keeps its memory mapped, and all registered
+//! memory is memory that others may write at any time.
 
 mod abi;
 mod device;
@@ -18,7 +19,7 @@ pub(crate) use memory::{Buffers, Registration, Slice};
 pub(crate) use queue::{Channel, Completion, CompletionQueue, Depth, Path, QueuePair, Status};
 pub(crate) use sends::{Action, Remote, Request};
 
-/// The error that the last call of the library left behind.
+/// The error of the library's last call, from errno.
 fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }
@@ -27,7 +28,7 @@ fn last_error() -> std::io::Error {
 fn check(code: std::ffi::c_int) -> std::io::Result<()> {
     match code {
         0 => Ok(()),
-        // Some providers leave the number in errno.
+        // Some providers return a negative value and leave the error number in errno.
         ..0 => Err(last_error()),
         number => Err(std::io::Error::from_raw_os_error(number)),
     }

@@ -12,21 +12,21 @@ use super::memory::Slice;
 use super::sends::{Request, SendList, sge};
 use super::{abi, check, last_error};
 
-/// Completions taken at once.
+/// Completions taken in one poll.
 const AT_ONCE: usize = 32;
-/// Inline bytes to ask for; devices without any get none.
+/// Inline bytes to request; a device that does not support inline data gets none.
 const INLINE_WANTED: u32 = 220;
-/// How long a sender waits for an answer before it sends again: 4.096 us times 2 to this.
+/// Exponent of the retransmission timeout: 4.096 us times 2 to the power of this, 0.27 s.
 const ACK_TIMEOUT: u8 = 16;
-/// How often it does.
+/// The number of retransmissions before the connection fails.
 const RETRIES: u8 = 7;
-/// How often a peer is asked again that has no receive posted; our flow control lets that never be.
+/// The number of retries if the peer has no receive posted, which the flow control prevents.
 const RECEIVER_RETRIES: u8 = 3;
-/// 0.64 ms.
+/// Code of the delay before such a retry: 0.64 ms.
 const RECEIVER_TIMER: u8 = 12;
 const HOP_LIMIT: u8 = 64;
 
-/// Where completion queues say that they have news.
+/// A completion channel, through which completion queues send notifications.
 pub(crate) struct Channel {
     raw: NonNull<abi::CompChannel>,
     context: Arc<Context>,
@@ -38,7 +38,7 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// A channel whose descriptor does not block.
+    /// Creates a channel with a non-blocking descriptor.
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
         // SAFETY: an open context.
         let raw = unsafe { (context.library.create_comp_channel)(context.raw.as_ptr()) };
@@ -49,18 +49,18 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Takes the notifications that are there.
+    /// Takes and acknowledges all pending notifications.
     pub(crate) fn drain(&self) {
         let library = self.context.library;
         loop {
             let (mut queue, mut user) = (null_mut(), null_mut());
             let into = &raw mut queue;
-            // SAFETY: a channel, and space for the answer.
+            // SAFETY: a channel of this context, and room for the answer.
             if unsafe { (library.get_cq_event)(self.raw.as_ptr(), into, &raw mut user) } != 0 {
                 return;
             }
-            // SAFETY: the queue exists: destroying it takes its events out of the channel, and
-            // waits for the acknowledgement of those that were taken.
+            // SAFETY: the queue exists: its destruction removes its events from the channel and
+            // waits until those that were taken are acknowledged.
             unsafe { (library.ack_cq_events)(queue, 1) };
         }
     }
@@ -68,16 +68,16 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library filled it in and nobody writes the descriptor.
+        // SAFETY: the library initialised the channel and does not write the descriptor again.
         let fd = unsafe { self.raw.as_ref() }.fd;
-        // SAFETY: open as long as the channel.
+        // SAFETY: the descriptor is open for the life of the channel.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its queues hold on to it, so none is left.
+        // SAFETY: every queue of the channel keeps a reference to it, so none exists any more.
         unsafe { (self.context.library.destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }
@@ -86,29 +86,30 @@ impl Drop for Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Done,
-    /// The queue pair failed before its turn came.
+    /// The queue pair failed before the request was executed.
     Flushed,
     /// The peer did not answer.
     NoAnswer,
-    /// Any other error, as a number of `ibv_wc_status`.
+    /// Any other error: a number of `ibv_wc_status`.
     Failed(u32),
 }
 
-/// The end of a work request.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     /// The id of the request.
     pub(crate) id: u64,
     pub(crate) status: Status,
-    /// Of a receive: bytes received.
+    /// Receives only: bytes received.
     pub(crate) len: u32,
-    /// Of a receive: the number that came with it.
+    /// Receives only: the immediate value.
     pub(crate) immediate: Option<u32>,
-    /// Of a receive: the peer wrote to memory of its choice, not to the buffer of the receive.
+    /// Receives only: true for an RDMA write with immediate, which does not use the receive's
+    /// buffer.
     pub(crate) written: bool,
 }
 
-/// Where work requests end.
+/// A completion queue.
 pub(crate) struct CompletionQueue {
     raw: NonNull<abi::Cq>,
     channel: Arc<Channel>,
@@ -130,24 +131,24 @@ impl CompletionQueue {
         Ok(Self { raw, channel: Arc::clone(channel) })
     }
 
-    /// Takes some completions; fewer than it has when it has many. No system call.
+    /// Takes up to 32 completions, without a system call. Returns their number.
     pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<usize> {
         let mut found = [const { MaybeUninit::<abi::Wc>::uninit() }; AT_ONCE];
         let Some(poll) = self.ops().poll_cq else { return Err(unsupported()) };
         let space = found.as_mut_ptr().cast();
         #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is 32")]
         let at_once = AT_ONCE as i32;
-        // SAFETY: space for as many completions as it says.
+        // SAFETY: `space` has room for `at_once` completions.
         let count = unsafe { poll(self.raw.as_ptr(), at_once, space) };
         let count = usize::try_from(count).map_err(|_| last_error())?;
         for one in found.iter().take(count) {
-            // SAFETY: the first `count` were filled in.
+            // SAFETY: the library initialised the first `count` entries.
             into.push(Completion::new(unsafe { one.assume_init_ref() }));
         }
         Ok(count)
     }
 
-    /// Asks for a notification of the next completion.
+    /// Requests a notification of the next completion.
     pub(crate) fn notify(&self) -> io::Result<()> {
         let Some(notify) = self.ops().req_notify_cq else { return Err(unsupported()) };
         // SAFETY: a queue of this context.
@@ -161,14 +162,14 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: its queue pairs hold on to it, so none is left.
+        // SAFETY: every pair of the queue keeps a reference to it, so none exists any more.
         unsafe { (self.channel.context.library.destroy_cq)(self.raw.as_ptr()) };
     }
 }
 
 impl Context {
     fn ops(&self) -> &abi::ContextOps {
-        // SAFETY: filled in when the device was opened and not changed afterwards.
+        // SAFETY: the library initialised it when the device was opened and never changes it.
         unsafe { &(*self.raw.as_ptr()).ops }
     }
 }
@@ -195,19 +196,19 @@ fn unsupported() -> io::Error {
     io::ErrorKind::Unsupported.into()
 }
 
-/// Work requests that a queue pair can have at once.
+/// Work requests that a queue pair can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Depth {
     pub(crate) send: u32,
     pub(crate) receive: u32,
 }
 
-/// How a queue pair reaches its peer.
+/// The attributes that connect a queue pair to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) port: u8,
     pub(crate) gid_index: u8,
-    /// As in the ABI: 1 to 5 are 256 to 4096 B.
+    /// MTU as in the ABI: 1 to 5 for 256 to 4096 B.
     pub(crate) mtu: u8,
     pub(crate) own_psn: u32,
     pub(crate) reads_answered: u8,
@@ -218,7 +219,7 @@ pub(crate) struct Path {
     pub(crate) peer_lid: u16,
 }
 
-/// A reliable connection.
+/// A queue pair of the reliable connected type.
 pub(crate) struct QueuePair {
     raw: NonNull<abi::Qp>,
     sends: SendList,
@@ -231,7 +232,7 @@ pub(crate) struct QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// A pair whose sends and receives both end in `queue`.
+    /// Creates a pair whose sends and receives both complete on `queue`.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         queue: &Arc<CompletionQueue>,
@@ -258,20 +259,20 @@ impl QueuePair {
             let raw = unsafe { create(domain.raw.as_ptr(), &raw mut init) };
             Some((NonNull::new(raw)?, init.cap.max_inline_data.min(inline)))
         };
-        // What a device has is known only by asking for it.
+        // A device reports its inline capacity only in the answer to a request for it.
         let (raw, inline) = create(INLINE_WANTED).or_else(|| create(0)).ok_or_else(last_error)?;
         let (domain, queue) = (Arc::clone(domain), Arc::clone(queue));
         let (sends, receives) = (SendList::new(inline), Vec::new());
         Ok(Self { raw, sends, receives, domain, _queue: queue })
     }
 
-    /// What the peer has to know it by.
+    /// The queue pair number, by which the peer addresses the pair.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the library filled it in and nobody writes the number.
+        // SAFETY: the library initialised the pair and does not write the number again.
         unsafe { self.raw.as_ref() }.qp_num
     }
 
-    /// To INIT: receives can be posted.
+    /// Moves the pair to INIT, in which receives can be posted.
     pub(crate) fn initialize(&self, port: u8) -> io::Result<()> {
         let mut attr = abi::QpAttr::to(abi::QPS_INIT);
         attr.port_num = port;
@@ -280,7 +281,7 @@ impl QueuePair {
         self.modify(&mut attr, mask)
     }
 
-    /// From INIT to RTS: connected.
+    /// Moves the pair from INIT through RTR to RTS: connected.
     pub(crate) fn connect(&self, path: &Path) -> io::Result<()> {
         let mut attr = abi::QpAttr::to(abi::QPS_RTR);
         attr.path_mtu = path.mtu.into();
@@ -317,14 +318,15 @@ impl QueuePair {
         self.modify(&mut attr, mask)
     }
 
-    /// To ERROR: nothing more comes in or goes out, and all requests end.
+    /// Moves the pair to ERROR: it neither sends nor accepts anything more, and all its requests
+    /// complete.
     pub(crate) fn fail(&self) -> io::Result<()> {
         let mut attr = abi::QpAttr::to(abi::QPS_ERR);
         self.modify(&mut attr, abi::QP_STATE)
     }
 
     fn modify(&self, attr: &mut abi::QpAttr, mask: i32) -> io::Result<()> {
-        // SAFETY: a queue pair, and attributes of which it reads those in the mask.
+        // SAFETY: a queue pair, and attributes of which the library reads those in the mask.
         check(unsafe { (self.domain.context.library.modify_qp)(self.raw.as_ptr(), attr, mask) })
     }
 
@@ -334,7 +336,7 @@ impl QueuePair {
         Batch { pair: self, memory: PhantomData }
     }
 
-    /// Posts receives: an id and a buffer each.
+    /// Posts receives, given as an id and a buffer each.
     pub(crate) fn receive<'a>(
         &mut self,
         buffers: impl IntoIterator<Item = (u64, Slice<'a>)>,
@@ -363,12 +365,12 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made by create_qp and not yet taken back.
+        // SAFETY: made by create_qp and not yet destroyed.
         unsafe { (self.domain.context.library.destroy_qp)(self.raw.as_ptr()) };
     }
 }
 
-/// A list of work requests that is being made.
+/// A list of work requests under construction.
 pub(crate) struct Batch<'pair, 'memory> {
     pair: &'pair mut QueuePair,
     memory: PhantomData<Slice<'memory>>,
@@ -380,8 +382,8 @@ impl<'memory> Batch<'_, 'memory> {
         self.pair.sends.push(request);
     }
 
-    /// Posts the list with one doorbell; what that asks of the device. After an error the queue
-    /// pair has to be given up.
+    /// Posts the list with one doorbell. Returns the counts of requests to the device. After an
+    /// error, the queue pair must be abandoned.
     pub(crate) fn post(self) -> io::Result<DeviceCounters> {
         let pair = self.pair;
         let (first, asked) = pair.sends.link();

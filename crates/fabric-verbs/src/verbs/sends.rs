@@ -12,16 +12,16 @@ pub(crate) struct Remote {
     pub(crate) key: u32,
 }
 
-/// What a request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Fetches the peer's bytes.
+    /// RDMA read from the peer's memory.
     Read(Remote),
-    /// Puts bytes there; `after_reads`: not before the reads posted earlier are done.
+    /// RDMA write to the peer's memory; with `after_reads`, fenced behind the earlier reads.
     Write { to: Remote, after_reads: bool },
-    /// Puts bytes there and completes a receive of the peer, which gets the number.
+    /// RDMA write that also completes a receive of the peer and delivers the immediate value to it.
     WriteWithImmediate { to: Remote, immediate: u32 },
-    /// Puts bytes, if any, into the buffer of the peer's next receive, which gets the number.
+    /// Send of at least 0 bytes to the buffer of the peer's next receive, with the immediate value.
     SendWithImmediate(u32),
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Request<'a> {
     pub(crate) id: u64,
     pub(crate) action: Action,
     pub(crate) local: Option<Slice<'a>>,
-    /// Whether it completes when it succeeds. The last of a list always does.
+    /// True if the request is signalled. The last request of a list always is.
     pub(crate) signaled: bool,
 }
 
-/// Work requests as the library takes them: a chain that is posted with one doorbell.
+/// Work requests in the form of the library: a chain that is posted with one doorbell.
 pub(super) struct SendList {
-    /// Bytes that fit into a request itself.
+    /// The most bytes that a request can carry inline.
     inline: u32,
     entries: Vec<(abi::SendWr, abi::Sge)>,
 }
@@ -87,9 +87,9 @@ impl SendList {
         self.entries.push((wr, request.local.map_or(nothing, sge)));
     }
 
-    /// Makes it one chain, whose last request is signalled: it retires all before it. The first
-    /// request, null if there is none; good until the list is changed. What it will have asked of
-    /// the device when it is posted.
+    /// Links the requests into a chain and signals the last one, whose completion covers all before
+    /// it. Returns the first request, or null if the list is empty, and the counts of what the
+    /// chain requests from the device. The pointer is valid until the list is changed.
     pub(super) fn link(&mut self) -> (*mut abi::SendWr, DeviceCounters) {
         if let Some((last, _)) = self.entries.last_mut() {
             last.send_flags |= abi::SEND_SIGNALED;
@@ -141,7 +141,8 @@ mod tests {
             DeviceCounters { requests: 5, doorbells: 1, signalled: 2, ..DeviceCounters::default() };
         assert_eq!(asked, expected);
         assert_eq!(flags(&list, abi::SEND_SIGNALED), [1, 4]);
-        // Each points to the one behind it, the last to nothing, and to its own bytes.
+        // Each request points to its successor, the last one to null, and each to its own
+        // scatter-gather entry.
         let places: Vec<_> =
             list.entries.iter_mut().map(|(wr, sge)| (&raw mut *wr, &raw mut *sge)).collect();
         assert_eq!(first, places[0].0);
@@ -179,7 +180,7 @@ mod tests {
             (Action::SendWithImmediate(2), INLINE),
             (Action::SendWithImmediate(2), INLINE + 1),
             (large, 2049),
-            // Nothing is sent: there is nothing to carry.
+            // No inline flag for an empty send: it carries no bytes.
             (Action::SendWithImmediate(3), 0),
             (Action::Read(THERE), 8),
         ];

@@ -1,4 +1,4 @@
-//! Verbs fabrics for tests, where there is an RDMA port.
+//! Verbs fabrics for tests, on hosts with an RDMA port.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -18,10 +18,11 @@ use rackpool_skip::skipped;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::MemfdFlags;
 
-/// The IP address of an RDMA port. `cargo x lab` sets it; elsewhere the tests that need one pass.
+/// The IP address of an RDMA port. `cargo x lab` sets it; without it, tests that need a port are
+/// skipped.
 const ADDRESS: &str = "RACKPOOL_RDMA_ADDRESS";
 
-/// Whether there is an RDMA port to test with.
+/// Returns true if the host has an RDMA port for tests.
 pub(crate) fn is_there() -> bool {
     let there = std::env::var_os(ADDRESS).is_some();
     if !there {
@@ -40,7 +41,7 @@ impl Verbs {
 
     /// Options for a rack that exports this memory.
     pub(crate) fn options(rack: RackId, frames: &Arc<dyn MemoryRegion>) -> VerbsOptions {
-        // Every other rack takes in as much as any, the others as little.
+        // Racks with even ids have the largest receive capacity, the others the smallest.
         let receive_bytes = if rack.0.is_multiple_of(2) { u64::MAX } else { 1 };
         VerbsOptions {
             rack,

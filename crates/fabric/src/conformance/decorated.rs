@@ -10,7 +10,7 @@ use crate::MemoryRegion;
 use crate::fault::{FaultFabric, Faults};
 use crate::throttle::{Budget, ThrottleFabric};
 
-/// Fabrics of another factory that are late and out of order.
+/// Fabrics of another factory with delayed and reordered events.
 pub struct Late<F>(pub F);
 
 impl<F: Factory> Factory for Late<F> {
@@ -34,12 +34,12 @@ impl<F: Factory> Factory for Late<F> {
     }
 }
 
-/// Fabrics of another factory that are as slow as the hardware to be modelled.
+/// Fabrics of another factory, throttled to the hardware to be modelled.
 pub struct Slow<F>(pub F);
 
 impl<F: Factory> Factory for Slow<F> {
     fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
-        // The decorated fabric is as fast as it can be.
+        // The decorated fabric runs at full speed.
         let Node { fabric, frames } = self.0.start(rack, frames_len, Hardware::FAST);
         let Hardware { latency, bandwidth_gbps } = hardware;
         let budget = Budget { latency, bandwidth_gbps };

@@ -10,7 +10,7 @@ pub(super) fn ended(end: &mut End) -> DisconnectReason {
     match end.wait("the end", |event| matches!(event, Event::Disconnected { .. })) {
         Event::Disconnected { endpoint, reason } => {
             assert_eq!(endpoint, end.endpoint);
-            // Some providers tell of that first.
+            // Some providers report the fence first.
             end.events.retain(|event| *event != Event::Fenced { endpoint });
             reason
         }
@@ -18,8 +18,8 @@ pub(super) fn ended(end: &mut End) -> DisconnectReason {
     }
 }
 
-/// Checks that each of these requests, and nothing else, has completed: in order, first those that
-/// were done before the end, of which there are none when time is modelled, then with this class.
+/// Checks that exactly `count` requests have completed, in order. Only the first ones may have
+/// succeeded, and none if time is modelled; the others failed with an error of `class`.
 pub(super) fn all_completed(factory: &impl Factory, end: &mut End, count: u64, class: ErrorClass) {
     let completed = std::mem::take(&mut end.events);
     assert_eq!(completed.len() as u64, count);
@@ -39,7 +39,7 @@ pub(super) fn ten_writes(factory: &impl Factory, end: &mut End) -> Vec<WorkReque
     (0..10).map(|id| write(id, transfer(region, 0, id * 4096, 4096))).collect()
 }
 
-/// When the peer dies every request fails exactly once, and then the endpoint is gone.
+/// When the peer dies, every request fails exactly once, and then the endpoint ends.
 pub fn death_of_the_peer_ends_everything(factory: &impl Factory) {
     let Pair { mut a, b } = Pair::new(factory, Hardware::STUCK);
     let list = ten_writes(factory, &mut a);
@@ -51,7 +51,7 @@ pub fn death_of_the_peer_ends_everything(factory: &impl Factory) {
     assert_eq!(a.events, []);
 }
 
-/// Each side learns once that the endpoint has ended, and who ended it.
+/// Each side learns once that the endpoint has ended, and which side ended it.
 pub fn disconnect_tells_both_sides(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::STUCK);
     let list = ten_writes(factory, &mut b);
@@ -70,11 +70,11 @@ pub fn disconnect_tells_both_sides(factory: &impl Factory) {
     }
 }
 
-/// After `Disconnected` no write of the peer lands, although it knows nothing yet.
+/// After `Disconnected`, no write of the peer lands, even if the peer has not noticed the end.
 pub fn disconnect_fences_the_peer(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
     let list = ten_writes(factory, &mut a);
-    // The first is done, the others are due and wait for the next poll.
+    // The first write is done; the others are due and wait for the next poll.
     ok(a.post(&list[..1]));
     ok(a.completed(0));
     ok(a.post(&list[1..]));
@@ -88,7 +88,7 @@ pub fn disconnect_fences_the_peer(factory: &impl Factory) {
     assert!(bytes_of(&b.node.frames, 0, zeroes.len()) == zeroes, "a late write landed");
 }
 
-/// An endpoint that has ended takes nothing any more, and says so.
+/// An endpoint that has ended refuses every request with an error.
 pub fn an_ended_endpoint_is_refused(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
     let list = ten_writes(factory, &mut a);
@@ -106,7 +106,7 @@ pub fn an_ended_endpoint_is_refused(factory: &impl Factory) {
     assert_eq!(a.send(b"hello"), Err(FabricError::UnknownEndpoint));
 }
 
-/// Nobody there: an event says so in words, and the fabric goes on.
+/// Connecting to an address without a listener is reported by an event; the fabric continues.
 pub fn connecting_to_nowhere_fails(factory: &impl Factory) {
     let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
     let address = factory.nowhere();
@@ -119,7 +119,7 @@ pub fn connecting_to_nowhere_fails(factory: &impl Factory) {
     assert_eq!(a.events, []);
 }
 
-/// What is no address of this provider is refused at once.
+/// `connect` refuses an address of another provider at once.
 pub fn addresses_of_others_are_refused(factory: &impl Factory) {
     let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
     for address in ["", "carrier-pigeon:7", "\0", "🕊"] {
@@ -128,7 +128,7 @@ pub fn addresses_of_others_are_refused(factory: &impl Factory) {
     }
 }
 
-/// A connection that is not wanted any more ends with `Disconnected`, whatever became of it.
+/// A connection that the owner gives up ends with `Disconnected`, whether it succeeded or not.
 pub fn a_connect_can_be_given_up(factory: &impl Factory) {
     let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
     let mut b = End::alone(factory.start(RackId(2), 4096, Hardware::FAST));
@@ -143,7 +143,7 @@ pub fn a_connect_can_be_given_up(factory: &impl Factory) {
     }
     a.endpoint = ok(a.fabric().connect(&address));
     a.wait("the connection", |event| matches!(event, Event::Connected { .. }));
-    // What the other side saw of the attempts is paired: accepted, then ended.
+    // The other side sees each attempt as an `Accepted` followed by a `Disconnected`.
     let open = |events: &[Event]| {
         let count = |fits: fn(&Event) -> bool| events.iter().filter(|event| fits(event)).count();
         count(|event| matches!(event, Event::Accepted { .. }))
@@ -156,7 +156,7 @@ pub fn a_connect_can_be_given_up(factory: &impl Factory) {
     }
 }
 
-/// Two racks that connect to each other at the same moment have two endpoints that both work.
+/// Two racks that connect to each other simultaneously get two endpoints, and both work.
 pub fn both_sides_may_connect(factory: &impl Factory) {
     let mut a = End::alone(factory.start(RackId(1), 4096, Hardware::FAST));
     let mut b = End::alone(factory.start(RackId(2), 4096, Hardware::FAST));

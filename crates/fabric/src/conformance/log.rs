@@ -1,4 +1,4 @@
-//! What fabrics log, for tests that look for a line.
+//! Captures log lines, for tests that expect one.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, Once, PoisonError};
@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps the lines that this process logs from now on.
+/// Captures the lines that this process logs from now on.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! A scripted exchange that loses its connection at every step, by a cut or by the death of a side:
-//! every request completes once, the end is the last event, and after it nothing lands.
+//! A scripted exchange that loses its connection at every step, by a cut or by the death of a side.
+//! Every request completes once, the end is the last event, and nothing lands after it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,25 +13,26 @@ use crate::{DisconnectReason, EndpointId, ErrorClass, Event, Fabric, MemoryRegio
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const ROUNDS: u8 = 3;
-/// Bytes of a request of an exchange that is cut.
+/// Length of a request in an exchange that is cut, in bytes.
 const SHORT: u32 = 8192;
-/// Of one in which a side dies: more than any fabric moves at once.
+/// Length of a request in an exchange in which a side dies: more than any fabric moves at once.
 const LONG: u32 = 256 << 10;
 
-/// What befalls a side at a step.
+/// The fault of a side.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Lives,
-    /// Its endpoint is cut off.
+    /// Its endpoint is cut at this step.
     Cut(u64),
-    /// It ends as a killed process does: nobody says goodbye, frames may be half sent.
+    /// It ends at this step as a killed process does: without a goodbye, perhaps with a half-sent
+    /// frame.
     Dies(u64),
 }
 
-/// One side of the exchange, and what it has seen.
+/// One side of the exchange and its observations.
 struct Side {
     fate: Fate,
-    /// `None` when it is dead.
+    /// `None` once the side is dead.
     fabric: Option<FaultFabric<Box<dyn Fabric>>>,
     frames: Arc<dyn MemoryRegion>,
     own: RegionId,
@@ -74,7 +75,7 @@ impl Side {
         }
     }
 
-    /// Counts the steps; dies if its time has come.
+    /// Counts the steps; the side dies if it has reached its step.
     fn count(&mut self) {
         if let Some(fabric) = &self.fabric {
             self.steps = fabric.steps();
@@ -96,7 +97,7 @@ impl Side {
         self.messages.len() == usize::from(ROUNDS) && self.completed.len() as u64 == self.posted
     }
 
-    /// Writes, reads back and says so; everything may fail once the connection is lost.
+    /// Posts a write and a read-back and sends a message. All may fail once the connection is lost.
     fn ask(&mut self) {
         let Some(endpoint) = self.endpoint.filter(|_| self.end.is_none()) else { return };
         let at = u64::from(self.sent) * u64::from(self.len);
@@ -120,7 +121,7 @@ impl Side {
             }
             Err(error) => assert_ne!(error.class(), ErrorClass::Fatal, "{error}"),
         }
-        // Every other round is left to the next poll.
+        // In every other round, the next poll flushes.
         if self.sent.is_multiple_of(2) {
             fabric.flush(endpoint);
         }
@@ -154,14 +155,15 @@ impl Side {
         self.count();
     }
 
-    /// From here on its memory is its own. Done once, so that what lands later is seen.
+    /// Overwrites the memory once the peer can no longer write to it, so that a late write is
+    /// detected. Has effect once.
     fn take_back_memory(&mut self) {
         if !std::mem::replace(&mut self.has_memory_back, true) {
             ok(self.frames.write(0, &vec![0xee; 4 * self.len as usize]));
         }
     }
 
-    /// What the trait promises, whatever happened.
+    /// Checks the promises of the trait, which hold in every case.
     fn check(&self, other: &Self) {
         let ids: Vec<u64> = self.completed.iter().map(|(id, _)| *id).collect();
         assert_eq!(ids, (0..self.posted).collect::<Vec<_>>(), "each once and in order");
@@ -176,14 +178,15 @@ impl Side {
     }
 }
 
-/// Runs the exchange; both sides as it left them.
+/// Runs the exchange and returns both sides in their final state.
 fn exchange(factory: &impl Factory, fates: [Fate; 2], len: u32) -> [Side; 2] {
     let [first, second] = fates;
     let mut sides = [Side::start(factory, 1, first, len), Side::start(factory, 2, second, len)];
     let address = sides[1].fabric.as_ref().map(|fabric| fabric.address()).unwrap_or_default();
     let connecting = sides[0].fabric.as_mut().map(|fabric| ok(fabric.connect(&address)));
     let start = Instant::now();
-    // Both ask, and ask again when they have heard from the other; the first one hangs up.
+    // Both sides send, and send again when they have heard from the other; the first side
+    // disconnects.
     while sides.iter().any(|side| !side.is_over()) {
         assert!(start.elapsed() < TIMEOUT, "{fates:?}: it never ends");
         for side in &mut sides {
@@ -201,7 +204,7 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], len: u32) -> [Side; 2] {
             fabric.disconnect(endpoint);
         }
     }
-    // What a slow peer might still do.
+    // Gives a slow peer time for late effects.
     let [first, second] = &mut sides;
     for _ in 0..200 {
         first.poll();
@@ -215,7 +218,7 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], len: u32) -> [Side; 2] {
     sides
 }
 
-/// Runs the exchange without a loss; how many steps each side took.
+/// Runs the exchange without a loss; returns the number of steps of each side.
 fn undisturbed(factory: &impl Factory, len: u32) -> [u64; 2] {
     let sides = exchange(factory, [Fate::Lives; 2], len);
     let ends = sides.each_ref().map(|side| side.end.clone());
@@ -225,7 +228,7 @@ fn undisturbed(factory: &impl Factory, len: u32) -> [u64; 2] {
     steps
 }
 
-/// Runs an exchange in which each side of which a step is named is cut off there.
+/// Runs an exchange in which each side with a step is cut at that step.
 fn cut(factory: &impl Factory, at: [Option<u64>; 2]) {
     let fates = at.map(|step| step.map_or(Fate::Lives, Fate::Cut));
     let sides = exchange(factory, fates, SHORT);
@@ -237,9 +240,9 @@ fn cut(factory: &impl Factory, at: [Option<u64>; 2]) {
         assert!(side.is_cut(), "{at:?}: it took {} steps", side.steps);
         assert_eq!(side.end, gone, "{at:?}: {ends:?}");
     }
-    // Of two that are to be cut the first may end the other before its step.
+    // If both are to be cut, the first cut may end the other side before its step.
     assert!(ends.contains(&gone), "{at:?}: nothing was cut: {ends:?}");
-    // When everything is done the first hangs up, whatever the other's last steps are.
+    // When everything is done, the first side disconnects, at whatever step the other side is.
     let hung_up = at[0].is_none() && sides.iter().all(Side::is_done);
     for end in ends.iter().flatten() {
         let is_expected = match end {
@@ -251,7 +254,7 @@ fn cut(factory: &impl Factory, at: [Option<u64>; 2]) {
     }
 }
 
-/// The connection is cut at each step of either side, and at each of both at once.
+/// Cuts the connection at each step of either side, and at each step of both sides at once.
 pub fn at_every_step(factory: &impl Factory) {
     let [first, second] = undisturbed(factory, SHORT);
     for step in 0..first {
@@ -265,7 +268,7 @@ pub fn at_every_step(factory: &impl Factory) {
     }
 }
 
-/// Either side dies at each of its steps, without a goodbye and in the middle of what it was doing.
+/// Either side dies at each of its steps, without a goodbye and in the middle of its work.
 pub fn by_death_at_every_step(factory: &impl Factory) {
     let steps = undisturbed(factory, LONG);
     for dying in [0, 1] {

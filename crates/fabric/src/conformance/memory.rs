@@ -10,26 +10,25 @@ use rustix::fs::MemfdFlags;
 use crate::emulated::Mapper;
 use crate::{MemoryRegion, OutOfRange};
 
-/// A system call may move the bytes of a word one by one: the threads of a test exclude each
-/// other. Between processes the kernel has to do.
+/// A system call may move the bytes of a word one by one, so this lock serialises the threads of a
+/// test. Between processes, the test relies on the kernel.
 static WORDS: RwLock<()> = RwLock::new(());
 
-/// A part of a file as memory. Slow, and without unsafe code.
+/// A part of a file as memory. Slow, but free of unsafe code.
 #[derive(Debug)]
 pub struct FileMemory {
     fd: OwnedFd,
     len: u64,
 }
 
-/// Gives access to what peers export as [`FileMemory`].
+/// Maps the memory that peers export as [`FileMemory`].
 #[derive(Clone, Copy, Debug)]
 pub struct FileMapper;
 
 impl FileMemory {
     /// Zeroed memory of this process.
     ///
-    /// # Panics
-    /// When the system has no memory left.
+    /// # Panics If the system is out of memory.
     #[must_use]
     pub fn anonymous(len: u64) -> Self {
         let make = || {
@@ -49,7 +48,7 @@ impl FileMemory {
         Self { fd, len }
     }
 
-    /// Another descriptor of the same file.
+    /// Returns another descriptor of the same file.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
     }

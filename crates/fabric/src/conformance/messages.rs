@@ -16,7 +16,7 @@ fn message(pair: &mut Pair) -> Vec<u8> {
     }
 }
 
-/// Sends as soon as the peer has room: it may take a moment until this side knows.
+/// Sends as soon as the peer has room. This side may learn of the room with a delay.
 fn send(pair: &mut Pair, message: &[u8]) {
     let start = Instant::now();
     while let Err(error) = pair.a.send(message) {
@@ -26,7 +26,7 @@ fn send(pair: &mut Pair, message: &[u8]) {
     }
 }
 
-/// Messages of all sizes arrive as they were sent, in order, in both directions.
+/// Messages of all sizes arrive unchanged and in order, in both directions.
 pub fn order_and_content(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let sizes = [1, 2, 7, 8, 9, 511, 512, 4096, 65_535, MAX_MESSAGE, 3];
@@ -44,7 +44,7 @@ pub fn order_and_content(factory: &impl Factory) {
     pair.a.wait("the answer", fits);
 }
 
-/// Empty and too large messages are refused and leave the endpoint alone.
+/// Empty and too large messages are refused, and the endpoint stays open.
 pub fn sizes_that_cannot_be(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     for len in [0, MAX_MESSAGE + 1, 1 << 24] {
@@ -55,7 +55,7 @@ pub fn sizes_that_cannot_be(factory: &impl Factory) {
     assert_eq!(message(&mut pair), b"fine");
 }
 
-/// A peer that takes nothing does not make the sender wait or lose anything.
+/// A peer that takes no messages neither blocks the sender nor loses a message.
 pub fn a_full_ring_says_retry_and_recovers(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let mut sent = 0;
@@ -74,7 +74,7 @@ pub fn a_full_ring_says_retry_and_recovers(factory: &impl Factory) {
     assert_eq!(message(&mut pair), b"again");
 }
 
-/// Whoever gets a message sees the writes that were posted before it.
+/// A message arrives after the writes posted before it have landed.
 pub fn a_message_follows_the_writes_before_it(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     for round in 1..50 {
@@ -83,7 +83,7 @@ pub fn a_message_follows_the_writes_before_it(factory: &impl Factory) {
         ok(pair.a.post(&[write(u64::from(round), transfer(region, 0, 8, 300_000))]));
         ok(pair.a.send(&[round]));
         ok(pair.a.send(&[round, 2]));
-        // The writer is slow to poll: the receiver must not get ahead of it.
+        // The writer polls rarely: the receiver must not see the message before the bytes.
         for _ in 0..3 {
             pair.b.poll();
         }

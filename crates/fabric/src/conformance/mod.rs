@@ -1,6 +1,6 @@
-//! What every provider has to do, as functions that panic when it does not.
+//! The conformance suite: the properties of every provider, as functions that panic on a violation.
 //!
-//! A provider's tests implement [`Factory`] and name it in
+//! A provider's tests implement [`Factory`] and pass it to
 //! [`conformance_tests!`](crate::conformance_tests).
 
 pub mod decorated;
@@ -22,19 +22,19 @@ use rackpool_model::RackId;
 
 use crate::{Fabric, MemoryRegion};
 
-/// Makes the fabrics of one provider, all on this host.
+/// Creates the fabrics of one provider, all on this host.
 pub trait Factory: Sync {
-    /// A fabric that exports `frames_len` zeroed bytes as its only region. A provider that models
-    /// a network takes `hardware`, others ignore it.
+    /// Starts a fabric that exports `frames_len` zeroed bytes as its only region. A provider that
+    /// models a network uses `hardware`; others ignore it.
     fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node;
 
-    /// Memory that can be registered.
+    /// Creates memory that can be registered.
     fn memory(&self, len: u64) -> Arc<dyn MemoryRegion>;
 
-    /// An address of this provider at which nobody listens.
+    /// An address of this provider without a listener.
     fn nowhere(&self) -> String;
 
-    /// Whether operations take the time that [`Hardware`] says, or longer.
+    /// Returns true if operations take at least the time given by [`Hardware`].
     fn models_time(&self) -> bool;
 }
 
@@ -51,7 +51,7 @@ impl Hardware {
     /// 2 us, 100 Gbit/s.
     pub const FAST: Self = Self { latency: Duration::from_micros(2), bandwidth_gbps: 100.0 };
 
-    /// So slow that what is posted stays in flight for a whole test.
+    /// A latency so long that posted operations stay in flight for a whole test.
     pub const STUCK: Self = Self { latency: Duration::from_secs(10), bandwidth_gbps: 100.0 };
 }
 
@@ -59,12 +59,12 @@ impl Hardware {
 pub struct Node {
     /// Its fabric.
     pub fabric: Box<dyn Fabric>,
-    /// The memory that it exports, as itself sees it.
+    /// The memory that it exports, in the rack's own mapping.
     pub frames: Arc<dyn MemoryRegion>,
 }
 
-/// Makes a test of every property for one provider: `conformance_tests!(factory expression);`, or
-/// with `, if condition` where the provider needs what a machine may not have.
+/// Generates a test of every property for one provider: `conformance_tests!(factory expression);`,
+/// or with `, if condition` if the provider needs hardware that a host may lack.
 #[macro_export]
 macro_rules! conformance_tests {
     ($factory:expr) => {

@@ -11,32 +11,32 @@ use crate::{
     Transfer, WorkRequest,
 };
 
-/// How long a test waits for what must happen. Far beyond what a busy machine needs.
+/// The time that a test waits for an expected event: far more than a busy host needs.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Bytes that each rack of a pair exports.
 pub const FRAMES_LEN: u64 = 4 << 20;
 
-/// One rack, its end of the link, and the events that nobody has asked for yet.
+/// One rack, its end of the connection, and the events not yet consumed.
 pub struct End {
     /// The rack.
     pub node: Node,
-    /// Its endpoint to the other.
+    /// Its endpoint to the other rack.
     pub endpoint: EndpointId,
-    /// What was polled and not yet taken.
+    /// Events that were polled and not yet consumed.
     pub events: Vec<Event>,
 }
 
 /// Two racks, the first connected to the second.
 pub struct Pair {
-    /// The one that connected: rack 1.
+    /// Rack 1, which connected.
     pub a: End,
-    /// The one that accepted: rack 2.
+    /// Rack 2, which accepted.
     pub b: End,
 }
 
 impl End {
-    /// A rack without a link.
+    /// A rack without a connection.
     pub fn alone(node: Node) -> Self {
         Self { node, endpoint: EndpointId(u64::MAX), events: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl End {
         self.node.fabric.poll(&mut self.events);
     }
 
-    /// Polls until an event comes that fits, and takes it.
+    /// Polls until an event satisfies `fits`, and consumes it.
     pub fn wait(&mut self, what: &str, fits: impl Fn(&Event) -> bool) -> Event {
         let start = Instant::now();
         loop {
@@ -81,27 +81,27 @@ impl End {
         self.fabric().register(Arc::clone(memory))
     }
 
-    /// Posts one list on the link, and rings for it.
+    /// Posts one list and flushes it.
     pub fn post(&mut self, list: &[WorkRequest]) -> Result<(), FabricError> {
         let posted = self.post_only(list);
         self.flush();
         posted
     }
 
-    /// Sends one message on the link, and rings for it.
+    /// Sends one message and flushes it.
     pub fn send(&mut self, message: &[u8]) -> Result<(), FabricError> {
         let sent = self.send_only(message);
         self.flush();
         sent
     }
 
-    /// Posts one list on the link. Nobody is rung for it.
+    /// Posts one list without a flush.
     pub fn post_only(&mut self, list: &[WorkRequest]) -> Result<(), FabricError> {
         let endpoint = self.endpoint;
         self.fabric().post(endpoint, list)
     }
 
-    /// Sends one message on the link. Nobody is rung for it. What is refused comes back whole.
+    /// Sends one message without a flush. Checks that a refused message is returned unchanged.
     pub fn send_only(&mut self, message: &[u8]) -> Result<(), FabricError> {
         let endpoint = self.endpoint;
         self.fabric().send(endpoint, message.to_vec()).map_err(|unsent| {
@@ -110,7 +110,7 @@ impl End {
         })
     }
 
-    /// Rings for what was posted and sent on the link.
+    /// Flushes the posted operations and messages.
     pub fn flush(&mut self) {
         let endpoint = self.endpoint;
         self.fabric().flush(endpoint);
@@ -118,7 +118,7 @@ impl End {
 }
 
 impl Pair {
-    /// Two connected racks.
+    /// Creates two connected racks.
     pub fn new(factory: &impl Factory, hardware: Hardware) -> Self {
         let mut a = End::alone(factory.start(RackId(1), FRAMES_LEN, hardware));
         let mut b = End::alone(factory.start(RackId(2), FRAMES_LEN, hardware));
@@ -146,7 +146,7 @@ impl Pair {
     }
 }
 
-/// The value, or a panic with the error.
+/// Returns the value, or panics with the error.
 #[track_caller]
 pub fn ok<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     match result {
@@ -162,14 +162,14 @@ pub fn memory_of(factory: &impl Factory, bytes: &[u8]) -> Arc<dyn MemoryRegion> 
     memory
 }
 
-/// Some bytes of a memory.
+/// Reads bytes of a region.
 pub fn bytes_of(memory: &Arc<dyn MemoryRegion>, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     ok(memory.read(offset, &mut bytes));
     bytes
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that differ by position and by seed.
 #[must_use]
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..=250).map(|byte: u8| byte.wrapping_mul(7).wrapping_add(seed)).cycle().take(len).collect()

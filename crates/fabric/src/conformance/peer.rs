@@ -1,4 +1,4 @@
-//! Peers of a test in processes of their own, to be killed and stopped.
+//! Test peers in processes of their own, which the test can kill and stop.
 
 use std::process::{Child, Command};
 
@@ -6,12 +6,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 const ADDRESS: &str = "RACKPOOL_TEST_FABRIC_ADDRESS";
 
-/// The test program again, running one test alone. It ends with this.
+/// The test program started again to run a single test. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Peer(pub Child);
 
 impl Peer {
-    /// Starts it with the address of a fabric, which it finds with [`starter`].
+    /// Starts the process with the address of a fabric, which it gets from [`starter`].
     #[must_use]
     pub fn running(test: &str, address: &str) -> Self {
         let program = std::env::current_exe().expect("this program");
@@ -25,7 +25,7 @@ impl Peer {
         kill_process(Pid::from_child(&self.0), signal).expect("a running peer");
     }
 
-    /// Stops it; it has stopped when this returns.
+    /// Stops the process and waits until it has stopped.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         let pid = Pid::from_child(&self.0);
@@ -37,13 +37,13 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It has ended already when this fails.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// In a peer: the address that it was started with. `None` in the test itself.
+/// The address with which a peer was started; `None` in the test itself.
 #[must_use]
 pub fn starter() -> Option<String> {
     std::env::var(ADDRESS).ok()

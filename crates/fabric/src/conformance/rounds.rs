@@ -1,4 +1,4 @@
-//! What a poll round has for a peer goes with one doorbell.
+//! All requests of a poll round for one peer share one doorbell.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,7 @@ use super::pair::{End, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
 use super::{Factory, Hardware};
 use crate::{DisconnectReason, ErrorClass, Event, MAX_MESSAGE};
 
-/// Sizes of ten messages, small and large. With the writes they are less than any socket takes at
-/// once.
+/// Sizes of ten messages, small and large. With the writes, they fit into any socket at once.
 const SIZES: [usize; 10] = [1, 64, 100, 2048, 2049, 24, 3000, 512, 24, 3];
 const WRITTEN: u32 = 256;
 
@@ -19,8 +18,8 @@ fn message(end: &mut End) -> Vec<u8> {
     }
 }
 
-/// Polls both racks until the second has got so many messages: one that waits for writes goes with
-/// a poll of its sender.
+/// Polls both racks until the second has received `count` messages. A message that waits for writes
+/// is sent by a poll of its sender.
 fn messages(pair: &mut Pair, count: usize) -> Vec<Vec<u8>> {
     let (start, mut all) = (Instant::now(), Vec::new());
     while all.len() < count {
@@ -35,8 +34,8 @@ fn messages(pair: &mut Pair, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Ten writes and ten messages of a round are one doorbell, or one write to a socket; the messages
-/// come in order, when the writes have landed.
+/// Ten writes and ten messages of a round cause one doorbell, or one write to a socket. The
+/// messages arrive in order, after the writes have landed.
 pub fn a_round_rings_once(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     for round in 0..20 {
@@ -62,7 +61,8 @@ pub fn a_round_rings_once(factory: &impl Factory) {
             let completions = after.completions - before.completions;
             assert!((1..=20).contains(&completions), "{completions} completions");
             if after.signalled > 0 {
-                // The last of the list, and perhaps a 32nd request; the last may be on its way.
+                // The last request of the list, and perhaps a 32nd request; the last may still be
+                // in flight.
                 let signalled = after.signalled - before.signalled;
                 assert!((1..=2).contains(&signalled), "{signalled} signalled");
                 assert!(after.completions <= after.signalled, "{after:?}");
@@ -89,8 +89,8 @@ pub fn what_nobody_flushes_goes_with_the_next_poll(factory: &impl Factory) {
     }
 }
 
-/// What was sent and not flushed counts as sent: a full ring says so, and nothing is lost or
-/// doubled.
+/// Unflushed messages count as sent: a full ring refuses more, and no message is lost or
+/// duplicated.
 pub fn what_waits_for_a_flush_takes_room(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     for len in [3, 3000, MAX_MESSAGE] {
@@ -112,7 +112,7 @@ pub fn what_waits_for_a_flush_takes_room(factory: &impl Factory) {
         let came = messages(&mut pair, sent as usize);
         let in_order = (0..).zip(&came).all(|(number, message)| *message == bytes(number));
         assert!(in_order && came.len() == sent as usize, "{} of {sent}, {len} B", came.len());
-        // Until this side knows that there is room again.
+        // Until this side learns that there is room again.
         let start = Instant::now();
         while pair.a.send(b"end").is_err() {
             assert!(start.elapsed() < Duration::from_secs(30), "there is never room again");
@@ -123,8 +123,8 @@ pub fn what_waits_for_a_flush_takes_room(factory: &impl Factory) {
     }
 }
 
-/// An endpoint that is torn down before its flush ends as any other: both sides hear who ended it,
-/// and each request fails once.
+/// An endpoint that is closed before its flush ends like any other: both sides learn which side
+/// ended it, and each request fails once.
 pub fn an_end_before_the_flush_is_an_end(factory: &impl Factory) {
     for writes in [true, false] {
         let Pair { mut a, mut b } = Pair::new(factory, Hardware::STUCK);
@@ -141,7 +141,7 @@ pub fn an_end_before_the_flush_is_an_end(factory: &impl Factory) {
         assert_eq!(ended(&mut a), DisconnectReason::Local);
         assert_eq!(ended(&mut b), DisconnectReason::Peer);
         all_completed(factory, &mut a, if writes { 10 } else { 0 }, ErrorClass::Fenced);
-        // Messages may have come; the first ones, in order.
+        // Some messages may have arrived: the first ones, in order.
         for (event, len) in b.events.iter().zip(SIZES) {
             let Event::Message { bytes, .. } = event else { panic!("{event:?}") };
             assert!(*bytes == pattern(len, 1));
@@ -149,7 +149,7 @@ pub fn an_end_before_the_flush_is_an_end(factory: &impl Factory) {
     }
 }
 
-/// The same when the peer dies while something waits for a flush.
+/// The same if the peer dies while requests wait for a flush.
 pub fn death_before_the_flush_fails_every_request(factory: &impl Factory) {
     for flushes in [true, false] {
         let Pair { mut a, b } = Pair::new(factory, Hardware::STUCK);

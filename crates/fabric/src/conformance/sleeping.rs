@@ -1,4 +1,4 @@
-//! Sleeping and being woken.
+//! Sleeping and wake-ups.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::{Event, MAX_MESSAGE};
 
 const PING_PONGS: u32 = 3000;
 
-/// Sleeps until there is something to do; false when nothing has come for a very long time.
+/// Sleeps until a wake-up; returns false after `seconds` without one.
 fn sleep(end: &End, seconds: i64) -> bool {
     let fd = end.node.fabric.wake_fd();
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
     ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout))) > 0
 }
 
-/// Polls, sleeping in between, until a message comes; how often it slept.
+/// Polls, sleeping in between, until a message arrives; returns it with the number of sleeps.
 fn message(end: &mut End) -> (Vec<u8>, u32) {
     let mut sleeps = 0;
     loop {
@@ -36,7 +36,7 @@ fn message(end: &mut End) -> (Vec<u8>, u32) {
     }
 }
 
-/// Two racks that sleep between messages are always woken, whoever is faster.
+/// Two racks that sleep between messages are always woken, whichever of them is faster.
 pub fn no_wake_up_is_lost(factory: &impl Factory) {
     let hardware = Hardware { latency: Duration::ZERO, ..Hardware::FAST };
     let Pair { mut a, mut b } = Pair::new(factory, hardware);
@@ -51,7 +51,7 @@ pub fn no_wake_up_is_lost(factory: &impl Factory) {
     let mut sleeps = 0;
     for round in 0..PING_PONGS {
         ok(a.send(&round.to_le_bytes()));
-        // Answers that come before, while and after this side goes to sleep.
+        // Makes answers arrive before, during and after the transition to sleep.
         for _ in 0..(round % 64) * 8 {
             std::hint::spin_loop();
         }
@@ -70,7 +70,7 @@ pub fn a_full_ring_wakes_its_sender(factory: &impl Factory) {
     let receiver = thread::spawn(move || {
         let mut received = 0;
         while received < MESSAGES {
-            // Slow: the ring fills up meanwhile.
+            // Slow, so that the ring fills up.
             thread::sleep(Duration::from_millis(u64::from(received % 8 == 0)));
             b.poll();
             for event in b.events.drain(..) {
@@ -97,8 +97,7 @@ pub fn a_full_ring_wakes_its_sender(factory: &impl Factory) {
     drop(ok(receiver.join()));
 }
 
-/// Polls until there is nothing to do, and arms. Wake-ups of the connection may still be there
-/// once.
+/// Polls until there is nothing to do, and arms. Wake-ups of the connection may be pending once.
 fn fall_asleep(end: &mut End) {
     let start = Instant::now();
     loop {
@@ -111,14 +110,14 @@ fn fall_asleep(end: &mut End) {
     }
 }
 
-/// What was sent and not flushed goes before its sender sleeps, although it never polls.
+/// Unflushed messages are sent before their sender sleeps, even if it never polls.
 pub fn nothing_stays_behind_when_its_sender_sleeps(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
     let (one, many) = (1_u32, 40);
     for round in 0..200 {
         let count = if round % 5 == 0 { many } else { one };
         for number in 0..count {
-            // Its peer takes everything, but this side may not know yet.
+            // The peer takes everything, but this side may learn of it with a delay.
             while a.send_only(&[round, number].map(u32::to_le_bytes).concat()).is_err() {
                 a.poll();
             }
@@ -132,7 +131,7 @@ pub fn nothing_stays_behind_when_its_sender_sleeps(factory: &impl Factory) {
     }
 }
 
-/// Polls, sleeping in between, until the next message is there.
+/// Polls, sleeping in between, until the next message arrives.
 fn next_message(end: &mut End) -> Vec<u8> {
     loop {
         if end.events.is_empty() {
@@ -149,10 +148,10 @@ fn next_message(end: &mut End) -> Vec<u8> {
     }
 }
 
-/// A peer that sleeps hears nothing of a round before it is flushed, and then of all of it.
+/// A sleeping peer gets nothing of a round before its flush, and all of the round after it.
 pub fn a_sleeper_is_woken_when_a_round_is_flushed(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
-    // So few messages that the sleeper has nothing to say in return.
+    // Few enough messages that the sleeper need not report room.
     for round in 0..3 {
         fall_asleep(&mut b);
         for number in 0..10 {
@@ -168,7 +167,7 @@ pub fn a_sleeper_is_woken_when_a_round_is_flushed(factory: &impl Factory) {
     }
 }
 
-/// When nothing happens a fabric lets its thread sleep, and a connection wakes it.
+/// An idle fabric lets its thread sleep, and a new connection wakes it.
 pub fn idle_fabrics_sleep(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory, Hardware::FAST);
     for end in [&mut a, &mut b] {

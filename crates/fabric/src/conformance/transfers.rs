@@ -7,7 +7,7 @@ use super::pair::{FRAMES_LEN, Pair, bytes_of, memory_of, ok, pattern, read, tran
 use super::{Factory, Hardware};
 use crate::{ErrorClass, Event, FabricError, RegionId, RemoteRegion, WorkRequest};
 
-/// Bytes arrive where they belong and nowhere else, whatever the size and the alignment.
+/// Bytes arrive at their destination and nowhere else, at any size and alignment.
 pub fn sizes_and_offsets(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let sizes = [1, 7, 8, 9, 63, 64, 4095, 4096, 4097, 65_536, 65_537, 1 << 20, (2 << 20) + 3];
@@ -32,7 +32,7 @@ pub fn sizes_and_offsets(factory: &impl Factory) {
     }
 }
 
-/// Requests for nothing, or for what is not there, are errors and do no harm to the endpoint.
+/// Empty requests and requests outside of a region are refused, and the endpoint stays open.
 pub fn empty_and_outside_are_refused(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let region = pair.a.register(&memory_of(factory, &[9; 64]));
@@ -59,7 +59,7 @@ pub fn empty_and_outside_are_refused(factory: &impl Factory) {
     assert_eq!(bytes_of(&pair.b.node.frames, FRAMES_LEN - 64, 64), [9; 64]);
 }
 
-/// The requests of a list, and of lists after each other, take effect and complete in order.
+/// The requests of a list, and of consecutive lists, take effect and complete in order.
 pub fn lists_are_executed_in_order(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let values = memory_of(factory, &pattern(200, 1));
@@ -87,7 +87,7 @@ pub fn lists_are_executed_in_order(factory: &impl Factory) {
     assert_eq!(bytes_of(&back, 0, 200), pattern(200, 1));
 }
 
-/// One bad request keeps the whole list from being posted.
+/// One invalid request keeps the whole list from being posted.
 pub fn a_list_is_taken_whole_or_not_at_all(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let region = pair.a.register(&memory_of(factory, &[1; 8]));
@@ -99,7 +99,7 @@ pub fn a_list_is_taken_whole_or_not_at_all(factory: &impl Factory) {
     assert_eq!(bytes_of(&pair.b.node.frames, 0, 8), [0; 8]);
 }
 
-/// No completion is missing and none comes twice, even when ids repeat.
+/// Every request completes exactly once, even if ids repeat.
 pub fn completions_come_exactly_once(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let region = pair.a.register(&memory_of(factory, &[1; 64]));
@@ -119,7 +119,7 @@ pub fn completions_come_exactly_once(factory: &impl Factory) {
     }
 }
 
-/// A full queue takes nothing more until something completes.
+/// A full queue accepts nothing more until a request completes.
 pub fn a_full_queue_says_retry(factory: &impl Factory) {
     let mut pair = Pair::new(factory, Hardware::FAST);
     let region = pair.a.register(&memory_of(factory, &[1; 64]));
@@ -141,21 +141,21 @@ pub fn a_full_queue_says_retry(factory: &impl Factory) {
     }
 }
 
-/// Whoever reads an aligned word sees it whole, while it is being written.
+/// A reader sees an aligned word whole while the word is being written.
 pub fn words_are_moved_whole(factory: &impl Factory) {
     whole_words(factory, 0, 0);
 }
 
-/// Also in a transfer that begins and ends within other words.
+/// The same in a transfer that begins and ends within other words.
 pub fn words_between_ragged_ends_are_moved_whole(factory: &impl Factory) {
     whole_words(factory, 5, 3);
 }
 
-/// Writes and reads back 64 words but for some bytes of the first and of the last.
+/// Writes and reads back 64 words except `skipped` bytes of the first and `left` bytes of the last.
 fn whole_words(factory: &impl Factory, skipped: u32, left: u32) {
     const WORDS: u32 = 64;
     const LEN: usize = WORDS as usize * 8;
-    // Those that are moved as a whole.
+    // The words that are transferred completely.
     let moved = u64::from(skipped.div_ceil(8))..u64::from(WORDS - left.div_ceil(8));
     let seen_by_reader = moved.clone();
     let mut pair = Pair::new(factory, Hardware::FAST);
@@ -181,7 +181,7 @@ fn whole_words(factory: &impl Factory, skipped: u32, left: u32) {
         let len = WORDS * 8 - skipped - left;
         let (local, remote) = (u64::from(skipped), 4096 - 256 + u64::from(skipped));
         let from = own[usize::from(round % 2 == 0)];
-        // Across a 4 KiB boundary, where an implementation may well split.
+        // Crosses a 4 KiB boundary, at which an implementation is likely to split.
         let list = [
             write(1, transfer(from, local, remote, len)),
             read(2, transfer(to, local, remote, len)),

@@ -2,13 +2,15 @@ use crate::region::store_read;
 use crate::{MemoryRegion, Operation, OutOfRange};
 
 const BUFFER_BYTES: u32 = 4096;
-/// Operations up to this length go through a buffer that takes less time to make.
+/// Operations up to this length use a small buffer, which costs less to initialise.
 const SMALL_BYTES: u32 = 256;
 
-/// Copies at most `budget` of the bytes that are left of an operation; returns how many.
+/// Copies the next bytes of an operation, after the first `done`, until `budget` bytes are copied
+/// or the operation is complete. Returns the number of bytes copied, which may exceed `budget` by
+/// part of a step.
 ///
-/// Every step but the last ends at a multiple of 4 KiB of the remote region, so that aligned words
-/// are moved whole by whichever region moves them whole.
+/// Every step but the last ends at a multiple of 4 KiB of the remote region. Aligned words are thus
+/// moved whole if both regions move them whole.
 pub(super) fn copy_piece(
     operation: &Operation,
     done: u32,
@@ -24,7 +26,7 @@ pub(super) fn copy_piece(
     copy_through(&mut buffer, operation, done, budget, local, remote)
 }
 
-/// The same through a buffer that has room for a step.
+/// Does the work of [`copy_piece`] with a buffer that holds at least one step.
 fn copy_through(
     buffer: &mut [u8],
     operation: &Operation,
@@ -55,7 +57,7 @@ fn copy_through(
     Ok(copied)
 }
 
-/// Bytes from here to the next multiple of the buffer's size.
+/// Bytes from `remote_at` to the next multiple of the buffer's size.
 fn step(remote_at: u64) -> u32 {
     let into = u32::try_from(remote_at % u64::from(BUFFER_BYTES)).unwrap_or(0);
     BUFFER_BYTES - into
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
     use crate::{BULK_BYTES, RegionId, RemoteRegion, Transfer};
 
-    /// Counts the bytes that it is given in either way.
+    /// A region that counts the bytes written to it, plain and bulk.
     #[derive(Default)]
     struct Counts {
         plain: AtomicU64,

@@ -1,4 +1,4 @@
-//! The parsers of what a peer sends and writes, without sockets, for `rackpool-fuzz`.
+//! For `rackpool-fuzz`: the parsers of a peer's handshake packets and rings, without sockets.
 
 use std::sync::Arc;
 
@@ -7,23 +7,26 @@ use super::link::{self, SharedLink, Side};
 use super::ring::{Receiver, Sender, entry_bytes};
 use crate::{FabricError, MemoryRegion};
 
-/// Bytes of the memory of a link.
+/// Size of the link memory, in bytes.
 pub const LINK_BYTES: u64 = link::LINK_BYTES;
 
-/// Reads a handshake packet and writes what it says as a packet again. An error is the peer's
-/// refusal, or what is wrong with the packet.
+/// Decodes a handshake packet and encodes it again.
+///
+/// # Errors
+///
+/// The peer's refusal, or the fault of the packet.
 pub fn reencode_hello(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
     Ok(hello::decode(packet)?.encode())
 }
 
-/// One direction of a link with both of its ends, over memory of [`LINK_BYTES`].
+/// Both ends of one direction of a link, over memory of [`LINK_BYTES`].
 pub struct Messages {
     filling: (SharedLink, Sender),
     emptying: (SharedLink, Receiver),
 }
 
 impl Messages {
-    /// A link whose initiator sends to its acceptor.
+    /// Creates a link on which the initiator sends to the acceptor.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> Result<Self, FabricError> {
         Ok(Self {
             filling: (SharedLink::new(Arc::clone(&memory), Side::Initiator)?, Sender::new()),
@@ -31,7 +34,7 @@ impl Messages {
         })
     }
 
-    /// Sends a message if there is room; whether there was.
+    /// Sends a message. Returns false if the ring has no room.
     pub fn push(&mut self, due_ns: u64, message: &[u8]) -> Result<bool, FabricError> {
         let (link, sender) = &mut self.filling;
         let has_room = sender.room(link)? >= entry_bytes(message);
@@ -42,7 +45,7 @@ impl Messages {
         Ok(has_room)
     }
 
-    /// Takes the next message if it has arrived by now, and says so to the sender.
+    /// Takes the next message if it is due by `now_ns`, and publishes the new head to the sender.
     pub fn pop(&mut self, now_ns: u64) -> Result<Option<Vec<u8>>, FabricError> {
         let (link, receiver) = &mut self.emptying;
         let message = receiver.pop(link, || now_ns)?;

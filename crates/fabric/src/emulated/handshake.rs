@@ -11,7 +11,7 @@ use super::socket::{self, Packet};
 use super::{ExportedRegion, Mapper};
 use crate::{FabricError, MemoryRegion};
 
-/// What this side brings into every link.
+/// What this side contributes to every link.
 pub(super) struct Local {
     pub(super) rack: RackId,
     pub(super) incarnation: Incarnation,
@@ -21,7 +21,7 @@ pub(super) struct Local {
     pub(super) wake: Arc<OwnedFd>,
 }
 
-/// A link that both sides have agreed on.
+/// A link whose handshake is complete.
 pub(super) struct Established {
     pub(super) peer: RackId,
     pub(super) incarnation: Incarnation,
@@ -31,7 +31,7 @@ pub(super) struct Established {
     pub(super) socket: Arc<OwnedFd>,
 }
 
-/// Initiator, first step: makes the link memory and says hello.
+/// Initiator, first step: creates the link memory and sends the hello.
 pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<SharedLink, FabricError> {
     socket::check_user(socket)?;
     let memory = link::create_memory()?;
@@ -43,7 +43,7 @@ pub(super) fn greet(local: &Local, socket: &OwnedFd) -> Result<SharedLink, Fabri
     Ok(link)
 }
 
-/// Initiator, second step: the acceptor has answered.
+/// Initiator, second step: processes the acceptor's answer.
 pub(super) fn finish(
     local: &Local,
     socket: OwnedFd,
@@ -54,7 +54,8 @@ pub(super) fn finish(
     local.establish(theirs, Arc::new(socket), link, answer.fds.into_iter())
 }
 
-/// Acceptor: the initiator has said hello. When it can't be served it is told why.
+/// Acceptor: processes the initiator's hello. If it cannot be served, sends a refusal with the
+/// reason.
 pub(super) fn answer(
     local: &Local,
     socket: OwnedFd,
@@ -63,7 +64,7 @@ pub(super) fn answer(
     let socket = Arc::new(socket);
     let result = accept(local, &socket, greeting);
     if let Err(error) = &result {
-        // An unauthenticated peer that does not listen to the reason needs none.
+        // An unauthenticated peer that does not read the refusal needs none.
         let _ = socket::send(&*socket, &hello::encode_refusal(&error.to_string()), &[]);
     }
     result
@@ -87,7 +88,7 @@ fn accept(
 }
 
 impl Local {
-    /// Sends this side's hello; the initiator's carries the link memory.
+    /// Sends this side's hello; the initiator's hello carries the link memory.
     fn say_hello(&self, socket: &OwnedFd, memory: Option<&OwnedFd>) -> Result<(), FabricError> {
         let regions = self.exports.iter().map(|export| export.len).collect();
         let hello = Hello { rack: self.rack, incarnation: self.incarnation, regions };
@@ -100,7 +101,7 @@ impl Local {
         })
     }
 
-    /// Takes over what the peer's hello brought, after the link memory.
+    /// Checks and maps the descriptors that follow the link memory in the peer's hello.
     fn establish(
         &self,
         theirs: Hello,
@@ -139,7 +140,7 @@ fn next_fd(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<OwnedFd, FabricErr
     fds.next().ok_or_else(|| FabricError::misbehaved("it sent fewer descriptors than it announced"))
 }
 
-/// Writing to the peer's wake-up must never block this side.
+/// Checks that a write to the peer's eventfd cannot block this side.
 fn check_wake(fd: &OwnedFd) -> Result<(), FabricError> {
     match rustix::fs::fcntl_getfl(fd) {
         Ok(flags) if flags.contains(OFlags::NONBLOCK) => Ok(()),
@@ -147,7 +148,8 @@ fn check_wake(fd: &OwnedFd) -> Result<(), FabricError> {
     }
 }
 
-/// A file that is shorter than announced would fault when it is accessed. Devices have no size.
+/// Checks that a file is at least as long as announced, since an access beyond its end would fault.
+/// Devices report no size.
 fn check_export(fd: &OwnedFd, len: u64) -> Result<(), FabricError> {
     let stat = rustix::fs::fstat(fd)
         .map_err(|errno| FabricError::local("look at the memory of a peer", errno))?;

@@ -2,9 +2,9 @@ use rackpool_model::{Incarnation, RackId};
 
 use crate::FabricError;
 
-/// Version of everything that two emulated fabrics share: hello, link memory, rings.
+/// Protocol version of everything that two emulated fabrics share: hello, link memory, rings.
 pub(super) const VERSION: u32 = 1;
-/// Regions that a rack may export.
+/// The largest number of regions that a rack may export.
 pub(super) const MAX_EXPORTS: usize = 16;
 /// The largest packet of the handshake, in bytes.
 pub(super) const MAX_PACKET: usize = 512;
@@ -14,7 +14,7 @@ const HELLO: u32 = 1;
 const REFUSAL: u32 = 2;
 const MAX_REASON: usize = 256;
 
-/// What each side says about itself.
+/// The identity and exports of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) rack: RackId,
@@ -37,7 +37,7 @@ impl Hello {
     }
 }
 
-/// A packet that says no.
+/// Encodes a refusal packet with `reason`, cut to at most 256 B.
 pub(super) fn encode_refusal(reason: &str) -> Vec<u8> {
     let mut end = reason.len().min(MAX_REASON);
     while !reason.is_char_boundary(end) {
@@ -49,7 +49,11 @@ pub(super) fn encode_refusal(reason: &str) -> Vec<u8> {
     packet
 }
 
-/// Reads a packet of a peer: its hello, or as an error its refusal or what is wrong with it.
+/// Decodes a handshake packet of a peer.
+///
+/// # Errors
+///
+/// The peer's refusal, or the fault of the packet.
 pub(super) fn decode(packet: &[u8]) -> Result<Hello, FabricError> {
     let mut reader = Reader(packet);
     if reader.take::<8>()? != MAGIC {
@@ -105,7 +109,7 @@ impl Reader<'_> {
         if len != self.0.len() || len > MAX_REASON {
             return Err(FabricError::misbehaved("its refusal has the wrong length"));
         }
-        // For people: nothing in it may move their cursor.
+        // The text reaches logs and terminals: control characters are replaced.
         let text = String::from_utf8_lossy(self.0);
         Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
     }

@@ -5,9 +5,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{FabricError, MemoryRegion, OutOfRange};
 
-/// Bytes of one message ring.
+/// Size of one message ring, in bytes.
 pub(super) const RING_BYTES: u64 = 1 << 20;
-/// Bytes of the whole link memory (see docs/design/fabric.md).
+/// Size of the whole link memory, in bytes (see docs/design/fabric.md).
 pub(super) const LINK_BYTES: u64 = FIRST_RING_AT + 2 * RING_BYTES;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"racklink");
@@ -17,25 +17,25 @@ const ACCEPTOR_WORDS_AT: u64 = 0x2000;
 const FIRST_RING_AT: u64 = 0x3000;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Which end of a link.
+/// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The one that connected, and made the link memory.
+    /// The end that connected and created the link memory.
     Initiator,
-    /// The one that accepted.
+    /// The end that accepted.
     Acceptor,
 }
 
-/// A word that one side writes and the other reads. Two cache lines apart, so that neighbours are
-/// not fetched together.
+/// A word that one side writes and the other reads. Words are two cache lines apart, so that the
+/// adjacent-line prefetcher does not fetch a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Word {
-    /// 1 when the side has torn the endpoint down.
+    /// 1 once the side has closed the endpoint.
     Closed = 0x000,
     /// 1 while the side may be copying.
     InOperation = 0x080,
-    /// A `SleepWord`: whether the side sleeps, and what would wake it.
+    /// A `SleepWord`: whether the side sleeps, and which events wake it.
     Sleep = 0x100,
     /// Bytes ever put into the ring that the side fills.
     Tail = 0x180,
@@ -43,7 +43,7 @@ pub(super) enum Word {
     Head = 0x200,
 }
 
-/// The shared memory of two ends, as one of them sees it.
+/// The shared memory of a link, seen from one of its ends.
 #[derive(Clone)]
 pub(super) struct SharedLink {
     memory: Arc<dyn MemoryRegion>,
@@ -65,7 +65,7 @@ impl Side {
         }
     }
 
-    /// Where the ring that this side fills begins.
+    /// Offset of the ring that this side fills.
     const fn ring_at(self) -> u64 {
         match self {
             Self::Initiator => FIRST_RING_AT,
@@ -74,7 +74,7 @@ impl Side {
     }
 }
 
-/// A new link memory: zeroes, and sealed so that neither side can take pages from under the other.
+/// Creates a link memory: zeroed, and sealed so that neither side can take pages from the other.
 pub(super) fn create_memory() -> Result<OwnedFd, FabricError> {
     let make = || -> rustix::io::Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -86,7 +86,7 @@ pub(super) fn create_memory() -> Result<OwnedFd, FabricError> {
     make().map_err(|errno| FabricError::local("create the memory of a link", errno))
 }
 
-/// Whether a descriptor from a peer is a link memory that can't shrink.
+/// Checks that a descriptor from a peer is a link memory that cannot shrink.
 pub(super) fn check_memory(fd: &OwnedFd) -> Result<(), FabricError> {
     let seals = rustix::fs::fcntl_get_seals(fd)
         .map_err(|_| FabricError::misbehaved("its link memory is no memfd"))?;
@@ -107,7 +107,7 @@ impl From<OutOfRange> for FabricError {
 }
 
 impl SharedLink {
-    /// One end of a link. The initiator writes the header, the acceptor checks it.
+    /// Creates one end of a link. The initiator writes the header; the acceptor checks it.
     pub(super) fn new(memory: Arc<dyn MemoryRegion>, side: Side) -> Result<Self, FabricError> {
         let header = [(0, MAGIC), (8, LAYOUT), (16, RING_BYTES)];
         for (offset, value) in header {
@@ -120,7 +120,7 @@ impl SharedLink {
         Ok(Self { memory, side })
     }
 
-    /// Touches every page, so that no message is the first to do so.
+    /// Touches every page, so that no message incurs the page fault.
     pub(super) fn touch(&self) -> Result<(), FabricError> {
         for offset in (0..LINK_BYTES).step_by(4096) {
             self.memory.load(offset)?;
@@ -128,17 +128,17 @@ impl SharedLink {
         Ok(())
     }
 
-    /// Writes a word of this side.
+    /// Stores a word of this side.
     pub(super) fn store(&self, word: Word, value: u64) -> Result<(), FabricError> {
         Ok(self.memory.store(self.side.words_at() + word as u64, value)?)
     }
 
-    /// Reads a word of the peer: any value is possible.
+    /// Loads a word of the peer. It may have any value.
     pub(super) fn peer(&self, word: Word) -> Result<u64, FabricError> {
         Ok(self.memory.load(self.side.other().words_at() + word as u64)?)
     }
 
-    /// Orders what was stored before against what is loaded after.
+    /// Orders earlier stores before later loads.
     pub(super) fn fence(&self) {
         self.memory.full_fence();
     }
@@ -166,7 +166,7 @@ impl SharedLink {
     }
 }
 
-/// How many of `len` bytes at a position come before the end of the ring.
+/// The number of the `len` bytes at `position` that lie before the end of the ring.
 fn before_wrap(position: u64, len: usize) -> usize {
     let left = RING_BYTES - position % RING_BYTES;
     usize::try_from(left).map_or(len, |left| left.min(len))

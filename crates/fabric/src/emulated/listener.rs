@@ -11,17 +11,17 @@ use crate::StartError;
 
 const BACKLOG: i32 = 64;
 
-/// A listening socket and its file, which is removed with it.
+/// A listening socket and its socket file. Dropping the listener removes the file.
 pub(super) struct Listener {
     pub(super) socket: OwnedFd,
     path: PathBuf,
-    /// Device and inode of the file: another life's file is not removed.
+    /// Device and inode of the file, so that a successor's file is not removed.
     file: (u64, u64),
 }
 
 impl Listener {
-    /// Listens at a path. The file of a dead predecessor is replaced; there can be no living one,
-    /// because the daemon holds the lock of its rack's memory.
+    /// Listens at a path. Replaces the socket file of a dead predecessor. A living one is
+    /// impossible, because the daemon holds the lock of its rack's memory.
     pub(super) fn bind(path: &Path) -> Result<Self, StartError> {
         let failed = |step| {
             move |source: io::Error| StartError::System {
@@ -45,7 +45,7 @@ impl Listener {
         }
         let listen = || -> rustix::io::Result<OwnedFd> {
             let socket = new_socket()?;
-            // The file gets the mode of the socket: nobody else connects, from the first moment.
+            // The file gets the socket's mode, so that no other user can connect at any time.
             rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
             rustix::net::bind(&socket, &address)?;
             rustix::net::listen(&socket, BACKLOG)?;
@@ -62,7 +62,7 @@ impl Drop for Listener {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.file);
         if ours {
-            // Nothing depends on it: the next life replaces what is left.
+            // A file that cannot be removed does no harm: the next incarnation replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }

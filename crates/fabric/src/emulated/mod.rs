@@ -1,6 +1,6 @@
-//! Racks on one host, joined by shared memory and a model of latency and bandwidth.
+//! A fabric between racks of one host, over shared memory, with modelled latency and bandwidth.
 //!
-//! The formats, the states and what happens at each crash: `docs/design/fabric.md`.
+//! `docs/design/fabric.md` describes the formats, the states and the crashes.
 
 mod connector;
 mod copy;
@@ -30,7 +30,7 @@ use crate::MemoryRegion;
 pub use model::MIN_BANDWIDTH_GBPS;
 pub use provider::EmulatedFabric;
 
-/// Maps memory that a peer exports. The owner of the fabric provides it, because mapping is
+/// Maps memory that a peer exports. The owner of the fabric implements it, because mapping needs
 /// unsafe code.
 pub trait Mapper: Send + Sync {
     /// Maps the first `len` bytes of the file for reading and writing.
@@ -42,31 +42,31 @@ pub trait Mapper: Send + Sync {
 pub struct ExportedRegion {
     /// The file, opened for reading and writing.
     pub fd: OwnedFd,
-    /// How many bytes of it.
+    /// Length of the exported part, from the start of the file, in bytes.
     pub len: u64,
 }
 
-/// How an [`EmulatedFabric`] is set up.
+/// Options of an [`EmulatedFabric`].
 pub struct EmulatedOptions {
-    /// The rack whose fabric it is.
+    /// The rack that owns the fabric.
     pub rack: RackId,
-    /// This life of its daemon.
+    /// The incarnation of its daemon.
     pub incarnation: Incarnation,
-    /// Path of the Unix socket on which peers connect. A stale socket there is replaced.
+    /// Path of the Unix socket on which peers connect. A stale socket file is replaced.
     pub listen: PathBuf,
-    /// Time from the last byte on the wire to the arrival of a message, and until the poster of an
-    /// operation is told that it is done; its bytes are there after half of it. At most 10 s.
+    /// Time from the last byte on the wire to the arrival of a message or the completion of an
+    /// operation, at most 10 s. The bytes of an operation are in place after half of it.
     pub latency: Duration,
     /// Bandwidth of each direction of a link, in Gbit/s: [`MIN_BANDWIDTH_GBPS`] or more.
     pub bandwidth_gbps: f64,
-    /// What peers may access; the frames first.
+    /// The memory that peers may access; the frames first.
     pub exports: Vec<ExportedRegion>,
-    /// Maps what peers export.
+    /// Maps the memory that peers export.
     pub mapper: Arc<dyn Mapper>,
 }
 
 impl EmulatedOptions {
-    /// The defaults: 2 us and 100 Gbit/s, nothing exported yet.
+    /// Returns the defaults: 2 us, 100 Gbit/s and no exports.
     #[must_use]
     pub fn new(
         rack: RackId,

@@ -4,16 +4,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::StartError;
 
-/// The longest latency: keeps every due time within [`LATEST_DUE_NS`] of the present.
+/// The longest latency. It keeps every due time within [`LATEST_DUE_NS`] of the present.
 const MAX_LATENCY: Duration = Duration::from_secs(10);
-/// The least bandwidth that can be emulated, in Gbit/s.
+/// The lowest bandwidth that can be emulated, in Gbit/s.
 pub const MIN_BANDWIDTH_GBPS: f64 = 0.001;
 
-/// No message of an honest peer is due later than this from now: a full ring takes 8.4 s at the
-/// lowest bandwidth, and the latency comes on top.
+/// Upper bound of the time, in ns, until a message of an honest peer is due. A full ring takes 8.4
+/// s at the lowest bandwidth, plus the latency.
 pub(super) const LATEST_DUE_NS: u64 = 60_000_000_000;
 
-/// The time since boot, in ns; the same for all processes of the host.
+/// CLOCK_MONOTONIC in ns, which all processes of the host share.
 pub(super) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -21,7 +21,7 @@ pub(super) fn now_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// The time of one poll: read when it is first needed, because an idle poll needs none.
+/// The time of one poll. Read at first use, because an idle poll does not need the time.
 #[derive(Default)]
 pub(super) struct Clock(Option<u64>);
 
@@ -31,14 +31,14 @@ impl Clock {
     }
 }
 
-/// How fast the emulated hardware is.
+/// Latency and bandwidth of the emulated hardware.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     latency_ns: u64,
     ps_per_byte: u64,
 }
 
-/// Which way the bytes of a poster go.
+/// The direction of a poster's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// To the peer: writes and messages.
@@ -47,7 +47,7 @@ pub(super) enum Direction {
     In,
 }
 
-/// What one end of a link has on the wire: when its bytes have passed.
+/// The modelled wire of one end of a link, with the times until which it is busy.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     speed: Speed,
@@ -89,8 +89,8 @@ impl Wire {
         Self { speed, out_busy_until_ns: 0, in_busy_until_ns: 0, last_due_ns: 0 }
     }
 
-    /// Puts bytes on the wire; returns when their message arrives, or it is told that their
-    /// operation is done. Never before what was put on it earlier, in either direction.
+    /// Puts bytes on the wire. Returns the due time, in ns, at which their message arrives or their
+    /// operation completes. Due times never decrease, across both directions.
     pub(super) fn schedule(&mut self, now_ns: u64, direction: Direction, bytes: u64) -> u64 {
         let busy_until_ns = match direction {
             Direction::Out => &mut self.out_busy_until_ns,
@@ -102,8 +102,9 @@ impl Wire {
         due_ns
     }
 
-    /// When all but the last `left` bytes of an operation are moved that is due then: a card moves
-    /// them while they pass the wire, and says so later. That takes the latency, half of it there.
+    /// The time, in ns, at which all but the last `left` bytes of an operation with this due time
+    /// are moved. A card moves the bytes as they pass the wire and reports them later; here the
+    /// bytes move half of the latency before they are reported.
     pub(super) fn moves_at(&self, due_ns: u64, left: u64) -> u64 {
         due_ns
             .saturating_sub(self.speed.latency_ns / 2)

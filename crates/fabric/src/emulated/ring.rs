@@ -4,24 +4,24 @@ use crate::{FabricError, MAX_MESSAGE};
 
 const HEADER_BYTES: u64 = 16;
 
-/// The filling end of a ring: this side's `tail`.
+/// The filling end of a ring, which owns this side's `tail`.
 pub(super) struct Sender {
     tail: u64,
-    /// What the peer knows of it.
+    /// The value of `tail` that the peer can see.
     published: u64,
     number: u32,
-    /// Bytes promised to messages that wait for operations before them.
+    /// Bytes reserved for messages that wait for earlier operations.
     reserved: u64,
 }
 
-/// The emptying end of a ring: this side's `head`. Trusts nothing that it reads.
+/// The emptying end of a ring, which owns this side's `head`. Checks everything that it reads.
 pub(super) struct Receiver {
     head: u64,
     number: u32,
     next_due_ns: Option<u64>,
 }
 
-/// Bytes that a message takes in a ring.
+/// Bytes that a message occupies in a ring.
 pub(super) fn entry_bytes(message: &[u8]) -> u64 {
     HEADER_BYTES + (message.len() as u64).next_multiple_of(8)
 }
@@ -31,7 +31,7 @@ impl Sender {
         Self { tail: 0, published: 0, number: 0, reserved: 0 }
     }
 
-    /// Bytes of room that are promised to nobody.
+    /// Bytes of room in the ring that are not reserved.
     pub(super) fn room(&self, link: &SharedLink) -> Result<u64, FabricError> {
         let used = self.tail.wrapping_sub(link.peer(Word::Head)?);
         if used > RING_BYTES {
@@ -40,17 +40,17 @@ impl Sender {
         Ok((RING_BYTES - used).saturating_sub(self.reserved))
     }
 
-    /// Promises room to a message that is to be pushed later.
+    /// Reserves room for a message that will be pushed later.
     pub(super) const fn reserve(&mut self, entry_bytes: u64) {
         self.reserved += entry_bytes;
     }
 
-    /// Takes a promise back, just before the push.
+    /// Releases a reservation, immediately before the push.
     pub(super) const fn release(&mut self, entry_bytes: u64) {
         self.reserved = self.reserved.saturating_sub(entry_bytes);
     }
 
-    /// Puts a message in, for which there is room. The peer does not see it yet.
+    /// Appends a message. The caller has checked that there is room. The peer does not see it yet.
     pub(super) fn push(
         &mut self,
         link: &SharedLink,
@@ -68,8 +68,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Shows the peer what was put in since the last time; whether there was something. The caller
-    /// fences and wakes.
+    /// Publishes the messages pushed since the last call to the peer. Returns false if there are
+    /// none. The caller must then fence and wake the peer.
     pub(super) fn publish(&mut self, link: &SharedLink) -> Result<bool, FabricError> {
         if self.published == self.tail {
             return Ok(false);
@@ -85,17 +85,17 @@ impl Receiver {
         Self { head: 0, number: 0, next_due_ns: None }
     }
 
-    /// Whether the peer has put something in, due or not.
+    /// Returns true if the ring holds a message, due or not.
     pub(super) fn has_message(&self, link: &SharedLink) -> Result<bool, FabricError> {
         Ok(link.peer(Word::Tail)? != self.head)
     }
 
-    /// When the message that was found but is still under way will arrive.
+    /// Due time of the next message in the ring, if `pop` found that it is not due yet.
     pub(super) const fn next_due_ns(&self) -> Option<u64> {
         self.next_due_ns
     }
 
-    /// The next message, if it has arrived by now. The caller publishes the new head.
+    /// Takes the next message if it is due. The caller must then publish the new head.
     pub(super) fn pop(
         &mut self,
         link: &SharedLink,
@@ -126,12 +126,12 @@ impl Receiver {
         Ok(Some(message))
     }
 
-    /// Tells the peer what has been taken. The caller fences and wakes.
+    /// Publishes the new head to the peer. The caller must then fence and wake the peer.
     pub(super) fn publish(&self, link: &SharedLink) -> Result<(), FabricError> {
         link.store(Word::Head, self.head)
     }
 
-    /// Length and due time of the next message, checked against what is in the ring.
+    /// Length and due time of the next message, checked against the bytes in the ring.
     fn header(&self, link: &SharedLink, filled: u64) -> Result<(usize, u64), FabricError> {
         let mut header = [0; 16];
         link.take(self.head, &mut header)?;

@@ -5,7 +5,7 @@ use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
 use super::link::{SharedLink, Word};
 use crate::FabricError;
 
-/// Tells the peer about this side's sleep and wakes the peer from its own.
+/// Publishes this side's sleep to the peer, and wakes the peer from its own.
 pub(super) struct Sleep {
     event_count: EventCount,
     doorbell: Doorbell,
@@ -17,19 +17,19 @@ impl Sleep {
         Self { event_count: EventCount::default(), doorbell: Doorbell::default(), peer_wake }
     }
 
-    /// Says that this side is about to sleep. The caller looks for news after it.
+    /// Publishes that this side is about to sleep. The caller must then check for events.
     pub(super) fn arm(&mut self, link: &SharedLink, wants_room: bool) -> Result<(), FabricError> {
         link.store(Word::Sleep, self.event_count.begin(wants_room).raw())?;
         link.fence();
         Ok(())
     }
 
-    /// Says that this side is awake.
+    /// Publishes that this side is awake.
     pub(super) fn disarm(&self, link: &SharedLink) -> Result<(), FabricError> {
         link.store(Word::Sleep, self.event_count.end().raw())
     }
 
-    /// Wakes the peer if it sleeps and waits for what was just stored in the link.
+    /// Wakes the peer if it sleeps and awaits the kind of event that was just stored in the link.
     pub(super) fn tell(&mut self, link: &SharedLink, news: Awaited) -> Result<(), FabricError> {
         link.fence();
         let word = SleepWord::from_raw(link.peer(Word::Sleep)?);
@@ -39,7 +39,7 @@ impl Sleep {
         Ok(())
     }
 
-    /// Wakes the peer in any case.
+    /// Wakes the peer unconditionally.
     pub(super) fn wake(&self) {
         signal(&self.peer_wake);
     }
@@ -47,12 +47,12 @@ impl Sleep {
 
 /// Makes an eventfd readable.
 pub(super) fn signal(fd: impl AsFd) {
-    // The only possible error, a full counter, means that it is readable.
+    // A full counter is the only possible error; the eventfd is then readable.
     let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
 }
 
 /// Empties an eventfd.
 pub(super) fn drain(fd: impl AsFd) {
-    // It is empty already when there is nothing to read.
+    // Reading an empty eventfd fails, which is harmless.
     let _ = rustix::io::read(fd, &mut [0; 8]);
 }

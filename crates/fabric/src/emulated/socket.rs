@@ -14,32 +14,32 @@ use rustix::net::{
 use super::hello::{MAX_EXPORTS, MAX_PACKET};
 use crate::FabricError;
 
-/// Descriptors that a packet may carry: the wake-up, the link memory and the exported regions.
+/// Descriptors that a packet may carry: the wake eventfd, the link memory and the exported regions.
 const MAX_FDS: usize = MAX_EXPORTS + 2;
 
-/// One packet of a handshake, unchecked.
+/// A handshake packet, unchecked.
 pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
 }
 
-/// What a socket had to say.
+/// The result of a receive.
 pub(super) enum Received {
     /// A packet.
     Packet(Packet),
-    /// Nothing yet.
+    /// No packet is available yet.
     Nothing,
-    /// The peer has closed it.
+    /// The peer has closed the socket.
     End,
 }
 
-/// A socket that keeps packets apart and never blocks.
+/// Creates a non-blocking socket that preserves packet boundaries.
 pub(super) fn new_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Sends a packet. It fits into an empty socket, so it can't block.
+/// Sends a packet. It fits into the buffer of an empty socket, so the call cannot block.
 pub(super) fn send(
     socket: impl AsFd,
     bytes: &[u8],
@@ -54,7 +54,7 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Receives a packet if there is one. Nothing in it is checked but its size.
+/// Receives a packet if one is available. Checks only its size.
 pub(super) fn receive(socket: impl AsFd) -> Result<Received, FabricError> {
     let mut bytes = vec![0; MAX_PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -82,7 +82,7 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Received, FabricError> {
     Ok(Received::Packet(Packet { bytes, fds }))
 }
 
-/// Whether the peer has closed it, or ended. Also when that can't be known.
+/// Returns true if the peer has closed the socket or ended, or if that cannot be determined.
 pub(super) fn has_ended(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -92,7 +92,7 @@ pub(super) fn has_ended(socket: &OwnedFd) -> bool {
     }
 }
 
-/// The process at the other end, for people.
+/// The process at the other end of a socket, for log messages.
 #[derive(Clone, Copy)]
 pub(super) struct Process(i32);
 
@@ -102,7 +102,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// Who made the connection.
+/// The process that made the connection.
 pub(super) fn process(socket: &OwnedFd) -> Option<Process> {
     credentials(socket).ok().map(|credentials| Process(credentials.pid()))
 }
@@ -111,7 +111,7 @@ fn credentials(socket: &OwnedFd) -> nix::Result<UnixCredentials> {
     getsockopt(socket, PeerCredentials)
 }
 
-/// Whether the process at the other end runs as the user of this one.
+/// Checks that the process at the other end runs as the same user as this one.
 pub(super) fn check_user(socket: &OwnedFd) -> Result<(), FabricError> {
     let credentials =
         credentials(socket).map_err(|errno| FabricError::local("ask who the peer is", errno))?;

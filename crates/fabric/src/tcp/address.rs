@@ -4,7 +4,7 @@ use crate::FabricError;
 
 pub(super) const SCHEME: &str = "tcp:";
 
-/// Reads an address that `connect` got.
+/// Parses the address given to `connect`.
 pub(super) fn parse(address: &str) -> Result<SocketAddr, FabricError> {
     let socket = address.strip_prefix(SCHEME).and_then(|rest| rest.parse::<SocketAddr>().ok());
     socket.filter(|socket| socket.port() != 0 && !socket.ip().is_unspecified()).ok_or_else(|| {
@@ -16,7 +16,7 @@ pub(super) fn parse(address: &str) -> Result<SocketAddr, FabricError> {
     })
 }
 
-/// Whether only this host can be at the address.
+/// Returns true if the address is a loopback address, which only this host can have.
 pub(super) fn is_this_host(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }

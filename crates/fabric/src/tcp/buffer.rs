@@ -3,51 +3,53 @@ use std::net::TcpStream;
 
 use crate::{Portion, ReceiveRoom};
 
-/// Bytes of a buffer: large enough that a system call moves much, small enough to stay in a cache.
+/// Size of a buffer in bytes: large enough that one system call moves much, small enough to stay in
+/// a cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The least: enough that most of what comes at a time fits.
+/// Minimum size of a receive buffer: most of what arrives at a time fits.
 const LEAST_BYTES: usize = 16 << 10;
 
-/// Where in a page a buffer begins: one for what comes, one for what goes out. The kernel's side of
-/// a copy mostly begins in the first bytes of a page. A copy whose target lies a few bytes above
-/// its source, pages aside, takes the processor several times as long (docs/design/tcp.md, "Where
-/// buffers begin").
+/// Offset within a page at which a buffer begins, for input and for output. The kernel's side of a
+/// copy mostly begins in the first bytes of a page. A copy whose target lies a few bytes above its
+/// source, modulo the page size, takes the processor several times as long (docs/design/tcp.md,
+/// "Where buffers begin").
 const INPUT_AT: usize = 0;
 const OUTPUT_AT: usize = PAGE / 2;
 
-/// Addresses that differ by a multiple of it look alike to the processor's loads and stores.
+/// Addresses that differ by a multiple of this size alias in the processor's load and store
+/// buffers.
 const PAGE: usize = 4096;
 
-/// Bytes on their way between a socket and memory.
+/// Bytes in transit between a socket and memory.
 pub(super) struct Buffer {
     memory: Vec<u8>,
-    /// Where the buffer begins in its memory.
+    /// Index in `memory` at which the buffer begins.
     first: usize,
     start: usize,
     end: usize,
-    /// Of the room that all peers share, if it is a part of it.
+    /// The buffer's part of the room that all peers share; `None` for output buffers.
     _portion: Option<Portion>,
 }
 
-/// What a socket did.
+/// The result of a send or receive on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Some bytes.
+    /// Some bytes were moved.
     Some,
-    /// The socket is empty, or full.
+    /// The socket is empty (receive) or full (send).
     Nothing,
-    /// The peer sends no more.
+    /// The peer has closed its sending direction.
     End,
 }
 
 impl Buffer {
-    /// For what goes out.
+    /// Creates an output buffer.
     pub(super) fn new() -> Self {
         Self::with(BUFFER_BYTES, OUTPUT_AT, None)
     }
 
-    /// For what comes: as large as there is room beside the other peers.
+    /// Creates an input buffer, as large as the room left by the other peers allows.
     pub(super) fn within(room: &ReceiveRoom) -> Self {
         let portion = room.take(|offered| offered.clamp(LEAST_BYTES as u64, BUFFER_BYTES as u64));
         let len = usize::try_from(portion.bytes()).unwrap_or(BUFFER_BYTES);
@@ -57,12 +59,12 @@ impl Buffer {
     fn with(len: usize, at: usize, portion: Option<Portion>) -> Self {
         let mut memory = vec![0; len + PAGE];
         let first = (memory.as_ptr().align_offset(PAGE) + at) % PAGE;
-        // What is left out is never touched, and costs no memory.
+        // The part that is cut off was never touched, so it occupies no memory.
         memory.truncate(first + len);
         Self { memory, first, start: first, end: first, _portion: portion }
     }
 
-    /// What is in it.
+    /// The bytes in the buffer.
     pub(super) fn data(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
@@ -71,7 +73,7 @@ impl Buffer {
         self.start == self.end
     }
 
-    /// The first `len` bytes are done with.
+    /// Removes the first `len` bytes.
     pub(super) fn consume(&mut self, len: usize) {
         self.start = self.start.saturating_add(len).min(self.end);
         if self.is_empty() {
@@ -79,20 +81,21 @@ impl Buffer {
         }
     }
 
-    /// The first bytes, if there are so many.
+    /// Removes and returns the first `N` bytes; `None` if there are fewer.
     pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let bytes = *self.data().first_chunk()?;
         self.consume(N);
         Some(bytes)
     }
 
-    /// Room behind the data, all of the buffer when it is empty. Data never moves to make more:
-    /// what waits for a socket that is full goes first.
+    /// The free space behind the data; the whole buffer if it is empty. Never moves data to enlarge
+    /// the space: bytes that wait for a full socket stay in place.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.memory[self.end..]
     }
 
-    /// Moves data that waits for the rest of it, where little room is left behind it.
+    /// Moves an incomplete header or word to the front if less than half of the buffer is free
+    /// behind it.
     pub(super) fn make_room(&mut self) {
         let most = self.memory.len() - self.first;
         if self.start > self.first && self.memory.len() - self.end < most / 2 {
@@ -101,18 +104,18 @@ impl Buffer {
         }
     }
 
-    /// The first `len` bytes of the room are data now.
+    /// Appends the first `len` bytes of the free space to the data.
     pub(super) fn filled(&mut self, len: usize) {
         self.end = (self.end + len).min(self.memory.len());
     }
 
-    /// Appends bytes for which there is room.
+    /// Appends bytes. The caller has checked that there is room.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.room()[..bytes.len()].copy_from_slice(bytes);
         self.filled(bytes.len());
     }
 
-    /// Receives what there is room for.
+    /// Receives as many bytes as there is room for, with one system call.
     pub(super) fn receive(&mut self, mut socket: &TcpStream) -> io::Result<Moved> {
         self.make_room();
         match socket.read(self.room()) {
@@ -125,7 +128,7 @@ impl Buffer {
         }
     }
 
-    /// Sends what the socket takes.
+    /// Sends as many bytes as the socket accepts, with one system call.
     pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<Moved> {
         match socket.write(self.data()) {
             Ok(sent) => {
@@ -144,8 +147,9 @@ fn nothing(error: io::Error) -> io::Result<Moved> {
     }
 }
 
-/// How many of `available` bytes of an operation may be moved now, `left` being left of it: a piece
-/// ends where a word of the region at `at` ends, or the operation.
+/// The number of the `available` bytes of an operation that may be moved now, with `left` bytes of
+/// the operation to go. A piece must end at a word boundary of the region, or at the end of the
+/// operation; `at` is its offset in the region.
 pub(super) fn piece(at: u64, left: u32, available: usize) -> u32 {
     let available = u32::try_from(available).unwrap_or(u32::MAX);
     if left <= available {

@@ -1,10 +1,10 @@
-//! The frames of a channel: docs/design/tcp.md draws them.
+//! The frames of a channel, as drawn in docs/design/tcp.md.
 
 use crate::{FabricError, MAX_MESSAGE};
 
-/// Bytes of a request before its content.
+/// Size of a request's header, in bytes.
 pub(super) const REQUEST_BYTES: usize = 16;
-/// Bytes of a response before its content.
+/// Size of a response's header, in bytes.
 pub(super) const RESPONSE_BYTES: usize = 8;
 
 const READ: u8 = 1;
@@ -17,7 +17,7 @@ const DATA: u8 = 1;
 const DONE: u8 = 2;
 const BYE_TOO: u8 = 3;
 
-/// Where the peer's bytes of an operation are.
+/// The remote bytes of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) region: u16,
@@ -26,31 +26,31 @@ pub(super) struct Place {
     pub(super) len: u32,
 }
 
-/// What a poster asks of a server.
+/// A request of the poster to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Read(Place),
-    /// Its bytes follow.
+    /// The bytes to write follow.
     Write(Place),
-    /// Its bytes follow: 1 to [`MAX_MESSAGE`].
+    /// The bytes of the message follow: 1 to [`MAX_MESSAGE`].
     Message {
         len: u32,
     },
-    /// So much room of messages has the poster's owner taken so far.
+    /// Total room of the messages that the poster's owner has taken so far, in bytes.
     Room {
         taken: u64,
     },
     Bye,
 }
 
-/// What a server answers, in the order of the requests.
+/// An answer of the server. Answers follow the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
     /// The bytes of a read follow.
     Data {
         len: u32,
     },
-    /// So many writes are done: at least 1.
+    /// The next `count` unanswered requests, all writes, are done; at least 1.
     Done {
         count: u32,
     },
@@ -74,7 +74,7 @@ impl Request {
         bytes
     }
 
-    /// Reads what a peer sent. Whether the place lies in a region is for the caller to check.
+    /// Decodes a request of a peer. The caller must check that the place lies in a region.
     pub(super) fn decode(bytes: [u8; REQUEST_BYTES]) -> Result<Self, FabricError> {
         let [kind, _, r0, r1, l0, l1, l2, l3, last @ ..] = bytes;
         let region = u16::from_le_bytes([r0, r1]);
@@ -94,7 +94,7 @@ impl Request {
             }
             _ => return Err(FabricError::misbehaved(format!("a request of unknown kind {kind}"))),
         };
-        // Unused bytes are zero: a stream that has lost its step is noticed here.
+        // Unused bytes are zero, so this check also detects a stream that has lost frame alignment.
         if request.encode() != bytes {
             return Err(FabricError::misbehaved("a request with unknown flags"));
         }
@@ -115,7 +115,7 @@ impl Response {
         bytes
     }
 
-    /// Reads what a peer sent. Whether it answers anything is for the caller to check.
+    /// Decodes a response of a peer. The caller must check that it answers an open request.
     pub(super) fn decode(bytes: [u8; RESPONSE_BYTES]) -> Result<Self, FabricError> {
         let [kind, _, _, _, number @ ..] = bytes;
         let number = u32::from_le_bytes(number);

@@ -1,4 +1,4 @@
-//! The parsers of what a peer sends, without sockets, for `rackpool-fuzz`.
+//! For `rackpool-fuzz`: the parsers of a peer's packets and frames, without sockets.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,13 +16,17 @@ use crate::{EndpointId, Event, FabricError, MemoryRegion, RegionId, WorkRequest}
 
 const PEER: EndpointId = EndpointId(1);
 
-/// Reads a handshake packet and writes it again; an error says what is wrong with it.
+/// Decodes a handshake packet and encodes it again.
+///
+/// # Errors
+///
+/// The fault of the packet.
 pub fn reencode_packet(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
     Ok(Packet::decode(packet)?.encode())
 }
 
-/// How many bytes a packet has that begins like this, as far as one can tell; more of it must be
-/// read when that is more than there are.
+/// Length of the packet that begins with these bytes, as far as they determine it. If it exceeds
+/// the bytes given, the caller must read more and ask again.
 pub fn packet_len(start: &[u8]) -> Result<usize, FabricError> {
     Packet::len(start)
 }
@@ -30,7 +34,7 @@ pub fn packet_len(start: &[u8]) -> Result<usize, FabricError> {
 /// How a channel ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The peer said goodbye.
+    /// The peer sent a bye.
     Bye,
     /// The peer broke the protocol.
     Failed(FabricError),
@@ -42,12 +46,12 @@ pub struct Serving {
     inbox: Arc<Inbox>,
 }
 
-/// What a serving channel told its owner.
+/// An event that a serving channel passes to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A message came.
+    /// A message arrived.
     Message(Vec<u8>),
-    /// So much room has been taken.
+    /// Total room of messages that the peer has taken, in bytes.
     Room(u64),
 }
 
@@ -57,7 +61,7 @@ pub struct Posting {
     regions: Regions,
 }
 
-/// A socket that is connected to nobody.
+/// A socket that is not connected.
 fn nobody() -> rustix::io::Result<TcpStream> {
     Ok(rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?.into())
 }
@@ -71,7 +75,7 @@ fn end(ending: Ending) -> End {
 }
 
 impl Serving {
-    /// A channel that serves this memory as its only region.
+    /// A channel that serves `memory` as its only region.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
         let (life, exports) = ((RackId(2), Incarnation(1)), [memory].into());
@@ -80,12 +84,12 @@ impl Serving {
         Ok(Self { channel, inbox })
     }
 
-    /// Takes some KiB in; what is answered goes to `answers`.
+    /// Processes some KiB of requests; appends the answers to `answers`.
     pub fn feed(&mut self, bytes: &[u8], answers: &mut Vec<u8>) -> Result<(), End> {
         self.channel.feed(bytes, answers).map_err(end)
     }
 
-    /// What the owner has heard since the last call.
+    /// The events for the owner since the last call.
     pub fn told(&self) -> Vec<Told> {
         let told = self.inbox.take().into_iter().filter_map(|inbox_events| match inbox_events {
             InboxEvent::Message { bytes, .. } => Some(Told::Message(bytes)),
@@ -97,7 +101,7 @@ impl Serving {
 }
 
 impl Posting {
-    /// A channel whose peer exports one region of so many bytes.
+    /// A channel whose peer exports one region of `remote_len` bytes.
     pub fn new(
         memory: Arc<dyn MemoryRegion>,
         remote_len: u64,
@@ -108,12 +112,12 @@ impl Posting {
         Ok((Self { poster, regions }, own))
     }
 
-    /// Posts a list; what goes to the peer.
+    /// Posts a list and returns the bytes that would be sent to the peer.
     pub fn post(&mut self, list: &[WorkRequest]) -> Result<Vec<u8>, FabricError> {
         self.poster.post_dry(list, &mut self.regions)
     }
 
-    /// Takes some KiB of answers in.
+    /// Processes some KiB of answers.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), End> {
         self.poster.feed(bytes, &mut self.regions, events).map_err(end)
     }

@@ -1,4 +1,4 @@
-//! The two sides of a handshake, without sockets: packets in, packets out.
+//! The two sides of a handshake as state machines without sockets: packets in, packets out.
 
 use rackpool_model::{Incarnation, RackId};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -6,10 +6,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::hello::{Hello, LaneNumber, Packet};
 use crate::{FabricError, Keyring, Role, Transcript};
 
-/// What proofs are about.
+/// Protocol name in the proofs.
 const PROTOCOL: &str = "rackpool tcp";
 
-/// What a rack says about itself in every handshake.
+/// What a rack announces about itself in every handshake.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) rack: RackId,
@@ -19,12 +19,12 @@ pub(super) struct Identity {
     pub(super) key: Keyring,
 }
 
-/// What came of a packet.
+/// The result of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// These bytes go to the peer, and it has to answer.
+    /// Send these bytes to the peer, which has to answer.
     Answer(Vec<u8>),
-    /// This side is content: the peer has proved what it has to.
+    /// The peer has proved that it has the key: the handshake of this side is complete.
     Proven(Hello),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Acceptor {
     met: Option<Met>,
 }
 
-/// An acceptor that has sent its own hello.
+/// The hellos of an acceptor's handshake, once it has sent its own.
 #[derive(Debug)]
 struct Met {
     theirs: Hello,
@@ -52,7 +52,7 @@ struct Met {
     own_bytes: Vec<u8>,
 }
 
-/// Bytes that nobody can guess.
+/// Cryptographically secure random bytes.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], FabricError> {
     let mut bytes = [0; N];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
@@ -95,12 +95,13 @@ impl Initiator {
         Self { own, own_bytes, theirs: None, proven: false }
     }
 
-    /// What to send first.
+    /// The first packet to send.
     pub(super) fn greeting(&self) -> &[u8] {
         &self.own_bytes
     }
 
-    /// Takes the next packet; `None` when another has to come before this side can answer.
+    /// Processes the next packet. Returns `None` if this side needs another packet before it can
+    /// answer.
     pub(super) fn receive(
         &mut self,
         identity: &Identity,
@@ -141,7 +142,7 @@ impl Acceptor {
         Self { own_nonce: nonce, met: None }
     }
 
-    /// Takes the next packet.
+    /// Processes the next packet.
     pub(super) fn receive(
         &mut self,
         identity: &Identity,
@@ -200,7 +201,8 @@ mod tests {
         packets
     }
 
-    /// A whole handshake of rack 1 with rack 2; who each thinks the other is.
+    /// Runs a whole handshake of rack 1 with rack 2; returns the hello of the peer that each side
+    /// proved.
     fn meet(one: &Identity, two: &Identity) -> Result<(Hello, Hello), FabricError> {
         let mut initiator = Initiator::new(one, LaneNumber::First, [1; 16], [2; 32]);
         let mut acceptor = Acceptor::new([3; 32]);
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(meet(&one, &two).unwrap_err(), FabricError::KeyAwaited);
         assert!(one.key.replace(FabricKey::new([7; 32])));
         assert_eq!(meet(&one, &two).unwrap_err(), FabricError::KeyAwaited);
-        // The clone that the control plane has.
+        // A clone, as the control plane has one.
         assert!(two.key.clone().replace(FabricKey::new([7; 32])));
         assert!(!two.key.replace(FabricKey::new([7; 32])), "the same again");
         meet(&one, &two).unwrap();

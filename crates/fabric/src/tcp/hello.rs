@@ -2,9 +2,9 @@ use rackpool_model::{Incarnation, RackId};
 
 use crate::{FabricError, PROOF_BYTES};
 
-/// Version of everything that two TCP fabrics share: handshake and frames.
+/// Protocol version of everything that two TCP fabrics share: handshake and frames.
 pub(super) const VERSION: u32 = 1;
-/// Regions that a rack may export.
+/// The largest number of regions that a rack may export.
 pub(super) const MAX_EXPORTS: usize = 16;
 
 const MAGIC: [u8; 8] = *b"racktcp\0";
@@ -20,20 +20,20 @@ const MAX_REASON: usize = 256;
 /// One of the two connections of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LaneNumber {
-    /// The initiator posts, the acceptor serves.
+    /// Channel 1: the initiator posts, the acceptor serves.
     First,
-    /// The acceptor posts, the initiator serves.
+    /// Channel 2: the acceptor posts, the initiator serves.
     Second,
 }
 
-/// What each side says about itself.
+/// The identity and exports of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) rack: RackId,
     pub(super) incarnation: Incarnation,
     pub(super) channel: LaneNumber,
     pub(super) has_key: bool,
-    /// The same on both channels of an endpoint; chosen by the initiator.
+    /// Equal on both channels of an endpoint; chosen at random by the initiator.
     pub(super) session: [u8; 16],
     pub(super) nonce: [u8; 32],
     /// Length of each exported region, in bytes.
@@ -63,8 +63,12 @@ impl Packet {
         }
     }
 
-    /// How many bytes the packet has whose first bytes are these; more of it must be read when that
-    /// is more than there are. An error as soon as no packet can begin like this.
+    /// Length of the packet that begins with `bytes`, as far as they determine it. If it exceeds
+    /// their number, the caller must read more and ask again.
+    ///
+    /// # Errors
+    ///
+    /// No valid packet begins with these bytes.
     pub(super) fn len(bytes: &[u8]) -> Result<usize, FabricError> {
         let Some((head, rest)) = bytes.split_first_chunk::<START_BYTES>() else {
             let common = bytes.len().min(MAGIC.len());
@@ -98,7 +102,7 @@ impl Packet {
         }
     }
 
-    /// Reads a packet of a peer.
+    /// Decodes a whole packet of a peer.
     pub(super) fn decode(packet: &[u8]) -> Result<Self, FabricError> {
         let mut reader = Reader(packet);
         let decoded = match kind(&reader.take()?)? {
@@ -119,7 +123,7 @@ impl Packet {
     }
 }
 
-/// The kind that the first bytes of a packet name.
+/// The kind of a packet, read from its first bytes after magic and version are checked.
 fn kind(head: &[u8; START_BYTES]) -> Result<u32, FabricError> {
     let mut reader = Reader(head);
     if reader.take::<8>()? != MAGIC {
@@ -222,7 +226,7 @@ impl Reader<'_> {
         if len != self.0.len() || len > MAX_REASON {
             return Err(FabricError::misbehaved("its refusal has the wrong length"));
         }
-        // For people: nothing in it may move their cursor.
+        // The text reaches logs and terminals: control characters are replaced.
         let text = String::from_utf8_lossy(std::mem::take(&mut self.0));
         Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
@@ -232,7 +236,8 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// What an unauthenticated peer can make this side keep, in bytes: docs/design/tcp.md.
+    /// The most that an unauthenticated peer can make this side store, in bytes:
+    /// docs/design/tcp.md.
     const MAX_PACKET: usize = REFUSAL_BYTES + MAX_REASON;
 
     fn hello() -> Hello {

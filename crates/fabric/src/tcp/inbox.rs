@@ -8,54 +8,56 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{EndpointId, FabricError};
 
-/// Room that a peer's messages may take until they are polled, in bytes.
+/// Window of messages that the peer's owner has not polled yet, in bytes.
 pub(super) const WINDOW: u64 = 1 << 20;
 
-/// Room that a message takes: its bytes, and what keeping it costs.
+/// Room that a message occupies in the window: its length plus the cost of storing it.
 pub(super) const fn room_of(message: usize) -> u64 {
     message as u64 + 64
 }
 
-/// What the owner of a fabric has to learn.
+/// An event for the owner of a fabric.
 pub(super) enum InboxEvent {
     /// A handshake succeeded and the server serves the peer.
     Ready(Box<Ready>),
-    /// A peer could not be connected to.
+    /// The connection to a peer failed.
     Failed { endpoint: EndpointId, error: FabricError },
-    /// A connection that was given up before it was ready is gone.
+    /// The owner gave up a connection before it was ready, and it is closed.
     Abandoned { endpoint: EndpointId },
     /// The peer sent a message.
     Message { endpoint: EndpointId, bytes: Vec<u8> },
-    /// So much room has the peer's owner taken from this side's messages.
+    /// The peer's owner has taken messages of this side; `taken` is their total room, in bytes.
     Room { endpoint: EndpointId, taken: u64 },
-    /// The channel that the peer posts on has ended by itself: nothing of it lands any more.
+    /// The channel on which the peer posts has ended without a request of this side. Nothing of the
+    /// channel lands any more.
     ChannelEnded { endpoint: EndpointId, ending: Ending },
-    /// Of what the owner ended nothing of the peer lands any more; the other channel is still
-    /// watched.
+    /// The owner has ended the endpoint: nothing of the peer lands any more. The server still waits
+    /// for the peer to close the posting channel.
     Fenced { endpoint: EndpointId },
-    /// What the owner ended has ended on both channels.
+    /// The endpoint that the owner has ended is gone: the server has dropped its serving channel
+    /// and no longer waits for the peer to close the posting channel.
     Ended { endpoint: EndpointId },
 }
 
-/// An endpoint that has just been made.
+/// An endpoint whose handshake has succeeded.
 pub(super) struct Ready {
     pub(super) endpoint: EndpointId,
-    /// Whether the peer connected.
+    /// True if the peer connected, false if this side did.
     pub(super) accepted: bool,
     pub(super) peer: RackId,
     pub(super) incarnation: Incarnation,
-    /// Length of each region that the peer exports.
+    /// Length of each region that the peer exports, in bytes.
     pub(super) regions: Vec<u64>,
-    /// The channel that this side posts on.
+    /// The channel on which this side posts.
     pub(super) posting: TcpStream,
 }
 
 /// How a channel ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The peer said that it ends the endpoint.
+    /// The peer sent a bye: it ends the endpoint.
     Bye,
-    /// The connection ended without a word.
+    /// The connection ended without a bye.
     Gone,
     /// The peer broke the protocol.
     Failed(FabricError),
@@ -73,7 +75,7 @@ impl From<std::io::Error> for Ending {
     }
 }
 
-/// Where the other threads leave what the owner has to learn, and wake it.
+/// The queue of events from the other threads to the owner, with the owner's wake-up.
 pub(super) struct Inbox {
     state: Mutex<State>,
     wake: OwnedFd,
@@ -82,7 +84,7 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct State {
     inbox_events: Vec<InboxEvent>,
-    /// Room that the messages among the events take, of each endpoint.
+    /// Room that the messages in `inbox_events` occupy, by endpoint.
     room: BTreeMap<EndpointId, u64>,
     asleep: bool,
 }
@@ -111,13 +113,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// Puts in what takes no room.
+    /// Appends an event other than a message; this cannot fail.
     pub(super) fn tell(&self, inbox_events: InboxEvent) {
-        // Only messages are refused.
+        // Only messages can be refused.
         let _ = self.push(inbox_events);
     }
 
-    /// Takes what is there; nothing when somebody is just putting something in.
+    /// Takes all events. Returns none while another thread holds the lock; the next poll gets them.
     pub(super) fn take(&self) -> Vec<InboxEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -128,21 +130,21 @@ impl Inbox {
         std::mem::take(&mut state.inbox_events)
     }
 
-    /// The owner goes to sleep; false when there is something for it.
+    /// Marks the owner as asleep and returns true, unless there are events.
     pub(super) fn arm(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.asleep = state.inbox_events.is_empty();
         state.asleep
     }
 
-    /// The owner is awake.
+    /// Marks the owner as awake and empties the eventfd.
     pub(super) fn disarm(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.asleep = false;
         drain(&self.wake);
     }
 
-    /// Readable when something was put in for a sleeping owner.
+    /// The eventfd that becomes readable when an event arrives for a sleeping owner.
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -150,13 +152,13 @@ impl Inbox {
 
 /// Makes an eventfd readable.
 pub(super) fn signal(event: impl AsFd) {
-    // A full counter is readable as well.
+    // The write fails only if the counter is full; the eventfd is then readable.
     let _ = rustix::io::write(event, &1_u64.to_le_bytes());
 }
 
 /// Makes an eventfd unreadable.
 pub(super) fn drain(event: impl AsFd) {
-    // Nothing to read means that nobody has signalled.
+    // Fails if the eventfd was not signalled, which is harmless.
     let _ = rustix::io::read(event, &mut [0; 8]);
 }
 

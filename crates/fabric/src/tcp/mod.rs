@@ -1,7 +1,7 @@
-//! Racks on any hosts, joined by TCP. One-sided operations are executed by a thread of the
-//! target's fabric, whatever the target's daemon does.
+//! A fabric between racks on any hosts, over TCP. A thread of the target's fabric executes
+//! one-sided operations, independently of the target's daemon.
 //!
-//! The frames, the states and what happens at each crash: `docs/design/tcp.md`.
+//! `docs/design/tcp.md` describes the frames, the states and the crashes.
 
 mod address;
 mod buffer;
@@ -28,29 +28,29 @@ use crate::{Keyring, MemoryRegion, ReceiveRoom};
 
 pub use provider::TcpFabric;
 
-/// How a [`TcpFabric`] is set up.
+/// Options of a [`TcpFabric`].
 pub struct Options {
-    /// The rack whose fabric it is.
+    /// The rack that owns the fabric.
     pub rack: RackId,
-    /// This life of its daemon.
+    /// The incarnation of its daemon.
     pub incarnation: Incarnation,
-    /// Where peers connect to: an address that they can reach; port 0 takes a free one. Without a
-    /// key it has to be a loopback address.
+    /// The address to which peers connect; they must be able to reach it. Port 0 takes a free port.
+    /// Without a key, it must be a loopback address.
     pub listen: SocketAddr,
-    /// The secret of the pool. Racks with different keys, or only one with a key, refuse each
-    /// other.
+    /// The pool's key. Racks with different keys refuse each other, and so do a rack with a key and
+    /// one without.
     pub key: Keyring,
-    /// After what time of silence a connection counts as dead: 1 s to 10 min. An idle one is
-    /// noticed at most 2 s later.
+    /// Time without an answer after which a connection counts as dead: 1 s to 10 min. On an idle
+    /// connection, detection takes up to 2 s longer.
     pub dead_after: Duration,
-    /// What peers may access; the frames first.
+    /// The memory that peers may access; the frames first.
     pub exports: Vec<Arc<dyn MemoryRegion>>,
-    /// For the buffers into which the sockets of all peers are read.
+    /// Room for the buffers into which the sockets of all peers are read.
     pub receive_room: ReceiveRoom,
 }
 
 impl Options {
-    /// The defaults: a free port of 127.0.0.1, no key, 5 s, nothing exported yet.
+    /// Returns the defaults: a free port of 127.0.0.1, no key, 5 s and no exports.
     #[must_use]
     pub fn new(rack: RackId, incarnation: Incarnation) -> Self {
         Self {

@@ -1,14 +1,14 @@
 use std::time::{Duration, Instant};
 
-/// About what it costs to wake a thread: longer looks cost more than they can save.
+/// About the cost of waking a thread: spinning longer costs more than it can save.
 const LONGEST: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(4);
-/// Every so many waits in vain, one looks for the longest time: what comes to a sleeper tells
-/// nothing about how soon it came.
+/// After each fruitless spin whose count is a multiple of this, the next spin has the maximum time,
+/// since a thread that sleeps cannot measure how soon the next work arrives.
 const RETRY: u32 = 32;
 
-/// How long to look before sleeping: about twice as long as what was waited for took lately, and
-/// hardly at all when it mostly came too late.
+/// How long the server spins before it sleeps: about twice as long as recent waits took, and hardly
+/// at all if work mostly arrived after the spin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveSpin {
     since: Option<Instant>,
@@ -21,7 +21,7 @@ impl ReceiveSpin {
         Self { since: None, budget: LONGEST, in_vain: 0 }
     }
 
-    /// Nothing has come yet; whether to look again instead of sleeping.
+    /// Called when there is no work. Returns true to spin on, false to sleep.
     pub(super) fn looks_again(&mut self, now: Instant) -> bool {
         let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
         if waited < self.budget {
@@ -37,12 +37,13 @@ impl ReceiveSpin {
         false
     }
 
-    /// Something has come.
+    /// Called when work has arrived; adapts the spin time.
     pub(super) fn came(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             let took = now.saturating_duration_since(since);
             let wanted = (took * 2).clamp(SHORTEST, LONGEST);
-            // Up at once, down by eighths: looking too long costs little, sleeping too early a lot.
+            // Raised at once, lowered by an eighth: a long spin costs little, an early sleep costs
+            // much.
             self.budget = wanted.max(self.budget - self.budget / 8);
         }
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 const BACKLOG: i32 = 1024;
-/// How often an idle connection is probed: the shortest time that the kernel can do.
+/// Interval of keep-alive probes on an idle connection: the minimum that the kernel supports.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -20,14 +20,14 @@ fn new_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
 /// Listens at an address.
 pub(super) fn listen(address: &SocketAddr) -> io::Result<TcpListener> {
     let socket = new_socket(address)?;
-    // A daemon that starts again gets its port back although its old connections linger.
+    // A restarted daemon gets its port although connections of its predecessor are in TIME_WAIT.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Begins to connect; the socket becomes writable when that has succeeded or failed.
+/// Begins to connect. The socket becomes writable when the attempt has succeeded or failed.
 pub(super) fn connect(address: &SocketAddr) -> rustix::io::Result<TcpStream> {
     let socket = new_socket(address)?;
     match rustix::net::connect(&socket, address) {
@@ -36,7 +36,7 @@ pub(super) fn connect(address: &SocketAddr) -> rustix::io::Result<TcpStream> {
     }
 }
 
-/// Takes the next connection.
+/// Accepts the next connection.
 pub(super) fn accept(
     listener: &TcpListener,
 ) -> rustix::io::Result<(TcpStream, Option<SocketAddr>)> {
@@ -44,13 +44,14 @@ pub(super) fn accept(
     Ok((socket.into(), from.and_then(|from| SocketAddr::try_from(from).ok())))
 }
 
-/// Sends at once, and notices within `dead_after` and two probes that nobody is there any more.
+/// Sets the socket options: sends without delay, and an unreachable peer is detected within
+/// `dead_after` plus two probes.
 pub(super) fn prepare(socket: impl AsFd, dead_after: Duration) -> rustix::io::Result<()> {
     let socket = socket.as_fd();
     let dead_after_ms = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_nodelay(socket, true)?;
-    // Requests are small and each is waited for: what was lost while a wire was cut is sent again
-    // every 200 ms or so, and not after ever longer pauses, which outlast the cut.
+    // Requests are small and each is waited for. After a link failure, the kernel retransmits about
+    // every 200 ms instead of backing off exponentially, which would outlast the failure.
     sockopt::set_tcp_thin_linear_timeouts(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, PROBE_EVERY)?;

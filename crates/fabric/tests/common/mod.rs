@@ -26,8 +26,8 @@ impl Emulated {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// For a process that is killed: what it leaves is in the directory of the rack at this
-    /// address.
+    /// For a process that will be killed: puts its files into the directory of the rack at
+    /// `address`, which removes them.
     pub(crate) fn at(address: &str) -> Self {
         let socket = Path::new(address.strip_prefix("emulated:").unwrap());
         Self { directory: tempfile::tempdir_in(socket.parent().unwrap()).unwrap() }

@@ -8,10 +8,10 @@ use crate::{
     Wants,
 };
 
-/// How a request's answer shall come.
+/// The limits and buffers of a request.
 struct Plan {
     inline: u32,
-    /// Bytes of a buffer that the peer writes to.
+    /// Length of the buffer to which the peer writes, in bytes; `None` if there is none.
     exposed: Option<u32>,
     most: u32,
 }
@@ -42,7 +42,7 @@ fn at_most(len: usize, max: usize) -> Result<(), CallError> {
     if len > max { Err(CallError::TooLong { len, max }) } else { Ok(()) }
 }
 
-/// The first bytes of a buffer as the data of an answer.
+/// Takes a buffer and returns its first `len` bytes as the data of an answer.
 fn buffer_data(buffer: &mut Option<Buffer>, len: u32) -> Data {
     match buffer.take() {
         Some(Buffer::Arena(block)) => Data::Arena { block, len },
@@ -51,9 +51,9 @@ fn buffer_data(buffer: &mut Option<Buffer>, len: u32) -> Data {
     }
 }
 
-/// The side that asks.
+/// The caller's side.
 impl RpcMachine {
-    /// Asks a peer. The request ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
+    /// Sends a request to a peer. It ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].
     pub fn call(&mut self, endpoint: EndpointId, call: &Call<'_>) -> Result<CallId, CallError> {
         let peer = self.peers.get_mut(&endpoint).filter(|peer| !peer.is_ending);
         let peer = peer.ok_or(CallError::NotConnected)?;
@@ -91,7 +91,7 @@ impl RpcMachine {
         })
     }
 
-    /// Takes a slot and sends the message that `write` makes of its number and exposed buffer.
+    /// Takes a slot and sends the message that `write` makes of its number and its exposed buffer.
     pub(super) fn open(
         &mut self,
         endpoint: EndpointId,
@@ -123,8 +123,8 @@ impl RpcMachine {
         }
     }
 
-    /// Gives a request up: it is not heard of again, but for [`CallEvent::Free`] if the peer may
-    /// still write to a place that the request named. Nothing happens when it has ended.
+    /// Cancels a request. It has no further event, except [`CallEvent::Free`] if the peer may still
+    /// write to a place that the request named. Has no effect if the request has ended.
     pub fn cancel(&mut self, call: CallId) {
         let CallId { endpoint, number } = call;
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
@@ -146,8 +146,9 @@ impl RpcMachine {
         }
     }
 
-    /// The request that an answer is for; `None` when the answer is of no use, which is settled
-    /// then: a late one is dropped, what it exposes is released, a second one is a fault.
+    /// The open request for an answer. Returns `None` if the answer is not awaited, after handling
+    /// the case: a late answer is dropped and its exposed data released; a second answer is a fault
+    /// of the peer.
     fn awaited(&mut self, call: CallId, is_lent: bool) -> Option<&mut Open> {
         let CallId { endpoint, number } = call;
         match self.peers.get_mut(&endpoint)?.calls.get_mut(number) {
@@ -158,7 +159,8 @@ impl RpcMachine {
                 }
                 self.forget(call);
             }
-            // As `open`: it can't be returned from a match whose other arms borrow again.
+            // Looked up again, because the borrow checker does not accept returning the matched
+            // reference.
             Some(Open { state: State::Waiting, .. }) => {
                 return self.peers.get_mut(&endpoint)?.calls.get_mut(number);
             }
@@ -207,7 +209,7 @@ impl RpcMachine {
         }
     }
 
-    /// Begins to read the data of an answer; false when there is no room for it.
+    /// Begins to read the data of an answer. Returns false if there is no room for it.
     fn read(&mut self, call: CallId) -> bool {
         let CallId { endpoint, number } = call;
         let Self { peers, arena, .. } = self;
@@ -233,7 +235,7 @@ impl RpcMachine {
         true
     }
 
-    /// Begins to read what there is room for, in the order in which the answers came.
+    /// Begins to read as many waiting answers as there is room for, in the order of their arrival.
     pub(super) fn feed_starved(&mut self) {
         while let Some(call) = self.starved.front().copied() {
             if !self.read(call) {
@@ -262,7 +264,7 @@ impl RpcMachine {
         }
     }
 
-    /// A one-sided request has ended.
+    /// A posted one-sided request has completed.
     pub(super) fn completed(&mut self, id: u64, result: Result<(), FabricError>) {
         let Some(Work { endpoint, role }) = self.works.remove(id) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
@@ -282,7 +284,7 @@ impl RpcMachine {
         }
     }
 
-    /// A one-sided request can't be posted.
+    /// The fabric rejected a one-sided request as invalid.
     pub(super) fn failed_work(&mut self, id: u64, error: &FabricError) {
         if let Some(Work { endpoint, role }) = self.works.remove(id) {
             if let Some(peer) = self.peers.get_mut(&endpoint) {
@@ -302,7 +304,7 @@ impl RpcMachine {
         }
     }
 
-    /// Places come from peers: one that can't be used is a fault of the peer.
+    /// Closes the endpoint if the error is fatal: the unusable place was named by the peer.
     fn cut_off_if_fatal(&mut self, endpoint: EndpointId, error: Option<FabricError>) {
         if let Some(error) = error.filter(|error| error.class() == ErrorClass::Fatal) {
             self.cut_off(endpoint, format!("the place that it named can't be used: {error}"));
@@ -324,7 +326,7 @@ impl RpcMachine {
         self.finish(call, Mode::ThenOneSided, head, data);
     }
 
-    /// A request that was not given up has its answer.
+    /// Reports the answer of a request that was not given up.
     fn finish(&mut self, call: CallId, mode: Mode, head: Bytes, data: Data) {
         let Some(open) = self.remove(call) else { return };
         self.free_buffer(open.buffer);
@@ -340,7 +342,7 @@ impl RpcMachine {
         self.tell(CallEvent::Answered { call, head, data });
     }
 
-    /// A request has no answer.
+    /// Ends a request without an answer.
     pub(super) fn fail(&mut self, call: CallId, failure: Failure) {
         let Some(open) = self.remove(call) else { return };
         match open.purpose {
@@ -359,7 +361,7 @@ impl RpcMachine {
         }
     }
 
-    /// A request that was given up is over.
+    /// Ends a request that was given up.
     fn forget(&mut self, call: CallId) {
         if let Some(open) = self.remove(call) {
             self.free_given_up(call, open.buffer);

@@ -6,7 +6,7 @@ use crate::{CallEvent, CallId, Failure, Overdue};
 
 /// Deadlines, and the end of endpoints.
 impl RpcMachine {
-    /// Ends what has waited too long.
+    /// Handles the deadlines that have passed.
     pub(super) fn expire(&mut self) {
         while let Some((at, due)) = self.deadlines.first().copied()
             && at <= self.now
@@ -42,12 +42,12 @@ impl RpcMachine {
         }
     }
 
-    /// An endpoint has ended, and with it everything that is open on it.
+    /// Ends everything that is open on an endpoint that has ended.
     pub(super) fn ended(&mut self, endpoint: EndpointId, error: &FabricError) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         peer.is_ending = true;
         peer.calibration = None;
-        // Blocks that come back now are not for requests that end too.
+        // Prevents blocks freed below from going to requests that end too.
         self.starved.retain(|call| call.endpoint != endpoint);
         let calls: Vec<u64> = peer.calls.iter().map(|(number, _)| number).collect();
         let works: Vec<u64> = self

@@ -1,4 +1,4 @@
-//! Requests, answers, buffers and deadlines.
+//! The state machine of requests, answers, buffers and deadlines.
 
 mod caller;
 mod endings;
@@ -17,130 +17,130 @@ use crate::{Arena, Block, CallError, CallEvent, CallId, RequestId, RpcMetrics, T
 use peer::{Due, Peer, Role, Work};
 pub use server::Route;
 
-/// Requests to one peer that may be without an answer.
+/// Limit of unanswered requests to one peer.
 pub const MOST_OPEN: u32 = 4096;
 
-/// What has happened.
+/// An input of the machine.
 #[derive(Debug)]
 pub enum Event {
     /// An endpoint is open.
     Opened {
-        /// Which one.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Whether its modes are to be measured.
+        /// Whether the machine must calibrate the endpoint.
         calibrate: bool,
     },
     /// A message has arrived.
     Arrived {
-        /// Over which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Its bytes, which are not trusted.
+        /// The bytes of the message, which are not trusted.
         bytes: Vec<u8>,
     },
-    /// A posted request has ended.
+    /// A posted one-sided request has completed.
     Completed {
-        /// Its id, which the machine chose.
+        /// The id, chosen by the machine.
         id: u64,
-        /// Whether it was done.
+        /// `Ok` if the request was executed.
         result: Result<(), FabricError>,
     },
     /// An endpoint has ended: no write of its peer can land any more.
     Ended {
-        /// Which one.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Why.
+        /// The error for everything that was open on it.
         error: FabricError,
     },
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// What the shell has to do.
+/// An output of the machine, which the shell executes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Post the list and tell whether it was taken.
+    /// Post the list, and report by [`RpcMachine::settle`] whether the fabric accepted it.
     Post {
-        /// Over which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
         /// The requests.
         list: Vec<WorkRequest>,
     },
-    /// Send a message, and tell if it was not taken.
+    /// Send a message, and report by [`RpcMachine::settle`] if the fabric refused it.
     Send {
-        /// Over which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Its bytes.
+        /// The bytes of the message.
         message: Vec<u8>,
     },
-    /// Ring for what was taken since the last time, lists and messages.
+    /// Flush the lists and messages accepted since the last flush.
     Flush {
-        /// On which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
     },
-    /// End the endpoint, and tell the operator why.
+    /// Close the endpoint, and log the reason for the operator.
     Disconnect {
-        /// Which one.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Answer a probe with so many bytes of the arena, whatever they are.
+    /// Answer a probe with `len` arbitrary bytes of the arena.
     AnswerProbe {
-        /// To be named in the answer.
+        /// Id of the request, for the answer.
         ask: RequestId,
-        /// How many bytes.
+        /// Length of the data, in bytes.
         len: u32,
     },
 }
 
-/// What became of an [`Action`].
+/// The result of an [`Action`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// The list of [`Action::Post`] was taken.
+    /// The fabric accepted the list of [`Action::Post`].
     Posted {
-        /// By which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// The list, whose memory is used again.
+        /// The list, whose allocation is reused.
         list: Vec<WorkRequest>,
     },
-    /// The list of [`Action::Post`] was not taken.
+    /// The fabric refused the list of [`Action::Post`].
     PostRefused {
-        /// By which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
-        /// Why.
+        /// The error.
         error: FabricError,
     },
-    /// The message of [`Action::Send`] was not taken.
+    /// The fabric refused the message of [`Action::Send`].
     SendRefused {
-        /// By which endpoint.
+        /// The endpoint.
         endpoint: EndpointId,
         /// The message.
         message: Vec<u8>,
-        /// Why.
+        /// The error.
         error: FabricError,
     },
 }
 
-/// Requests between this rack and its peers.
+/// The state machine of requests between this rack and its peers.
 ///
-/// What the owner wants are functions; what happens is an [`Event`]. After either,
-/// [`call_events`](Self::events) gives what the owner is told and [`poll`](Self::poll) what the
-/// shell has to do. The time is that of the last event.
+/// The owner calls methods; the shell passes in each [`Event`]. After either,
+/// [`call_events`](Self::call_events) yields the events for the owner and [`poll`](Self::poll) the
+/// actions for the shell. The machine's time is that of the last event.
 #[derive(Debug)]
 pub struct RpcMachine {
     now: Instant,
     arena: Arena,
     depth: usize,
-    /// How long a peer may read what it was exposed.
+    /// Time that a peer has to read exposed data.
     exposes_for: Duration,
     peers: BTreeMap<EndpointId, Peer>,
     works: Slots<Work>,
     deadlines: BTreeSet<(Instant, Due)>,
-    /// Answers whose data finds no block.
+    /// Answers that wait for a block to read their data into, in the order of arrival.
     starved: VecDeque<CallId>,
-    /// Endpoints with something to offer, each once.
+    /// Endpoints that may have something to offer to the fabric, each at most once.
     ready: VecDeque<EndpointId>,
-    /// Whether a fabric had no room for what an endpoint offered in this round.
+    /// Whether the fabric refused an offer of any endpoint in this round for lack of room.
     any_waits: bool,
     actions: VecDeque<Action>,
     call_events: VecDeque<CallEvent>,
@@ -148,7 +148,7 @@ pub struct RpcMachine {
 }
 
 impl RpcMachine {
-    /// A machine without peers, over a fabric with queues of this depth.
+    /// A machine without peers, over a fabric with this queue depth.
     #[must_use]
     pub fn new(now: Instant, arena: Arena, queue_depth: usize) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl RpcMachine {
         }
     }
 
-    /// Takes in what has happened.
+    /// Processes an event.
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.now = self.now.max(now);
         match event {
@@ -180,7 +180,8 @@ impl RpcMachine {
         }
     }
 
-    /// Takes in what became of an [`Action`], before the next one is asked for.
+    /// Processes the result of an [`Action`]. The shell must call it before the next
+    /// [`poll`](Self::poll).
     pub fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Posted { endpoint, list } => self.posted(endpoint, list),
@@ -191,18 +192,18 @@ impl RpcMachine {
         }
     }
 
-    /// The next thing the owner is told.
+    /// The next event for the owner.
     pub fn call_events(&mut self) -> Option<CallEvent> {
         self.call_events.pop_front()
     }
 
-    /// Who does not say for so long that it has read what it was exposed is cut off, and no sooner;
-    /// 2 s unless said.
+    /// Sets how long a peer may take to read exposed data before its endpoint is closed; 2 s by
+    /// default.
     pub const fn expose_for(&mut self, time: Duration) {
         self.exposes_for = time;
     }
 
-    /// A poll round ends: what found no room in the last one is offered again.
+    /// Begins a poll round: work for which the fabric had no room is offered again.
     pub fn new_round(&mut self) {
         if !std::mem::take(&mut self.any_waits) {
             return;
@@ -214,8 +215,8 @@ impl RpcMachine {
         }
     }
 
-    /// The next thing to do. Call it when all events of a poll round are in, until there is nothing
-    /// more: what has gathered for a peer goes as one list and its messages, with one doorbell.
+    /// The next action. The shell calls it after all events of a poll round, until it returns
+    /// `None`. The work for a peer is one list and its messages, followed by one flush.
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -250,36 +251,36 @@ impl RpcMachine {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// The counts so far.
+    /// The counters so far.
     #[must_use]
     pub const fn metrics(&self) -> RpcMetrics {
         self.metrics
     }
 
-    /// The buffers.
+    /// The arena of the buffers.
     #[must_use]
     pub const fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// What is known of an open endpoint: which mode for which size.
+    /// The thresholds of an open endpoint.
     #[must_use]
     pub fn thresholds(&self, endpoint: EndpointId) -> Option<Thresholds> {
         self.peers.get(&endpoint).map(|peer| peer.thresholds)
     }
 
-    /// Takes a block of the arena for data of an answer; `None` while answers have no room.
+    /// Takes a block for the data of an answer. Returns `None` if the part for answers has no room.
     pub fn take_block(&mut self, len: u32) -> Option<Block> {
         self.arena.take_for_answer(len)
     }
 
-    /// Takes back a block that nobody uses any more.
+    /// Frees a block. The caller must ensure that no party uses it any more.
     pub fn give_back(&mut self, block: Block) {
         self.arena.give_back(block);
         self.feed_starved();
     }
 
-    /// Has a one-sided operation on a known place done. It ends with [`CallEvent::Transferred`].
+    /// Queues a one-sided operation on a known place. It ends with [`CallEvent::Transferred`].
     pub fn transfer(
         &mut self,
         endpoint: EndpointId,
@@ -293,8 +294,8 @@ impl RpcMachine {
         Ok(())
     }
 
-    /// Takes back the owner's transfers that were not posted yet and meet the condition: they
-    /// don't end. Returns their ids.
+    /// Removes the owner's transfers that are not posted yet and meet the condition; they get no
+    /// event. Returns their ids.
     pub fn withdraw_transfers(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<u64> {
         let Self { peers, works, .. } = self;
         let mut withdrawn = Vec::new();
@@ -313,13 +314,13 @@ impl RpcMachine {
         withdrawn
     }
 
-    /// Whether something has gathered for a peer since [`poll`](Self::poll) gave the last of it.
+    /// Returns true if work for a peer is queued that [`poll`](Self::poll) has not returned yet.
     #[must_use]
     pub fn has_gathered(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// One-sided requests that wait to be posted, to all peers.
+    /// The number of one-sided requests to all peers that wait to be posted.
     #[must_use]
     pub fn unposted(&self) -> usize {
         self.peers.values().map(|peer| peer.flow.unposted()).sum()
@@ -349,7 +350,7 @@ impl RpcMachine {
         operation: Operation,
         then: Option<Vec<u8>>,
     ) {
-        // There are never as many as there are numbers.
+        // The table cannot be full: it has room for 2^32 - 1 requests.
         let Ok(id) = self.works.insert(Work { endpoint, role }) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
             peer.flow.post(WorkRequest { id, operation }, then);
@@ -357,7 +358,7 @@ impl RpcMachine {
         }
     }
 
-    /// Ends an endpoint whose peer broke a rule.
+    /// Closes an endpoint whose peer broke a rule.
     fn cut_off(&mut self, endpoint: EndpointId, why: String) {
         if let Some(peer) = self.peers.get_mut(&endpoint)
             && !std::mem::replace(&mut peer.is_ending, true)
@@ -384,7 +385,7 @@ impl RpcMachine {
                     self.failed_work(id, error);
                 }
             }
-            // It has ended and is heard of for the last time soon.
+            // The endpoint has ended; its last event follows soon.
             _ => {
                 peer.flow.post_later();
                 peer.is_ending = true;

@@ -10,22 +10,22 @@ use crate::flow::Flow;
 use crate::slots::Slots;
 use crate::{Block, Bytes, CallId, Overdue, Place, RemotePlace, RequestId, Thresholds};
 
-/// What is under way between this rack and one other.
+/// The state of one endpoint, that is, of the traffic with one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) calls: Slots<Open>,
-    /// By the peer's numbers.
+    /// The peer's open requests, by the peer's numbers.
     pub(super) asks: BTreeMap<u64, OpenRequest>,
     pub(super) flow: Flow,
     pub(super) thresholds: Thresholds,
     pub(super) calibration: Option<Calibration>,
-    /// How often measuring the modes has led to nothing.
+    /// The number of calibrations that measured too little.
     pub(super) vain: u32,
-    /// When they are measured again.
+    /// When the next calibration begins; `None` if none is scheduled.
     pub(super) again: Option<Instant>,
-    /// Nothing is sent any more; what is open ends with the endpoint.
+    /// Nothing more is sent; open requests end with the endpoint.
     pub(super) is_ending: bool,
-    /// Whether it waits to be asked what it has to offer.
+    /// True while the endpoint is in the machine's queue of endpoints with something to offer.
     pub(super) is_queued: bool,
 }
 
@@ -44,14 +44,14 @@ impl Peer {
         }
     }
 
-    /// It may have something to offer, and is asked after all that wait for that already.
+    /// Appends the endpoint to the queue of those with something to offer, unless it is there.
     pub(super) fn queue(&mut self, endpoint: EndpointId, ready: &mut VecDeque<EndpointId>) {
         if !std::mem::replace(&mut self.is_queued, true) {
             ready.push_back(endpoint);
         }
     }
 
-    /// Has a message sent.
+    /// Queues a message.
     pub(super) fn send(
         &mut self,
         endpoint: EndpointId,
@@ -62,7 +62,8 @@ impl Peer {
         self.queue(endpoint, ready);
     }
 
-    /// Whether one of its requests waits for an answer, which does so no more now.
+    /// Removes a request of the peer that has no answer yet. Returns false if there is none with
+    /// this number.
     pub(super) fn take_pending(&mut self, number: u64) -> bool {
         match self.asks.entry(number) {
             Entry::Occupied(ask) if !self.is_ending && ask.get().exposed.is_none() => {
@@ -74,47 +75,56 @@ impl Peer {
     }
 }
 
-/// A request of this side.
+/// An open request of this side.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) state: State,
     pub(super) purpose: Purpose,
-    /// Where data goes that does not come with the message.
+    /// The buffer for data that does not travel in the message.
     pub(super) buffer: Option<Buffer>,
-    /// Whether the peer knows the buffer, and so may write to it.
+    /// True if the peer knows the buffer, and so may write to it.
     pub(super) is_exposed: bool,
-    /// The most data that the owner takes, in bytes.
+    /// The most data that the owner accepts, in bytes.
     pub(super) most: u32,
     pub(super) deadline: Instant,
     pub(super) overdue: Overdue,
 }
 
+/// The state of a request. The end of the endpoint ends a request in any state.
 #[derive(Debug)]
 pub(super) enum State {
-    /// For an answer.
+    /// The request was sent, and the peer may write to its exposed buffer. Left by an answer, a
+    /// refusal or `Withdrawn`.
     Waiting,
-    /// For a block to read into.
+    /// `DataReady` has arrived and the arena has no block to read into. Left when a block becomes
+    /// free, or by a cancellation or the deadline.
     NoRoom { head: Bytes, from: RemotePlace },
-    /// The data is being read.
+    /// A one-sided read of the data is queued or posted. Left by its completion.
     Reading { head: Bytes, len: u32 },
 }
 
+/// The party that waits for a request's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
+    /// The owner of the machine.
     Owner,
+    /// The endpoint's calibration.
     Probe,
-    /// The owner was told that there is no answer. The slot and the buffer stay until the peer
-    /// can't do anything with them any more.
+    /// The owner was told that there is no answer. The slot and the buffer stay reserved until the
+    /// peer can no longer use them.
     GivenUp,
 }
 
+/// The memory that receives the data of an answer.
 #[derive(Debug)]
 pub(super) enum Buffer {
+    /// A block that the machine took from the arena.
     Arena(Block),
+    /// A place that the owner named.
     Owner(Place),
 }
 
-/// A request of the peer that is not answered, or whose data the peer still reads.
+/// A request of the peer that has no answer yet, or whose data the peer is reading.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
     pub(super) inline: u32,
@@ -122,7 +132,7 @@ pub(super) struct OpenRequest {
     pub(super) exposed: Option<ExposedBlock>,
 }
 
-/// Data that the peer reads.
+/// Data exposed to the peer for reading.
 #[derive(Debug)]
 pub(super) struct ExposedBlock {
     pub(super) block: Option<Block>,
@@ -136,21 +146,22 @@ pub(super) struct Work {
     pub(super) role: Role,
 }
 
+/// The purpose of a one-sided request.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// The owner's, with the owner's id.
+    /// A transfer of the owner, with the owner's id.
     Transfer { id: u64 },
     /// Reads the data of an answer.
     Read { number: u64 },
-    /// Writes the data of an answer, from the block if it is one.
+    /// Writes the data of an answer, from an arena block if there is one.
     Write { block: Option<Block> },
 }
 
-/// What has a deadline.
+/// An entry of the deadline queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Call(CallId),
     ExposedBlock(RequestId),
-    /// The modes are to be measured again.
+    /// The next calibration of an endpoint.
     Measure(EndpointId),
 }

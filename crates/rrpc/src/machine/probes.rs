@@ -7,21 +7,20 @@ use super::peer::{Buffer, Due, Open, Purpose, State};
 use crate::calibration::{Calibration, LONGEST};
 use crate::{CallEvent, Mode, Overdue, message};
 
-/// A peer whose probes took too long is measured again after this, and after twice as long each
-/// time,
+/// Delay before the next calibration after one that measured too little; doubled each time.
 const AGAIN: Duration = Duration::from_secs(4);
-/// so often: in four minutes, then.
+/// The number of such repetitions; the last begins about four minutes after the first.
 const MOST_VAIN: u32 = 6;
-/// Each time it may take twice as long as before, up to 2^3 s: the peer may not have been busy, but
-/// the way to it slow.
+/// The number of times that the duration of a calibration is doubled, up to 8 s: the network may be
+/// slow, and not the peer busy.
 const MOST_DOUBLED: u32 = 3;
 
-/// Measuring the modes.
+/// Calibration of the modes.
 impl RpcMachine {
-    /// Begins to measure.
+    /// Begins a calibration.
     pub(super) fn calibrate(&mut self, endpoint: EndpointId) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
-        // What is probed must not take the room of what is asked for.
+        // Probes must leave room for requests.
         let most = u32::try_from(self.arena.bytes() / 2).unwrap_or(u32::MAX);
         let longest = LONGEST * 2_u32.pow(peer.vain.min(MOST_DOUBLED));
         peer.calibration = Some(Calibration::new(self.now + longest, most));
@@ -29,7 +28,7 @@ impl RpcMachine {
         self.probe(endpoint);
     }
 
-    /// Sends the next probe, or ends measuring.
+    /// Sends the next probe, or ends the calibration.
     pub(super) fn probe(&mut self, endpoint: EndpointId) {
         loop {
             let Some(peer) = self.peers.get_mut(&endpoint) else { return };
@@ -37,7 +36,7 @@ impl RpcMachine {
             let deadline = calibration.until();
             let Some(probe) = calibration.next(self.now) else { return self.calibrated(endpoint) };
             let buffer = match probe.mode {
-                // The block for what is read is taken when the answer is here.
+                // The block for data to be read is taken when the answer has arrived.
                 Mode::Pure | Mode::ThenOneSided => None,
                 Mode::ZeroCopy => match self.arena.take(probe.len) {
                     Some(block) => Some(Buffer::Arena(block)),
@@ -64,7 +63,7 @@ impl RpcMachine {
         }
     }
 
-    /// A probe has its answer.
+    /// A probe has been answered.
     pub(super) fn measured(&mut self, endpoint: EndpointId) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         if let Some(calibration) = &mut peer.calibration {
@@ -73,7 +72,7 @@ impl RpcMachine {
         self.probe(endpoint);
     }
 
-    /// The peer has no room for what a probe asks for.
+    /// The peer has no room for the answer to a probe.
     pub(super) fn probe_refused(&mut self, endpoint: EndpointId) {
         let peer = self.peers.get_mut(&endpoint);
         if let Some(calibration) = peer.and_then(|peer| peer.calibration.as_mut()) {
@@ -82,7 +81,7 @@ impl RpcMachine {
         self.probe(endpoint);
     }
 
-    /// Measuring has ended.
+    /// Ends a calibration: sets the thresholds, or schedules the next attempt.
     pub(super) fn calibrated(&mut self, endpoint: EndpointId) {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         let Some(calibration) = peer.calibration.take() else { return };

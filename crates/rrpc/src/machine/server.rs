@@ -9,23 +9,24 @@ use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
 use crate::{Block, Bytes, CallEvent, CallId, Place, RemotePlace, RequestId};
 
-/// How long a peer may read what it was exposed, unless the owner says otherwise.
+/// Default time that a peer has to read exposed data.
 pub(super) const EXPOSED: Duration = Duration::from_secs(2);
-/// Messages that may wait for a peer: an answer, a release and a cancel for each request, and room.
+/// Limit of messages queued for a peer: an answer, a release and a cancel for each request, and
+/// some more.
 const MOST_UNSENT: usize = 4 * MOST_OPEN as usize;
 
-/// How the data of an answer is to travel.
+/// How the data of an answer travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// With the message.
+    /// In the message.
     Inline,
-    /// From memory that the peer can reach, written or read.
+    /// By a one-sided write or read, from exported memory.
     OneSided,
 }
 
-/// The side that answers.
+/// The server's side.
 impl RpcMachine {
-    /// A message of a peer.
+    /// Processes a message of a peer.
     pub(super) fn arrived(&mut self, endpoint: EndpointId, bytes: Vec<u8>) {
         if self.peers.get(&endpoint).is_none_or(|peer| peer.is_ending) {
             return;
@@ -54,7 +55,7 @@ impl RpcMachine {
                 }
             }
             Message::Answer { number, head, data } => {
-                // Heads are short: they are copied, the data is not.
+                // Heads are short and are copied; the data is not.
                 let text = bytes.get(head).unwrap_or_default().to_vec();
                 let head_len = text.len();
                 let data = Bytes::new(bytes, data.start, data.end);
@@ -73,7 +74,7 @@ impl RpcMachine {
         }
     }
 
-    /// Takes a request in, unless it breaks a rule.
+    /// Registers a request of the peer. Closes the endpoint and returns false if it breaks a rule.
     fn accept(&mut self, ask: RequestId, inline: u32, place: Option<RemotePlace>) -> bool {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return false };
         let is_full = peer.asks.len() >= MOST_OPEN as usize || peer.flow.unsent() > MOST_UNSENT;
@@ -94,8 +95,8 @@ impl RpcMachine {
         peer.asks.get_mut(&ask.number).filter(|ask| ask.exposed.is_none())
     }
 
-    /// How `len` bytes of data with a head of `head` bytes are to travel; `None` when nobody waits
-    /// for the answer any more.
+    /// The way for `len` bytes of data with a head of `head` bytes. `None` if the request no longer
+    /// waits for an answer.
     #[must_use]
     pub fn route(&mut self, ask: RequestId, head: usize, len: u32) -> Option<Route> {
         let fits = head + len as usize <= MAX_INLINE;
@@ -103,8 +104,9 @@ impl RpcMachine {
         Some(if len == 0 || (len <= inline && fits) { Route::Inline } else { Route::OneSided })
     }
 
-    /// Answers with `len` bytes of data in the message, written by `fill`. Larger data than the
-    /// peer wished is allowed, if a message holds it. Nothing happens when nobody waits any more.
+    /// Answers with `len` bytes of data in the message, written by `fill`. The data may exceed the
+    /// caller's inline limit if it fits into a message. Has no effect if the request no longer
+    /// waits for an answer.
     pub fn answer(&mut self, ask: RequestId, head: &[u8], len: u32, fill: impl FnOnce(&mut [u8])) {
         let data = len as usize;
         if head.len() + data > MAX_INLINE {
@@ -119,9 +121,9 @@ impl RpcMachine {
         }
     }
 
-    /// Answers with data that lies in exported memory, in the block if it is one, which then goes
-    /// back to the arena when the peer has the data. Otherwise the owner must leave the data alone
-    /// until the answer is of no use any more.
+    /// Answers with data in exported memory. If the data is in an arena `block`, the block is freed
+    /// once the peer has the data. Otherwise, the owner must not change the data until the peer has
+    /// it or has given up the request.
     pub fn answer_from(&mut self, ask: RequestId, head: &[u8], place: Place, block: Option<Block>) {
         let until = self.now + self.exposes_for;
         let room = self.pending(ask).map(|ask| ask.place);
@@ -147,7 +149,7 @@ impl RpcMachine {
         }
     }
 
-    /// Says that there is no answer, and why: a code of [`message`](crate::message).
+    /// Refuses a request; `why` is a code of [`message`](crate::message).
     pub fn refuse(&mut self, ask: RequestId, why: u32) {
         if self.take_pending(ask) {
             self.send(ask.endpoint, message::refused(ask.number, why));
@@ -159,7 +161,7 @@ impl RpcMachine {
         peer.is_some_and(|peer| peer.take_pending(ask.number))
     }
 
-    /// The peer has read what it was exposed.
+    /// The peer has read the exposed data.
     fn released(&mut self, ask: RequestId) {
         let Some(peer) = self.peers.get_mut(&ask.endpoint) else { return };
         match peer.asks.remove(&ask.number) {
@@ -172,7 +174,7 @@ impl RpcMachine {
         }
     }
 
-    /// The peer waits no more. What is being written or exposed ends by itself.
+    /// The peer has cancelled a request. A write or exposure that has begun ends by itself.
     fn cancelled(&mut self, ask: RequestId) {
         if self.take_pending(ask) {
             self.send(ask.endpoint, message::withdrawn(ask.number));

@@ -1,6 +1,6 @@
-//! Connections that are lost at each step while requests of every mode and transfers are open, both
-//! ways: each request ends once, the last ones in the round in which the end is heard of, and no
-//! buffer is lost.
+//! Connections that are lost at each step while requests of every mode and transfers are open in
+//! both directions. Each request ends once, the last ones in the round in which the end is
+//! reported, and no buffer is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use rackpool_rrpc::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Bytes for the buffers of requests, and behind them of what is answered.
+/// Layout of the frames: the arena, then the content of answers, in bytes.
 const ARENA: u64 = 1 << 20;
 const CONTENT: u32 = 256 << 10;
 const FRAMES: u64 = ARENA + CONTENT as u64 + WRITTEN as u64;
-/// What a transfer writes, behind all that.
+/// Bytes that a transfer writes, behind the content.
 const WRITTEN: u32 = 16 << 10;
 const READ: u32 = 24 << 10;
-/// Steps that are tried while the modes are measured: some of each mode.
+/// The number of steps tried during a calibration: some in each mode.
 const MEASURED_STEPS: u64 = 48;
 
-/// What each side asks of the other, all in one round.
+/// The requests of each side to the other, all in one round.
 const ASKS: [(Wants, Option<Mode>); 7] = [
     (Wants::Head, None),
     (Wants::Exactly(300), Some(Mode::Pure)),
@@ -39,22 +39,22 @@ const ASKS: [(Wants, Option<Mode>); 7] = [
     (Wants::Exactly(9000), None),
 ];
 
-/// What befalls a side at a step of its fabric.
+/// The fault of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Lives,
-    /// Its endpoint is cut off.
+    /// Its endpoint is cut at this step of its fabric.
     Cut(u64),
-    /// It ends as a killed process does.
+    /// It ends at this step as a killed process does.
     Dies(u64),
 }
 
 struct Side {
     rack: u16,
     fate: Fate,
-    /// Whether it measures the modes when it has connected.
+    /// Whether it calibrates after it has connected.
     measures: bool,
-    /// `None` when it is dead.
+    /// `None` once the side is dead.
     fabric: Option<FaultFabric<Box<dyn Fabric>>>,
     rrpc: Rrpc,
     frames: Arc<dyn MemoryRegion>,
@@ -64,7 +64,7 @@ struct Side {
     endpoint: EndpointId,
     is_open: bool,
     steps: u64,
-    /// Requests that have not ended, and what they ask for.
+    /// Requests that have not ended, with their index in `ASKS`.
     calls: BTreeMap<CallId, usize>,
     /// Transfers that have not ended.
     transfers: Vec<u64>,
@@ -74,7 +74,7 @@ struct Side {
     end: Option<DisconnectReason>,
 }
 
-/// What a rack answers with.
+/// The byte at an offset of a rack's content.
 fn content(rack: u16, at: u32) -> u8 {
     (at.wrapping_mul(7).wrapping_add(at >> 8) as u8).wrapping_add(rack as u8)
 }
@@ -130,13 +130,13 @@ impl Side {
         self.fabric.is_none() || self.end.is_some()
     }
 
-    /// Whether everything went well and nothing is under way any more.
+    /// Returns true if every request and transfer has succeeded and every buffer is free.
     fn is_done(&self) -> bool {
         let counts = (self.answered, self.asked, self.transferred);
         counts == (ASKS.len(), ASKS.len(), 2) && self.rrpc.free_bytes() == ARENA
     }
 
-    /// Counts the steps; dies if its time has come.
+    /// Counts the steps; the side dies if it has reached its step.
     fn count(&mut self) {
         if let Some(fabric) = &self.fabric {
             self.steps = fabric.steps();
@@ -183,7 +183,7 @@ impl Side {
         self.count();
     }
 
-    /// Asks for everything at once.
+    /// Sends all requests at once.
     fn ask(&mut self, now: Instant) {
         for (number, (wants, mode)) in ASKS.into_iter().enumerate() {
             let body = [number as u32 * 1000, bytes_of(wants)].map(u32::to_le_bytes).concat();
@@ -214,7 +214,8 @@ impl Side {
                 let number = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
                 let (from, len) = (number(0), number(4));
                 self.asked += 1;
-                // Some from buffers, which have to come back, some from where it lies.
+                // Some answers use arena buffers, which must be freed, and some the content in
+                // place.
                 if from % 2000 == 0 {
                     let data: Vec<u8> =
                         (from..from + len).map(|at| content(self.rack, at)).collect();
@@ -252,7 +253,7 @@ impl Side {
         }
     }
 
-    /// The data of an answer is the peer's.
+    /// Checks that the data of an answer is the peer's content.
     fn check(&mut self, from: u32, len: u32, data: Data) {
         let mut bytes = vec![0; len as usize];
         assert_eq!(data.len(), u64::from(len));
@@ -268,7 +269,7 @@ impl Side {
         assert!((from..).zip(bytes).all(|(at, byte)| byte == content(self.peer(), at)), "{len} B");
     }
 
-    /// What the end of the connection leaves, in the round in which it is heard of.
+    /// Checks the state after the end of the connection, in the round in which it is reported.
     fn check_end(&mut self) {
         assert!(self.calls.is_empty(), "no word of {:?} when the end was heard of", self.calls);
         assert!(self.transfers.is_empty(), "no word of transfers {:?}", self.transfers);
@@ -279,7 +280,7 @@ impl Side {
     }
 }
 
-/// Runs the exchange until it is over, on both sides, or until it is done when nothing is lost.
+/// Runs the exchange until it is over on both sides, or until it is complete if nothing is lost.
 fn exchange(factory: &impl Factory, fates: [Fate; 2], measures: bool) -> [Side; 2] {
     let [first, second] = fates;
     let mut sides =
@@ -294,7 +295,7 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], measures: bool) -> [Side; 
         if nothing_happens && !measures {
             return sides.iter().all(Side::is_done);
         }
-        // One that died before it was heard of leaves no connection that could end.
+        // A side that died before the other saw the connection leaves nothing to end there.
         sides
             .iter()
             .all(|side| side.is_over() || (!side.is_open && sides.iter().any(Side::is_over)))
@@ -306,13 +307,13 @@ fn exchange(factory: &impl Factory, fates: [Fate; 2], measures: bool) -> [Side; 
     sides
 }
 
-/// Runs the exchange without a loss; how many steps each side took.
+/// Runs the exchange without a loss; returns the number of steps of each side.
 fn undisturbed(factory: &impl Factory) -> [u64; 2] {
     let sides = exchange(factory, [Fate::Lives; 2], false);
     for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
         let mut written = vec![0; WRITTEN as usize];
         other.frames.read(ARENA + u64::from(CONTENT), &mut written).unwrap();
-        // What it wrote was read from where the next transfer reads to.
+        // The written bytes came from the memory into which the next transfer reads.
         assert!(written.iter().all(|byte| *byte == side.rack as u8));
         let mut read = vec![0; READ as usize];
         side.own.read(0, &mut read).unwrap();
@@ -323,7 +324,7 @@ fn undisturbed(factory: &impl Factory) -> [u64; 2] {
     steps
 }
 
-/// Runs an exchange in which one side meets its fate, and checks how the other one hears of it.
+/// Runs an exchange with a fault on one side, and checks what the other side sees.
 fn lost(factory: &impl Factory, which: usize, fate: Fate, measures: bool) {
     let mut fates = [Fate::Lives; 2];
     fates[which] = fate;
@@ -337,7 +338,7 @@ fn lost(factory: &impl Factory, which: usize, fate: Fate, measures: bool) {
     assert!(is_told || !other.is_open, "{fates:?}: {:?}", other.end);
 }
 
-/// Either side is cut off, or dies, at each of its steps.
+/// Either side is cut off or dies at each of its steps.
 pub fn a_loss_at_any_step_ends_every_request(factory: &impl Factory) {
     let steps = undisturbed(factory);
     for which in [0, 1] {
@@ -348,7 +349,7 @@ pub fn a_loss_at_any_step_ends_every_request(factory: &impl Factory) {
     }
 }
 
-/// The same while the modes are being measured.
+/// The same during a calibration.
 pub fn a_loss_while_modes_are_measured_ends_every_request(factory: &impl Factory) {
     for which in [0, 1] {
         for step in 0..MEASURED_STEPS {

@@ -1,4 +1,4 @@
-//! What requests have to do over every fabric.
+//! The properties of RRPC on every fabric.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -18,13 +18,13 @@ use rackpool_fabric::{
 use rackpool_model::RackId;
 use rackpool_rrpc::{Call, CallEvent, Data, Failure, Mode, Overdue, Place, Rrpc, Wants};
 
-/// Bytes that each rack exports: the arena, and what is answered.
+/// Bytes that each rack exports: the arena and the content of answers.
 const FRAMES: u64 = 2 << 20;
 const ARENA: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes a test of every property for one fabric: `rrpc_tests!(factory expression);`, or with
-/// `, if condition` where the fabric needs what a machine may not have.
+/// Generates a test of every property for one fabric: `rrpc_tests!(factory expression);`, or with
+/// `, if condition` if the fabric needs hardware that a host may lack.
 #[macro_export]
 macro_rules! rrpc_tests {
     ($factory:expr) => {
@@ -94,7 +94,7 @@ impl End {
         self.rrpc.flush(&mut *self.fabric);
     }
 
-    /// Answers what it is asked: the body says from where, and how many bytes.
+    /// Answers the pending requests; a body contains the offset and length of the data.
     fn serve(&mut self) {
         for call_events in std::mem::take(&mut self.call_events) {
             let CallEvent::Asked { ask, body } = call_events else { continue };
@@ -113,7 +113,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The first rack is connected to the second and has measured the modes.
+    /// Connects the first rack to the second and waits for the calibration.
     fn new(factory: &impl Factory) -> Self {
         let (mut a, b) = (End::new(factory, 1), End::new(factory, 2));
         let bytes: Vec<u8> = (0..ARENA as u32).map(|at| (at * 7 + (at >> 8) * 13) as u8).collect();
@@ -130,7 +130,7 @@ impl Pair {
         pair
     }
 
-    /// Both go on until the first rack is told this; everything it was told.
+    /// Runs both racks until the first gets the wanted event; returns all of its events.
     fn until(&mut self, wanted: impl Fn(&CallEvent) -> bool) -> Vec<CallEvent> {
         let start = Instant::now();
         loop {
@@ -151,7 +151,7 @@ impl Pair {
         self.a.rrpc.call(self.a.endpoint, &call).unwrap();
     }
 
-    /// Checks the data of an answer whose head says where it comes from.
+    /// Checks the data of an answer, whose head contains the data's offset.
     fn check(&mut self, head: &[u8], data: Data) -> u64 {
         let offset = u32::from_le_bytes(head.try_into().unwrap());
         let len = data.len();
@@ -193,7 +193,7 @@ pub fn every_mode_brings_the_bytes(factory: &impl Factory) {
             }
         }
     }
-    // What was exposed comes back after the last release.
+    // Exposed data is freed after the last release.
     let start = Instant::now();
     while pair.a.rrpc.free_bytes() < ARENA || pair.b.rrpc.free_bytes() < ARENA {
         pair.a.round();
@@ -234,7 +234,7 @@ pub fn transfers_and_requests_share_the_endpoint(factory: &impl Factory) {
     let mut pair = Pair::new(factory);
     let own = factory.memory(4096);
     let region = pair.a.fabric.register(Arc::clone(&own));
-    // Measuring that ended for want of time has a last message to send: it goes with this request.
+    // A calibration that timed out may have a last message to send: it goes with this request.
     pair.call(0, Wants::Head, 0, None);
     pair.until(is_answer);
     let before = pair.a.rrpc.metrics();
@@ -291,7 +291,7 @@ pub fn death_ends_every_request(factory: &impl Factory) {
 
 pub fn a_silent_peer_is_given_up_or_cut_off(factory: &impl Factory) {
     let Pair { mut a, mut b } = Pair::new(factory);
-    // Before the deadlines are set: a busy machine may do other things after that.
+    // Taken before the deadlines are set, since a busy host may delay this thread afterwards.
     let start = Instant::now();
     let deadline = start + Duration::from_millis(20);
     let known = Call {
@@ -302,7 +302,7 @@ pub fn a_silent_peer_is_given_up_or_cut_off(factory: &impl Factory) {
     let given_up = a.rrpc.call(a.endpoint, &known).unwrap();
     let later = Call::new(b"8 bytes.", deadline + Duration::from_millis(20), Overdue::CutOff);
     let cut_off = a.rrpc.call(a.endpoint, &later).unwrap();
-    // The peer polls, so that its end can be heard of, and never answers.
+    // The peer polls, so that the end can be detected, and never answers.
     while !a.ended {
         a.round();
         b.round();

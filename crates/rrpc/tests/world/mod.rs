@@ -1,4 +1,4 @@
-//! Two racks with their requests, over a wire that the test moves.
+//! Two racks with RRPC over a wire that the test controls.
 #![allow(
     dead_code,
     missing_docs,
@@ -17,7 +17,7 @@ use rackpool_rrpc::{Call, CallError, CallEvent, CallId, Overdue, Place, RequestI
 
 use net::{Net, Ram, Shared, Wire, lock};
 
-/// Bytes of memory from which data is answered.
+/// Length of the memory that contains the data of answers, in bytes.
 pub const FRAMES: u32 = 128 << 10;
 
 /// One rack.
@@ -36,13 +36,13 @@ pub struct World {
     pub now: Instant,
 }
 
-/// The bytes of the frames: no two places look alike.
+/// The bytes of the frames, which differ by position.
 pub fn frames_bytes(side: usize) -> Vec<u8> {
     (0..FRAMES).map(|at| (at * 7 + (at >> 8) * 13 + side as u32 * 101) as u8).collect()
 }
 
 impl World {
-    /// Two racks that are connected, with the thresholds of the start.
+    /// Two connected racks with the default thresholds.
     pub fn new(arena: u64, depth: usize) -> Self {
         let mut world = Self::apart(arena, depth);
         lock(&world.net).connect(false);
@@ -73,7 +73,7 @@ impl World {
         lock(&self.net).endpoint(side).expect("it is connected")
     }
 
-    /// One poll round of a rack.
+    /// Runs one poll round of a rack.
     pub fn round(&mut self, side: usize) {
         self.now += Duration::from_micros(1);
         let Side { rrpc, wire, call_events, .. } = &mut self.sides[side];
@@ -87,7 +87,7 @@ impl World {
         call_events.extend(std::iter::from_fn(|| rrpc.call_events()));
     }
 
-    /// Everything on the wire takes place, until nothing happens any more.
+    /// Runs both racks and the wire until nothing happens any more.
     pub fn run(&mut self) {
         loop {
             let mut moved = false;
@@ -117,7 +117,7 @@ impl World {
         self.now + Duration::from_secs(60)
     }
 
-    /// The first rack asks the second.
+    /// Sends a request from the first rack to the second.
     pub fn call(&mut self, wants: Wants) -> Result<CallId, CallError> {
         let call = Call { wants, ..Call::new(b"what?", self.deadline(), Overdue::GiveUp) };
         self.call_with(&call)
@@ -128,7 +128,7 @@ impl World {
         self.sides[0].rrpc.call(endpoint, call)
     }
 
-    /// What the second rack is asked and has not been told before.
+    /// The requests that the second rack has received since the last call.
     pub fn asked(&mut self) -> Vec<RequestId> {
         let call_events = std::mem::take(&mut self.sides[1].call_events);
         let (asked, rest) = call_events
@@ -153,7 +153,7 @@ impl World {
         Place { region: RegionId(2), export: RemoteRegion(2), offset, len }
     }
 
-    /// The second rack answers with bytes of its frames.
+    /// Answers from the second rack with bytes of its frames.
     pub fn answer_from_frames(&mut self, ask: RequestId, offset: u64, len: u32) {
         let Side { rrpc, frames, .. } = &mut self.sides[1];
         let place = Self::in_frames(offset, len);

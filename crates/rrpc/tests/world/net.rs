@@ -1,4 +1,4 @@
-//! A fabric between two racks in one thread that does what the test says, when it says so.
+//! A fabric between two racks in one thread; the test decides what happens and when.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -67,21 +67,21 @@ enum Item {
     Message(Vec<u8>),
 }
 
-/// What one rack has on the wire, and what it will be told.
+/// The items that one rack has on the wire, and the events it will get.
 #[derive(Default)]
 pub struct End {
     queue: VecDeque<Item>,
-    /// What nobody has flushed: it takes room, and nothing moves it.
+    /// Items that are not flushed: they occupy room, and nothing moves them.
     unrung: VecDeque<Item>,
     events: Vec<Event>,
     regions: BTreeMap<RegionId, Arc<dyn MemoryRegion>>,
     exports: Vec<Arc<dyn MemoryRegion>>,
     endpoint: Option<EndpointId>,
-    /// How many of the next posts and messages find no room.
+    /// The number of next posts and messages that will find no room.
     pub full: u8,
-    /// Lists that were posted, by their length.
+    /// Lengths of the posted lists.
     pub lists: Vec<usize>,
-    /// Flushes, by how much they put on the wire.
+    /// For each flush, the number of items that it put on the wire.
     pub doorbells: Vec<usize>,
 }
 
@@ -100,7 +100,7 @@ pub fn lock(net: &Shared) -> MutexGuard<'_, Net> {
 }
 
 impl Net {
-    /// Two racks that export this memory.
+    /// A wire between two racks that export this memory.
     pub fn new(depth: usize, exports: [Vec<Arc<dyn MemoryRegion>>; 2]) -> Shared {
         let ends = exports.map(|exports| End { exports, ..End::default() });
         Arc::new(Mutex::new(Self { ends, depth, endpoints: 0, is_cut: false }))
@@ -110,12 +110,13 @@ impl Net {
         self.ends[side].endpoint
     }
 
-    /// Whether both ends have heard of the end of the last connection.
+    /// Returns true if both ends have seen the end of the last connection.
     pub fn is_apart(&self) -> bool {
         self.ends.iter().all(|end| end.endpoint.is_none())
     }
 
-    /// The first rack connects to the second, and measures the modes; without, both accept.
+    /// Connects the racks. With `measured`, the first rack connects and calibrates; otherwise, both
+    /// accept.
     pub fn connect(&mut self, measured: bool) {
         self.endpoints += 1;
         let (endpoint, incarnation) = (EndpointId(self.endpoints), Incarnation(1));
@@ -135,20 +136,20 @@ impl Net {
         self.is_cut
     }
 
-    /// The connection ends; each side hears of it later.
+    /// Ends the connection; each side sees the end later.
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
 
-    /// Garbage arrives at a rack.
+    /// Delivers arbitrary bytes to a rack as a message.
     pub fn inject(&mut self, side: usize, bytes: Vec<u8>) {
         if let Some(endpoint) = self.ends[side].endpoint {
             self.ends[side].events.push(Event::Message { endpoint, bytes });
         }
     }
 
-    /// The oldest thing that a rack put on the wire takes place; false when there is none. On a
-    /// connection that has ended a write may still land until its target hears of the end.
+    /// Executes the oldest item that a rack has put on the wire; returns false if there is none.
+    /// After the end of the connection, a write still lands until its target has seen the end.
     pub fn advance(&mut self, side: usize) -> bool {
         let Some(item) = self.ends[side].queue.pop_front() else { return false };
         let Some(endpoint) = self.ends[side].endpoint else { panic!("an ended end has a queue") };
@@ -182,7 +183,8 @@ impl Net {
         assert_eq!(copied, Ok(()), "checked when it was posted");
     }
 
-    /// A rack hears that the connection has ended: what it and its peer had on the wire is over.
+    /// Lets a rack see the end of the connection. The operations of the rack and its peer fail, and
+    /// their messages are dropped.
     pub fn end(&mut self, side: usize) {
         if !self.is_cut {
             return;

@@ -1,4 +1,4 @@
-//! Layouts and constants against numbers, and the numbers against the C headers.
+//! Checks the layouts and constants against numbers, and the numbers against the C headers.
 
 use std::mem::offset_of;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::*;
 
 const HEADER: &str = "infiniband/verbs.h";
 
-/// What the header calls it, what it is there on x86-64 and aarch64, and what it is here.
+/// The C expression, its value on x86-64 and aarch64, and the value in this crate.
 const TABLE: &[(&str, usize, usize)] = &[
     ("sizeof(union ibv_gid)", 16, size_of::<Gid>()),
     ("sizeof(struct ibv_gid_entry)", 32, size_of::<GidEntry>()),
@@ -169,7 +169,7 @@ fn structs_and_constants_are_those_of_the_abi() {
     }
 }
 
-/// Where the headers are installed (libibverbs-dev) the compiler says what the numbers are.
+/// Where the headers (libibverbs-dev) are installed, the C compiler evaluates the expressions.
 #[test]
 fn the_numbers_are_those_of_the_installed_headers() {
     if !Path::new("/usr/include").join(HEADER).exists() {

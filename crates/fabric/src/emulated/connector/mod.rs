@@ -15,41 +15,40 @@ use super::sleep::{drain, signal};
 use super::socket::{self, Process};
 use crate::{EndpointId, FabricError, Refusals};
 
-/// How long a peer may take for its part of a handshake.
+/// Time that a peer has for its part of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
 const HANDSHAKE_MS: u64 = 5000;
-/// How soon to look again at something that can't be waited for.
+/// Interval at which the connector retries what it cannot wait for with poll.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// UnauthenticatedPeers that may be in the middle of a handshake; a further one takes the place of
-/// the oldest.
+/// Limit of unauthenticated peers in a handshake. A further peer replaces the oldest.
 const MAX_STRANGERS: usize = 256;
 
-/// What the fabric wants from its connector.
+/// A command of the fabric to its connector.
 pub(super) enum Command {
     /// Connect to a socket.
     Connect { endpoint: EndpointId, path: PathBuf },
-    /// Nobody waits for the endpoint any more.
+    /// The owner has given up the endpoint: stop connecting.
     Abandon { endpoint: EndpointId },
     /// The link has ended: stop watching its socket.
     Forget { watch: u64 },
-    /// End.
+    /// Terminate the thread.
     Stop,
 }
 
-/// What the connector found out.
+/// A report of the connector to its fabric.
 pub(super) enum Outcome {
-    /// A link is there; `endpoint` is `None` when the peer connected.
+    /// A link is established; `endpoint` is `None` if the peer connected.
     Ready { endpoint: Option<EndpointId>, watch: u64, established: Box<Established> },
-    /// A peer could not be connected to.
+    /// The connection to a peer failed.
     Failed { endpoint: EndpointId, error: FabricError },
     /// The socket of a link has ended: the peer is gone.
     Gone { watch: u64 },
-    /// The peer used the socket of a link, which is there only to end.
+    /// The peer sent data on the socket of a link, which is a protocol violation.
     Broken { watch: u64 },
 }
 
-/// The thread that makes connections and notices their end, so that the thread that polls the
-/// fabric never waits for the operating system.
+/// The thread that makes connections and detects their end. It makes all system calls of this kind,
+/// so that the thread that polls the fabric never waits for the operating system.
 pub(super) struct Connector {
     local: Local,
     listener: Listener,
@@ -57,15 +56,16 @@ pub(super) struct Connector {
     commands: Receiver<Command>,
     outcomes: Sender<Outcome>,
     outgoing: Vec<Outgoing>,
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     incoming: Vec<Incoming>,
     refusals: Refusals,
     watched: Vec<Watched>,
     next_watch: u64,
-    /// Set when the process ran out of descriptors: accept no more until then.
+    /// Set when the process ran out of descriptors: accept no connection before this time.
     accept_again_at: Option<Instant>,
 }
 
+/// A connection that this side is making.
 struct Outgoing {
     endpoint: EndpointId,
     path: PathBuf,
@@ -75,12 +75,14 @@ struct Outgoing {
     give_up_at: Instant,
 }
 
+/// A connection of an unauthenticated peer.
 struct Incoming {
     socket: OwnedFd,
     from: Option<Process>,
     give_up_at: Instant,
 }
 
+/// The socket of a link, watched for the end of the peer.
 struct Watched {
     watch: u64,
     socket: Arc<OwnedFd>,
@@ -110,7 +112,7 @@ impl Connector {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until `Stop`.
     pub(super) fn run(mut self) {
         loop {
             let ready = self.wait();
@@ -143,7 +145,8 @@ impl Connector {
         }
     }
 
-    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    /// Sleeps until an event or a deadline. Returns the poll flags of each descriptor, in the order
+    /// of `run`.
     fn wait(&self) -> Vec<PollFlags> {
         let open = PollFlags::IN;
         let silent = PollFlags::empty();
@@ -153,7 +156,7 @@ impl Connector {
             PollFd::new(&self.listener.socket, if accepting { open } else { silent }),
         ];
         for one in &self.outgoing {
-            // A socket that is not connected yet would report a hang-up all the time.
+            // An unconnected socket would report POLLHUP continually.
             fds.push(match one.offered {
                 Some(_) => PollFd::new(&one.socket, open),
                 None => PollFd::new(&*self.control, silent),
@@ -165,13 +168,13 @@ impl Connector {
             fds.push(PollFd::from_borrowed_fd(one.socket.as_fd(), flags));
         }
         let timeout = self.next_deadline().map(|at| {
-            // Rounded up, so that the deadline has passed afterwards.
+            // Rounded up, so that the deadline has passed after the wait.
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds.iter().map(PollFd::revents).collect(),
-            // Interrupted, or short of memory: nothing is known, look again.
+            // Interrupted or out of memory: report no events, so that the caller polls again.
             Err(_) => vec![PollFlags::empty(); fds.len()],
         }
     }
@@ -187,7 +190,7 @@ impl Connector {
             .min()
     }
 
-    /// Executes the commands; false when it is time to stop.
+    /// Executes queued commands. Returns false at `Stop`.
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
@@ -213,7 +216,7 @@ impl Connector {
     }
 
     fn report(&self, outcome: Outcome) {
-        // The fabric is being dropped when nobody listens; Stop is on its way.
+        // The channel is closed only while the fabric is being dropped; `Stop` follows.
         let _ = self.outcomes.send(outcome);
         signal(&*self.local.wake);
     }

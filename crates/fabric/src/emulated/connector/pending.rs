@@ -15,11 +15,11 @@ use crate::emulated::handshake;
 use crate::emulated::link::SharedLink;
 use crate::emulated::socket::{self, Process, Received};
 
-/// Connections that are accepted in one go: fewer than unauthenticated peers, so that those who
-/// talk are heard before others take their places.
+/// The number of connections accepted at a time. It is below the limit of unauthenticated peers, so
+/// that peers that have sent their hello are served before others replace them.
 const BATCH: usize = 64;
 
-/// Connections that are not links yet.
+/// Connections whose handshake is not complete.
 impl Connector {
     pub(super) fn go_on_connecting(&mut self, flags: PollFlags, mut one: Outgoing) {
         let endpoint = one.endpoint;
@@ -59,7 +59,7 @@ impl Connector {
         }
     }
 
-    /// Connects and says hello. `None` when the peer's backlog is full.
+    /// Connects and sends the hello. Returns `None` if the peer's backlog is full.
     fn reach(&self, path: &Path, socket: &OwnedFd) -> Result<Option<SharedLink>, FabricError> {
         let unreachable = |errno: Errno| FabricError::Unreachable {
             address: path.display().to_string(),
@@ -91,7 +91,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: unauthenticated peers have to go first.
+                    // Most likely out of descriptors: an unauthenticated peer has to give one up.
                     let error = FabricError::local("accept a connection", errno);
                     self.refusals.note(None::<Process>, &error, Instant::now());
                     self.give_up_oldest();
@@ -102,7 +102,7 @@ impl Connector {
         }
     }
 
-    /// Makes room for another one.
+    /// Drops the oldest unauthenticated peer to make room for another connection.
     fn give_up_oldest(&mut self) {
         if !self.incoming.is_empty() {
             let one = self.incoming.remove(0);
@@ -111,8 +111,8 @@ impl Connector {
         }
     }
 
-    /// An unauthenticated peer has said something, or has been silent for too long. What it does
-    /// wrong concerns nobody but itself.
+    /// Continues the handshake of an unauthenticated peer that has sent something or has timed out.
+    /// A fault of the peer ends its own connection only.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, one: Incoming) {
         let (from, now) = (one.from, Instant::now());
         let heard =

@@ -15,17 +15,17 @@ use super::sleep::Sleep;
 use crate::regions::Regions;
 use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation, RegionId};
 
-/// One-sided requests that an endpoint may have in flight.
+/// The number of one-sided requests that an endpoint may have in flight.
 pub(super) const QUEUE_DEPTH: usize = 1024;
-/// What an endpoint copies in one poll: long requests take turns with everything else.
+/// Bytes that an endpoint copies in one poll, so that long requests do not delay everything else.
 const COPY_BYTES_PER_POLL: u32 = 64 << 10;
 const MESSAGES_PER_POLL: usize = 64;
-/// How long nothing is copied without asking the socket whether the peer lives. A peer that was
-/// killed sets no `closed`, and whoever takes its place hands out its frames no sooner than it has
+/// Interval at which the poster checks the socket for the peer's end before it copies. A killed
+/// peer does not set `closed`, and its successor hands out its frames at the earliest when it has
 /// started.
 const TRUSTED_NS: u64 = 10_000_000;
 
-/// One end of a link: open, or closing until the peer can't copy any more.
+/// One end of a link. It is open, or closing until the peer can no longer copy.
 pub(super) struct Endpoint {
     id: EndpointId,
     link: SharedLink,
@@ -34,25 +34,29 @@ pub(super) struct Endpoint {
     receiver: Receiver,
     sleep: Sleep,
     wire: Wire,
-    /// What has not passed the wire yet, in the order posted.
+    /// Operations and messages that have not passed the wire yet, in the order posted.
     queue: VecDeque<Pending>,
-    /// Operations whose bytes have been moved, in the order posted: told when they are due.
+    /// Operations whose bytes have been moved, in the order posted; each completes when due.
     moved: VecDeque<Moved>,
-    /// How many of both are operations.
+    /// The number of operations in `queue` and `moved`.
     operations: usize,
     /// Size of the entry that was last refused for lack of room.
     wanted_room: Option<u64>,
-    /// What went wrong outside of `poll`.
+    /// An error that occurred outside of `poll`; the next poll reports it.
     failure: Option<FabricError>,
+    /// Set when the endpoint is closing: own `closed` is 1, all requests have failed, and nothing
+    /// is copied. The endpoint ends when the peer's `in_op` is 0 or the peer is gone.
     closing: Option<DisconnectReason>,
+    /// True once the peer's socket has ended, so the peer can no longer copy.
     peer_gone: bool,
-    /// Keeps the socket from ending before the last copy of this side: the peer takes its end as
-    /// proof that this side copies nothing.
+    /// A reference that keeps the socket open until this side has stopped copying. The peer takes
+    /// the end of the socket as proof that this side copies nothing more.
     socket: Arc<OwnedFd>,
     /// When the socket was last found open.
     peer_lived_ns: u64,
 }
 
+/// An operation or message on the modelled wire.
 struct Pending {
     due_ns: u64,
     work: Work,
@@ -63,6 +67,7 @@ enum Work {
     Message(Vec<u8>),
 }
 
+/// An operation whose bytes have been moved and whose completion is not due yet.
 struct Moved {
     due_ns: u64,
     id: u64,
@@ -70,14 +75,15 @@ struct Moved {
 }
 
 impl Pending {
-    /// When the next piece of it has passed the wire. Its turn has come then, if it is the first.
+    /// The time at which the next piece has passed the wire. The piece moves then if it is first in
+    /// the queue.
     fn moves_at(&self, wire: &Wire) -> u64 {
         match &self.work {
             Work::Copy { operation, done, .. } => {
                 let left = operation.transfer().len - done;
                 wire.moves_at(self.due_ns, left.saturating_sub(COPY_BYTES_PER_POLL).into())
             }
-            // When it is due stands beside it in the ring.
+            // The ring entry of a message carries its due time.
             Work::Message(_) => 0,
         }
     }
@@ -105,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Does what can be done now. True when the endpoint has ended and is to be dropped.
+    /// Makes progress. Returns true if the endpoint has ended and must be dropped.
     pub(super) fn poll(
         &mut self,
         regions: &mut Regions,
@@ -125,7 +131,7 @@ impl Endpoint {
         true
     }
 
-    /// Stops everything of this side and forbids the peer to start anything.
+    /// Stops all work of this side and forbids the peer to start a copy.
     pub(super) fn close(
         &mut self,
         reason: DisconnectReason,
@@ -135,7 +141,7 @@ impl Endpoint {
         if self.closing.is_some() {
             return;
         }
-        // Can't fail, because the link was accessible when the endpoint was made.
+        // Cannot fail, because the link was accessible when the endpoint was created.
         let _ = self.link.store(Word::Closed, 1);
         // SYNC: pairs with the fence after in_op = 1 in move_bytes().
         self.link.fence();
@@ -154,7 +160,7 @@ impl Endpoint {
         self.closing = Some(reason);
     }
 
-    /// The peer's socket has ended: it copies nothing any more.
+    /// The peer's socket has ended, so the peer copies nothing more.
     pub(super) fn peer_gone(&mut self, regions: &mut Regions, events: &mut Vec<Event>) {
         self.peer_gone = true;
         let reason = if self.peer_closed() == Ok(true) {
@@ -165,7 +171,7 @@ impl Endpoint {
         self.close(reason, regions, events);
     }
 
-    /// Prepares to sleep. False when there is something to do.
+    /// Prepares to sleep. Returns false if there is something to do.
     pub(super) fn arm(&mut self) -> bool {
         self.try_arm().unwrap_or_else(|error| {
             self.failure = Some(error);
@@ -173,14 +179,15 @@ impl Endpoint {
         })
     }
 
-    /// After sleeping.
+    /// Ends the sleep.
     pub(super) fn disarm(&mut self) {
         if let Err(error) = self.sleep.disarm(&self.link) {
             self.failure = Some(error);
         }
     }
 
-    /// When something completes by itself. What is on the wire has to be moved before.
+    /// The earliest time at which something completes without a wake-up. Includes the times at
+    /// which bytes on the wire have to be moved.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         if self.closing.is_some() {
             return None;
@@ -190,8 +197,7 @@ impl Endpoint {
         [operation, moved, self.receiver.next_due_ns()].into_iter().flatten().min()
     }
 
-    /// Shows the peer the messages that are new in the ring, all at once, and wakes it if it
-    /// sleeps.
+    /// Publishes all new messages in the ring at once, and wakes the peer if it sleeps.
     fn publish(&mut self) -> Result<(), FabricError> {
         if self.sender.publish(&self.link)? {
             self.sleep.tell(&self.link, Awaited::Message)?;
@@ -203,8 +209,8 @@ impl Endpoint {
         Ok(self.link.peer(Word::Closed)? != 0)
     }
 
-    /// Whether the peer can't be within a copy. Asked only after this side's `closed` was set and
-    /// fenced, so a peer that starts later finds it.
+    /// Returns true if the peer cannot be within a copy. Called only after this side has set
+    /// `closed` and fenced, so a peer that starts a copy later sees `closed`.
     fn peer_is_quiet(&self) -> bool {
         self.peer_gone || self.link.peer(Word::InOperation).unwrap_or(0) == 0
     }

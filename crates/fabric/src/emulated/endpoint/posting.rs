@@ -5,9 +5,9 @@ use crate::region::fits;
 use crate::regions::Regions;
 use crate::{DisconnectReason, FabricError, MAX_MESSAGE, Operation, Unsent, WorkRequest};
 
-/// What the owner of the fabric asks for.
+/// Requests of the fabric's owner.
 impl Endpoint {
-    /// Takes a list of requests, all or none.
+    /// Queues a list of requests: all of them, or none if it returns an error.
     pub(in crate::emulated) fn post(
         &mut self,
         list: &[WorkRequest],
@@ -38,8 +38,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts a message into the ring, behind the operations posted before it. The peer sees it when
-    /// it is flushed.
+    /// Queues a message behind the operations posted before it. The peer sees the message at the
+    /// next flush.
     pub(in crate::emulated) fn send(
         &mut self,
         message: Vec<u8>,
@@ -59,8 +59,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Shows the peer what was sent, and wakes it once. An error ends the endpoint with the next
-    /// poll.
+    /// Publishes queued messages to the peer and wakes it once. An error ends the endpoint at the
+    /// next poll.
     pub(in crate::emulated) fn flush(&mut self) {
         if self.check_open().is_ok()
             && let Err(error) = self.publish()
@@ -94,8 +94,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the ring has room for a message. An error but `RingFull` and a wrong size ends the
-    /// endpoint with the next poll.
+    /// Checks that a message has a valid size and that the ring has room for it. Any error other
+    /// than `RingFull` and `MessageSize` ends the endpoint at the next poll.
     fn check_room(&mut self, message: &[u8]) -> Result<(), FabricError> {
         let len = message.len();
         if len == 0 || len > MAX_MESSAGE {

@@ -9,15 +9,15 @@ use crate::emulated::socket;
 use crate::regions::Regions;
 use crate::{DisconnectReason, Event, FabricError};
 
-/// Whether there is somebody who can close the link.
+/// Liveness of the peer, that is, whether it can close the link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
     There,
-    /// Its process has ended, and its memory may serve another.
+    /// The peer's process has ended, and its memory may serve another process.
     Gone,
 }
 
-/// What happens while the endpoint is open, a step with each poll.
+/// Progress of an open endpoint, one step for each poll.
 impl Endpoint {
     pub(super) fn advance(
         &mut self,
@@ -32,11 +32,11 @@ impl Endpoint {
             self.close(DisconnectReason::Peer, regions, events);
             return Ok(());
         }
-        // What nobody has flushed.
+        // Messages that the owner has not flushed.
         self.publish()?;
         self.receive(clock, events)?;
         let moved = self.move_bytes(regions, clock);
-        // What was done before something went wrong.
+        // Operations that completed before the error are reported first.
         self.tell_moved(regions, clock, events);
         if moved? == Peer::Gone {
             self.peer_gone(regions, events);
@@ -59,8 +59,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Moves what has passed the wire by now, within the budget of one poll. A peer that closes
-    /// meanwhile and sleeps until `in_op` is 0 is woken by the next poll, in close().
+    /// Moves bytes that have passed the wire, within the budget of one poll. If the peer closes
+    /// meanwhile and sleeps until `in_op` is 0, the next poll wakes it in close().
     fn move_bytes(&mut self, regions: &Regions, clock: &mut Clock) -> Result<Peer, FabricError> {
         loop {
             let Some(front) = self.queue.front() else { return Ok(Peer::There) };
@@ -84,8 +84,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the process of the peer lives, as far as that has to be known. By the time of now:
-    /// that of the poll is from before this process was stopped, if it was.
+    /// Checks that the peer's process lives, unless a recent check found it alive. Reads the clock
+    /// anew: the poll's time would be too old if this process was stopped since.
     fn look_for_peer(&mut self) -> Peer {
         let now_ns = now_ns();
         if now_ns.saturating_sub(self.peer_lived_ns) > TRUSTED_NS {
@@ -97,8 +97,8 @@ impl Endpoint {
         Peer::There
     }
 
-    /// Puts the message at the front of the queue, before which nothing is left to move, into the
-    /// ring.
+    /// Puts the message at the front of the queue into the ring. No operation before it is left to
+    /// move.
     fn push_front(&mut self) -> Result<(), FabricError> {
         if let Some(Pending { due_ns, work: Work::Message(message) }) = self.queue.pop_front() {
             self.sender.release(entry_bytes(&message));
@@ -116,7 +116,7 @@ impl Endpoint {
         while let Some(front) = self.queue.front_mut() {
             let moves_at = front.moves_at(&self.wire);
             let Work::Copy { id, operation, done } = &mut front.work else { break };
-            // The peer's word may have changed between two pieces.
+            // The peer's word may have changed since the last piece.
             let closed = self.link.peer(Word::Closed)? != 0;
             if closed || budget == 0 || moves_at > clock.now_ns() {
                 break;
@@ -138,7 +138,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Tells of the operations that are due and have been moved.
+    /// Reports the moved operations that are due as completed.
     fn tell_moved(&mut self, regions: &mut Regions, clock: &mut Clock, events: &mut Vec<Event>) {
         while let Some(moved) = self.moved.pop_front_if(|moved| moved.due_ns <= clock.now_ns()) {
             let Moved { id, local, .. } = moved;

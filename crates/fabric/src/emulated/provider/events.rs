@@ -6,7 +6,7 @@ use crate::emulated::endpoint::Endpoint;
 use crate::emulated::handshake::Established;
 use crate::{DisconnectReason, EndpointId, Event, FabricError};
 
-/// What the connector has found out.
+/// Reports of the connector.
 impl EmulatedFabric {
     pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
         if let Some(outcome) = self.found.take() {
@@ -16,7 +16,7 @@ impl EmulatedFabric {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                // The connector has ended, which only a bug of its own can bring about.
+                // The connector's thread has ended; only a bug in the connector can cause that.
                 let endpoint = self.connecting.first().copied()?;
                 let error = FabricError::local("reach the connector", "its thread has ended");
                 Some(Outcome::Failed { endpoint, error })
@@ -63,8 +63,8 @@ impl EmulatedFabric {
                 endpoint
             }
             Some(_) => {
-                // Given up meanwhile. Dropping the link tells the peer. A connector that has ended
-                // watches nothing.
+                // The owner gave the endpoint up meanwhile. Dropping the link informs the peer. The
+                // command fails only if the connector has ended, which then watches nothing.
                 let _ = self.command(Command::Forget { watch });
                 return;
             }

@@ -69,7 +69,7 @@ impl Fabric for EmulatedFabric {
         endpoints.retain(|_, open| {
             let ended = open.endpoint.poll(regions, &mut clock, events);
             if ended {
-                // A connector that has ended watches nothing.
+                // Fails only if the connector has ended, which then watches nothing.
                 let _ = commands.send(Command::Forget { watch: open.watch });
                 signal(&**control);
             }
@@ -82,15 +82,15 @@ impl Fabric for EmulatedFabric {
         if let Some(open) = self.endpoints.get_mut(&endpoint) {
             open.endpoint.close(reason, &mut self.regions, &mut self.stash);
         } else if self.connecting.remove(&endpoint) {
-            // A connector that has ended connects nothing.
+            // Fails only if the connector has ended, which then connects nothing.
             let _ = self.command(Command::Abandon { endpoint });
             self.stash.push(Event::Disconnected { endpoint, reason });
         }
     }
 
     fn arm(&mut self) -> bool {
-        // Every endpoint is armed, also after the first that has something to do: disarm() then
-        // finds them all alike.
+        // Every endpoint is armed, even after one that has something to do, because disarm()
+        // expects all to be in the same state.
         let mut quiet = self.stash.is_empty();
         for open in self.endpoints.values_mut() {
             quiet &= open.endpoint.arm();

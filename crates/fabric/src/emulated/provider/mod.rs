@@ -22,16 +22,16 @@ use super::sleep::signal;
 use crate::regions::Regions;
 use crate::{EndpointId, Event, FabricError, StartError};
 
-/// Polls between two looks at what the connector says: connections come and go rarely, completions
-/// do not.
+/// The number of polls between two checks for reports of the connector. Connections change rarely,
+/// whereas completions are frequent.
 const NEWS_EVERY: u32 = 16;
 const SCHEME: &str = "emulated:";
 
 /// A fabric between racks on one host (see the [module](super)).
 ///
-/// Dropping it ends its endpoints as a killed process would: the peers see `PeerGone`. It does not
-/// wait for copies of a peer that are under way; [`Fabric::disconnect`](crate::Fabric::disconnect)
-/// does.
+/// Dropping the fabric ends its endpoints as if the process were killed: the peers see `PeerGone`.
+/// The drop does not wait for copies of a peer that are under way;
+/// [`Fabric::disconnect`](crate::Fabric::disconnect) does.
 pub struct EmulatedFabric {
     address: String,
     description: String,
@@ -40,7 +40,7 @@ pub struct EmulatedFabric {
     next_endpoint: u64,
     connecting: BTreeSet<EndpointId>,
     endpoints: BTreeMap<EndpointId, Open>,
-    /// Events that happened outside of `poll`.
+    /// Events that occurred outside of `poll`.
     stash: Vec<Event>,
     polls: u32,
     /// An outcome that `arm` found.
@@ -60,7 +60,7 @@ struct Open {
 }
 
 impl EmulatedFabric {
-    /// Starts to listen. Nothing is accepted before the first `poll` reports it.
+    /// Starts to listen. A connection counts as accepted when `poll` reports it.
     pub fn new(options: EmulatedOptions) -> Result<Self, StartError> {
         let speed = Speed::new(options.latency, options.bandwidth_gbps)?;
         let path = std::path::absolute(&options.listen)
@@ -135,7 +135,7 @@ impl EmulatedFabric {
         id
     }
 
-    /// The error for an endpoint that is not there.
+    /// The error for an endpoint that is not open.
     fn missing(&self, endpoint: EndpointId) -> FabricError {
         if self.connecting.contains(&endpoint) {
             FabricError::NotConnected
@@ -150,10 +150,10 @@ impl EmulatedFabric {
 impl Drop for EmulatedFabric {
     fn drop(&mut self) {
         self.endpoints.clear();
-        // Fails only when the connector has ended already.
+        // Fails only if the connector has already ended.
         let _ = self.command(Command::Stop);
         if let Some(connector) = self.connector.take() {
-            // A panic of the connector has been printed; there is nothing left to save here.
+            // A panic of the connector has been printed; nothing else is to be done here.
             let _ = connector.join();
         }
     }

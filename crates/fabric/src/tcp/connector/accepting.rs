@@ -13,10 +13,10 @@ use crate::tcp::server::Command;
 use crate::tcp::socket;
 use crate::{EndpointId, FabricError, give_way};
 
-/// Connections that are accepted in one go.
+/// The number of connections accepted at a time.
 const BATCH: usize = 64;
 
-/// Somebody who has connected and has proved nothing yet.
+/// A connection whose peer has proved nothing yet.
 pub(super) struct UnauthenticatedPeer {
     pub(super) greeting: Greeting,
     from: Option<SocketAddr>,
@@ -24,7 +24,7 @@ pub(super) struct UnauthenticatedPeer {
     pub(super) give_up_at: Instant,
 }
 
-/// One channel of an endpoint whose other channel is still to come.
+/// One proven channel of an endpoint whose other channel has not arrived.
 pub(super) struct HalfOpenEndpoint {
     hello: Hello,
     greeting: Greeting,
@@ -32,7 +32,7 @@ pub(super) struct HalfOpenEndpoint {
     pub(super) give_up_at: Instant,
 }
 
-/// Connections of peers.
+/// Connections that peers make.
 impl Connector {
     pub(super) fn accept(&mut self) {
         for _ in 0..BATCH {
@@ -41,7 +41,7 @@ impl Connector {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    // Out of descriptors, most likely: unauthenticated peers have to go first.
+                    // Most likely out of descriptors: an unauthenticated peer has to give one up.
                     let error = FabricError::local("accept a connection", errno);
                     self.refusals.note(None::<SocketAddr>, &error, Instant::now());
                     self.make_room();
@@ -73,7 +73,8 @@ impl Connector {
         }
     }
 
-    /// Makes room for another one.
+    /// Drops an unauthenticated peer, or else half an endpoint, to make room for another
+    /// connection.
     fn make_room(&mut self) {
         let error = FabricError::misbehaved("it said nothing while many others connected");
         if let Some(at) = give_way(self.unauthenticated_peers.iter().map(|one| one.from)) {
@@ -85,8 +86,8 @@ impl Connector {
         }
     }
 
-    /// An unauthenticated peer has said something, or has been silent for too long. What it does
-    /// wrong concerns nobody but itself.
+    /// Continues the handshake of an unauthenticated peer that has sent something or has timed out.
+    /// A fault of the peer ends its own connection only.
     pub(super) fn go_on_accepting(&mut self, flags: PollFlags, mut one: UnauthenticatedPeer) {
         let now = Instant::now();
         let result = if flags.is_empty() { Ok(None) } else { self.listen_to(&mut one) };
@@ -99,7 +100,7 @@ impl Connector {
             }
             Err(error) => {
                 self.refusals.note(one.from, &error, now);
-                // It may have gone.
+                // The send fails if the peer has gone.
                 let _ = one.greeting.send(&Packet::Refusal(error.to_string()).encode());
             }
         }
@@ -123,7 +124,7 @@ impl Connector {
         }
     }
 
-    /// Puts the two channels of an endpoint together.
+    /// Joins the two channels of an endpoint.
     fn channel_proven(&mut self, hello: Hello, one: UnauthenticatedPeer) {
         let UnauthenticatedPeer { greeting, from, give_up_at, .. } = one;
         let new = HalfOpenEndpoint { hello, greeting, from, give_up_at };
@@ -138,7 +139,7 @@ impl Connector {
         };
         let welcome = Packet::Welcome.encode();
         if first.greeting.send(&welcome).is_err() || second.greeting.send(&welcome).is_err() {
-            // It has gone; it did not connect, so there is nobody to tell.
+            // The peer has gone; no local caller waits for the endpoint.
             return;
         }
         let endpoint = EndpointId(self.next_accepted);
@@ -151,14 +152,14 @@ impl Connector {
 }
 
 impl HalfOpenEndpoint {
-    /// Whether these are the two channels of one endpoint.
+    /// Returns true if the two are the channels of one endpoint.
     fn fits(&self, other: &Self) -> bool {
         let alike =
             |hello: &Hello| (hello.session, hello.rack, hello.incarnation, hello.regions.clone());
         self.hello.channel != other.hello.channel && alike(&self.hello) == alike(&other.hello)
     }
 
-    /// For the log: why it goes.
+    /// The peer's address, for the log.
     pub(super) const fn from(&self) -> Option<SocketAddr> {
         self.from
     }

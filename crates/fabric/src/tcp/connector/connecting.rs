@@ -12,40 +12,40 @@ use crate::tcp::server::Command;
 use crate::tcp::socket;
 use crate::{EndpointId, FabricError};
 
-/// An endpoint that this side connects.
+/// An endpoint that this side is connecting.
 pub(super) struct Outgoing {
     pub(super) endpoint: EndpointId,
     address: SocketAddr,
-    /// In the order of their numbers.
+    /// Sorted by their numbers.
     pub(super) channels: Vec<Channel>,
     give_up_at: Instant,
-    /// Until when both connections must be there, whatever is said over them.
+    /// Deadline for both TCP connections to be established.
     connect_by: Instant,
 }
 
 impl Outgoing {
-    /// When it has failed unless something has happened before.
+    /// The deadline of the current step.
     pub(super) fn deadline(&self) -> Instant {
         let are_there = self.channels.iter().all(|channel| channel.greeted);
         if are_there { self.give_up_at } else { self.connect_by }
     }
 }
 
-/// How long the kernels may take to connect. They send a lost request for a connection again after
-/// a second; a new attempt is quicker where a wire was cut.
+/// Time that the kernels have to connect. They retransmit a lost SYN after a second, so a new
+/// attempt is quicker after a link failure.
 const CONNECT_MS: u64 = 250;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(CONNECT_MS);
 
-/// One of its connections.
+/// One of the endpoint's connections.
 pub(super) struct Channel {
     pub(super) greeting: Greeting,
     initiator: Initiator,
-    /// Whether the connection is there and the hello sent.
+    /// True once the connection is established and the hello is sent.
     pub(super) greeted: bool,
     welcomed: Option<Hello>,
 }
 
-/// Connections to peers.
+/// Connections that this side makes.
 impl Connector {
     pub(super) fn connect(&mut self, endpoint: EndpointId, address: SocketAddr) {
         match self.begin(endpoint, address) {
@@ -144,7 +144,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What to wait for.
+    /// The poll events to wait for.
     pub(super) const fn interest(&self) -> PollFlags {
         match (self.greeted, &self.welcomed) {
             (false, _) => PollFlags::OUT,

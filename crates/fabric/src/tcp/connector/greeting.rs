@@ -4,17 +4,17 @@ use std::net::TcpStream;
 use crate::FabricError;
 use crate::tcp::hello::Packet;
 
-/// A connection in the middle of a handshake.
+/// A connection during its handshake.
 pub(super) struct Greeting {
     pub(super) socket: TcpStream,
-    /// What has come of the next packet.
+    /// The bytes of the next packet received so far.
     got: Vec<u8>,
 }
 
-/// What a socket had.
+/// The result of a receive.
 pub(super) enum Received {
     Packet(Vec<u8>),
-    /// Not yet a whole packet.
+    /// The packet is not complete yet.
     Nothing,
     End,
 }
@@ -24,7 +24,7 @@ impl Greeting {
         Self { socket, got: Vec::new() }
     }
 
-    /// Receives the next packet and not a byte more: what follows belongs to the channel.
+    /// Receives the next packet and no byte beyond it: the following bytes belong to the channel.
     pub(super) fn receive(&mut self) -> Result<Received, FabricError> {
         loop {
             let have = self.got.len();
@@ -47,7 +47,8 @@ impl Greeting {
         }
     }
 
-    /// Sends what always fits into the socket of somebody who follows the protocol.
+    /// Sends bytes that always fit into the send buffer of a peer that follows the protocol; fails
+    /// if they do not fit.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.socket.write(bytes) {
             Ok(sent) if sent == bytes.len() => Ok(()),

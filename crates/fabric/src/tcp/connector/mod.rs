@@ -17,27 +17,28 @@ use super::inbox::{Inbox, InboxEvent, drain};
 use super::server::{self, ServerHandle};
 use crate::{EndpointId, FabricError, Refusals};
 
-/// How long a peer may take for a handshake.
+/// Time that a peer has for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);
 const HANDSHAKE_MS: u64 = 5000;
-/// How soon to look again at something that can't be waited for.
+/// Delay before accepting again after the process ran out of descriptors.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// UnauthenticatedPeers that may be in the middle of a handshake.
+/// Limit of unauthenticated peers in a handshake.
 const MAX_STRANGERS: usize = 256;
-/// The first endpoint that a peer connects; the owner's own are even.
+/// Id of the first endpoint that a peer connects. Peers' endpoints have odd ids, the owner's even
+/// ones.
 pub(super) const FIRST_ACCEPTED: u64 = 1;
 
-/// What the fabric wants from its connector.
+/// A command of the fabric to its connector.
 pub(super) enum Command {
     /// Connect to a peer.
     Connect { endpoint: EndpointId, address: SocketAddr },
-    /// Nobody waits for the endpoint any more.
+    /// The owner has given up the endpoint: stop connecting.
     Abandon { endpoint: EndpointId },
-    /// End.
+    /// Terminate the thread.
     Stop,
 }
 
-/// The thread that listens and connects, so that neither the owner nor the server has to wait for
+/// The thread that listens and connects, so that neither the owner nor the server waits for
 /// unauthenticated peers.
 pub(super) struct Connector {
     identity: Identity,
@@ -48,17 +49,17 @@ pub(super) struct Connector {
     inbox: Arc<Inbox>,
     server: ServerHandle,
     outgoing: Vec<Outgoing>,
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     unauthenticated_peers: Vec<UnauthenticatedPeer>,
-    /// The oldest first.
+    /// Sorted by age, the oldest first.
     halves: Vec<HalfOpenEndpoint>,
     refusals: Refusals,
     next_accepted: u64,
-    /// Set when the process ran out of descriptors: accept no more until then.
+    /// Set when the process ran out of descriptors: accept no connection before this time.
     accept_again_at: Option<Instant>,
 }
 
-/// What a connector works with.
+/// The arguments of [`Connector::new`].
 pub(super) struct Parts {
     pub(super) identity: Identity,
     pub(super) dead_after: Duration,
@@ -89,7 +90,7 @@ impl Connector {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until `Stop`.
     pub(super) fn run(mut self) {
         loop {
             let mut ready = self.wait().into_iter();
@@ -124,12 +125,13 @@ impl Connector {
         }
     }
 
-    /// Sleeps until something happens; what happened to each descriptor, in the order of `run`.
+    /// Sleeps until an event or a deadline. Returns the poll flags of each descriptor, in the order
+    /// of `run`.
     fn wait(&self) -> Vec<PollFlags> {
         let accepting = self.accept_again_at.is_none();
         let mut fds = vec![
             watch(self.control.as_fd(), PollFlags::IN),
-            // Without flags it would still report errors.
+            // Even without flags, poll would report errors of the listener.
             match accepting {
                 true => watch(self.listener.as_fd(), PollFlags::IN),
                 false => watch(self.control.as_fd(), PollFlags::empty()),
@@ -137,7 +139,7 @@ impl Connector {
         ];
         for channel in self.outgoing.iter().flat_map(|one| &one.channels) {
             let interest = channel.interest();
-            // One that waits for its sibling would report a hang-up all the time.
+            // A channel that waits for the other one would report POLLHUP continually.
             let fd = if interest.is_empty() {
                 self.control.as_fd()
             } else {
@@ -150,13 +152,13 @@ impl Connector {
             unauthenticated_peers.map(|one| watch(one.greeting.socket.as_fd(), PollFlags::IN)),
         );
         let timeout = self.next_deadline().map(|at| {
-            // Rounded up, so that the deadline has passed afterwards.
+            // Rounded up, so that the deadline has passed after the wait.
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds.iter().map(PollFd::revents).collect(),
-            // Interrupted, or short of memory: nothing is known, look again.
+            // Interrupted or out of memory: report no events, so that the caller polls again.
             Err(_) => vec![PollFlags::empty(); fds.len()],
         }
     }
@@ -181,7 +183,7 @@ impl Connector {
         });
     }
 
-    /// Executes the commands; false when it is time to stop.
+    /// Executes queued commands. Returns false at `Stop`.
     fn obey(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
@@ -199,9 +201,9 @@ impl Connector {
         }
     }
 
-    /// A peer is there: the server takes over, and tells the owner.
+    /// Hands a connected peer to the server, which informs the owner.
     fn ready(&self, command: server::Command) {
-        // The fabric is being dropped when the server has ended; Stop is on its way.
+        // Fails only if the server has ended because the fabric is being dropped; `Stop` follows.
         let _ = self.server.tell(command);
     }
 }

@@ -6,19 +6,19 @@ use crate::tcp::frame::{RESPONSE_BYTES, Response};
 use crate::tcp::inbox::Ending;
 use crate::{Event, FabricError, Operation};
 
-/// Buffers that one poll may take in.
+/// The number of input buffers that one poll may process.
 const BUFFERS_OF_A_TURN: u32 = 8;
 
-/// What a turn leaves in the socket.
+/// What may be left in the socket after one turn.
 pub(super) enum Turn {
-    /// Nothing that is waited for.
+    /// No answer that is awaited.
     Finished,
-    /// Perhaps more.
+    /// Possibly more answers.
     Unfinished,
 }
 
 impl Poster {
-    /// Receives what has come and completes what it answers.
+    /// Receives answers and completes their requests.
     pub(super) fn receive(
         &mut self,
         regions: &mut Regions,
@@ -67,7 +67,8 @@ impl Poster {
         }
     }
 
-    /// Copies what has come of a read; false when that is nothing, or only a part of a word.
+    /// Copies received bytes of a read to its region. Returns false if there are none, or only a
+    /// part of a word.
     fn store(&mut self, regions: &Regions) -> Result<bool, FabricError> {
         let Some(request) = self.unanswered.front() else { return Ok(false) };
         let transfer = request.operation.transfer();
@@ -81,7 +82,8 @@ impl Poster {
         Ok(len > 0)
     }
 
-    /// The oldest request has to be a read of so many bytes that the peer has got.
+    /// Checks that the oldest unanswered request is a read of `len` bytes that was sent to the
+    /// peer.
     fn expect_read(&self, len: u32) -> Result<u32, FabricError> {
         match self.unanswered.front().map(|request| request.operation) {
             Some(Operation::Read(transfer)) if self.asked > 0 && transfer.len == len => Ok(len),
@@ -89,7 +91,7 @@ impl Poster {
         }
     }
 
-    /// The oldest request has to be a write that the peer has got.
+    /// Checks that the oldest unanswered request is a write that was sent to the peer.
     fn expect_write(&self) -> Result<(), FabricError> {
         match self.unanswered.front().map(|request| request.operation) {
             Some(Operation::Write(_)) if self.asked > 0 => Ok(()),

@@ -17,39 +17,39 @@ use crate::{
     WorkRequest,
 };
 
-/// Requests that can be in flight on one endpoint.
+/// The number of requests that can be in flight on one endpoint.
 pub(super) const QUEUE_DEPTH: usize = 1024;
 
-/// The channel of an endpoint that this side posts on.
+/// The posting side of an endpoint: its channel on which this side sends requests.
 pub(super) struct Poster {
     endpoint: EndpointId,
     pub(super) socket: TcpStream,
-    /// Length of each region of the peer, in bytes.
+    /// Length of each region that the peer exports, in bytes.
     remote: Vec<u64>,
-    /// What has not gone into the output yet. Everything waits for a flush.
+    /// Frames that are not in the output buffer yet. They all wait for a flush.
     waiting: VecDeque<Outgoing>,
     output: Buffer,
     input: Buffer,
     /// Requests without an answer, the oldest first.
     unanswered: VecDeque<WorkRequest>,
-    /// How many of those have gone into the output.
+    /// The number of `unanswered` requests that have been put into the output buffer completely.
     asked: usize,
-    /// Bytes that are still to come of the oldest request, a read; 0 before its answer begins.
+    /// Bytes still to come for the oldest request, a read; 0 before its answer begins.
     data_left: u32,
-    /// Room that the messages sent so far took.
+    /// Total room of the messages sent so far, in bytes.
     sent: u64,
-    /// How much of that the peer has taken.
+    /// The part of `sent` that the peer has taken, in bytes.
     taken: u64,
-    /// The socket has something although nothing is in flight: its end, most likely.
+    /// The socket is readable although no request is in flight: most likely it has ended.
     pub(super) stirred: bool,
-    /// What went wrong while nobody polled.
+    /// An error that occurred outside of `poll`; the next poll reports it.
     broken: Option<Ending>,
-    /// Frames that went into the output, writes to the socket, and answers.
+    /// Counts of frames put into the output, writes to the socket, and answers.
     pub(super) metrics: DeviceCounters,
 }
 
 impl Poster {
-    /// A channel to a peer with regions of these lengths; what comes goes into `input`.
+    /// Creates the channel to a peer whose regions have the lengths `remote`.
     pub(super) fn new(
         endpoint: EndpointId,
         socket: TcpStream,
@@ -74,7 +74,7 @@ impl Poster {
         }
     }
 
-    /// Takes a list of requests.
+    /// Queues a list of requests: all of them, or none if it returns an error.
     pub(super) fn take(
         &mut self,
         list: &[WorkRequest],
@@ -98,7 +98,7 @@ impl Poster {
         Ok(())
     }
 
-    /// Posts a list that goes to no socket; what would go there.
+    /// Posts a list without a socket; returns the bytes that would be sent.
     #[cfg(feature = "fuzzing")]
     pub(super) fn post_dry(
         &mut self,
@@ -115,7 +115,7 @@ impl Poster {
         Ok(sent)
     }
 
-    /// Understands answers that did not come through the socket.
+    /// Processes answers that did not arrive through the socket.
     #[cfg(feature = "fuzzing")]
     pub(super) fn feed(
         &mut self,
@@ -145,12 +145,12 @@ impl Poster {
         Ok(())
     }
 
-    /// Whether the peer has room for a message of this size.
+    /// Returns true if the peer has room for a message of `len` bytes.
     pub(super) const fn has_room(&self, len: usize) -> bool {
         self.sent + room_of(len) - self.taken <= WINDOW
     }
 
-    /// Takes a message for which the peer has room.
+    /// Queues a message if the peer has room for it.
     pub(super) fn send(&mut self, message: Vec<u8>) -> Result<(), Unsent> {
         let len = message.len();
         if len == 0 || len > MAX_MESSAGE {
@@ -163,14 +163,14 @@ impl Poster {
             return Err(Unsent { error: FabricError::RingFull, message });
         }
         self.sent += room_of(len);
-        // What waits goes before it.
+        // Waiting frames go before the message.
         if !self.waiting.is_empty() || !self.put_message(&message) {
             self.waiting.push_back(Outgoing::Message(message));
         }
         Ok(())
     }
 
-    /// The peer has taken so much of the messages.
+    /// Processes the peer's report of the total room of messages it has taken.
     pub(super) fn peer_took(&mut self, taken: u64) -> Result<(), FabricError> {
         if taken < self.taken || taken > self.sent {
             return Err(FabricError::misbehaved("it took more messages than were sent"));
@@ -179,12 +179,13 @@ impl Poster {
         Ok(())
     }
 
-    /// Tells the peer how much of its messages this side has taken, with what goes there next.
+    /// Queues the report of the room of messages that this side has taken; it goes with the next
+    /// output.
     pub(super) fn tell_room(&mut self, taken: u64) {
         self.waiting.push_back(Outgoing::Room { taken });
     }
 
-    /// Sends and receives what can be moved; the requests that this answers are completed.
+    /// Sends and receives what the socket allows, and completes the answered requests.
     pub(super) fn poll(
         &mut self,
         regions: &mut Regions,
@@ -201,8 +202,8 @@ impl Poster {
         Ok(())
     }
 
-    /// Nothing can be sent any more. What the peer answered before is done, and may say better how
-    /// the channel ended.
+    /// Called when sending has failed. Processes the answers received before: those requests are
+    /// done, and the end of the stream may state more precisely how the channel ended.
     fn last_answers(
         &mut self,
         ending: Ending,
@@ -211,7 +212,7 @@ impl Poster {
     ) -> Ending {
         loop {
             match self.receive(regions, events) {
-                // It has answers for what it was asked at most.
+                // The loop ends: the peer has answers only for the requests that it received.
                 Ok(Turn::Unfinished) => {}
                 Ok(Turn::Finished) => return ending,
                 Err(found) if ending == Ending::Gone => return found,
@@ -220,28 +221,28 @@ impl Poster {
         }
     }
 
-    /// Whether the next poll has something to find that the socket does not show.
+    /// Returns true if the next poll has something to report that the epoll does not show.
     pub(super) const fn has_news(&self) -> bool {
         self.stirred || self.broken.is_some()
     }
 
-    /// Whether something waits for room in the socket.
+    /// Returns true if frames wait for room in the socket.
     pub(super) fn has_output(&self) -> bool {
         !self.waiting.is_empty() || !self.output.is_empty()
     }
 
-    /// Gives the connection away.
+    /// Returns the connection.
     pub(super) fn into_socket(self) -> TcpStream {
         self.socket
     }
 
-    /// Whether the peer may still carry out a write of this side.
+    /// Returns true if the peer may still execute a write of this side.
     pub(super) fn has_writes(&self) -> bool {
         let asked = self.unanswered.iter().take(self.asked + 1);
         asked.into_iter().any(|request| matches!(request.operation, Operation::Write(_)))
     }
 
-    /// Fails everything that is in flight.
+    /// Completes all requests in flight with `error`.
     pub(super) fn fail(
         &mut self,
         error: &FabricError,
@@ -256,7 +257,7 @@ impl Poster {
         }
     }
 
-    /// The oldest request is done.
+    /// Completes the oldest request.
     fn complete(&mut self, regions: &mut Regions, events: &mut Vec<Event>) {
         if let Some(request) = self.unanswered.pop_front() {
             self.asked -= 1;

@@ -7,13 +7,13 @@ use crate::tcp::frame::{Place, REQUEST_BYTES, Request};
 use crate::tcp::inbox::Ending;
 use crate::{FabricError, Operation, WorkRequest};
 
-/// Room in the output without which nothing is begun: a header and a word.
+/// Minimum room in the output to begin a frame: a header and a word.
 const LEAST_ROOM: usize = REQUEST_BYTES + 8;
 
-/// Something that is to be sent.
+/// A frame to be sent.
 pub(super) enum Outgoing {
-    /// A request; `written` is how much of its content has been put into the output, `None` before
-    /// its header.
+    /// A request. `written` is the number of its content bytes in the output, or `None` before its
+    /// header is there.
     Request {
         request: WorkRequest,
         written: Option<u32>,
@@ -25,7 +25,7 @@ pub(super) enum Outgoing {
 }
 
 impl Poster {
-    /// Sends what the socket takes, in as few writes as the output has room for.
+    /// Sends as much as the socket accepts, in as few writes as the output buffer allows.
     pub(super) fn flush(&mut self, regions: &Regions) -> Result<(), Ending> {
         loop {
             self.fill(regions)?;
@@ -39,27 +39,28 @@ impl Poster {
         }
     }
 
-    /// The same where there is nobody to hear of an error: the next poll reports it.
+    /// Like `flush`, but keeps an error for the next poll to report.
     pub(in crate::tcp) fn try_flush(&mut self, regions: &Regions) {
         if self.broken.is_none() {
             self.broken = self.flush(regions).err();
         }
     }
 
-    /// Says goodbye behind what was sent before, unless a frame is half sent, and sends no more.
+    /// Sends queued frames and a bye, unless a frame is half sent, and then shuts down the sending
+    /// direction.
     pub(in crate::tcp) fn say_bye(&mut self, regions: &Regions) {
         self.try_flush(regions);
         let half = matches!(self.waiting.front(), Some(Outgoing::Request { written: Some(_), .. }));
         if !half && self.output.is_empty() {
             self.output.put(&Request::Bye.encode());
-            // Without it the peer sees only that the connection has ended.
+            // If this fails, the peer sees only the end of the connection.
             let _ = self.output.send(&self.socket);
         }
-        // Fails when the connection has ended.
+        // Fails if the connection has ended.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Moves what waits into the output, as far as there is room.
+    /// Moves waiting frames into the output as far as there is room.
     pub(super) fn fill(&mut self, regions: &Regions) -> Result<(), FabricError> {
         while self.output.room().len() >= LEAST_ROOM
             && let Some(next) = self.waiting.pop_front()
@@ -99,7 +100,7 @@ impl Poster {
         Ok(())
     }
 
-    /// Puts a message into the output; false when there is no room for all of it.
+    /// Puts a message into the output. Returns false if it does not fit completely.
     pub(super) fn put_message(&mut self, message: &[u8]) -> bool {
         let has_room = self.output.room().len() >= REQUEST_BYTES + message.len();
         if has_room {
@@ -110,13 +111,13 @@ impl Poster {
         has_room
     }
 
-    /// Puts the header of a frame into the output, which has room for it.
+    /// Puts a frame header into the output. The caller has checked that there is room.
     fn put_frame(&mut self, header: Request) {
         self.output.put(&header.encode());
         self.metrics.requests += 1;
     }
 
-    /// Copies a piece of a write; what is left of it.
+    /// Copies a piece of a write into the output. Returns the rest of the request, if any.
     fn fill_content(
         &mut self,
         request: WorkRequest,

@@ -11,8 +11,8 @@ use crate::tcp::frame::Response;
 
 const LEN: u32 = 64;
 
-/// A channel of which the peer has answered the first write, and died before it read any more: this
-/// side's next attempt to send fails. The second write has not been sent.
+/// A channel whose peer has answered the first write and died before it read more, so this side's
+/// next send fails. The second write has not been sent.
 fn answered_and_gone(regions: &mut Regions) -> Poster {
     let listener = ok(TcpListener::bind("127.0.0.1:0"));
     let socket = ok(TcpStream::connect(ok(listener.local_addr())));
@@ -26,7 +26,7 @@ fn answered_and_gone(regions: &mut Regions) -> Poster {
     let arrived = poll(&mut [PollFd::new(&peer, PollFlags::IN)], None);
     assert_eq!(arrived, Ok(1));
     ok(peer.write_all(&Response::Done { count: 1 }.encode()));
-    // With something unread: a reset, not an orderly end.
+    // Unread bytes make the kernel send a reset instead of an orderly end.
     drop(peer);
     let mut ended = [PollFd::new(&poster.socket, PollFlags::empty())];
     assert_eq!(poll(&mut ended, None), Ok(1));

@@ -8,9 +8,9 @@ use crate::tcp::poster::Poster;
 use crate::tcp::server::Command;
 use crate::{DisconnectReason, EndpointId, Event};
 
-/// How endpoints end.
+/// The end of endpoints.
 impl TcpFabric {
-    /// Tears an endpoint down, unless that has begun already.
+    /// Closes an endpoint, unless it is closing already.
     pub(super) fn end(
         &mut self,
         endpoint: EndpointId,
@@ -37,12 +37,12 @@ impl TcpFabric {
         self.unwatch(&poster);
         let posting = may_still_write.then(|| poster.into_socket());
         if self.server.tell(Command::End { endpoint, bye, posting }).is_err() {
-            // Without its thread nothing lands.
+            // The server's thread has ended, so nothing can land.
             self.ended(endpoint, events);
         }
     }
 
-    /// The posting channel has ended.
+    /// Handles the end of the posting channel.
     pub(super) fn posting_ended(
         &mut self,
         endpoint: EndpointId,
@@ -65,7 +65,7 @@ impl TcpFabric {
         }
     }
 
-    /// The server serves the endpoint no more, for a reason of the peer.
+    /// Handles the end of the serving channel that the peer caused.
     pub(super) fn channel_ended(
         &mut self,
         endpoint: EndpointId,
@@ -74,7 +74,7 @@ impl TcpFabric {
     ) {
         let Some(open) = self.endpoints.get_mut(&endpoint) else { return };
         if let State::Open(poster) = &mut open.state {
-            // What the peer answered before it ended the endpoint is done.
+            // Requests that the peer answered before it ended the endpoint are done.
             poster.stirred = true;
             let _ = poster.poll(&mut self.regions, events);
         }
@@ -86,7 +86,7 @@ impl TcpFabric {
         self.end(endpoint, reason, events);
     }
 
-    /// Nothing of the endpoint can land any more, on either side.
+    /// Reports the end of an endpoint: nothing of it can land any more, on either side.
     pub(super) fn ended(&mut self, endpoint: EndpointId, events: &mut Vec<Event>) {
         if let Some(Endpoint { state: State::Ending(reason), .. }) =
             self.endpoints.remove(&endpoint)
@@ -95,9 +95,9 @@ impl TcpFabric {
         }
     }
 
-    /// The epoll would report the end of a channel again and again.
+    /// Stops watching the posting channel, because the epoll would report its end repeatedly.
     fn unwatch(&self, poster: &Poster) {
-        // One that is not watched was reported when it was added.
+        // Fails only if the channel could not be added to the epoll.
         let _ = epoll::delete(&self.epoll, poster.socket.as_fd());
     }
 }

@@ -10,7 +10,7 @@ use crate::tcp::inbox::{InboxEvent, Ready, WINDOW, room_of};
 use crate::tcp::poster::Poster;
 use crate::{DisconnectReason, EndpointId, Event};
 
-/// What the other threads and the posting channels have brought.
+/// Events of the other threads and of the posting channels.
 impl TcpFabric {
     pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
         for inbox_events in self.inbox.take() {
@@ -18,7 +18,8 @@ impl TcpFabric {
         }
     }
 
-    /// Takes the events out of turn when they may bring room for a message.
+    /// Processes the inbox before the next poll if the peer seems to lack room for a message: a
+    /// report of room may have arrived.
     pub(super) fn look_for_room(&mut self, endpoint: EndpointId, len: usize) {
         let state = self.endpoints.get(&endpoint).map(|open| &open.state);
         if matches!(state, Some(State::Open(poster)) if !poster.has_room(len)) {
@@ -67,8 +68,7 @@ impl TcpFabric {
             self.connecting.remove(&endpoint).unwrap_or(false)
         };
         let data = epoll::EventData::new_u64(endpoint.0);
-        // A channel that is not watched still ends with the other channel, which the server
-        // watches.
+        // If this fails, the endpoint still ends with its other channel, which the server watches.
         let _ = epoll::add(&self.epoll, posting.as_fd(), data, epoll::EventFlags::IN);
         let input = Buffer::within(&self.receive_room);
         let state = State::Open(Poster::new(endpoint, posting, regions, input));
@@ -109,7 +109,7 @@ impl TcpFabric {
         }
     }
 
-    /// Sends what nobody has flushed.
+    /// Sends frames that the owner has not flushed.
     pub(super) fn flush_all(&mut self) {
         let Self { endpoints, regions, .. } = self;
         for open in endpoints.values_mut() {
@@ -119,16 +119,17 @@ impl TcpFabric {
         }
     }
 
-    /// Whether a channel has something that no event of the epoll will tell.
+    /// Returns true if a channel has something to report that the epoll does not show.
     pub(super) fn has_stirred(&self) -> bool {
         self.posters().any(Poster::has_news)
     }
 
-    /// Finds out which posting channels have something to say.
+    /// Marks the posting channels that the epoll reports as readable.
     pub(super) fn find_stirred(&mut self) {
         let mut found = Vec::with_capacity(64);
         let now = Timespec::try_from(Duration::ZERO).ok();
-        // Interrupted: a channel with an answer is looked at anyway, the others next time.
+        // After an interrupt: channels with requests in flight are polled anyway, the others next
+        // time.
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), now.as_ref());
         for event in found {
             let tag = event.data.u64();
@@ -139,7 +140,7 @@ impl TcpFabric {
         }
     }
 
-    /// While it sleeps, room in a socket wakes the owner if something waits for it.
+    /// While the owner sleeps, watches for room in the sockets for which frames wait.
     pub(super) fn watch_full_sockets(&self, asleep: bool) {
         for (endpoint, open) in &self.endpoints {
             if let State::Open(poster) = &open.state
@@ -148,7 +149,7 @@ impl TcpFabric {
                 let out = if asleep { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
                 let data = epoll::EventData::new_u64(endpoint.0);
                 let flags = epoll::EventFlags::IN | out;
-                // One that is not watched was reported when it was added.
+                // Fails only if the channel could not be added to the epoll.
                 let _ = epoll::modify(&self.epoll, poster.socket.as_fd(), data, flags);
             }
         }

@@ -62,7 +62,7 @@ impl Fabric for TcpFabric {
     fn disconnect(&mut self, endpoint: EndpointId) {
         if let Some(wanted) = self.connecting.get_mut(&endpoint) {
             if std::mem::take(wanted) {
-                // Whatever becomes of it is events.
+                // The connector reports the result as an event.
                 let _ = self.command(Command::Abandon { endpoint });
             }
             return;
@@ -92,7 +92,7 @@ impl Fabric for TcpFabric {
         self.epoll.as_fd()
     }
 
-    /// Never: responses wake.
+    /// Always `None`: every response wakes the owner.
     fn next_completion(&self) -> Option<Duration> {
         None
     }

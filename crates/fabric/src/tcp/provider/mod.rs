@@ -20,25 +20,25 @@ use crate::{DeviceCounters, DisconnectReason, EndpointId, Event, FabricError, Re
 
 /// A fabric over TCP (see the [module](super)).
 ///
-/// Dropping it ends its endpoints as a killed process would: the peers see `PeerGone`.
+/// Dropping the fabric ends its endpoints as if the process were killed: the peers see `PeerGone`.
 pub struct TcpFabric {
     address: String,
     description: String,
-    /// Whether there is a key, so that peers may be on other hosts.
+    /// True if the fabric uses a key, so that peers may be on other hosts.
     has_key: bool,
     regions: Regions,
-    /// For what comes through the posting channels.
+    /// Room for the input buffers of the posting channels.
     receive_room: ReceiveRoom,
-    /// The next endpoint that this side connects: even, those of peers are odd.
+    /// Id of the next endpoint that this side connects; even, whereas those of peers are odd.
     next_endpoint: u64,
-    /// The endpoints of peers that were reported are below.
+    /// Lower bound of the ids of peers' endpoints that have not been reported yet.
     next_accepted: u64,
-    /// Whether the owner still wants the endpoint.
+    /// Endpoints being connected; false once the owner has given them up.
     connecting: BTreeMap<EndpointId, bool>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
-    /// What went through the posting channels of endpoints that are gone.
+    /// Counts of the posting channels of endpoints that have ended.
     past: DeviceCounters,
-    /// Events that happened outside of `poll`.
+    /// Events that occurred outside of `poll`.
     stash: Vec<Event>,
     inbox: Arc<Inbox>,
     /// Watches the inbox and the posting channels.
@@ -53,17 +53,22 @@ pub struct TcpFabric {
 
 struct Endpoint {
     state: State,
-    /// Room that the messages taken so far had.
+    /// Total room of the messages taken so far, in bytes.
     taken: u64,
-    /// How much of that the peer knows.
+    /// The part of `taken` that was reported to the peer, in bytes.
     told: u64,
 }
 
+/// The state of an endpoint after its handshake. If this process dies in any state, the kernel
+/// closes both channels.
 enum State {
+    /// Both channels stand. Left by `disconnect()`, a bye, the end of a channel, or a violation of
+    /// the protocol.
     Open(Poster),
-    /// The posting channel has ended; the server will say how the other one does.
+    /// The posting channel has ended without a bye. Left by `disconnect()`, or when the server
+    /// reports how the serving channel ends, at the latest after 1 s.
     Asking(Poster),
-    /// Nothing is done any more; the server will say when nothing can land any more.
+    /// All requests have failed. Left when the server reports that nothing can land any more.
     Ending(DisconnectReason),
 }
 
@@ -98,11 +103,11 @@ impl TcpFabric {
 impl Drop for TcpFabric {
     fn drop(&mut self) {
         self.endpoints.clear();
-        // These fail only when the threads have ended already.
+        // Both fail only if the threads have already ended.
         let _ = self.command(connector::Command::Stop);
         let _ = self.server.tell(server::Command::Stop);
         for thread in self.threads.drain(..) {
-            // A panic of a thread has been printed; there is nothing left to save here.
+            // A panic of a thread has been printed; nothing else is to be done here.
             let _ = thread.join();
         }
     }

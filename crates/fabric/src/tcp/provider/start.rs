@@ -19,13 +19,13 @@ use crate::tcp::server::{Server, ServerHandle};
 use crate::tcp::socket;
 use crate::{DeviceCounters, StartError};
 
-/// Tag of the inbox in the owner's epoll; others are endpoints.
+/// Tag of the inbox in the owner's epoll; other tags are endpoint ids.
 pub(super) const INBOX: u64 = u64::MAX;
 const SHORTEST_DEAD_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_DEAD_AFTER: Duration = Duration::from_secs(600);
 
 impl TcpFabric {
-    /// Starts to listen. Peers are served from now on; the first `poll` reports them.
+    /// Starts to listen. Peers are served from now on; `poll` reports them.
     pub fn new(options: Options) -> Result<Self, StartError> {
         check(&options)?;
         let Options { rack, incarnation, listen, key, dead_after, exports, receive_room } = options;
@@ -90,7 +90,7 @@ impl TcpFabric {
             control,
             threads: Vec::new(),
         };
-        // When the second can't be started the first is stopped by the drop.
+        // If the second thread cannot be started, the drop stops the first.
         fabric.spawn("fabric-server", || server.run()).map_err(failed("start a thread"))?;
         fabric.spawn("fabric-connector", || connector.run()).map_err(failed("start a thread"))?;
         Ok(fabric)
@@ -107,7 +107,7 @@ impl TcpFabric {
     }
 }
 
-/// An epoll of the inbox, for the posting channels too.
+/// Creates the owner's epoll with the inbox; the posting channels are added later.
 fn watch(inbox: &Inbox) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64(INBOX);

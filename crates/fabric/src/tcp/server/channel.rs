@@ -9,16 +9,16 @@ use crate::tcp::frame::{Place, REQUEST_BYTES, RESPONSE_BYTES, Request, Response}
 use crate::tcp::inbox::{Ending, Inbox, InboxEvent};
 use crate::{EndpointId, FabricError, MemoryRegion};
 
-/// What peers may access; the frames first.
+/// The memory that peers may access; the frames first.
 pub(in crate::tcp) type Exports = Arc<[Arc<dyn MemoryRegion>]>;
 
-/// Room in the output without which no request is looked at: the answer to the writes before it,
-/// its own header, a word, and the next answer.
+/// Minimum room in the output to continue with a request: the answer to the writes before it, its
+/// own header, a word, and the next answer.
 const LEAST_ROOM: usize = 4 * RESPONSE_BYTES;
-/// Buffers that one channel may move before the others have their turn.
+/// The number of buffers that one channel may process before the other channels get their turn.
 const TURN: u32 = 8;
 
-/// A channel that a peer posts on: executes its requests in order.
+/// A channel on which a peer posts. Executes its requests in order.
 pub(in crate::tcp) struct ServedChannel {
     endpoint: EndpointId,
     peer: (RackId, Incarnation),
@@ -28,9 +28,9 @@ pub(in crate::tcp) struct ServedChannel {
     input: Buffer,
     output: Buffer,
     current: Option<Current>,
-    /// Writes that are done and not answered.
+    /// The number of writes that are executed and not acknowledged.
     done: u32,
-    /// Requests wait for room in the output.
+    /// True if requests wait for room in the output.
     stalled: bool,
 }
 
@@ -41,21 +41,21 @@ enum Current {
     Message { bytes: Vec<u8>, len: usize },
 }
 
-/// What is left of an operation.
+/// The rest of an operation.
 struct Part {
     region: u16,
     offset: u64,
     left: u32,
 }
 
-/// What a turn of a channel came to.
+/// The result of a channel's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// There was nothing to do.
     Idle,
-    /// Something was done, and now there is nothing more.
+    /// Work was done, and none is left.
     Served,
-    /// There is more to do.
+    /// More work is left.
     Unfinished,
 }
 
@@ -83,12 +83,12 @@ impl ServedChannel {
         }
     }
 
-    /// The rack that posts on it, and in which life.
+    /// The rack that posts on the channel, and its incarnation.
     pub(super) const fn peer(&self) -> (RackId, Incarnation) {
         self.peer
     }
 
-    /// Serves what has arrived, as far as the socket takes the answers.
+    /// Executes the requests that have arrived, as far as the socket accepts the answers.
     pub(super) fn turn(&mut self) -> Result<Turn, Ending> {
         let mut turn = Turn::Idle;
         for _ in 0..TURN {
@@ -96,7 +96,8 @@ impl ServedChannel {
                 return Ok(turn);
             }
             if !self.stalled {
-                // Until there is nothing: the end of the connection may come with the last bytes.
+                // Reads until the socket is empty: the end of the connection may come with the last
+                // bytes.
                 match self.input.receive(&self.socket)? {
                     Moved::Some => {}
                     Moved::Nothing => return Ok(turn),
@@ -112,7 +113,7 @@ impl ServedChannel {
         Ok(Turn::Unfinished)
     }
 
-    /// Does what a turn does with bytes that did not come through the socket.
+    /// Does the work of a turn with bytes that did not arrive through the socket.
     #[cfg(feature = "fuzzing")]
     pub(in crate::tcp) fn feed(
         &mut self,
@@ -132,17 +133,17 @@ impl ServedChannel {
         }
     }
 
-    /// Says that this side ends the endpoint, unless a frame is half sent.
+    /// Sends a bye, unless a frame is half sent.
     pub(super) fn say_bye(&mut self) {
         let half_sent = matches!(self.current, Some(Current::Read(_)));
         if !half_sent && self.output.is_empty() {
             self.output.put(&Response::Bye.encode());
-            // Without it the peer sees only that the connection has ended.
+            // If this fails, the peer sees only the end of the connection.
             let _ = self.output.send(&self.socket);
         }
     }
 
-    /// Sends what there is to send; whether all of it was taken.
+    /// Sends the output. Returns false if the socket did not accept all of it.
     fn flush(&mut self) -> Result<bool, Ending> {
         while !self.output.is_empty() {
             if self.output.send(&self.socket)? == Moved::Nothing {
@@ -152,7 +153,7 @@ impl ServedChannel {
         Ok(true)
     }
 
-    /// Executes requests until more input is needed, or until the output is full: then true.
+    /// Executes requests. Returns false when it needs more input, true when the output is full.
     fn serve(&mut self) -> Result<bool, Ending> {
         loop {
             if self.output.room().len() < LEAST_ROOM {
@@ -224,7 +225,7 @@ impl ServedChannel {
         Ok(())
     }
 
-    /// Copies what has come of a write; false when that is only a part of a word.
+    /// Copies received bytes of a write. Returns false if they are only a part of a word.
     fn write(&mut self, mut part: Part) -> Result<bool, Ending> {
         let data = self.input.data();
         let len = piece(part.offset, part.left, data.len());
@@ -239,7 +240,7 @@ impl ServedChannel {
         Ok(len > 0)
     }
 
-    /// Answers the writes that are done.
+    /// Answers the executed writes.
     fn acknowledge(&mut self) {
         let count = std::mem::take(&mut self.done);
         if count > 0 {
@@ -247,7 +248,7 @@ impl ServedChannel {
         }
     }
 
-    /// Checks the place that a peer names.
+    /// Checks the place named by a peer.
     fn part(&self, place: Place) -> Result<Part, FabricError> {
         let Place { region, offset, len } = place;
         let Some(memory) = self.exports.get(usize::from(region)) else {
@@ -264,7 +265,7 @@ impl ServedChannel {
 }
 
 impl Part {
-    /// `len` more bytes are moved; whether those were the last.
+    /// Accounts for `len` more bytes moved. Returns true if none are left.
     const fn advance(&mut self, len: u32) -> bool {
         self.offset += len as u64;
         self.left -= len;

@@ -9,26 +9,26 @@ use super::Server;
 use crate::EndpointId;
 use crate::tcp::inbox::{Ending, InboxEvent};
 
-/// How long the second channel of an endpoint may outlive the first.
+/// Time by which the serving channel of an endpoint may outlive the posting channel.
 const SECOND_LANE: Duration = Duration::from_secs(1);
 
-/// An endpoint whose posting channel has ended: the owner wants to know how the other one does.
+/// An endpoint whose posting channel has ended and whose owner asked how the serving channel ends.
 pub(super) struct Asked {
     endpoint: EndpointId,
     until: Instant,
 }
 
-/// A posting channel of this side that is watched until its peer has closed it: then no write that
-/// was sent on it can land any more.
+/// A posting channel of this side, watched until the peer has closed it. Then no write that was
+/// sent on it can land any more.
 pub(super) struct Draining {
     endpoint: EndpointId,
     socket: TcpStream,
     until: Instant,
 }
 
-/// The ends of endpoints.
+/// The end of endpoints.
 impl Server {
-    /// Serves an endpoint no more.
+    /// Stops serving an endpoint.
     pub(super) fn end(&mut self, endpoint: EndpointId, bye: bool, posting: Option<TcpStream>) {
         if let Some(mut channel) = self.channels.remove(&endpoint)
             && bye
@@ -41,21 +41,22 @@ impl Server {
         };
         let data = epoll::EventData::new_u64(endpoint.0);
         self.inbox.tell(InboxEvent::Fenced { endpoint });
-        // Not watched it is looked at when its time is over.
+        // If this fails, the channel is checked when its time is over.
         let _ = epoll::add(&self.epoll, socket.as_fd(), data, epoll::EventFlags::IN);
         let until = Instant::now() + self.dead_after;
         self.draining.push(Draining { endpoint, socket, until });
     }
 
-    /// The owner wants to know how the channel ends, which it should do any moment.
+    /// The owner asks how the serving channel ends. The end is expected immediately, since the
+    /// posting channel has ended.
     pub(super) fn ask(&mut self, endpoint: EndpointId) {
-        // One that has ended has been reported.
+        // A channel that has already ended has been reported.
         if self.channels.contains_key(&endpoint) {
             self.asked.push(Asked { endpoint, until: Instant::now() + SECOND_LANE });
         }
     }
 
-    /// Reports the endings that are complete.
+    /// Reports the endings that are complete or have timed out.
     pub(super) fn finish_endings(&mut self) {
         if self.asked.is_empty() && self.draining.is_empty() {
             return;
@@ -83,16 +84,16 @@ impl Server {
         });
     }
 
-    /// How long until an ending is due.
+    /// Time until the next ending times out.
     pub(super) fn next_ending(&self) -> Option<Duration> {
         let asked = self.asked.iter().map(|asked| asked.until);
         let next = asked.chain(self.draining.iter().map(|one| one.until)).min()?;
-        // Rounded up, so that it has passed afterwards.
+        // Rounded up, so that the deadline has passed after the wait.
         Some(next.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 }
 
-/// Throws away what the peer still answers; false when it has closed the connection.
+/// Discards the peer's remaining answers. Returns false if the peer has closed the connection.
 fn is_open(mut socket: &TcpStream) -> bool {
     let mut answers = [0; 4096];
     loop {

@@ -20,24 +20,25 @@ use crate::{EndpointId, FabricError, ReceiveRoom};
 
 pub(super) use self::channel::{Exports, ServedChannel};
 
-/// Tag of the descriptor that wakes the server; others are endpoints.
+/// Tag of the eventfd that wakes the server; other tags are endpoint ids.
 const CONTROL: u64 = u64::MAX;
-/// Looks at one channel between two looks at all of them.
+/// While it spins, the server checks only the last active channel, and all of them at every 8th
+/// look.
 const ALL_EVERY: u32 = 8;
 
-/// What the server is told.
+/// A command to the server.
 pub(super) enum Command {
-    /// Serve a peer, and tell the owner that it is ready.
+    /// Serve a peer, and inform the owner that it is ready.
     Serve { socket: TcpStream, ready: Box<Ready> },
-    /// Serve the endpoint no more, then watch the posting channel until the peer has closed it.
+    /// Stop serving the endpoint. If `posting` is given, watch it until the peer has closed it.
     End { endpoint: EndpointId, bye: bool, posting: Option<TcpStream> },
-    /// The posting channel has ended: tell soon how the other one does.
+    /// The posting channel has ended: report soon how the serving channel ends.
     Ask { endpoint: EndpointId },
-    /// End.
+    /// Terminate the thread.
     Stop,
 }
 
-/// How to reach the server.
+/// Sends commands to the server.
 #[derive(Clone)]
 pub(super) struct ServerHandle {
     commands: Sender<Command>,
@@ -58,7 +59,8 @@ impl ServerHandle {
     }
 }
 
-/// The thread that executes what peers ask of this side's memory, whatever its owner does.
+/// The thread that executes the requests of peers on this side's memory, independently of its
+/// owner.
 pub(super) struct Server {
     exports: Exports,
     inbox: Arc<Inbox>,
@@ -66,12 +68,12 @@ pub(super) struct Server {
     control: Arc<OwnedFd>,
     epoll: OwnedFd,
     dead_after: Duration,
-    /// For what comes through the channels.
+    /// Room for the input buffers of the channels.
     receive_room: ReceiveRoom,
     channels: BTreeMap<EndpointId, ServedChannel>,
-    /// Channels that have more to do than one turn.
+    /// Channels that have work left after their turn.
     unfinished: Vec<EndpointId>,
-    /// The channel that had something to do last.
+    /// The channel that last had work.
     last: Option<EndpointId>,
     asked: Vec<Asked>,
     draining: Vec<Draining>,
@@ -105,7 +107,7 @@ impl Server {
         })
     }
 
-    /// Works until it is told to stop.
+    /// Runs until `Stop`.
     pub(super) fn run(mut self) {
         let mut spin = ReceiveSpin::new();
         let mut round = 0_u32;
@@ -137,14 +139,15 @@ impl Server {
             if busy {
                 spin.came(now);
             } else if !sleeps {
-                // The owner may look on the same core, and has not seen yet what came before.
+                // The owner may share this core and has not seen the earlier work yet.
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Peers may have given this side up meanwhile and written elsewhere what they wrote here: what
-    /// waits in the channels must not land any more.
+    /// Drops all channels after this thread did not run for long. Peers may have given this side up
+    /// meanwhile and written elsewhere what they wrote here, so the bytes that wait in the channels
+    /// must not land.
     fn was_stopped(&mut self) {
         if !self.channels.is_empty() {
             tracing::warn!(
@@ -157,12 +160,12 @@ impl Server {
         }
     }
 
-    /// The channels at which something has happened.
+    /// Polls, or sleeps until an event if `sleeps` is set. Returns the channels with events.
     fn wait(&mut self, sleeps: bool) -> Vec<EndpointId> {
         let timeout = if sleeps { self.longest_sleep() } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut events = Vec::with_capacity(64);
-        // Interrupted, or short of memory: nothing is known, look again.
+        // Interrupted or out of memory: no events are known, the caller polls again.
         let _ =
             epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         let tags = events.iter().map(|event| event.data.u64());
@@ -178,7 +181,7 @@ impl Server {
         self.next_ending().into_iter().chain(regular).min()
     }
 
-    /// Gives a channel its turn; whether there was anything to do.
+    /// Gives a channel its turn. Returns true if it had work.
     fn serve(&mut self, endpoint: EndpointId) -> bool {
         let Some(channel) = self.channels.get_mut(&endpoint) else { return false };
         match channel.turn() {
@@ -196,7 +199,7 @@ impl Server {
         true
     }
 
-    /// Executes the commands; whether there were any, `None` when it is time to stop.
+    /// Executes queued commands. Returns whether there were any, or `None` at `Stop`.
     fn obey(&mut self) -> Option<bool> {
         let mut any = false;
         loop {
@@ -223,7 +226,7 @@ impl Server {
                 let input = Buffer::within(&self.receive_room);
                 let channel = ServedChannel::new(endpoint, peer, socket, exports, inbox, input);
                 self.channels.insert(endpoint, channel);
-                // What came before it was watched.
+                // Bytes may have arrived before the socket was watched.
                 self.unfinished.push(endpoint);
             }
             Err(errno) => {
@@ -233,8 +236,9 @@ impl Server {
         }
     }
 
-    /// A rack is here in another life. The kernel of its host may still owe what an earlier one
-    /// wrote, and keeps sending it: that would land after what this life writes in its place.
+    /// Drops the channels of the rack's other incarnations. The kernel of the rack's host may still
+    /// retransmit bytes that an earlier incarnation wrote; they would land after those that this
+    /// incarnation writes to the same place.
     fn end_other_lives(&mut self, (rack, incarnation): (RackId, Incarnation)) {
         let inbox = &self.inbox;
         self.channels.retain(|endpoint, channel| {
