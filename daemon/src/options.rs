@@ -64,9 +64,9 @@ pub struct Options {
     /// keeps them awake, which costs power [default: as the host is set up].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
-    /// Milliseconds for which the data plane goes on looking for requests after the last one,
-    /// before it sleeps: for a processor of its own (--cpu), which it uses up while somebody asks
-    /// now and then. With 0 it looks for some microseconds.
+    /// Busy-poll window: milliseconds for which the data plane keeps polling for requests after the
+    /// last one, before it sleeps. Use it with a dedicated processor (--cpu), which it keeps busy
+    /// while requests arrive now and then. With 0 it polls for some microseconds.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
     pub poll_ms: u32,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
@@ -106,7 +106,7 @@ pub struct Options {
         value_parser = clap::value_parser!(u64).range(100..=3_600_000)
     )]
     pub lease_ms: u64,
-    /// Hot pages.
+    /// Moving and copying of hot pages.
     #[command(flatten)]
     pub swaps: SwapOptions,
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
@@ -118,7 +118,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// How long leases last.
+    /// Returns the lease time.
     pub(crate) const fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
     }
