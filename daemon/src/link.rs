@@ -368,8 +368,8 @@ impl MetadataLink {
                 }
                 change = self.changes.recv(), if asked.changes.len() < CHANGES => {
                     let Some(Question { request, answer }) = change else { return Ok(()) };
-                    // The requester has given up and was told that the change may not have been
-                    // made.
+                    // The requester has given up; its client has learned that the change may not
+                    // have been made.
                     if answer.is_closed() {
                         continue;
                     }

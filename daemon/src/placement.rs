@@ -106,8 +106,8 @@ impl Placement {
     }
 
     /// Gives the data plane's thread a dedicated processor, if the operator named one. The
-    /// processor must belong to the node, also with `auto`: an operator who wants another node can
-    /// name it.
+    /// processor must belong to the node, also with `auto`: to use another node's processor, name
+    /// that node.
     pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
         let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;

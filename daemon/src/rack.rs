@@ -189,7 +189,7 @@ impl Rack {
         if let Err(error) = frames::remove(&self.directory) {
             tracing::warn!("{}: its unused files stay: {error}", self.geometry.rack);
         }
-        // Fails if the folder holds files of another owner.
+        // Fails if other files are in the folder.
         let _ = std::fs::remove_dir(self.directory.path());
     }
 

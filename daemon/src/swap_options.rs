@@ -9,10 +9,10 @@ use crate::plane::SwapSettings;
 /// When hot pages move between racks. The numbers are the same in the whole pool.
 #[derive(Clone, Debug, Args)]
 pub struct SwapOptions {
-    /// Whether this rack asks for hot pages of others, and gives pages of its own.
+    /// Whether this rack requests hot pages of others, and gives away pages of its own.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub swap: Switch,
-    /// Whether racks keep copies of hot pages that they mostly read and do not get.
+    /// Whether racks keep copies of hot pages that they mostly read and that do not move to them.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub share: Switch,
     /// Hp: a page that is hotter than this is hot; nothing is cooler than 1.
@@ -27,10 +27,10 @@ pub struct SwapOptions {
     /// Tl: a page without an access for this many milliseconds counts as never used.
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.lifetime))]
     pub heat_lifetime_ms: u64,
-    /// How many milliseconds a page that has come is not given away again.
+    /// Milliseconds for which a page that has arrived is not given away again.
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.rest))]
     pub rest_ms: u64,
-    /// How many milliseconds a rack that did not get a page leaves it alone.
+    /// Milliseconds for which a rack that did not get a page does not request it again.
     #[arg(long, value_name = "MS", default_value_t = millis(SwapRules::DEFAULT.pause))]
     pub swap_pause_ms: u64,
     /// Bytes a second that copies of pages may take, 0 for no limit [default: a quarter of

@@ -24,8 +24,8 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub credentials: Option<PathBuf>,
 
-    /// Draw a new key for the pool's fabric: daemons get it when they register again, and prove
-    /// themselves with it from then on
+    /// Draw a new key for the pool's fabric: daemons get it when they register again, and
+    /// authenticate with it from then on
     #[arg(long)]
     pub new_fabric_key: bool,
 

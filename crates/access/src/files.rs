@@ -1,4 +1,4 @@
-//! Files that hold keys and certificates.
+//! Reading and writing the files of keys and certificates.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;

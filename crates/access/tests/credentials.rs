@@ -1,4 +1,4 @@
-//! Credentials: what is made can be used by the party it names, and by nobody else.
+//! Credentials can be used by the party that they name, and by no other.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs;
@@ -21,7 +21,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// What the client and the server say of a handshake.
+/// Returns the results of the client's and the server's side of a handshake.
 fn shake(client: &Credentials, server: &Credentials) -> [Result<(), String>; 2] {
     let mut client =
         ClientConnection::new(client.client().unwrap(), client.server_name().unwrap()).unwrap();

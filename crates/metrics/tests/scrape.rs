@@ -1,4 +1,4 @@
-//! Scrapers and unauthenticated peers at the door.
+//! Tests with scrapers and with peers that break the protocol.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fmt;

@@ -57,9 +57,13 @@ pub(crate) enum Command {
 /// The metadata server's answer about a page's home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
+    /// The page's home.
     Home(RackId),
+    /// The metadata server knows no such page.
     NoSuchPage,
+    /// The memory of the page's home is lost, and the page with it.
     Lost,
+    /// The metadata server did not answer.
     Unreachable,
 }
 

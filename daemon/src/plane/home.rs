@@ -118,7 +118,7 @@ impl DataPlane {
     }
 
     /// Grants a lease: of a live page for writing, of a frozen page for reading, of a shared page
-    /// for a copy if the requester wants to keep one (`keep`).
+    /// for a copy if the requester keeps one (`keep`).
     fn serve_lookup(
         &mut self,
         page: PageId,
@@ -126,8 +126,7 @@ impl DataPlane {
         keep: bool,
         endpoint: EndpointId,
     ) -> anyhow::Result<PeerReply> {
-        // A rack that wants to write a page that moves gets a read lease; this rack executes its
-        // writes.
+        // A rack that writes a page that moves gets a read lease; this rack executes its writes.
         let forwards = self.writes_for_others(page);
         let access = if forwards { Access::Read } else { access };
         let (frame, word, usage) = match self.usable(page, access) {

@@ -53,7 +53,7 @@ pub(super) struct Found {
     pub(super) usage: u64,
     /// Set while the page moves and its home executes writes for others.
     pub(super) forwards: bool,
-    /// When the page went there from this rack, if nothing was heard of it since.
+    /// When the page went there from this rack, if this rack has no later information.
     pub(super) gone: Option<Instant>,
 }
 
@@ -145,7 +145,7 @@ impl Leases {
         self.found.get(&page).copied()
     }
 
-    /// Records what another rack has said about a page's location.
+    /// Records a page's location as another rack has reported it.
     pub(super) fn note_found(&mut self, page: PageId, found: Found) {
         self.found.insert(page, found);
     }

@@ -73,18 +73,19 @@ impl Denial {
 }
 
 impl Search {
-    /// Returns true if a caller wants to read. More pages can be read than written.
+    /// Returns true if a caller reads the page. More pages can be read than written.
     fn reads(&self) -> bool {
         self.callers.iter().any(|waiting| waiting.access == Access::Read)
     }
 }
 
-/// The party whose action a search waits for.
+/// The party whose action a search waits for. Searches do not survive a crash: clients post their
+/// requests again to the next daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A home that was asked.
+    /// A home has the request. Its answer or the end of its endpoint leaves this state.
     Home,
-    /// The metadata server, which was asked.
+    /// The metadata server has the request. `located` leaves this state.
     Server,
     /// This daemon: after the pause it asks the metadata server (`server`) or the known home.
     Pause { until: Instant, server: bool },

@@ -100,7 +100,7 @@ pub(crate) struct DataPlane {
     busy_poll: sleep::BusyPollWindow,
     events: Vec<Event>,
     next_tick: Instant,
-    /// The time of this step of the poll loop, once it was asked for.
+    /// The time of this step of the poll loop; `None` until a function reads it.
     moment: Option<Instant>,
     /// Set when a page-copy chunk completed; the loop then yields once, since an emulated copy runs
     /// on this core.
@@ -387,7 +387,8 @@ impl DataPlane {
                 CallEvent::Calibrated { endpoint, thresholds } => {
                     self.calibrated(endpoint, thresholds)
                 }
-                // This machine withdraws no requests, and answers to withdrawn ones are dropped.
+                // No other event needs an action: this daemon gives up no request that names a
+                // place.
                 _ => {}
             }
         }

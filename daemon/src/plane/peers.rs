@@ -56,11 +56,16 @@ impl Call {
     }
 }
 
+/// The connection over which this rack sends its requests to another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PeerLink {
+    /// No connection. Calls wait; `DataPlane::connect` leaves this state after `retry_at`.
     #[default]
     Idle,
+    /// A connection is being made. `Connected`, `ConnectFailed` or `Disconnected` leaves this
+    /// state.
     Connecting(EndpointId),
+    /// Calls are sent over this endpoint. `Disconnected` leaves this state.
     Connected(EndpointId),
 }
 

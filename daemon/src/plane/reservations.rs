@@ -31,9 +31,11 @@ struct Place {
 }
 
 /// The next word of a record's resolution. The link is read before the owner word: a client that
-/// changes the link after that read has cleared the owner word before.
+/// changes the link after that read has cleared the owner word before. After a crash the next
+/// daemon starts with the link again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    /// Read the link.
     Link,
     /// Read the owner word; `linked` is the result of reading the link.
     Owner {
@@ -41,6 +43,7 @@ enum Step {
     },
     /// Read the stamp of the replaced object.
     Stamp,
+    /// Execute a compare-and-swap, then continue with its `then`.
     Swap(Swap),
 }
 
@@ -70,6 +73,7 @@ enum Waiting {
     Answer,
     /// For the metadata server's answer about the page's home.
     Home(PageId),
+    /// For this time; then the word is read or swapped again.
     Until(Instant),
 }
 

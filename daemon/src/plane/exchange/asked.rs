@@ -15,15 +15,17 @@ use crate::plane::DataPlane;
 use crate::plane::clients::{object_cells, strike};
 use crate::plane::peers::Purpose;
 
-/// No exchange is under way.
+/// No exchange is under way. A new exchange leaves this state.
 const IDLE: u64 = 0;
-/// The request may have been sent. After a crash the daemon sends it again.
+/// The request may have been sent. The other rack's answer leaves this state. After a crash the
+/// daemon sends the request again.
 const SENT: u64 = 1;
 /// The allocated objects have arrived and are being handed over. After a crash the objects that no
 /// client file holds are returned to their home.
 const RECEIVED: u64 = 2;
-/// The other rack has answered that these objects' pages are not there. The objects are passed on
-/// to the pages' homes.
+/// The other rack has answered that these objects' pages are not there. The state ends when all
+/// objects are freed or in the records of their pages' homes. After a crash the daemon asks for the
+/// homes again.
 pub(super) const MOVED: u64 = 3;
 
 const ALLOCATE: u64 = 1;

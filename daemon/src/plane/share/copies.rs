@@ -67,7 +67,7 @@ impl DataPlane {
         self.renew(page, home)
     }
 
-    /// Returns the answer for a client that wants to read a page of which a copy is published.
+    /// Returns the answer for a client that reads a page of which a copy is published.
     pub(in crate::plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
         if self.sharing.copies.is_empty() {
             return None;

@@ -27,7 +27,7 @@ pub(super) struct Quiescing {
 }
 
 impl DataPlane {
-    /// Another rack wants to keep a copy of a page.
+    /// Another rack requests a lease for a copy of a page.
     pub(in crate::plane) fn share_if_possible(&mut self, page: PageId) -> anyhow::Result<()> {
         let may = self.sharing.enabled
             && self.slab.is_of_objects(page)

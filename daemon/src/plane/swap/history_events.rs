@@ -84,7 +84,7 @@ impl Swaps {
             }
             SwapEvent::GaveUp(swap) => {
                 let page = self.history.offer_of(swap)?.page;
-                // A refusal also aborts the swap, and says more.
+                // A refusal also aborts the swap, and its entry contains more.
                 let last = self.history.of(page).last().map(|note| note.event);
                 let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
                 (!refused).then_some((page, PageHistoryEvent::GaveUp))

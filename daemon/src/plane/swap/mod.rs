@@ -160,7 +160,7 @@ impl Swaps {
         reads >= writes.saturating_mul(READS_A_WRITE)
     }
 
-    /// The page is free: its hotness says nothing about its next use.
+    /// The page is free: its hotness does not predict its next use.
     pub(super) fn freed(&mut self, page: PageId) {
         self.heats.freed(page);
     }
@@ -268,7 +268,7 @@ impl DataPlane {
         if between.message == SwapMessage::IsQuiesced
             && self.leases.may_be_used_by_the_dead(self.now())
         {
-            // It is not known which leases the rack's previous memory granted. The other rack asks
+            // The leases that the rack's previous memory granted are unknown. The other rack asks
             // again.
             return Ok(());
         }
