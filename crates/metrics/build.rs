@@ -9,8 +9,8 @@ fn main() {
     println!("cargo::rustc-env=RACKPOOL_COMMIT={commit}");
 }
 
-/// The commit of the sources; `None` where they are no clone. Other builds than releases name none:
-/// each commit would build everything above this crate again.
+/// Returns the commit of the sources; `None` if the sources are not a clone. Builds that are not
+/// releases name no commit, because each commit would rebuild every crate above this one.
 fn commit() -> Option<String> {
     if std::env::var("PROFILE").ok()? != "release" {
         return None;

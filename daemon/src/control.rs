@@ -1,4 +1,4 @@
-//! The daemon's Unix socket: clients come, ask rare things, and go.
+//! The daemon's Unix socket, on which clients connect and send rare requests.
 
 mod client;
 mod open_files;
@@ -22,7 +22,7 @@ use crate::plane::{PlaneMetrics, Waker};
 use crate::priority::Priority;
 use crate::rack::Rack;
 
-/// What every connection needs.
+/// The state that every connection uses.
 pub(crate) struct Control {
     pub(crate) rack: Arc<Rack>,
     pub(crate) plane: Arc<Waker>,
@@ -31,14 +31,14 @@ pub(crate) struct Control {
     pub(crate) fabric: String,
     pub(crate) placement: Placement,
     pub(crate) priority: Priority,
-    /// Clients without a connection that may come back.
+    /// Clients without a connection that may reconnect.
     pub(crate) orphans: Mutex<BTreeSet<ClientId>>,
-    /// The last id given to a client.
+    /// The id given to the latest client.
     pub(crate) last_client: Mutex<u32>,
 }
 
 impl Control {
-    /// An id that no file of the rack bears.
+    /// Returns a client id that no file of the rack has.
     pub(crate) fn next_client(&self) -> ClientId {
         let mut last = self.last_client.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -54,21 +54,23 @@ impl Control {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the client is one that may come back; it may do so once.
+    /// Returns true if the client is one that may reconnect, and removes it: it can be claimed
+    /// once.
     pub(crate) fn claim_orphan(&self, client: ClientId) -> bool {
         self.orphans().remove(&client)
     }
 }
 
-/// Binds the socket. One that a dead daemon left is replaced: the lock on the rack's metadata
-/// says that there is no other daemon.
+/// Binds the socket. A socket that a dead daemon left is replaced: the caller holds the lock on the
+/// rack's metadata, so no other daemon runs.
 pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
         Ok(_) => bail!("{} is in the way and no socket: remove it", path.display()),
         Err(_) => {}
     }
-    // Bound under another name and moved, so that nobody finds a socket that does not listen yet.
+    // Bind under another name and rename, so that no client finds a socket that does not listen
+    // yet.
     let hidden = path.with_extension("new");
     match std::fs::remove_file(&hidden) {
         Ok(()) => {}
@@ -96,7 +98,7 @@ pub(crate) async fn serve(listener: UnixListener, control: Arc<Control>) -> anyh
                 });
             }
             Err(error) => {
-                // Too many descriptors: somebody has to leave first.
+                // Out of descriptors: another client has to leave first.
                 let rack = control.rack.geometry.rack;
                 let reason = open_files::explain(&error.into(), rack);
                 tracing::warn!("can't accept a client: {reason}");

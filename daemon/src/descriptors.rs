@@ -1,4 +1,4 @@
-//! Passing descriptors over a Unix socket.
+//! Passing file descriptors over a Unix socket.
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// Sends the bytes, the descriptors with the first of them.
+/// Sends the bytes; the descriptors travel with the first of them.
 pub(crate) async fn send(
     stream: &UnixStream,
     bytes: &[u8],

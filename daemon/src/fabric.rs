@@ -1,4 +1,4 @@
-//! How this rack reaches the others.
+//! Starts the fabric that connects this rack to the others.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use crate::placement::Placement;
 use crate::rack::Rack;
 use crate::region::{PeerMapper, Region};
 
-/// Refuses a fabric that can't be had here, before the rack's memory is made.
+/// Refuses a fabric that can't be used here, before the rack's memory is created.
 pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> anyhow::Result<()> {
     let of_verbs =
         options.rdma_device.is_some() || options.rdma_port.is_some() || options.gid_index.is_some();
@@ -50,14 +50,14 @@ pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> any
     Ok(())
 }
 
-/// Where the verbs fabric listens.
+/// Returns the address at which the verbs fabric listens.
 fn verbs_address(options: &Options) -> SocketAddr {
     options.fabric_listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
 }
 
-/// Starts the fabric that the options name, which [`check`] has let pass. It exports the frames and
-/// the buffers. One other than the emulated one meets nobody before it has the pool's key, and
-/// leaves this host only with credentials.
+/// Starts the fabric that the options name; [`check`] must have accepted them. The fabric exports
+/// the frames and the buffers. The tcp and verbs fabrics make no handshake before they have the
+/// pool's key, and use a network only with credentials.
 pub(crate) fn start(
     options: &Options,
     rack: &Rack,
@@ -89,19 +89,21 @@ pub(crate) fn start(
     }
 }
 
-/// Bytes for requests' buffers, and for what peers' messages are received into: together they are
-/// as much as devices may write into the last-level cache. 0 when it is unknown.
+/// Returns the size in bytes of the request buffers, and of the memory into which peers' messages
+/// are received. Together they take the share of the last-level cache that devices may write into.
+/// 0 if that share is unknown.
 fn half_of_io_share() -> u64 {
     cache::io_share() / 2
 }
 
-/// What peers may access: the frames first, then the buffers.
+/// Returns the regions that peers may access: the frames first, then the buffers.
 fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
     vec![Arc::new(Region(Arc::clone(&rack.frames))), Arc::clone(&buffers.memory)]
 }
 
-/// Memory for what is asked of other racks and what they ask: half of what devices may write into
-/// the last-level cache, or what the bitmap of a page takes, and on the node where that cache is.
+/// Buffers for requests to and from other racks. They take half of the share of the last-level
+/// cache that devices may write into, at least as much as the bitmap of a page, and lie on the node
+/// of that cache.
 pub(crate) struct Buffers {
     file: OwnedFd,
     pub(crate) memory: Arc<dyn MemoryRegion>,

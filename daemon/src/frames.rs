@@ -1,4 +1,4 @@
-//! The memory of the frames: made with the metadata, opened with it, lost with it.
+//! The memory of the frames: created, opened and lost together with the metadata.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use rackpool_shm::superblock::{Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::atomic::Ordering;
 
-/// Bytes of all frames.
+/// Returns the size of all frames in bytes.
 pub(crate) fn bytes(geometry: &Geometry) -> u64 {
     u64::from(geometry.frames) * geometry.page_size.bytes()
 }
@@ -29,9 +29,9 @@ fn place<'a>(
     Place { kind, directory, bytes: bytes(geometry), machine }
 }
 
-/// Makes the memory and notes its kind. The superblock says last that it is there, so some may be
-/// found that a daemon made which was killed before. If any page word was ever set it was there,
-/// and the superblock is damaged.
+/// Creates the memory and stores its kind in the superblock. The superblock is formatted last, so
+/// files without a formatted superblock are left by a daemon that was killed before. A page word
+/// that is not 0 proves that the superblock was formatted and is damaged: the function refuses it.
 pub(crate) fn make(
     kind: &MemoryKind,
     directory: &RackDirectory,
@@ -43,7 +43,8 @@ pub(crate) fn make(
     let is_new = !directory.frames().exists();
     let made = place(kind, directory, wanted, &HostFiles::here()).create(wanted.memory);
     if is_new && made.is_err() {
-        // It describes nothing, and its length would keep the next attempt from asking for less.
+        // The metadata describes no memory, and its length would make the next start with less
+        // memory fail.
         let _ = std::fs::remove_file(directory.metadata());
     }
     let memory = made?;
@@ -51,7 +52,7 @@ pub(crate) fn make(
     Ok(memory)
 }
 
-/// Opens the memory that an earlier daemon made, if it is of this kind.
+/// Opens the memory that an earlier daemon created. Refuses memory of another kind.
 pub(crate) fn open(
     kind: &MemoryKind,
     directory: &RackDirectory,
@@ -68,8 +69,8 @@ pub(crate) fn open(
     Ok(place(kind, directory, found, &HostFiles::here()).open(found.memory)?)
 }
 
-/// Makes the file of the marks, all of which say that programs have the objects. One that is there
-/// was made for memory that never came to be, or is of memory that is lost.
+/// Creates the file of the marks, all of which say that programs hold the objects. An existing file
+/// belongs to memory that was never formatted or is lost, and is removed.
 pub(crate) fn make_marks(directory: &RackDirectory, wanted: &Geometry) -> anyhow::Result<()> {
     let path = directory.marks();
     match std::fs::remove_file(&path) {
@@ -97,10 +98,10 @@ pub(crate) fn open_marks(
     Ok((Marks::new(memory, found.page_size, found.frames)?, file))
 }
 
-/// If the memory that the metadata describes ended with its daemon, begins a new life of the rack:
-/// without the files of the old one, which clients may still have mapped and which therefore go
-/// but are never cut. Returns the metadata to use, locked, and the life that is over: its daemon is
-/// dead, since it gave the lock back.
+/// If the memory that the metadata describes was lost with its daemon, starts a new incarnation of
+/// the rack. Removes the old files but never truncates them, because clients may have mapped them.
+/// Returns the metadata file to use, locked, and the old incarnation. The old daemon is dead: this
+/// process has its lock.
 pub(crate) fn begin_anew_if_lost(
     metadata: File,
     directory: &RackDirectory,
@@ -134,8 +135,9 @@ pub(crate) fn begin_anew_if_lost(
     Ok((fresh, Some(life)))
 }
 
-/// If the metadata describes memory of another kind or geometry that has never had page ids, it is
-/// what a start was killed over, and goes: nothing lies in it. Returns the metadata to use, locked.
+/// If the metadata describes memory of another kind or geometry that never had page ids, a start
+/// was killed before it finished. The memory holds no data and is removed. Returns the metadata
+/// file to use, locked.
 pub(crate) fn begin_anew_if_unused(
     metadata: File,
     directory: &RackDirectory,
@@ -162,8 +164,8 @@ pub(crate) fn begin_anew_if_unused(
     Ok(fresh)
 }
 
-/// Removes the files of a rack whose lock this process has. The metadata goes last: a kill before
-/// leaves a rack that is unused still.
+/// Removes the files of a rack whose lock this process holds. The metadata file is removed last: a
+/// kill before that leaves a rack that is still unused.
 pub(crate) fn remove(directory: &RackDirectory) -> std::io::Result<()> {
     let is_there = |error: &std::io::Error| error.kind() != std::io::ErrorKind::NotFound;
     let outside = outside(directory);

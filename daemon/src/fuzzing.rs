@@ -1,5 +1,5 @@
 //! The allocator and the data plane without sockets and without a metadata server, for
-//! `rackpool-fuzz`: what other processes write is put in by hand, one step at a time.
+//! `rackpool-fuzz`. The fuzz target supplies the input of other processes, one step at a time.
 
 mod fabric;
 mod plane;

@@ -1,9 +1,10 @@
 //! The rack daemon of rackpool: serves one rack's memory to the clients of the rack and to other
 //! racks.
 //!
-//! Two threads. The *control plane* (`control`, `link`, `metadata_server`; tokio) talks to clients
-//! that come and go and to the metadata server. The *data plane* (`plane`) is a poll loop that
-//! serves request rings and the fabric, and is the only one that changes the rack's metadata.
+//! The daemon has two main threads. The *control plane* (`control`, `link`, `metadata_server`;
+//! tokio) serves the sockets of clients and the connection to the metadata server. The *data plane*
+//! (`plane`) is a poll loop that serves request rings and the fabric. Only the data plane changes
+//! the rack's metadata.
 #![forbid(unsafe_code)]
 
 mod control;

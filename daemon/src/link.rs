@@ -1,4 +1,4 @@
-//! The link to the metadata server: registration, heartbeats, and the questions of others.
+//! The link to the metadata server: registration, heartbeats, and requests of other tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,52 +18,55 @@ use tokio::time::MissedTickBehavior;
 use crate::metadata_server::{Connection, MetadataServer};
 use crate::plane::{Command, PlaneMetrics, Waker, get, set};
 
-/// Heartbeats sent in each lease.
+/// Heartbeats in each lease time.
 const BEATS: u32 = 4;
-/// Between two attempts to reach the metadata server.
+/// Pause between two attempts to reach the metadata server.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long an answer may take of a metadata server that does not say that it is away: its disk or
-/// its host may be slow. Less than what clients wait for their daemon.
+/// How long a connected metadata server may take to answer: its disk or its host may be slow.
+/// Shorter than the timeout of clients that wait for their daemon.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// Messages about swaps that may wait to be sent; more are dropped, for they are repeated.
+/// Capacity of the queue of swap messages. Messages beyond it are dropped; the machines repeat
+/// them.
 const SWAP_MESSAGES: usize = 512;
-/// Changes that are asked for and not answered, which is when they are durable. The metadata server
-/// reads no more of a connection that has 32 unanswered requests: heartbeats and look-ups come
-/// between.
+/// Maximum number of unanswered changes. A change is answered when it is durable. The metadata
+/// server stops reading a connection with 32 unanswered requests, so this limit leaves room for
+/// heartbeats and look-ups.
 const CHANGES: usize = 16;
 
-/// A question to the metadata server; no answer is given when it can't be reached.
+/// A request to the metadata server. `answer` is dropped when the server can't be reached.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) request: MetadataRequest,
     pub(crate) answer: oneshot::Sender<MetadataReply>,
 }
 
-/// Who asks what.
+/// A handle to send requests over the link.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
     questions: mpsc::Sender<Question>,
-    /// Questions whose answers wait for a write.
+    /// Changes, whose answers wait for a durable write.
     changes: mpsc::Sender<Question>,
     swaps: mpsc::Sender<ToServer>,
     beat: Arc<Notify>,
 }
 
 impl Requester {
-    /// Has the next heartbeat sent at once: its answer tells what has changed.
+    /// Makes the link send the next heartbeat at once; its answer reports changes of the
+    /// membership.
     pub(crate) fn hurry(&self) {
         self.beat.notify_one();
     }
 
-    /// Tells something about a swap. It is lost when the metadata server can't be reached.
+    /// Sends a swap message. The message is lost when the metadata server can't be reached.
     pub(crate) fn tell(&self, message: ToServer) {
         if self.swaps.try_send(message).is_err() {
             tracing::debug!("not sent to the metadata server: {message:?}");
         }
     }
 
-    /// The metadata server's answer, `None` when it can't be reached. What is outside its bounds is
-    /// refused here: the link serves all clients of the rack.
+    /// Returns the metadata server's answer; `None` when it can't be reached or does not answer
+    /// within [`TIMEOUT`]. A request outside its bounds is refused here, because one connection
+    /// serves all clients of the rack.
     pub(crate) async fn ask(&self, request: MetadataRequest) -> Option<MetadataReply> {
         if let Err(reason) = request.check() {
             return Some(MetadataReply::Refused(Refusal::OutOfBounds(reason)));
@@ -81,7 +84,7 @@ impl Requester {
     }
 }
 
-/// Who waits for answers over a connection, by tags.
+/// The unanswered requests of a connection, by tag.
 #[derive(Debug, Default)]
 struct Unanswered {
     requesters: BTreeMap<u64, oneshot::Sender<MetadataReply>>,
@@ -89,36 +92,36 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    /// Passes an answer on; gives it back if nobody asked.
+    /// Passes an answer on to its requester. Returns the answer if no request has the tag.
     fn answered(&mut self, tag: u64, message: MetadataReply) -> Option<MetadataReply> {
         self.changes.remove(&tag);
         let Some(requester) = self.requesters.remove(&tag) else { return Some(message) };
-        // Who no longer waits needs no answer.
+        // The requester may have stopped waiting.
         let _ = requester.send(message);
         None
     }
 }
 
-/// What the metadata server has said of the rack.
+/// The answer to a registration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registered {
     pub(crate) pages: PageRange,
-    /// The commit on which that rests.
+    /// The commit that the answer is based on.
     pub(crate) position: StorePosition,
 }
 
-/// The link's own state.
+/// The state of the link.
 pub(crate) struct MetadataLink {
     server: MetadataServer,
-    /// A registration was sent, and not refused.
+    /// Set when a registration was sent and not refused: the server may have registered the rack.
     is_in_doubt: AtomicBool,
     pub(crate) announcement: RackAnnouncement,
     pub(crate) metrics: Arc<PlaneMetrics>,
-    /// The pages the memory has already.
+    /// The pages that the memory already has.
     known: Option<PageRange>,
-    /// Where the fabric looks for the pool's key.
+    /// The fabric's keyring, which receives the pool's key.
     keyring: Keyring,
-    /// How long leases last, as this daemon was told.
+    /// The lease time from this daemon's options.
     lease: Duration,
     questions: mpsc::Receiver<Question>,
     changes: mpsc::Receiver<Question>,
@@ -126,7 +129,7 @@ pub(crate) struct MetadataLink {
     beat: Arc<Notify>,
 }
 
-/// The metadata server does not know this memory as the one it is.
+/// The metadata server's store is not the one that registered this memory, or is older.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the metadata server at {address} has lost its store, or has an older copy of it, or another one: start it with the store that it had, or remove the rack's folder to give its contents up"
@@ -135,7 +138,7 @@ struct StoreLost {
     address: String,
 }
 
-/// The metadata server takes connections, or drops them unsaid, and gives no answer.
+/// The metadata server accepts connections, or its host drops packets, and no answer comes.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the metadata server at {address} is silent, it gave no answer within {} s: see in its log what it does, and on its host whether it is stopped, its disk is stuck or a firewall drops what it is sent; then start this daemon again if it does not go on by itself",
@@ -145,7 +148,7 @@ struct Silent {
     address: String,
 }
 
-/// Racks with different lease times could not trust each other's leases.
+/// Racks with different lease times could not rely on each other's leases.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "leases of this pool last {pool_ms} ms and this daemon was told {own_ms} ms: start it with --lease-ms {pool_ms}, as all daemons of the pool"
@@ -156,7 +159,7 @@ struct OtherLease {
 }
 
 impl MetadataLink {
-    /// A link, and the way to ask over it.
+    /// Creates a link and the handle to send requests over it.
     pub(crate) fn new(
         server: MetadataServer,
         announcement: RackAnnouncement,
@@ -191,8 +194,11 @@ impl MetadataLink {
         (link, requester)
     }
 
-    /// Registers for the first time. Fails when the metadata server refuses; waits for it when it
-    /// is not there, unless `must_reach`.
+    /// Registers for the first time. Returns `None` when the metadata server can't be reached,
+    /// unless `must_reach`.
+    ///
+    /// # Errors
+    /// When the metadata server refuses, or can't be reached and `must_reach` is set.
     pub(crate) async fn register(
         &mut self,
         must_reach: bool,
@@ -217,12 +223,13 @@ impl MetadataLink {
         }
     }
 
-    /// Whether the metadata server may have registered the rack, as far as is known.
+    /// Returns true if the metadata server may have registered the rack, as far as this daemon
+    /// knows.
     pub(crate) fn may_be_registered(&self) -> bool {
         self.is_in_doubt.load(Ordering::Relaxed)
     }
 
-    /// The memory has these pages from now on.
+    /// Records the pages that the memory has from now on.
     pub(crate) const fn remember(&mut self, pages: PageRange) {
         self.known = Some(pages);
     }
@@ -233,7 +240,7 @@ impl MetadataLink {
         connection.send(MetadataRequest::Register(self.announcement.clone())).await?;
         match connection.receive().await?.message {
             MetadataReply::Registered { pages, lease_ms, position, fabric_key } => {
-                // The server has looked itself; no answer of it may lead the rack astray.
+                // The server has checked the same; the rack does not rely on that.
                 let is_later =
                     |seen: StorePosition| seen.store != position.store || seen > position;
                 let is_stale = self.announcement.seen.is_some_and(is_later);
@@ -259,7 +266,7 @@ impl MetadataLink {
         }
     }
 
-    /// Keeps the rack a member for ever; ends only when a newer daemon serves the rack.
+    /// Keeps the rack registered for ever. Returns only when a newer daemon serves the rack.
     pub(crate) async fn keep(mut self, plane: Arc<Waker>) -> anyhow::Result<()> {
         let mut reported = false;
         loop {
@@ -290,7 +297,8 @@ impl MetadataLink {
                     tracing::warn!("{}", Silent { address: self.server.address().to_owned() })
                 }
             }
-            // Questions asked while it is away get no answer instead of a late one.
+            // Drop the requests that arrived meanwhile: requesters get no answer rather than a late
+            // one.
             while self.questions.try_recv().is_ok() {}
             while self.changes.try_recv().is_ok() {}
             while self.swaps.try_recv().is_ok() {}
@@ -304,8 +312,8 @@ impl MetadataLink {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen_version = 0;
         let mut asked = Unanswered::default();
-        // Beats without an answer, and not the time since the last one: while this process does not
-        // run, its clock goes on and answers wait to be read.
+        // Counts heartbeats without an answer. The time since the last answer would be misleading:
+        // while this process is stopped, its clock advances and answers wait to be read.
         let mut unanswered = 0;
         let hurry = Arc::clone(&self.beat);
         loop {
@@ -349,9 +357,9 @@ impl MetadataLink {
                 }
                 question = self.questions.recv() => {
                     let Some(Question { request, answer }) = question else { return Ok(()) };
-                    // Who hears where a page lives has to know whether that rack is there, which
-                    // may have changed since the last heartbeat: the answer to this one comes
-                    // first.
+                    // The requester will contact the page's home and must know whether that rack is
+                    // alive. The members may have changed since the last heartbeat, so a heartbeat
+                    // is sent first: its answer arrives before that of the request.
                     if matches!(request, MetadataRequest::Locate { .. }) {
                         self.send_heartbeat(&mut connection, seen_version).await?;
                     }
@@ -360,7 +368,8 @@ impl MetadataLink {
                 }
                 change = self.changes.recv(), if asked.changes.len() < CHANGES => {
                     let Some(Question { request, answer }) = change else { return Ok(()) };
-                    // Whoever has given up was told that it may not have been made.
+                    // The requester has given up; its client has learned that the change may not
+                    // have been made.
                     if answer.is_closed() {
                         continue;
                     }
@@ -372,7 +381,7 @@ impl MetadataLink {
         }
     }
 
-    /// Warns that heartbeats are sent late because this process does not run when it should.
+    /// Warns if a heartbeat is sent late, because this process did not run in time.
     fn say_if_starved(&self, late: Duration, lease: Duration) {
         if late > lease / BEATS {
             tracing::warn!(
@@ -384,7 +393,8 @@ impl MetadataLink {
         }
     }
 
-    /// The data plane notes the metadata server's last commit before it acts on what comes after.
+    /// Passes the metadata server's last commit to the data plane, which stores it before it acts
+    /// on what follows.
     fn heard_of(&mut self, position: StorePosition, plane: &Waker) {
         if self.announcement.seen < Some(position) {
             self.announcement.seen = Some(position);
@@ -407,7 +417,7 @@ impl MetadataLink {
         connection.send(heartbeat).await.map(drop)
     }
 
-    /// Gives the lease back.
+    /// Gives up the rack's lease at the metadata server.
     pub(crate) async fn leave(server: &MetadataServer, announcement: &RackAnnouncement) {
         let goodbye = async {
             let mut connection = server.connect().await?;

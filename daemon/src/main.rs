@@ -3,7 +3,7 @@
 use nix::sys::signal::SigSet;
 
 fn main() -> std::process::ExitCode {
-    // Whoever started it may have blocked the signals that end it, which is inherited.
+    // The parent process may have blocked the signals that stop the daemon; the mask is inherited.
     let _ = SigSet::all().thread_unblock();
     rackpool_output::run_server("rackpool-daemon", || {
         let options: rackpool_daemon::Options = rackpool_config::parse("daemon");

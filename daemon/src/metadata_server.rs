@@ -1,4 +1,4 @@
-//! Reaching the metadata server: which addresses may be used, and TLS where there are credentials.
+//! Connecting to the metadata server: allowed addresses, and TLS with credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
-/// How long the kernels may take to connect. They send a lost request for a connection again after
-/// a second; a new attempt is quicker where a wire was cut.
+/// Connection timeout. The kernel repeats a lost SYN after a second; a new attempt is faster after
+/// a network interruption.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// A connection's bytes, whatever is around them.
+/// The byte stream of a connection, with or without TLS.
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// Where the metadata server is, and what this daemon proves itself with.
+/// The metadata server's address and this daemon's credentials.
 #[derive(Clone)]
 pub(crate) struct MetadataServer {
     address: String,
@@ -35,12 +35,12 @@ impl MetadataServer {
         Self { address, credentials: credentials.map(Arc::new) }
     }
 
-    /// What this daemon proves itself with.
+    /// Returns this daemon's credentials.
     pub(crate) fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_deref()
     }
 
-    /// Where it is, for people.
+    /// Returns the server's address, for messages.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -61,15 +61,15 @@ impl MetadataServer {
             .and_then(|connected| Ok(connected?))
             .with_context(|| format!("no metadata server at {address}: start it first"))?;
         stream.set_nodelay(true)?;
-        // Heartbeats that were lost while a wire was cut are sent again every 200 ms or so, and not
-        // after ever longer pauses, which outlast the cut.
+        // The kernel repeats lost heartbeats about every 200 ms. With exponential backoff the
+        // pauses would outlast a network interruption.
         set_tcp_thin_linear_timeouts(&stream, true)?;
         let stream: Box<dyn Duplex> = match &self.credentials {
             None => {
                 let (local, server) = (stream.local_addr()?, stream.peer_addr()?);
                 let look = move || require_server_of_same_user(local, server);
                 tokio::task::spawn_blocking(look).await?.map_err(|error| match error {
-                    // It has ended since: that passes, and is no refusal.
+                    // The server's process has ended meanwhile. That is transient, not a refusal.
                     AccessError::NobodysConnection { .. } => anyhow!("{error}"),
                     refused => refused.into(),
                 })?;
@@ -109,7 +109,7 @@ impl Connection {
         Ok(self.next_tag)
     }
 
-    /// Safe to be dropped while it waits.
+    /// Returns the next answer. Cancel-safe.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Tagged<MetadataReply>> {
         loop {
             if let Some(reply) = self.frames.next()? {

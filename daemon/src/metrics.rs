@@ -9,7 +9,7 @@ use rackpool_metrics::{Page, Source, Unit};
 use crate::plane::{PlaneMetrics, get};
 use crate::rack::Rack;
 
-/// What is shown.
+/// The sources of the metrics.
 pub(crate) struct RackMetrics {
     rack: Arc<Rack>,
     metrics: Arc<PlaneMetrics>,
@@ -35,7 +35,7 @@ impl Source for RackMetrics {
 }
 
 impl RackMetrics {
-    /// Those of the rack, and of the daemon that has these credentials.
+    /// Returns the metrics of the rack and of the daemon with these credentials.
     pub(crate) fn of(
         rack: &Arc<Rack>,
         metrics: &Arc<PlaneMetrics>,

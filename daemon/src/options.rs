@@ -22,7 +22,7 @@ pub struct Options {
     /// The rack to serve: 0 to 255.
     #[arg(long, value_parser = parse_rack)]
     pub rack: RackId,
-    /// Folder of the pool, on a file system that is memory; the rack's files go to rack-N in it.
+    /// Folder of the pool, on a memory file system; the rack's files go to rack-N in it.
     #[arg(long, default_value = "/dev/shm/rackpool")]
     pub dir: PathBuf,
     /// Address of the metadata server; one on another host needs credentials.
@@ -51,22 +51,22 @@ pub struct Options {
     /// RDMA card, else the one nearest to the memory), or none.
     #[arg(long, default_value = "auto")]
     pub numa_node: NodeChoice,
-    /// Processor of the data plane's thread, which the daemon's other threads leave alone then;
-    /// keep other programs off it, too. It has to be of the NUMA node [default: any].
+    /// Dedicated processor of the data plane's thread; the daemon's other threads do not use it.
+    /// Keep other programs off it, too. It must belong to the NUMA node [default: any].
     #[arg(long, value_name = "NUMBER")]
     pub cpu: Option<u32>,
-    /// Priority of the data plane's thread and of the one that hears the metadata server, from -20
-    /// (first) to 19 (last). One that this process may not take is not taken, and `rackpool status`
-    /// says so.
+    /// Priority of the data plane's thread and of the thread that receives the metadata server's
+    /// messages, from -20 (first) to 19 (last). If the process may not set it, the priority stays
+    /// unchanged, and `rackpool status` shows that.
     #[arg(long, default_value_t = -15, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub nice: i32,
     /// Microseconds that idle processors of the host may take to wake, while the daemon runs: 0
-    /// keeps them awake, which costs power [default: as the host is set up].
+    /// keeps them awake, which costs power [default: the host's setting].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub wake_latency_us: Option<u32>,
-    /// Milliseconds for which the data plane goes on looking for requests after the last one,
-    /// before it sleeps: for a processor of its own (--cpu), which it uses up while somebody asks
-    /// now and then. With 0 it looks for some microseconds.
+    /// Busy-poll window: milliseconds for which the data plane keeps polling for requests after the
+    /// last one, before it sleeps. Use it with a dedicated processor (--cpu), which it keeps busy
+    /// while requests arrive now and then. With 0 it polls for some microseconds.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
     pub poll_ms: u32,
     /// Page size: a power of two from 4K to 1G, the same in the whole pool.
@@ -98,7 +98,7 @@ pub struct Options {
     /// Bandwidth of each direction of the emulated fabric in Gbit/s.
     #[arg(long, default_value_t = 100.0, value_parser = parse_bandwidth)]
     pub bandwidth_gbps: f64,
-    /// How long leases last, in milliseconds: what the metadata server was given.
+    /// Lease time in milliseconds; must equal the metadata server's.
     #[arg(
         long,
         value_name = "MS",
@@ -106,7 +106,7 @@ pub struct Options {
         value_parser = clap::value_parser!(u64).range(100..=3_600_000)
     )]
     pub lease_ms: u64,
-    /// Hot pages.
+    /// Moving and copying of hot pages.
     #[command(flatten)]
     pub swaps: SwapOptions,
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
@@ -118,7 +118,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// How long leases last.
+    /// Returns the lease time.
     pub(crate) const fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
     }

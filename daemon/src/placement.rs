@@ -1,4 +1,4 @@
-//! Where the daemon's thread and the files it shares with clients are placed: on the NUMA node of
+//! Placement of the data plane's thread and of the files shared with clients: on the NUMA node of
 //! the RDMA card, because remote operations read and write the clients' files.
 
 use std::fmt;
@@ -13,19 +13,19 @@ use rustix::process::Pid;
 
 use crate::processor::{self, Processor};
 
-/// Which NUMA node an operator wants.
+/// The NUMA node that an operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeChoice {
     /// The node of the first RDMA card with an active port; without one, the node with processors
     /// that is nearest to the memory.
     Auto,
-    /// No placement: wherever the kernel runs and allocates.
+    /// No placement: the kernel chooses.
     Anywhere,
-    /// This one.
+    /// This node.
     Node(u32),
 }
 
-/// Text that names no choice.
+/// A text that is no [`NodeChoice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no choice of a NUMA node: write its number, auto or none")]
 pub struct NodeChoiceError(String);
@@ -52,24 +52,24 @@ impl fmt::Display for NodeChoice {
     }
 }
 
-/// Where things go.
+/// Where the thread and the shared files are placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The node and its processors; `None` leaves the choice to the kernel.
     node: Option<Node>,
-    /// Why, for people.
+    /// Why this node was chosen, for operators.
     reason: String,
-    /// The one processor of the thread, should it have one.
+    /// The dedicated processor of the data plane's thread, if it has one.
     processor: Option<Processor>,
 }
 
 impl Placement {
-    /// Leaves everything to the kernel.
+    /// Leaves all placement to the kernel.
     pub(crate) fn anywhere(reason: &str) -> Self {
         Self { node: None, reason: reason.into(), processor: None }
     }
 
-    /// Decides. Refuses a node that an operator named and that is not there or has no processors.
+    /// Chooses the node. Refuses a node of the operator that does not exist or has no processors.
     pub(crate) fn choose(
         choice: NodeChoice,
         kind: &MemoryKind,
@@ -105,16 +105,17 @@ impl Placement {
         }
     }
 
-    /// Gives the thread a processor of its own, if an operator named one. It has to be of the node:
-    /// with `auto` as well, for whoever wants the thread away from the card can say so.
+    /// Gives the data plane's thread a dedicated processor, if the operator named one. The
+    /// processor must belong to the node, also with `auto`: to use another node's processor, name
+    /// that node.
     pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
         let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
         Ok(Self { processor, ..self })
     }
 
-    /// Keeps the calling thread and all that it will start off the processor that the data plane
-    /// has for itself, and the one that writes the log too.
+    /// Keeps the calling thread, the threads it will start, and the log thread off the data plane's
+    /// dedicated processor.
     pub(crate) fn make_way(&self) -> anyhow::Result<()> {
         let Some(processor) = &self.processor else { return Ok(()) };
         for task in std::fs::read_dir("/proc/self/task")? {
@@ -124,7 +125,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Keeps the calling thread, the data plane's, on its processor, or else on those of the node.
+    /// Binds the calling thread, the data plane's, to its processor, or else to those of the node.
     pub(crate) fn bind_thread(&self) -> anyhow::Result<()> {
         if let Some(processor) = &self.processor {
             return processor.take();
@@ -139,8 +140,8 @@ impl Placement {
         })
     }
 
-    /// Has the pages of `what` come from the node while that has some. Memory that lies further
-    /// away is slower, not wrong: so the node is preferred, not demanded.
+    /// Makes the kernel allocate the pages of `what` on the node while the node has free memory.
+    /// More distant memory is only slower, so the node is preferred, not required.
     pub(crate) fn bind_memory(&self, what: &str, memory: &Mapping) -> anyhow::Result<()> {
         let Some(node) = &self.node else { return Ok(()) };
         memory.bind_to_node(node.id, Policy::Prefer).with_context(|| {
@@ -151,12 +152,13 @@ impl Placement {
         })
     }
 
-    /// Whether anything is placed.
+    /// Returns true if the thread or memory is placed.
     pub(crate) const fn is_bound(&self) -> bool {
         self.node.is_some() || self.processor.is_some()
     }
 
-    /// Whether the data plane has to share the processor that it was to have for itself.
+    /// Returns true if the data plane shares its dedicated processor with other threads of the
+    /// daemon.
     pub(crate) fn is_crowded(&self) -> bool {
         self.processor.as_ref().is_some_and(Processor::is_shared)
     }
@@ -183,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes with these processors, and a card at a node.
+    /// Creates a host description with these nodes' processors and an RDMA card at a node.
     fn machine(cpus: &[&str], card: Option<&str>) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
@@ -247,7 +249,7 @@ mod tests {
         };
         let choice = NodeChoice::Node(node.id);
         let placement = Placement::choose(choice, &MemoryKind::Tmpfs, &machine).unwrap();
-        // In a thread of its own: the other tests stay where they are.
+        // In a separate thread, so that the affinity of the other tests does not change.
         std::thread::scope(|scope| {
             scope.spawn(|| placement.bind_thread().unwrap()).join().unwrap();
         });
@@ -266,7 +268,7 @@ mod tests {
         let refused = auto().on(Some(5000), &machine).unwrap_err().to_string();
         assert!(refused.contains("NUMA node 1 (the RDMA card's), which has 0-4096"), "{refused}");
         assert_eq!(auto().on(None, &machine).unwrap(), auto());
-        // Any that this process may use.
+        // Any processor that this process may use.
         let may = rustix::thread::sched_getaffinity(None).unwrap();
         let cpu = (0..4096).find(|cpu| may.is_set(usize::try_from(*cpu).unwrap())).unwrap();
         for placement in [auto(), Placement::anywhere("as asked")] {

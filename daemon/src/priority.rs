@@ -1,5 +1,6 @@
-//! The priority of the data plane's thread: clients wait for it, so it should not have to wait for
-//! them. On a computer with fewer cores than busy processes the kernel then leaves it a core.
+//! The scheduling priority of the data plane's thread. Clients wait for this thread, so it should
+//! not wait for their threads: on a host with fewer cores than busy processes, the kernel then
+//! prefers it.
 
 use std::fmt;
 
@@ -7,24 +8,24 @@ use rustix::io::Errno;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
-/// What the data plane's thread runs with.
+/// The priority with which the data plane's thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// This niceness, as asked.
+    /// This niceness, as requested.
     Nice(i32),
-    /// This niceness, because the one asked for was not granted.
+    /// This niceness, because the kernel refused the requested one.
     Refused {
-        /// What it has.
+        /// The thread's niceness.
         nice: i32,
-        /// What it was to have.
+        /// The requested niceness.
         wanted: i32,
-        /// Why not.
+        /// The kernel's error.
         error: Errno,
     },
 }
 
 impl Priority {
-    /// Gives the calling thread this niceness, -20 (first) to 19 (last), if the process may.
+    /// Sets the niceness of the calling thread, -20 (first) to 19 (last), if the process may.
     pub(crate) fn take(wanted: i32) -> Self {
         let thread = Some(gettid());
         match setpriority_process(thread, wanted) {
@@ -59,7 +60,7 @@ mod tests {
             let taken = [Priority::take(before + 1), Priority::take(-20)];
             (before, taken, getpriority_process(Some(gettid())).unwrap())
         };
-        // In a thread of its own: the other tests keep theirs.
+        // In a separate thread, so that the priority of the other tests does not change.
         let (before, [lower, highest], after) = std::thread::spawn(thread).join().unwrap();
         assert_eq!(lower, Priority::Nice(before + 1));
         match highest {

@@ -1,7 +1,7 @@
-//! A processor for the data plane's thread alone. A poll loop that takes turns with others keeps
-//! all its clients waiting, and the kernel, which evens out how much each processor has to do,
-//! gives it company now and then. So it can be bound to one, and the daemon's other threads to the
-//! others; programs are kept away by whoever starts them (docs/operating.md).
+//! A dedicated processor for the data plane's thread. A poll loop that shares its processor keeps
+//! all clients waiting, and the kernel's load balancer moves other threads to it now and then. The
+//! data plane's thread can therefore be bound to one processor, and the daemon's other threads to
+//! the others. The operator keeps other programs away (docs/operating.md).
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Processor {
     own: u32,
-    /// What else this process may use; empty if there is nothing else.
+    /// The other processors that this process may use; empty if there are none.
     others: Vec<u32>,
 }
 
 impl Processor {
-    /// The one that an operator named. Refuses one that is not there, that is of another NUMA node
-    /// than the daemon is placed on, or that this process may not use.
+    /// Checks the processor that an operator named. Refuses a processor that does not exist, that
+    /// belongs to another NUMA node than the daemon's, or that this process may not use.
     pub(crate) fn choose(
         own: u32,
         node: Option<(&Node, &str)>,
         machine: &HostFiles,
     ) -> anyhow::Result<Self> {
         let there = parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default());
-        // A kernel that names none still says which ones may be used.
+        // If the kernel lists no processors, the affinity mask below still says which may be used.
         if !there.is_empty() && !there.contains(&own) {
             bail!(
                 "--cpu {own}: there is no such processor, this computer has {}: choose one of them",
@@ -52,7 +52,7 @@ impl Processor {
         Ok(Self { own, others })
     }
 
-    /// Binds the calling thread, the data plane's, to it.
+    /// Binds the calling thread, the data plane's, to the processor.
     pub(crate) fn take(&self) -> anyhow::Result<()> {
         bind(&[self.own]).with_context(|| {
             format!(
@@ -62,8 +62,8 @@ impl Processor {
         })
     }
 
-    /// Keeps a thread (`None`: the calling one) and all that it will start off it. Where there is
-    /// no other one they share it.
+    /// Keeps a thread (`None`: the calling one) and the threads it will start off the processor. If
+    /// there is no other processor, they share it.
     pub(crate) fn leave(&self, thread: Option<Pid>) -> anyhow::Result<()> {
         if self.others.is_empty() {
             return Ok(());
@@ -76,7 +76,7 @@ impl Processor {
         })
     }
 
-    /// Whether the daemon's other threads have no other processor.
+    /// Returns true if the daemon's other threads have no other processor.
     pub(crate) const fn is_shared(&self) -> bool {
         self.others.is_empty()
     }
@@ -93,14 +93,14 @@ impl fmt::Display for Processor {
     }
 }
 
-/// The processors that the calling thread may use.
+/// Returns the processors that the calling thread may use.
 fn allowed() -> anyhow::Result<Vec<u32>> {
     let set = sched_getaffinity(None).context("can't ask which processors may be used")?;
     let is_set = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| set.is_set(cpu));
     Ok((0..u32::try_from(CpuSet::MAX_CPU)?).filter(is_set).collect())
 }
 
-/// Has the calling thread run on these processors only.
+/// Binds the calling thread to these processors.
 pub(crate) fn bind(cpus: &[u32]) -> rustix::io::Result<()> {
     bind_thread(None, cpus)
 }
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A computer with these processors.
+    /// Creates a host description with these processors.
     fn machine(online: &str) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         let cpus = folder.path().join("sys/devices/system/cpu");
@@ -135,7 +135,7 @@ mod tests {
         Processor::choose(own, node, machine).unwrap_err().to_string()
     }
 
-    /// In a thread of its own: the other tests stay where they are.
+    /// Runs `what` in a separate thread, so that the affinity of the other tests does not change.
     fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(what).join().unwrap())
     }
@@ -186,7 +186,8 @@ mod tests {
         let (taken, left) = apart(|| {
             processor.leave(None).unwrap();
             let left = allowed().unwrap();
-            // Who has left it comes back: the data plane's thread is started by one that has.
+            // A thread that has left the processor can be bound to it: the data plane's thread is
+            // started by such a thread.
             processor.take().unwrap();
             (allowed().unwrap(), left)
         });

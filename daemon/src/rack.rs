@@ -1,4 +1,4 @@
-//! The rack's memory: formatted at first, adopted afterwards.
+//! The rack's memory: formatted by the first daemon, adopted by later ones.
 
 use std::fs::File;
 use std::path::Path;
@@ -33,19 +33,19 @@ pub(crate) struct Rack {
     pub(crate) metadata: Arc<RackMetadata>,
     pub(crate) marks: Marks,
     pub(crate) marks_file: File,
-    /// The kind of memory and its pages, for people.
+    /// Description of the kind of memory and its pages, for operators.
     pub(crate) memory: String,
-    /// The life of the rack whose memory ended with its daemon, if this one follows such a one.
+    /// The incarnation of the previous daemon, if the rack's memory was lost with that daemon.
     pub(crate) lost: Option<Incarnation>,
-    /// The metadata server may know the memory.
+    /// Set when the metadata server may know the memory; `give_up_unused` then keeps the files.
     is_kept: AtomicBool,
     _frames_lock: MemoryLock,
-    /// Holds the lock.
+    /// Holds the lock on the metadata file.
     _metadata_file: File,
 }
 
 impl Rack {
-    /// Adopts the rack's files, or makes them when there are none.
+    /// Adopts the rack's files, or creates them if there are none.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
         let wanted = geometry(options)?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;
@@ -56,7 +56,7 @@ impl Rack {
         folder::require_private(directory.path())?;
         let folder = directory.path().to_path_buf();
         Self::open_in(directory, wanted, options).inspect_err(|_| {
-            // An empty folder is one that this start has made, or might have.
+            // Only an empty folder is removed: this start has created it, or could have.
             let _ = std::fs::remove_dir(folder);
         })
     }
@@ -77,7 +77,7 @@ impl Rack {
         let metadata_file =
             frames::begin_anew_if_unused(metadata_file, &directory, &options.memory_kind, &wanted)?;
         if metadata_file.metadata()?.len() == 0 && !directory.frames().exists() {
-            // A daemon was killed when it had just created the file.
+            // A daemon was killed just after it created the file.
             metadata_file.set_len(layout.bytes())?;
         }
         let superblock_only = Mapping::new(&metadata_file, 4096)?;
@@ -96,7 +96,7 @@ impl Rack {
             None
         };
         let found = block.read(&path)?;
-        // Before anything is changed: a file that is damaged stays as it was found.
+        // Validate everything before changing anything: a damaged file stays as it was found.
         let (_, last) = (block.first_page(&path)?, block.incarnation(&path)?);
         block.seen(&path)?;
         found.require(&Geometry { memory: found.memory, ..wanted }, &path)?;
@@ -133,19 +133,19 @@ impl Rack {
         })
     }
 
-    /// Has memory for a frame and what describes it. It may take a while.
+    /// Allocates the memory of a frame and of its metadata. May block for long.
     pub(crate) fn reserve(&self, frame: FrameId) -> std::io::Result<()> {
         let bytes = self.geometry.page_size.bytes();
         let offset = u64::from(frame.0) * bytes;
         let populated =
             self.frames.populate_part(offset, bytes).and_then(|()| self.metadata.reserve(frame));
         match populated.map_err(system) {
-            // A kernel before 5.14.
+            // Kernels before 5.14 lack `MADV_POPULATE_WRITE`.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 rustix::fs::fallocate(&self.frames_file, FallocateFlags::empty(), offset, bytes)?;
                 Ok(())
             }
-            // As the kernel says of a file system that is full.
+            // The kernel reports a full file system as `EFAULT`.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()) => {
                 Err(rustix::io::Errno::NOSPC.into())
             }
@@ -153,7 +153,8 @@ impl Rack {
         }
     }
 
-    /// Gives the memory of a frame and its marks back to the file system: they read as 0.
+    /// Returns the memory of a frame and of its marks to the file system. Both read as 0
+    /// afterwards.
     pub(crate) fn release(&self, frame: FrameId) -> std::io::Result<()> {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let page_size = self.geometry.page_size;
@@ -167,19 +168,20 @@ impl Rack {
         Ok(())
     }
 
-    /// The rack's page ids, once the metadata server has given them.
+    /// Returns the rack's page ids; `None` until the metadata server has assigned them.
     pub(crate) fn pages(&self) -> anyhow::Result<Option<PageRange>> {
         let first = self.metadata.superblock()?.first_page(&self.directory.metadata())?;
         Ok(first.map(|first| PageRange { first, count: self.geometry.frames }))
     }
 
-    /// Memory that the metadata server may know stays whatever comes.
+    /// Makes `give_up_unused` keep the files, because the metadata server may know the memory.
     pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
     }
 
-    /// Removes memory that has never had page ids, so that nothing lies in it, of a daemon whose
-    /// start is refused: the next start may ask for other memory, and nobody takes it for a rack.
+    /// Removes the files of a rack whose start is refused, if the memory never had page ids and so
+    /// holds no data. The next start may then use another size, and no process takes the files for
+    /// a rack.
     pub(crate) fn give_up_unused(&self) {
         if self.is_kept.load(Ordering::Relaxed) || !matches!(self.pages(), Ok(None)) {
             return;
@@ -187,12 +189,12 @@ impl Rack {
         if let Err(error) = frames::remove(&self.directory) {
             tracing::warn!("{}: its unused files stay: {error}", self.geometry.rack);
         }
-        // Unless somebody else has put something there.
+        // Fails if other files are in the folder.
         let _ = std::fs::remove_dir(self.directory.path());
     }
 
-    /// Binds the page ids to the frames: done once in the life of the memory. The superblock gets
-    /// the first id last, so that a crash before starts over.
+    /// Binds the page ids to the frames, once in the lifetime of the memory. The superblock gets
+    /// the first id last: after a crash before that, the next start binds again.
     pub(crate) fn bind_pages(&self, first: PageId) -> anyhow::Result<()> {
         bind_pages(&self.metadata, first, &self.directory.metadata())
     }
@@ -205,15 +207,17 @@ fn system(error: PopulateError) -> std::io::Error {
     }
 }
 
-/// Leases, tickets, sharings and copies are numbered from the incarnation on. That a life draws
-/// fewer numbers than it has nanoseconds keeps those of two lives apart, but not if the clock was
-/// set back.
+/// Distance to the previous incarnation if the clock was set back. Leases, tickets, sharings and
+/// copies are numbered starting at the incarnation, a time in nanoseconds. An incarnation draws
+/// fewer numbers than it lasts nanoseconds, so two incarnations never draw the same number unless
+/// the clock was set back.
 const NUMBERS_OF_A_LIFE: u64 = 1 << 40;
 
-/// Larger than the life before, also than lives of the same rack with other memory: those began
-/// earlier. Where the clock was set back, by so much that no number of the life before is drawn
-/// again; else no more than the clock says, so that a life with new memory, which knows of no
-/// other, comes after any number of restarts.
+/// Returns the incarnation that follows `last`: the clock's time in nanoseconds, or `last` plus
+/// [`NUMBERS_OF_A_LIFE`] if the clock was set back. In both cases the result is larger than `last`
+/// and no number of `last` is drawn again. Otherwise incarnations never exceed the clock: a rack
+/// with new memory, which knows no earlier incarnation, gets a larger one after any number of
+/// restarts.
 fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ns = u64::try_from(now.as_nanos()).unwrap_or(0);
@@ -224,7 +228,7 @@ fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
     }
 }
 
-/// Of what kind the memory is, for people.
+/// Describes the kind of memory, for operators.
 fn describe_memory(options: &Options, pages: &str) -> String {
     let latency = match options.cxl_latency_ns {
         0 => String::new(),
@@ -233,8 +237,8 @@ fn describe_memory(options: &Options, pages: &str) -> String {
     format!("{}{latency}, pages of {pages}", options.memory_kind)
 }
 
-/// Binds page ids to frames that have none, or that have these because an earlier attempt was
-/// killed. Where a word says anything else, nothing is changed.
+/// Binds page ids to frames that have none, or the same ids from an earlier attempt that was
+/// killed. If any page word holds another value, the function changes nothing and returns an error.
 fn bind_pages(metadata: &RackMetadata, first: PageId, path: &Path) -> anyhow::Result<()> {
     let frames = || (0..metadata.frames()).map(FrameId);
     let born = |frame: FrameId| PageWord::free(PageId(first.0 + frame.0)).raw();
@@ -288,7 +292,7 @@ fn random_memory_id() -> anyhow::Result<MemoryId> {
     Ok(MemoryId(u128::from_le_bytes(bytes)))
 }
 
-/// The rack a folder was formatted for; used to name it in errors.
+/// Describes a rack and its folder, for errors.
 pub(crate) fn describe(rack: RackId, directory: &Path) -> String {
     format!("{rack} in {}", directory.display())
 }
@@ -305,7 +309,7 @@ mod tests {
         let noon = SystemTime::UNIX_EPOCH + since;
         let first = next_incarnation(Incarnation(0), noon);
         assert_eq!(u128::from(first.0), since.as_nanos());
-        // A number of each kind every microsecond, for a week.
+        // One number of each kind every microsecond, for a week.
         let drawn = 7 * 24 * 3600 * 1_000_000;
         for back in [0, 1, 3600, 7 * 24 * 3600] {
             let next = next_incarnation(first, noon - Duration::from_secs(back));
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(next_incarnation(Incarnation(u64::MAX), noon), Incarnation(u64::MAX));
     }
 
-    /// Bytes of a page and pages in [`metadata`].
+    /// Page size and number of frames of [`metadata`].
     const PAGE: PageSize = PageSize::DEFAULT;
     const FRAMES: u32 = 3;
 

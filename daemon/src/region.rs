@@ -1,4 +1,4 @@
-//! The daemon's memory as its fabric sees it.
+//! The daemon's memory as regions of its fabric.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -14,11 +14,12 @@ use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct Region<M>(pub(crate) M);
 
-/// Something that is a mapping, or has one.
+/// A mapping, or a type that has one.
 pub(crate) trait HasMapping: Send + Sync {
     fn mapping(&self) -> &Mapping;
 
-    /// Where bulk is stored that a read brings: mostly somebody waits for it.
+    /// How a read's bulk data is stored. `Cached` by default, because a thread usually waits for
+    /// the data.
     fn bulk(&self) -> Stores {
         Stores::Cached
     }
@@ -30,8 +31,8 @@ impl HasMapping for Mapping {
     }
 }
 
-/// The frames of the rack. What is read into them are pages that move here, of which programs want
-/// a little at a time.
+/// The frames of the rack. Reads into them bring pages that move here; programs use only a part of
+/// such a page at a time, so the stores bypass the cache.
 impl HasMapping for Arc<Mapping> {
     fn mapping(&self) -> &Mapping {
         self
@@ -97,7 +98,7 @@ impl<M: HasMapping> MemoryRegion for Region<M> {
     }
 }
 
-/// Maps what peers of the emulated fabric pass.
+/// Maps the regions that peers of the emulated fabric pass.
 #[derive(Debug)]
 pub(crate) struct PeerMapper;
 

@@ -1,5 +1,6 @@
-//! Memory of frames: reserved before anything lies in it, and given back to the file system when it
-//! has been free for long. A thread of its own does both, for the file system may take its time.
+//! The reserver thread: it allocates the memory of frames before they are used, and returns it to
+//! the file system when the frames have been free for long. A dedicated thread does both, because
+//! the file system may block.
 
 use std::io;
 use std::sync::Arc;
@@ -13,29 +14,29 @@ use crate::Options;
 use crate::plane::{Command, Waker};
 use crate::rack::Rack;
 
-/// Memory that is reserved before somebody asks for it.
+/// Target size of the allocated but unused memory.
 const STOCK_BYTES: u64 = 32 << 20;
 
-/// What the data plane wants done with a frame that it gives to nobody meanwhile.
+/// An order of the data plane. It hands out the frame to no page until the order is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Memory for all of it.
+    /// Allocate the frame's memory.
     Reserve(FrameId),
-    /// Its memory goes back to the file system.
+    /// Return the frame's memory to the file system.
     Release(FrameId),
 }
 
-/// Which frames have their memory when, as the operator says.
+/// When frames have memory, from the operator's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReserveRules {
-    /// Frames that are reserved ahead.
+    /// Target number of free frames with memory.
     pub(crate) stock: usize,
-    /// Frames beyond these that have been free for this long are given back.
+    /// Free frames beyond `stock` are released after this time.
     pub(crate) release_after: Option<Duration>,
 }
 
 impl ReserveRules {
-    /// `None` for memory that is there from the start.
+    /// Returns the rules; `None` for kinds of memory that are allocated from the start.
     pub(crate) fn of(options: &Options) -> anyhow::Result<Option<Self>> {
         let comes_when_used = matches!(options.memory_kind, MemoryKind::Tmpfs | MemoryKind::Memfd);
         if !comes_when_used {
@@ -49,14 +50,14 @@ impl ReserveRules {
         }
         let stock = STOCK_BYTES / options.page_size.0.max(1);
         Ok(Some(Self {
-            // A swap needs one for the page that comes, beside one to give away.
+            // A swap needs one frame for the arriving page, besides one to hand out.
             stock: usize::try_from(stock)?.clamp(2, 1024),
             release_after: options.release_free_after_s.map(|s| Duration::from_secs(s.into())),
         }))
     }
 }
 
-/// Starts the thread. It ends when the data plane, which has the other end, has gone.
+/// Starts the thread. It ends when the data plane drops the returned sender.
 pub(crate) fn start(rack: Arc<Rack>, waker: Arc<Waker>) -> io::Result<Sender<Order>> {
     let (sender, orders) = channel();
     std::thread::Builder::new().name("reserver".into()).spawn(move || {

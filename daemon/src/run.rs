@@ -43,12 +43,12 @@ use crate::reserver::{self, ReserveRules};
 use crate::slab::Slab;
 use crate::wake_latency::WakeLatency;
 
-/// How long before the credentials expire the operator is told.
+/// The operator is warned when the credentials expire within this time.
 const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
-/// Serves the rack until a signal ends it.
+/// Serves the rack until a signal stops the daemon.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    // All that can be told to be wrong is, before anything is made or said to the metadata server.
+    // Check all options before anything is created or sent to the metadata server.
     let rules = rules(options).map_err(UsageError::new)?;
     ReserveRules::of(options).map_err(UsageError::new)?;
     options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)
         .and_then(|placement| placement.on(options.cpu, &machine))
         .map_err(UsageError::new)?;
-    // Before there is any other thread but that of the log: each inherits it.
+    // Only the log thread exists so far. Threads that start later inherit the affinity.
     placement.make_way()?;
     let rack = Arc::new(Rack::open(options).with_context(|| describe(options.rack, &options.dir))?);
     if placement.is_bound() {
@@ -83,12 +83,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     result
 }
 
-/// Says that the kernel will kill processes for using the pool, which it does without a word to
-/// them.
+/// Warns if the process's memory limit is smaller than the pool's memory: the kernel would kill
+/// processes that use the pool, without a message to them.
 fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
     let Some(limit) = machine.memory_limit() else { return };
     let own = match options.memory_kind {
-        // Its file has no name.
+        // A memfd file is not in the pool's folder, so `room::bytes_of` does not count it.
         MemoryKind::Memfd => rack.frames.len(),
         _ => 0,
     };
@@ -103,7 +103,7 @@ fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
     }
 }
 
-/// The rack's credentials, if any are named.
+/// Loads the rack's credentials, if the options name a folder.
 fn credentials(options: &Options) -> anyhow::Result<Option<Credentials>> {
     let Some(folder) = &options.credentials else { return Ok(None) };
     let credentials = Credentials::load_of(folder, Party::Rack(options.rack))?;
@@ -113,7 +113,7 @@ fn credentials(options: &Options) -> anyhow::Result<Option<Credentials>> {
     Ok(Some(credentials))
 }
 
-/// What the rack tells of itself.
+/// Returns the rack's announcement to the metadata server.
 fn announcement(rack: &Rack, fabric_address: String) -> anyhow::Result<RackAnnouncement> {
     Ok(RackAnnouncement {
         rack: rack.geometry.rack,
@@ -141,7 +141,7 @@ async fn serve(
     let description = fabric.description();
     let metrics = Arc::new(PlaneMetrics::default());
     let announcement = announcement(&rack, fabric.address())?;
-    // Memory that has its page ids can be served while the metadata server is away.
+    // Memory that already has its page ids is served even while the metadata server is away.
     let known = rack.pages()?;
     let (mut link, requester) = MetadataLink::new(
         metadata_server.clone(),
@@ -152,7 +152,8 @@ async fn serve(
         options.lease(),
     );
     if let Some(incarnation) = rack.lost {
-        // Nobody has to wait until the lease of a daemon runs out that is known to be dead.
+        // The previous daemon is known to be dead: end its lease, so that no other rack waits until
+        // the lease expires.
         MetadataLink::leave(
             &metadata_server,
             &RackAnnouncement { incarnation, ..announcement.clone() },
@@ -174,14 +175,15 @@ async fn serve(
     reserve_ahead(options, &rack, &waker, &mut plane)?;
     let shown = RackMetrics::of(&rack, &metrics, metadata_server.credentials());
     let scraped = scraped(options.metrics, Arc::new(shown)).await?;
-    // Before the socket: whoever finds it may ask this process to stop.
+    // Register the handlers before the socket exists: a process that finds the socket may signal
+    // this process to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
-    // What the metadata server says goes through this thread: moving pages wait for it. If it can't
-    // have that priority the data plane's thread can't either, which is said.
+    // This thread receives the metadata server's messages, for which swaps wait. A refusal is not
+    // reported here: the data plane's thread is refused as well, and its refusal is reported.
     let _ = Priority::take(options.nice);
     say_what_is_served(options, &rack, &description);
     tracing::info!("{}: data plane at {priority}", options.rack);
@@ -215,7 +217,7 @@ async fn serve(
     result.and(plane_result)
 }
 
-/// Has frames reserved before they are used, where the kind of memory needs that.
+/// Starts the reserver thread if the kind of memory has its frames' memory allocated on demand.
 fn reserve_ahead(
     options: &Options,
     rack: &Arc<Rack>,
@@ -228,14 +230,14 @@ fn reserve_ahead(
     Ok(())
 }
 
-/// Registers the rack; `is_new` memory gets its pages.
+/// Registers the rack. `is_new` memory is given its page ids.
 async fn join(link: &mut MetadataLink, rack: &Rack, is_new: bool) -> anyhow::Result<()> {
     let registered = link.register(is_new).await;
     if registered.is_err() && link.may_be_registered() {
         rack.keep();
     }
     if let Some(Registered { pages, position }) = registered? {
-        // Before anything is done because of it.
+        // Store the position before acting on the registration.
         rack.metadata.superblock()?.set_seen(position);
         if is_new {
             rack.bind_pages(pages.first)?;
@@ -245,7 +247,7 @@ async fn join(link: &mut MetadataLink, rack: &Rack, is_new: bool) -> anyhow::Res
     Ok(())
 }
 
-/// Serves the metrics for ever, where they are wanted.
+/// Returns a future that serves the metrics for ever, or never does anything without an address.
 async fn scraped(
     address: Option<SocketAddr>,
     metrics: Arc<RackMetrics>,
@@ -272,14 +274,14 @@ fn say_what_is_served(options: &Options, rack: &Rack, fabric: &str) {
     tracing::info!("{}: memory of kind {}", options.rack, rack.memory);
 }
 
-/// What the operator says about leases and swaps.
+/// Returns the lease and swap rules that the options give.
 fn rules(options: &Options) -> anyhow::Result<(LeaseRules, SwapSettings)> {
     let swaps = options.swaps.settings(options.bandwidth_gbps, options.page_size.0)?;
     Ok((LeaseRules::of(options.lease()), swaps))
 }
 
-/// Runs the data plane in a thread of its own, where it was placed and with the priority it could
-/// get. Says when it has ended.
+/// Starts the data plane's thread, binds it to its placement and sets its priority. The thread
+/// reports its end through `ended`.
 fn start(
     plane: DataPlane,
     placement: Placement,
@@ -290,15 +292,15 @@ fn start(
     let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
         let _ = taken.send(Priority::take(nice));
         let result = placement.bind_thread().and_then(|()| plane.run());
-        // Nobody waits for it when the daemon is ending anyway.
+        // The receiver is gone if the daemon is stopping anyway.
         let _ = ended.blocking_send(());
         result
     })?;
     Ok((thread, priority.recv().context("the data plane did not start")?))
 }
 
-/// The data plane, with everything an earlier daemon left taken over; how to wake it; and the
-/// clients that may come back.
+/// Creates the data plane, which adopts everything that an earlier daemon left. Returns it with its
+/// waker and the clients that may reconnect.
 fn data_plane(
     rack: &Arc<Rack>,
     (fabric, buffers): (Box<dyn Fabric>, Buffers),
@@ -338,17 +340,18 @@ fn data_plane(
     Ok((plane, waker, adopted))
 }
 
-/// What is known of an earlier daemon's clients.
+/// The clients of an earlier daemon.
 #[derive(Default)]
 struct Adopted {
-    /// Those that may come back.
+    /// Clients that may reconnect.
     orphans: BTreeSet<ClientId>,
-    /// The highest number that any of them had. Those count whose files were given up: their
-    /// programs may live, and a file of another one with their name would be taken for theirs.
+    /// The highest id of any client, including clients whose files were given up: their programs
+    /// may still run, and would take a new file with the same name for theirs.
     last: u32,
 }
 
-/// Takes over the files of an earlier daemon's clients. Those whose process has ended go at once.
+/// Adopts the files of an earlier daemon's clients. Files of clients whose process has ended are
+/// released at once.
 fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> {
     let mut adopted = Adopted::default();
     for entry in std::fs::read_dir(rack.directory.path())? {
@@ -361,13 +364,14 @@ fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> 
                 plane.adopt(client, Arc::new(file))?;
                 adopted.orphans.insert(client);
             }
-            // A daemon killed while it made the file: nothing was ever noted in it.
+            // A daemon was killed while it created the file. Nothing was recorded in the file yet.
             Err(error) if is_unfinished(&entry.path())? => {
                 tracing::warn!("{} is removed: {}", entry.path().display(), chain(error.as_ref()));
                 std::fs::remove_file(entry.path())?;
             }
-            // Its client can write there what it likes. That must not keep the rack from being
-            // served; what the file noted stays in use, for nobody can tell it any more.
+            // The client can write arbitrary bytes into its file; that must not keep the rack from
+            // being served. Objects recorded in the file stay allocated, because the record is
+            // unreadable.
             Err(error) if is_damage(&error) => {
                 tracing::error!(
                     "{} is given up: {}",
@@ -382,13 +386,14 @@ fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> 
     Ok(adopted)
 }
 
-/// Whether the file has no superblock yet, which is written before a client gets to know the file.
+/// Returns true if the file has no superblock yet. The superblock is written before a client gets
+/// the file.
 fn is_unfinished(path: &Path) -> anyhow::Result<bool> {
     let bytes = std::fs::read(path)?;
     Ok(bytes.iter().take(4096).all(|byte| *byte == 0) || bytes.len() < 4096)
 }
 
-/// Whether what the file says is wrong, and not that it can't be read now.
+/// Returns true if the file's contents are wrong, rather than the file being unreadable now.
 fn is_damage(error: &anyhow::Error) -> bool {
     let length = error.downcast_ref::<FileError>();
     error.is::<SuperblockError>() || matches!(length, Some(FileError::Length { .. }))

@@ -9,10 +9,10 @@ use crate::plane::SwapSettings;
 /// When hot pages move between racks. The numbers are the same in the whole pool.
 #[derive(Clone, Debug, Args)]
 pub struct SwapOptions {
-    /// Whether this rack asks for hot pages of others, and gives pages of its own.
+    /// Whether this rack requests hot pages of others, and gives away pages of its own.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub swap: Switch,
-    /// Whether racks keep copies of hot pages that they mostly read and do not get.
+    /// Whether racks keep copies of hot pages that they mostly read and that do not move to them.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub share: Switch,
     /// Hp: a page that is hotter than this is hot; nothing is cooler than 1.
@@ -24,17 +24,17 @@ pub struct SwapOptions {
     /// lambda: how fast hotness fades, per second.
     #[arg(long, value_name = "RATE", default_value_t = HeatRules::DEFAULT.decay)]
     pub heat_decay: f64,
-    /// Tl: after so many milliseconds without an access a page counts as never used.
+    /// Tl: a page without an access for this many milliseconds counts as never used.
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.lifetime))]
     pub heat_lifetime_ms: u64,
-    /// How many milliseconds a page that has come is not given away again.
+    /// Milliseconds for which a page that has arrived is not given away again.
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.rest))]
     pub rest_ms: u64,
-    /// How many milliseconds a rack that did not get a page leaves it alone.
+    /// Milliseconds for which a rack that did not get a page does not request it again.
     #[arg(long, value_name = "MS", default_value_t = millis(SwapRules::DEFAULT.pause))]
     pub swap_pause_ms: u64,
-    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter
-    /// of --bandwidth-gbps].
+    /// Bytes a second that copies of pages may take, 0 for no limit [default: a quarter of
+    /// --bandwidth-gbps].
     #[arg(long, value_name = "BYTES")]
     pub swap_bandwidth: Option<ByteSize>,
 }
@@ -49,7 +49,7 @@ pub enum Switch {
 }
 
 const fn millis(time: Duration) -> u64 {
-    // Defaults of seconds at most.
+    // The defaults are a few seconds at most.
     time.as_secs() * 1000 + time.subsec_millis() as u64
 }
 
@@ -71,9 +71,9 @@ impl Default for SwapOptions {
 }
 
 impl SwapOptions {
-    /// What the data plane has to know, with a fabric of this bandwidth and pages of so many bytes.
-    /// Where a page can't be copied in half the time that a swap has, none is begun: it would be
-    /// given up, each time after its page could not be written for as long.
+    /// Returns the data plane's settings for a fabric of this bandwidth and this page size. Swaps
+    /// are disabled if copying a page takes more than half of a swap's grace period: each swap
+    /// would be aborted, after its page could not be written for that time.
     pub(crate) fn settings(
         &self,
         bandwidth_gbps: f64,
@@ -114,7 +114,7 @@ impl SwapOptions {
     }
 }
 
-/// The option that a rule was given with.
+/// Returns the option that gave a rule.
 const fn option_of(error: HeatRulesError) -> &'static str {
     match error {
         HeatRulesError::NoLifetime | HeatRulesError::Lifetime(_) => "--heat-lifetime-ms",
@@ -126,14 +126,14 @@ const fn option_of(error: HeatRulesError) -> &'static str {
     }
 }
 
-/// Bytes a second of a quarter of so many Gbit/s, at least one.
+/// Returns a quarter of `gbps` in bytes a second, at least 1.
 #[expect(clippy::cast_possible_truncation, reason = "no fabric has 2^64 bytes a second")]
 #[expect(clippy::cast_sign_loss, reason = "at least 1")]
 fn quarter(gbps: f64) -> u64 {
     (gbps * 1e9 / 8.0 / 4.0).max(1.0) as u64
 }
 
-/// How long so many bytes take at so many Gbit/s.
+/// Returns the seconds that `bytes` take at `gbps`.
 #[expect(clippy::cast_precision_loss, reason = "pages are powers of two")]
 fn seconds(bytes: u64, gbps: f64) -> f64 {
     bytes as f64 * 8.0 / (gbps * 1e9)

@@ -1,16 +1,16 @@
-//! How long idle processors of the host may take to wake. A daemon that sleeps is woken by each
-//! request, and on hosts whose processors sleep deeply, or are virtual, that takes longer than all
-//! the rest.
+//! The wake-up latency of the host's idle processors. Each request wakes a sleeping daemon. On
+//! hosts whose processors enter deep sleep states, or are virtual, the wake-up takes longer than
+//! the rest of the request.
 
 use std::fs::File;
 use std::io::Write;
 
 use anyhow::Context;
 
-/// The kernel's quality of service for that: what is written to it holds as long as it is open.
+/// The kernel's PM QoS device. A value written to it holds while the file is open.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A bound that holds until this is dropped.
+/// A latency bound that holds until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct WakeLatency {
@@ -18,10 +18,11 @@ pub(crate) struct WakeLatency {
 }
 
 impl WakeLatency {
-    /// Asks for a bound in microseconds, of all processors of the host; of all such wishes the
-    /// lowest counts.
+    /// Requests a bound in microseconds for all processors of the host. The kernel applies the
+    /// lowest of all requested bounds.
     pub(crate) fn hold(microseconds: u32) -> anyhow::Result<Self> {
-        // Eight hexadecimal digits: four bytes would be a number in the kernel's own order.
+        // Eight hexadecimal digits. Four bytes would be read as a binary number in native byte
+        // order.
         let bound = format!("{:08x}", microseconds.min(i32::MAX.unsigned_abs()));
         let open = || {
             let mut device = File::options().write(true).open(DEVICE)?;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that tells others where the server listens, for as long as this value lives.
+/// A file with the address at which the server listens. It exists while this value lives.
 #[derive(Debug)]
 pub(crate) struct AddressFile(PathBuf);
 
 impl AddressFile {
-    /// Removes what an earlier server may have left. Only the server that holds the store may.
+    /// Removes the file of an earlier server. Only the server that holds the store may call this.
     pub(crate) fn clear(path: &Path) -> io::Result<()> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -17,7 +17,7 @@ impl AddressFile {
         }
     }
 
-    /// Writes the address so that nobody ever sees a part of it.
+    /// Writes the address atomically: readers never see a part of it.
     pub(crate) fn write(path: &Path, address: SocketAddr) -> io::Result<Self> {
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".new");

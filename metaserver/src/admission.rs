@@ -18,28 +18,28 @@ use tokio_rustls::TlsAcceptor;
 /// How long an unauthenticated peer may take for the handshake and its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
 
-/// At most two tasks read the kernel's tables of sockets at the same time.
+/// Limits the tasks that read the kernel's tables of sockets at the same time.
 static LOOKS: Semaphore = Semaphore::const_new(2);
 
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// A connection's bytes, whatever is around them.
+/// The byte stream of a connection, with or without TLS.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection of somebody known, with its first request.
+/// An authenticated connection, with its first request.
 pub(crate) struct Admitted {
     pub(crate) stream: Box<dyn Duplex>,
     pub(crate) peer: SocketAddr,
-    /// Who it is; `None` where no credentials are asked for.
+    /// The peer's party; `None` if the server requires no credentials.
     pub(crate) party: Option<Party>,
     pub(crate) frames: FrameReader,
     pub(crate) first: Tagged<MetadataRequest>,
 }
 
-/// Why an unauthenticated peer is not let in.
+/// Why an unauthenticated peer is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error("it asked nothing within {} s", FIRST_REQUEST.as_secs())]
@@ -66,7 +66,7 @@ pub(crate) enum Rejection {
     Full(usize),
 }
 
-/// Finds out who has connected and what the first request is.
+/// Authenticates a peer and reads its first request, within [`FIRST_REQUEST`].
 pub(crate) async fn admit(
     stream: TcpStream,
     peer: SocketAddr,
@@ -83,24 +83,26 @@ async fn knock(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
 ) -> Result<Admitted, Rejection> {
-    // Answers are small and each is waited for.
+    // Answers are small, and the peer waits for each.
     stream.set_nodelay(true)?;
-    // What was lost while a wire was cut is sent again soon, not after ever longer pauses.
+    // Lost segments are repeated at a constant interval. With exponential backoff the pauses would
+    // outlast a network interruption.
     set_tcp_thin_linear_timeouts(&stream, true).map_err(io::Error::from)?;
-    // Nothing is made for somebody who says nothing.
+    // A peer that sends nothing causes no allocation.
     let mut start = [0; 2];
     let length = stream.peek(&mut start).await?;
     if length == 0 {
         return Err(Rejection::Left);
     }
     let Some(tls) = tls else {
-        // A request that began so would be larger than any.
+        // A request that begins with these bytes would exceed the maximum size.
         let speaks_tls = start == [TLS_HANDSHAKE, 3];
         let (frames, first) = match first_request(&mut stream).await {
             Err(Rejection::Garbage(_)) if speaks_tls => return Err(Rejection::SpeaksTls),
             asked => asked?,
         };
-        // Only now: the kernel's tables are long when thousands have connected and say nothing.
+        // Only after the first request: the kernel's tables are long when thousands of silent peers
+        // are connected.
         if let Err(why) = same_user(stream.local_addr()?, peer).await? {
             refuse(&mut stream, why.to_string()).await?;
             return Err(why.into());
@@ -125,7 +127,8 @@ async fn same_user(local: SocketAddr, peer: SocketAddr) -> io::Result<Result<(),
     looked.map_err(io::Error::other)
 }
 
-/// For a peer that was started without credentials: it can show this to its operator.
+/// Refuses a peer that was started without credentials, in plain text that it can show its
+/// operator.
 async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
     let reason =
         "this metadata server serves nobody without credentials: name them with --credentials";
@@ -135,7 +138,8 @@ async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
 async fn refuse(stream: &mut TcpStream, reason: String) -> io::Result<()> {
     let message = MetadataReply::Refused(Refusal::Denied(reason));
     let bytes = encode(&Tagged { tag: 0, message }).map_err(io::Error::other)?;
-    // What it has sent is taken, so that closing does not take the answer back.
+    // Read what the peer has sent: closing a socket with unread bytes would reset the connection,
+    // and the peer could lose the answer.
     let _ = stream.try_read(&mut [0; 4096]);
     stream.write_all(&bytes).await?;
     stream.shutdown().await
@@ -152,15 +156,15 @@ async fn first_request(
         match read_some(stream, &mut frames).await {
             Ok(0) => return Err(Rejection::Left),
             Ok(_) => {}
-            // With TLS 1.3 a client is told only now that its certificate is refused, and says why
-            // it refuses the server's.
+            // With TLS 1.3 a client learns only now that its certificate is refused, and the server
+            // learns why the client refuses the server's.
             Err(error) => return Err(Rejection::Handshake(explain(&error))),
         }
     }
 }
 
-/// Reads what is there, waiting for it; 0 at the end. Safe to be dropped while it waits. The buffer
-/// lives only while there is something to read, so an idle connection has none.
+/// Waits for bytes and reads them; returns 0 at the end. Cancel-safe. The buffer exists only while
+/// there are bytes to read, so an idle connection has none.
 pub(crate) async fn read_some(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     frames: &mut FrameReader,

@@ -3,21 +3,21 @@ use std::net::SocketAddr;
 
 use rackpool_model::Network;
 
-/// UnauthenticatedPeers, by the order in which they came and where they came from: whose place a
-/// newcomer takes when there is no more room. As in the racks' fabrics, the work of which is
-/// another: here there are many unauthenticated peers, so they are counted as they come and go.
+/// The unauthenticated peers, by network and in the order of their connection. Decides which of
+/// them is dropped for a new one when all places are taken. The fabrics of racks use the same rule;
+/// here the peers are many, so they are counted as they come and go.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionLimiter {
     by_network: BTreeMap<Network, BTreeSet<u64>>,
 }
 
 impl AdmissionLimiter {
-    /// An unauthenticated peer has come, with a number larger than any before.
+    /// Adds an unauthenticated peer. `number` must be larger than any before.
     pub(crate) fn come(&mut self, number: u64, from: SocketAddr) {
         self.by_network.entry(from.into()).or_default().insert(number);
     }
 
-    /// It is one no more.
+    /// Removes a peer that is authenticated or gone.
     pub(crate) fn leave(&mut self, number: u64, from: SocketAddr) {
         let network = Network::from(from);
         if let Some(numbers) = self.by_network.get_mut(&network) {
@@ -28,8 +28,8 @@ impl AdmissionLimiter {
         }
     }
 
-    /// The oldest of the network that most of them came from: who connects again and again, however
-    /// fast, takes the places of its own. `None` when there is nobody.
+    /// Returns the oldest peer of the network with the most peers; `None` when there are no peers.
+    /// A host that connects again and again, however fast, therefore displaces its own connections.
     pub(crate) fn gives_way(&self) -> Option<u64> {
         let numbers = self.by_network.values();
         let oldest = numbers.filter_map(|numbers| Some((numbers.len(), *numbers.first()?)));
@@ -47,7 +47,7 @@ mod tests {
         ([192, 0, 2, host], port).into()
     }
 
-    /// UnauthenticatedPeers from these hosts, in their order.
+    /// An admission limiter with peers from these hosts, in this order.
     fn admission_limiter(hosts: &[u8]) -> AdmissionLimiter {
         let mut admission_limiter = AdmissionLimiter::default();
         for (number, host) in (0..).zip(hosts) {

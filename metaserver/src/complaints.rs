@@ -6,11 +6,11 @@ use tracing::{debug, warn};
 
 use crate::admission::Rejection;
 
-/// Lines about unauthenticated peers in each period.
+/// Maximum number of log lines about unauthenticated peers in each period.
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the log is told of unauthenticated peers, however many they are.
+/// Logs rejected peers, with a bounded number of lines.
 #[derive(Debug)]
 pub(crate) struct Complaints {
     since: Instant,
@@ -23,7 +23,7 @@ impl Complaints {
         Self { since: Instant::now(), lines: 0, untold: 0 }
     }
 
-    /// Somebody was not let in.
+    /// Logs or counts a rejected peer.
     pub(crate) fn rejected(&mut self, peer: SocketAddr, why: &Rejection) {
         if let Rejection::Left | Rejection::Io(_) = why {
             debug!("connection from {peer}: {why}");
@@ -38,12 +38,12 @@ impl Complaints {
         }
     }
 
-    /// When [`tell_if_due`](Self::tell_if_due) has something to tell.
+    /// Returns when [`tell_if_due`](Self::tell_if_due) has something to log.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         (self.untold > 0).then(|| self.since + PERIOD)
     }
 
-    /// Tells of those that had no line of their own.
+    /// Logs the number of peers that had no line of their own.
     pub(crate) fn tell_if_due(&mut self) {
         if self.since.elapsed() < PERIOD {
             return;

@@ -13,31 +13,32 @@ use tracing::{debug, warn};
 use crate::admission::{Admitted, Duplex, read_some};
 use crate::permission::permit;
 
-/// Messages of all connections that wait for the server.
+/// Capacity of the server's inbox, in messages of all connections.
 pub(crate) const INBOX: usize = 1024;
 
-/// Unanswered requests of one connection; what it sends beyond them is not read.
+/// Maximum number of unanswered requests of a connection; the server does not read further ones.
 const MAX_OUTSTANDING: usize = 32;
 
-/// Bytes of answers that are written at once, unless one answer has more.
+/// Bytes of answers that are written at once, unless one answer is longer.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// How long a peer may not take its answers.
+/// How long a peer may take to accept its answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is said unasked and waits to be taken. More is dropped: racks ask again.
+/// Maximum number of pushed messages that wait to be sent. Further ones are dropped: racks ask
+/// again.
 const MAX_PUSHED: usize = 256;
 
-/// The way to a peer.
+/// The server's end of a connection's queues.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     answers: mpsc::Sender<Tagged<MetadataReply>>,
     pushed: mpsc::Sender<Tagged<MetadataReply>>,
 }
 
-/// What is to be sent over a connection.
+/// The messages to be sent over a connection.
 struct Outgoing {
-    /// As many as there may be unanswered requests.
+    /// The capacity is the maximum number of unanswered requests.
     answers: mpsc::Receiver<Tagged<MetadataReply>>,
     pushed: mpsc::Receiver<Tagged<MetadataReply>>,
 }
@@ -49,13 +50,14 @@ impl Outlet {
         (Self { answers, pushed }, Outgoing { answers: outgoing_answers, pushed: outgoing_pushed })
     }
 
-    /// Answers a request; whether the connection is still there. Full can't be: the queue is as
-    /// long as a connection has unanswered requests.
+    /// Queues an answer. Returns false if the connection has ended. The queue can't be full,
+    /// because its capacity is the maximum number of unanswered requests.
     pub(crate) fn answer(&self, answer: Tagged<MetadataReply>) -> bool {
         self.answers.try_send(answer).is_ok()
     }
 
-    /// Says something unasked, unless the peer does not take what it gets.
+    /// Queues a message without a request. Drops it if the queue is full, because the peer reads
+    /// too slowly.
     pub(crate) fn push(&self, message: MetadataReply) {
         if self.pushed.try_send(Tagged { tag: PUSHED, message }).is_err() {
             debug!("a peer does not take what it is told of swaps");
@@ -63,14 +65,14 @@ impl Outlet {
     }
 }
 
-/// What a connection tells the server.
+/// A message from a connection to the server.
 #[derive(Debug)]
 pub(crate) enum Inbound {
-    /// It has begun.
+    /// The connection has begun.
     Opened { token: ConnectionToken, outlet: Outlet },
-    /// It has asked something.
+    /// The peer has sent a request.
     Asked { token: ConnectionToken, request: Tagged<MetadataRequest> },
-    /// It has ended.
+    /// The connection has ended.
     Closed { token: ConnectionToken },
 }
 
@@ -91,7 +93,7 @@ enum Ending {
     Idle(Duration),
 }
 
-/// Serves one connection to its end. A peer that asks nothing for `idle` is let go.
+/// Serves one connection to its end. A peer that sends no request for `idle` is disconnected.
 pub(crate) async fn run(
     admitted: Admitted,
     token: ConnectionToken,
@@ -112,7 +114,7 @@ pub(crate) async fn run(
         Ending::Garbage(_) | Ending::Stuck => warn!("closed the connection from {peer}: {ending}"),
         _ => debug!("connection from {peer} ended: {ending}"),
     }
-    // A server that is gone needs no notice.
+    // A server that has stopped needs no notification.
     let _ = inbox.send(Inbound::Closed { token }).await;
 }
 
@@ -133,7 +135,8 @@ async fn converse(
                 Some(request) => Some(request),
                 None => match frames.next_request()? {
                     Some(Ok(request)) => Some(request),
-                    // A daemon's connection carries the requests of all clients of its rack.
+                    // A daemon's connection carries the requests of all clients of its rack, so
+                    // only this request is refused.
                     Some(Err(Unreadable { tag, reason })) => {
                         debug!("refused a request of {peer}: {reason}");
                         let message = MetadataReply::Refused(Refusal::OutOfBounds(reason));
@@ -144,7 +147,7 @@ async fn converse(
                 },
             };
             let Some(request) = asked else { break };
-            // What is said about swaps has no answer; who says much waits for the inbox.
+            // Swap messages have no answer. A peer that sends many is slowed down by the inbox.
             let is_answered = !matches!(request.message, MetadataRequest::Swap { .. });
             if let Err(refusal) = permit(party, &request.message) {
                 let tag = if is_answered { request.tag } else { PUSHED };
@@ -193,7 +196,8 @@ async fn write(stream: &mut dyn Duplex, bytes: &[u8]) -> Result<(), Ending> {
     }
 }
 
-/// The bytes of an answer and of those that wait behind it, and how many answers they are.
+/// Encodes an answer and the answers that wait behind it. Returns the bytes and the number of
+/// answers.
 fn encode_waiting(
     first: Tagged<MetadataReply>,
     answers: &mut mpsc::Receiver<Tagged<MetadataReply>>,
@@ -211,7 +215,8 @@ fn encode_waiting(
 
 fn encode_answer(answer: Tagged<MetadataReply>) -> Vec<u8> {
     encode(&answer).unwrap_or_else(|error| {
-        // The limits on racks and names keep every answer within a message.
+        // The bounds on racks and names keep every answer within a message, so this does not
+        // happen.
         warn!("an answer can't be encoded: {error}");
         let message = MetadataReply::Refused(Refusal::Invalid(error.to_string()));
         encode(&Tagged { tag: answer.tag, message }).unwrap_or_default()

@@ -1,16 +1,17 @@
-//! The metadata server of rackpool: a thin shell around [`rackpool_proto::metadata::Machine`].
+//! The metadata server of rackpool: a thin shell around
+//! [`rackpool_proto::metadata::MetadataMachine`].
 //!
 //! | module | does |
 //! |---|---|
-//! | `server` | drives the machine: hands it events, carries out its actions |
-//! | `listener`, `admission`, `complaints`, `limits` | let those in who prove who they are, and bound the others |
-//! | `connection`, `permission` | turn bytes into requests that may be asked, and answers into bytes |
+//! | `server` | drives the machine: passes it events, executes its actions |
+//! | `listener`, `admission`, `admission_limiter`, `complaints`, `limits` | admit authenticated peers, and bound the others |
+//! | `connection`, `permission` | turn bytes into permitted requests, and answers into bytes |
 //! | `store` | keeps the durable records in one redb file |
-//! | `metrics` | counts for Prometheus |
+//! | `metrics` | metrics for Prometheus |
 //! | `options`, `start` | command line, and the order in which the parts come up |
 //!
-//! `docs/design/metadata.md` tells what is durable when, and what happens at each crash;
-//! `docs/design/access.md` who is let in.
+//! `docs/design/metadata.md` describes what is durable when, and what happens at each crash;
+//! `docs/design/access.md` describes authentication.
 #![forbid(unsafe_code)]
 
 mod address_file;

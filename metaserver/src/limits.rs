@@ -1,23 +1,24 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// UnauthenticatedPeers at the same time, if there are descriptors for them.
+/// Maximum number of unauthenticated peers, if the limit of open files allows it.
 const STRANGERS: u64 = 1024;
-/// Known connections at the same time, if there are descriptors for them.
+/// Maximum number of authenticated connections, if the limit of open files allows it.
 const KNOWN: u64 = 4096;
-/// Descriptors for everything else.
+/// Descriptors reserved for everything else.
 const OTHERS: u64 = 64;
 
-/// How many connections there may be.
+/// The limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Of unauthenticated peers.
+    /// Maximum number of unauthenticated peers.
     pub(crate) unauthenticated_peers: usize,
-    /// Of those who are known; more are sent away.
+    /// Maximum number of authenticated connections; further ones are rejected.
     pub(crate) known: usize,
 }
 
 impl Limits {
-    /// What this process may have, once it has asked for all it can get.
+    /// Raises the limit of open files as far as allowed, and returns the limits that follow from
+    /// it.
     pub(crate) fn raise() -> Self {
         let found = getrlimit(Resource::Nofile);
         let raised =

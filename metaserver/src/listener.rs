@@ -17,27 +17,27 @@ use crate::complaints::Complaints;
 use crate::connection::{self, Inbound};
 use crate::limits::Limits;
 
-/// The pause after an accept that failed, most likely for want of descriptors.
+/// Pause after a failed `accept`, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a stopping server waits for its last answers to be taken.
+/// How long a stopping server waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What every connection is served with.
+/// The listening socket and what all connections share.
 pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
-    /// How long somebody known may ask nothing.
+    /// How long an authenticated peer may stay without a request.
     pub(crate) idle: Duration,
     pub(crate) inbox: mpsc::Sender<Inbound>,
 }
 
-/// Connections whose peers are not known yet. Who says nothing makes room for who comes later.
+/// Connections whose peers are not authenticated yet. Silent peers are dropped for later ones.
 #[derive(Default)]
 struct UnauthenticatedPeers {
     tasks: JoinSet<(u64, SocketAddr, Result<Admitted, Rejection>)>,
-    /// By their number.
+    /// By the number of the connection.
     handles: BTreeMap<u64, (AbortHandle, SocketAddr)>,
     admission_limiter: AdmissionLimiter,
     last: u64,
@@ -53,22 +53,22 @@ impl UnauthenticatedPeers {
         self.admission_limiter.come(number, peer);
     }
 
-    /// Ends the oldest of those from where most came.
+    /// Drops the oldest peer of the network with the most peers.
     fn make_room(&mut self) -> Option<SocketAddr> {
         let (handle, peer) = self.forget(self.admission_limiter.gives_way()?)?;
         handle.abort();
         Some(peer)
     }
 
-    /// It is an unauthenticated peer no more.
+    /// Removes a peer that is authenticated, rejected or dropped.
     fn forget(&mut self, number: u64) -> Option<(AbortHandle, SocketAddr)> {
         let (handle, peer) = self.handles.remove(&number)?;
         self.admission_limiter.leave(number, peer);
         Some((handle, peer))
     }
 
-    /// The next that has become known, or was not let in; waits for ever when there is none. Safe
-    /// to be dropped while it waits.
+    /// Returns the next peer that was authenticated or rejected; waits for ever when there is none.
+    /// Cancel-safe.
     async fn next(&mut self) -> (SocketAddr, Result<Admitted, Rejection>) {
         loop {
             match self.tasks.join_next().await {
@@ -76,7 +76,7 @@ impl UnauthenticatedPeers {
                     self.forget(number);
                     return (peer, result);
                 }
-                // One that made room.
+                // This peer was dropped for a later one.
                 Some(Err(_)) => {}
                 None => pending().await,
             }
@@ -85,7 +85,7 @@ impl UnauthenticatedPeers {
 }
 
 impl Listener {
-    /// Accepts connections until told to stop, then waits for them to end.
+    /// Accepts connections until `stopped` changes, then waits for them to end.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut unauthenticated_peers = UnauthenticatedPeers::default();
         let mut connections = JoinSet::new();

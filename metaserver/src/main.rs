@@ -8,7 +8,7 @@ use rackpool_metaserver::Options;
 use rackpool_output::UsageError;
 
 fn main() -> ExitCode {
-    // Whoever started it may have blocked the signals that end it, which is inherited.
+    // The parent process may have blocked the signals that stop the server; the mask is inherited.
     let _ = SigSet::all().thread_unblock();
     rackpool_output::run_server("rackpool-metaserver", || run(rackpool_config::parse("metaserver")))
 }

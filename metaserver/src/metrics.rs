@@ -1,4 +1,4 @@
-//! What there is to count, for Prometheus.
+//! The metadata server's metrics, for Prometheus.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ const REQUESTS: [&str; 9] = [
     "explain",
 ];
 
-/// Counts since the server started.
+/// Counters since the server's start.
 #[derive(Debug, Default)]
 pub(crate) struct ServerMetrics {
     requests: [AtomicU64; REQUESTS.len()],
@@ -35,9 +35,9 @@ pub(crate) struct ServerMetrics {
     pages_moved: AtomicU64,
     commits: Histogram,
     commits_failed: AtomicU64,
-    /// Whether the last commit failed.
+    /// Set if the last commit failed.
     is_broken: AtomicBool,
-    /// The racks, and whether they are there.
+    /// The racks and their states.
     racks: Mutex<Vec<(RackId, RackState)>>,
     /// When the certificate expires, in seconds since 1970.
     certificate_expiry: Option<u64>,
@@ -52,12 +52,12 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl ServerMetrics {
-    /// Of a server whose certificate expires then.
+    /// Creates the metrics of a server whose certificate expires at this time.
     pub(crate) fn new(certificate_expiry: Option<u64>) -> Self {
         Self { certificate_expiry, ..Self::default() }
     }
 
-    /// These racks are known.
+    /// Sets the known racks.
     pub(crate) fn set_racks(&self, racks: Vec<(RackId, RackState)>) {
         *self.racks.lock().unwrap_or_else(PoisonError::into_inner) = racks;
     }
@@ -76,7 +76,7 @@ impl ServerMetrics {
         page.gauge("racks_left", help, Unit::None, left)
     }
 
-    /// Somebody has asked this.
+    /// Counts a request.
     pub(crate) fn asked(&self, request: &MetadataRequest) {
         let kind = match request {
             MetadataRequest::Register(_) => 0,
@@ -92,17 +92,17 @@ impl ServerMetrics {
         add(&self.requests[kind], 1);
     }
 
-    /// So many are connected.
+    /// Sets the number of connections.
     pub(crate) fn connected(&self, count: usize) {
         self.connections.store(count as u64, Ordering::Relaxed);
     }
 
-    /// A message has been sent unasked.
+    /// Counts a pushed message.
     pub(crate) fn pushed(&self) {
         add(&self.pushed, 1);
     }
 
-    /// The machine has told this.
+    /// Counts an event of the machine.
     pub(crate) fn heard(&self, event: &OperatorEvent) {
         add(
             match event {
@@ -114,7 +114,7 @@ impl ServerMetrics {
         );
     }
 
-    /// Changes have become durable, or not, after so long.
+    /// Records a commit of `moved` pages' homes: its duration, and whether it became durable.
     pub(crate) fn written(&self, moved: u64, took: Duration, durable: bool) {
         self.commits.record(took);
         self.is_broken.store(!durable, Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl ServerMetrics {
     }
 }
 
-/// How many pages get another home by these changes.
+/// Returns the number of pages that get another home by these changes.
 pub(crate) fn moves(changes: &[Change]) -> u64 {
     changes.iter().filter(|change| matches!(change, Change::PageMoved(_))).count() as u64
 }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use rackpool_config::{ConfigFile, listen_address};
 
-/// What the metadata server is told when it is started.
+/// The options of the metadata server.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "rackpool-metaserver", version, about = "The metadata server of a rackpool")]
 pub struct Options {
@@ -20,12 +20,12 @@ pub struct Options {
     pub store: PathBuf,
 
     /// The folder of the metadata server's credentials, as `rackpool credentials` makes it: then
-    /// only those who have credentials of the same authority are served
+    /// only parties with credentials of the same authority are served
     #[arg(long, value_name = "DIR")]
     pub credentials: Option<PathBuf>,
 
-    /// Draw a new key for the pool's fabric: daemons get it when they register again, and prove
-    /// themselves with it from then on
+    /// Draw a new key for the pool's fabric: daemons get it when they register again, and
+    /// authenticate with it from then on
     #[arg(long)]
     pub new_fabric_key: bool,
 

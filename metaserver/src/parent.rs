@@ -1,10 +1,10 @@
-/// Waits for the end of standard input if that is asked for, else for ever.
+/// Waits for the end of standard input if `asked`, else for ever.
 pub(crate) async fn stdin_closed(asked: bool) {
     if !asked {
         return std::future::pending().await;
     }
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own: reading standard input can't be cancelled.
+    // A dedicated thread, because reading standard input can't be cancelled.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         drop(ended);

@@ -2,7 +2,8 @@ use rackpool_access::Party;
 use rackpool_model::RackId;
 use rackpool_wire::metadata::{MetadataRequest, Refusal};
 
-/// Whether a party may ask this. Where no credentials are asked for, everybody may ask anything.
+/// Checks whether a party may send this request. Without credentials (`None`) every request is
+/// permitted.
 pub(crate) fn permit(party: Option<Party>, request: &MetadataRequest) -> Result<(), Refusal> {
     let Some(party) = party else { return Ok(()) };
     let asks_for = match request {

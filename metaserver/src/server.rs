@@ -18,7 +18,7 @@ use crate::connection::{Inbound, Outlet};
 use crate::metrics::{ServerMetrics, moves};
 use crate::store::{Store, StoreError};
 
-/// Messages handed to the machine before it is asked what to do.
+/// Maximum number of messages passed to the machine before its actions are executed.
 const GATHER: usize = 1024;
 
 /// Drives the machine.
@@ -26,28 +26,28 @@ const GATHER: usize = 1024;
 pub(crate) struct Server {
     machine: MetadataMachine,
     started: Instant,
-    /// When the machine was last told anything.
+    /// When the machine last received an event.
     looked: Instant,
     storage: Storage,
     store_path: PathBuf,
     fabric_key: FabricKey,
     connections: BTreeMap<ConnectionToken, Outlet>,
     metrics: Arc<ServerMetrics>,
-    /// When what is being written was handed to the store, and how many pages it moves.
+    /// When the batch being written was handed to the store, and how many pages it moves.
     writing: (Instant, u64),
 }
 
-/// The store, or the thread that has it.
+/// The store, or the task that is writing to it.
 #[derive(Debug)]
 enum Storage {
     Idle(Store),
     Writing(BatchId, JoinHandle<(Store, Result<(), StoreError>)>),
-    /// The writing thread broke, and the store went with it.
+    /// The writing task panicked, and the store is lost with it.
     Gone,
 }
 
 impl Server {
-    /// `machine` was restored from this store at time zero.
+    /// Creates a server. `machine` was restored from this store at time zero.
     pub(crate) fn new(
         machine: MetadataMachine,
         store: Store,
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Serves until told to stop; then what is being written is finished and answered.
+    /// Serves until `stopped` changes. Then the batch being written is finished and answered.
     pub(crate) async fn run(
         mut self,
         mut inbound: mpsc::Receiver<Inbound>,
@@ -78,7 +78,7 @@ impl Server {
             self.act();
             let deadline = self.machine.deadline();
             let deadline = deadline.map(|time| self.started + time.since(Time::ZERO));
-            // Early enough to notice that this process has stood still.
+            // Early enough to detect that this process was stopped.
             let look = self.looked + self.machine.lease() / 8;
             let deadline = deadline.map_or(look, |deadline| deadline.min(look));
             tokio::select! {
@@ -135,7 +135,7 @@ impl Server {
         }
     }
 
-    /// Does everything the machine wants done.
+    /// Executes all actions of the machine.
     fn act(&mut self) {
         while let Some(action) = self.machine.poll() {
             match action {
@@ -206,7 +206,7 @@ impl Server {
                 let file = std::fs::metadata(&self.store_path);
                 status.store_bytes = file.map_or(0, |file| file.len());
             }
-            // Over TLS, or without leaving this host: no other connection gets here.
+            // The connection uses TLS or does not leave this host, so the key is not exposed.
             MetadataReply::Registered { fabric_key, .. } => {
                 *fabric_key = Some(self.fabric_key.clone());
             }
@@ -221,8 +221,8 @@ impl Server {
 }
 
 impl Storage {
-    /// The end of what is being written; never when nothing is. After it the store is gone until
-    /// the caller puts it back.
+    /// Waits for the end of the batch being written; for ever when there is none. The store is gone
+    /// afterwards until the caller puts it back.
     async fn written(&mut self) -> (BatchId, Result<(Store, Result<(), StoreError>), JoinError>) {
         match self {
             Self::Writing(batch, task) => (*batch, task.await),

@@ -23,17 +23,17 @@ use crate::server::Server;
 use crate::store::{Store, StoreError};
 use crate::{connection, parent};
 
-/// The shortest time after which somebody known who asks nothing is let go.
+/// The minimum time after which an authenticated peer without requests is disconnected.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long before the credentials expire the operator is told.
+/// The operator is warned when the credentials expire within this time.
 const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The credentials can't be used, or there are none and others than this host could connect.
+    /// The credentials can't be used, or there are none and other hosts could connect.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The store can't be used.
@@ -49,14 +49,14 @@ pub enum StartError {
         /// The contradiction.
         source: RecordError,
     },
-    /// The address can't be had.
+    /// The address can't be bound.
     #[error(
         "can't listen on {address}: {source}; is another server running? Choose another --listen"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The metrics can't be served.
@@ -67,19 +67,19 @@ pub enum StartError {
     AddressFile {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     #[error("no random numbers: {0}; start the metadata server again in a moment")]
     Random(io::Error),
-    /// The system refuses something that it never should.
+    /// Signal handlers can't be installed, which never should happen.
     #[error("can't watch for signals: {0}")]
     Signals(io::Error),
 }
 
 impl StartError {
-    /// Whether the options ask for what can't be, wherever the server runs.
+    /// Returns true if the options are wrong on any host.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         matches!(
@@ -91,7 +91,7 @@ impl StartError {
 }
 
 /// Runs the metadata server until SIGTERM or SIGINT. The store is locked before anything else that
-/// could disturb another server is touched.
+/// another server may be using is changed.
 pub async fn serve(options: Options) -> Result<(), StartError> {
     let credentials = credentials(&options)?;
     let tls = credentials.as_ref().map(Credentials::server).transpose()?.map(TlsAcceptor::from);
@@ -151,7 +151,8 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What tells this life of the server from all others, also from those of copies of its store.
+/// Returns the id of this incarnation of the server, which differs from those of all other
+/// incarnations, also of servers with copies of its store.
 fn random_id() -> Result<u64, StartError> {
     let mut bytes = [0; 8];
     let count = getrandom(&mut bytes, GetRandomFlags::empty());
@@ -161,7 +162,8 @@ fn random_id() -> Result<u64, StartError> {
     }
 }
 
-/// The credentials, if any are named; without them only loopback is listened on.
+/// Loads the credentials, if the options name a folder. Without them only loopback addresses are
+/// allowed.
 fn credentials(options: &Options) -> Result<Option<Credentials>, AccessError> {
     let load = |folder: &PathBuf| Credentials::load_of(folder, Party::MetadataServer);
     let credentials = options.credentials.as_ref().map(load).transpose()?;

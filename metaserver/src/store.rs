@@ -12,31 +12,32 @@ use redb::{Builder, Database, Durability};
 
 pub use error::StoreError;
 
-/// The durable records of a pool in one redb file. Its format is told in `docs/design/metadata.md`.
+/// The durable records of a pool in one redb file. The format is described in
+/// `docs/design/metadata.md`.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     database: Database,
-    /// Why nothing can be written any more.
+    /// The first write error. After it the store refuses every change.
     failed: Option<String>,
 }
 
-/// Bytes of the file kept in memory; the machine holds all records anyway.
+/// Cache of the file in memory. The machine holds all records anyway.
 const CACHE_BYTES: usize = 8 << 20;
 
 impl Store {
-    /// Opens the store, or makes it if there is no such file, and gives the records it holds. The
-    /// file is locked against other servers until the store is dropped.
+    /// Opens the store, or creates it if the file does not exist, and returns its records. The file
+    /// is locked against other servers until the store is dropped.
     ///
     /// # Errors
-    /// When other users can replace the file, or it is in use, damaged, of another format version,
-    /// or no store at all. Its records are left as they are then.
+    /// When other users can replace the file, or the file is in use, damaged, of another format
+    /// version, or not a store. Its records are then left as they are.
     pub fn open(path: &Path) -> Result<(Self, Vec<Change>), StoreError> {
         let path = &resolve(path)?;
         if !path.try_exists().map_err(|source| StoreError::io(path, source))? {
             create::create(path)?;
         }
-        // Stores of earlier releases had no secret.
+        // Stores of earlier releases were readable by other users.
         secret::hide(path).map_err(|source| StoreError::io(path, source))?;
         let opened = builder().set_check_integrity_on_open(true).open(path);
         let database = opened.map_err(|error| StoreError::opening(path, error))?;
@@ -44,11 +45,11 @@ impl Store {
         Ok((Self { path: path.to_owned(), database, failed: None }, records))
     }
 
-    /// Makes the changes durable, all or none.
+    /// Makes the changes durable, atomically.
     ///
     /// # Errors
-    /// When the file can't be written. Whether the changes are in it shows only when it is opened
-    /// again, so that this store refuses every later change.
+    /// When the file can't be written. Whether it contains the changes is known only when it is
+    /// opened again, so this store refuses every later change.
     pub fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         if let Some(cause) = &self.failed {
             return Err(StoreError::Failed { cause: cause.clone() });
@@ -60,8 +61,8 @@ impl Store {
         })
     }
 
-    /// The key that racks prove themselves with to each other, drawn and made durable when there is
-    /// none or a new one is wanted.
+    /// Returns the key with which racks authenticate each other. Draws a new key and makes it
+    /// durable if there is none or `renew` is set.
     ///
     /// # Errors
     /// When the file can't be read or written.
@@ -73,7 +74,7 @@ impl Store {
         })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -88,7 +89,8 @@ impl Store {
     }
 }
 
-/// The path of the file without links, in a folder where nobody else can replace it.
+/// Returns the path without symbolic links. Refuses a folder in which other users can replace the
+/// file.
 fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |source| StoreError::io(path, source);
     let there = path.try_exists().map_err(failed)?;
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(Store::open(&path).unwrap().1, written);
         let (mut store, records) = Store::open(&path).unwrap();
         assert_eq!(records, written);
-        // From here on it has a history, and everything else.
+        // From here on the store has a history, and all tables.
         store.commit(&changes()[2..]).unwrap();
         drop(store);
         assert_eq!(Store::open(&path).unwrap().1, changes()[2..]);
@@ -215,7 +217,7 @@ mod tests {
         drop(store);
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(), 0o600);
-        // As an earlier release made it.
+        // The mode that an earlier release gave the file.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
         let (mut store, records) = Store::open(&path).unwrap();
         assert_eq!((mode(), records), (0o600, Vec::new()));

@@ -1,4 +1,4 @@
-//! Who has credentials is served as the party they name; nobody else is.
+//! A party with credentials is served as the party that they name; other peers are refused.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -13,7 +13,7 @@ use rackpool_model::{Incarnation, RackId};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 use support::{Server, Tls, announcement, put};
 
-/// A pool's credentials: the metadata server's, of racks 0 and 1, an operator's.
+/// The credentials of a pool: of the metadata server, of racks 0 and 1, and of an operator.
 struct Folder {
     folder: tempfile::TempDir,
     authority: Authority,
@@ -41,7 +41,7 @@ impl Folder {
     }
 }
 
-/// Why somebody with these credentials is not served.
+/// Returns why a peer with these credentials is refused.
 fn refused(server: &Server, credentials: &Credentials) -> String {
     let error = Tls::connect(server, credentials).try_ask(MetadataRequest::Status).unwrap_err();
     explain(&error)
@@ -72,8 +72,8 @@ fn who_has_no_credentials_is_told_so_and_not_served() {
 #[test]
 fn credentials_that_have_expired_are_refused_on_both_sides() {
     let (directory, pool) = (tempfile::tempdir().unwrap(), Folder::new());
-    // Loaded while they are valid, which is some 2 s, and used when they are not. A host may stand
-    // still in between.
+    // Loaded while they are valid, for about 2 s, and used afterwards. The host may be paused in
+    // between.
     let load =
         || Credentials::load(&pool.authority.issue(Party::Rack(RackId(7)), 0, true).unwrap());
     let short = (0..100).find_map(|_| load().ok()).expect("credentials that are still valid");

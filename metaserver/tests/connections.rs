@@ -1,4 +1,4 @@
-//! Peers that break the rules hurt nobody but themselves.
+//! Peers that violate the protocol harm only themselves.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -61,7 +61,7 @@ fn who_takes_no_answers_is_not_read_any_more() {
     for name in 0..200 {
         honest.ask(put(&format!("{name:0200}"), 1));
     }
-    // Each answer has some 45 KiB. Sooner or later nothing more is accepted.
+    // Each answer has about 45 KiB. The server stops reading at some point.
     let mut greedy = server.connect();
     greedy.stream.set_nonblocking(true).unwrap();
     let blocked = (0..20_000_000).find(|_| greedy.send(MetadataRequest::Status).is_err());
@@ -70,7 +70,7 @@ fn who_takes_no_answers_is_not_read_any_more() {
     let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     let resident_kib: u64 = resident.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(resident_kib < 100 << 10, "{resident}");
-    // The others are served meanwhile.
+    // Other peers are served meanwhile.
     assert!(matches!(honest.ask(put("b", 1)), MetadataReply::Root { changed: true, .. }));
 }
 

@@ -1,4 +1,4 @@
-//! Kills and failing disks: what was acknowledged is there afterwards.
+//! Kills and failing disks: acknowledged changes are durable.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -11,17 +11,17 @@ use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Connection, Server, announcement, put};
 
-/// Requests under way at the same time.
+/// Number of requests in flight.
 const PIPELINE: u64 = 16;
 
-/// What a client knows to be durable.
+/// The changes that a client knows to be durable.
 #[derive(Default)]
 struct Acknowledged {
     roots: BTreeMap<String, u64>,
     runs: BTreeMap<u16, PageRange>,
 }
 
-/// Asks without end, numbering from `first`, until the server is gone or `enough` were answered.
+/// Sends requests, numbered from `first`, until the server is gone or `enough` were answered.
 fn storm(connection: &mut Connection, first: u16, enough: u64, known: &mut Acknowledged) -> u64 {
     let mut asked = BTreeMap::new();
     let mut number = first;
@@ -72,14 +72,15 @@ fn nothing_acknowledged_is_lost_by_kills() {
     for round in 0..6_u16 {
         let server = Server::start(directory.path(), &[]);
         check(&mut server.connect(), &known);
-        // Each round dies after another number of answers, with requests under way.
+        // Each round kills the server after another number of answers, with requests in flight.
         let mut connection = server.connect();
         let enough = 3 + u64::from(round) * 7;
         let answered = storm(&mut connection, 1 + round * 100, enough, &mut known);
         assert_eq!(answered, enough);
         server.kill();
         while let Some(answer) = connection.receive() {
-            // Sent before the kill: acknowledged too, but for which request does not matter here.
+            // Sent before the kill, so acknowledged too; which request it answers does not matter
+            // here.
             assert!(!matches!(answer.message, MetadataReply::Refused(_)), "{answer:?}");
         }
     }

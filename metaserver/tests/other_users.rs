@@ -20,7 +20,7 @@ fn can_act_as_other_user() -> bool {
     root
 }
 
-/// Runs something in a thread whose sockets are another user's, as the kernel sees it.
+/// Runs `act` in a thread whose sockets belong to another user.
 fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(|| {

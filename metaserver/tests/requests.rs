@@ -1,4 +1,4 @@
-//! What racks and people ask of a metadata server, over its socket.
+//! Requests of racks and operators to a metadata server, over its socket.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -75,7 +75,7 @@ fn a_lease_runs_out_and_is_given_back() {
     let leave = MetadataRequest::Leave { rack: RackId(1), incarnation: Incarnation(1) };
     // The lease may have run out by now; a Leave is fine all the same.
     assert_eq!(connection.ask(leave), MetadataReply::Left);
-    // Then other memory may have the rack, and its pages are new ones.
+    // Then the rack may register other memory, with new pages.
     assert_eq!(connection.register(1, 12, 2).first, PageId(201));
     let lost = connection.ask(MetadataRequest::Locate { page: PageId(1) });
     assert_eq!(lost, MetadataReply::PageLost);
@@ -89,7 +89,7 @@ fn racks_are_told_of_the_others_at_once() {
     let mut one = server.connect();
     one.register(1, 11, 1);
     let MetadataReply::Renewed { version, .. } = one.heartbeat(1, 1, 0) else { panic!() };
-    // One says nothing, and is told of two as soon as it is there, and when it has left.
+    // Rack 1 sends nothing, and is told when rack 2 joins and leaves.
     let mut two = server.connect();
     two.register(2, 22, 1);
     let MetadataReply::Members { version: joined, members } = one.pushed() else { panic!() };

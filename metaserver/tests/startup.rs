@@ -1,4 +1,4 @@
-//! A server that can't start says why and how to mend it, and leaves everything as it is.
+//! A server that can't start says why and what to do, and changes nothing.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -21,7 +21,7 @@ fn a_second_server_on_the_store_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &[]);
     refused(directory.path(), &[], "in use by another metadata server");
-    // The first goes on, and its address file is still there.
+    // The first server continues, and its address file still exists.
     assert!(directory.path().join("address").exists());
     server.connect().ask(put("a", 1));
     server.kill();

@@ -1,4 +1,4 @@
-//! Two racks swap pages by a metadata server, which is killed, fails and comes back.
+//! Two racks swap pages through a metadata server that is killed, fails and restarts.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -17,7 +17,7 @@ use support::{Connection, Server};
 const PAGE: PageId = PageId(7);
 const OFFERED: PageId = PageId(107);
 
-/// A rack's daemon, as far as the metadata server sees it.
+/// A rack's daemon, as the metadata server sees it.
 struct Rack {
     id: u16,
     incarnation: u64,
@@ -44,7 +44,7 @@ impl Rack {
         }
     }
 
-    /// The swap that is begun for `page`.
+    /// Requests a swap for `page`, and returns the granted swap.
     fn begin(&mut self, page: PageId, offered: PageId, home: u16) -> SwapId {
         let wanted = u64::from(page.0);
         self.say(ToServer::Request { page, offered, nonce: wanted });
@@ -74,7 +74,7 @@ impl Rack {
         }
     }
 
-    /// Where a page lives and how many are like it; `None`: it is lost.
+    /// Returns the home of a page and the number of pages of its range; `None` if the page is lost.
     fn locate(&mut self, page: PageId) -> Option<(u16, u32)> {
         match self.connection.ask(MetadataRequest::Locate { page }) {
             MetadataReply::Located { pages, home } => {
@@ -87,7 +87,7 @@ impl Rack {
     }
 }
 
-/// The home of [`PAGE`], who wants it, and the server.
+/// Returns the home of [`PAGE`], the requester, and the server.
 fn pool(directory: &Path) -> (Rack, Rack, Server) {
     let server = Server::start(directory, &[]);
     let racks = (Rack::join(&server, 1, 11, 1), Rack::join(&server, 2, 22, 1));
@@ -113,7 +113,7 @@ fn two_racks_swap_pages_and_everybody_learns_where_they_live() {
     assert_eq!((story.born, story.home), (RackId(1), Some(RackId(2))));
     assert_eq!(story.moved, Some(LastMove { swap, epoch: Epoch::new(3) }));
     assert_eq!((story.locked, story.waiting), (None, vec![]));
-    // It is not rack 1's any more, which can want it back.
+    // The page does not belong to rack 1 any more, which can request it back.
     home.say(ToServer::Request { page: PageId(108), offered: PAGE, nonce: 1 });
     let reason = RequestRefusal::NotYours;
     assert_eq!(home.hear(), FromServer::Refused { nonce: 1, reason });
@@ -130,7 +130,7 @@ fn only_the_daemon_that_serves_a_rack_may_swap_its_pages() {
     let refused = old.connection.receive().unwrap();
     let superseded = Refusal::Superseded { rack: RackId(2), current: Incarnation(2) };
     assert_eq!(refused, Tagged { tag: PUSHED, message: MetadataReply::Refused(superseded) });
-    // As if by a daemon of another rack.
+    // As if sent by a daemon of another incarnation.
     old.incarnation = 2;
     old.commit(swap, PAGE, OFFERED);
     let refused = old.connection.receive().unwrap().message;
@@ -191,7 +191,7 @@ fn both_racks_hear_the_same_of_a_swap_whenever_the_server_is_killed() {
         let (page, offered) = (PageId(PAGE.0 + round), PageId(OFFERED.0 + round));
         let swap = requester.begin(page, offered, 1);
         requester.commit(swap, page, offered);
-        // Somewhere before, in or after the write, which takes a millisecond.
+        // At some time before, during or after the write, which takes a millisecond.
         std::thread::sleep(Duration::from_micros(u64::from(round / 2) * 50));
         server.kill();
         let (mut home, mut requester, _server) = pool(directory.path());
@@ -224,7 +224,7 @@ fn other_memory_loses_the_pages_that_lived_there_and_no_others() {
     server.kill();
     let server = Server::start(directory.path(), &[]);
     check(&mut Rack::join(&server, 2, 22, 1));
-    // The memory comes back, and with it what lived there.
+    // The memory returns, with the pages in it.
     let leave = MetadataRequest::Leave { rack: RackId(1), incarnation: Incarnation(2) };
     assert_eq!(server.connect().ask(leave), MetadataReply::Left);
     let mut back = Rack::join(&server, 1, 11, 3);
@@ -247,13 +247,13 @@ fn after_a_failed_write_nothing_is_said_of_swaps_until_a_restart() {
     let process = Pid::from_raw(server.id().try_into().unwrap()).unwrap();
     prlimit(Some(process), Resource::Fsize, Rlimit { current: Some(1), maximum: None }).unwrap();
     requester.commit(swap, PAGE, OFFERED);
-    // By the answer to this the commit has failed.
+    // The commit has failed when this is answered.
     let refused = requester.connection.ask(support::put("after", 1));
     assert!(matches!(refused, MetadataReply::Refused(Refusal::Store(_))), "{refused:?}");
     for rack in [&mut home, &mut requester] {
         rack.say(ToServer::Outcome { swap, page: PAGE });
         rack.say(ToServer::Request { page: PageId(9), offered: PageId(109), nonce: 5 });
-        // Answered, and nothing came before.
+        // This is the answer, so no message was pushed before it.
         assert_eq!(rack.locate(PAGE), Some((1, 100)));
     }
     server.kill();

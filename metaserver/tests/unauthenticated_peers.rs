@@ -1,4 +1,5 @@
-//! UnauthenticatedPeers cost little and keep nobody out, however many and however rude they are.
+//! Unauthenticated peers cost little and displace no authenticated peer, however many they are and
+//! whatever they send.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod support;
@@ -17,11 +18,11 @@ use support::Server;
 
 const CROWD: usize = 10_000;
 
-/// Each crowd needs nearly all descriptors that a process may have.
+/// Each test needs nearly all descriptors that a process may have.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Waits until no other test has a crowd: before a rack registers, whose lease would run out
-/// meanwhile.
+/// Waits until no other test has peers connected. Call it before a rack registers: its lease would
+/// expire meanwhile.
 fn alone() -> MutexGuard<'static, ()> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     raise_descriptors();
@@ -45,7 +46,8 @@ fn resident_kib(server: &Server) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A crowd comes; a rack that was there before and those that come later are served all the time.
+/// Connects many peers. A rack that was connected before, and racks that connect later, are served
+/// all the time.
 fn crowd(
     server: &Server,
     says: &[u8],
@@ -56,7 +58,7 @@ fn crowd(
     let mut longest = Duration::ZERO;
     for number in 0..CROWD {
         let mut unauthenticated_peer = TcpStream::connect(server.address).unwrap();
-        // Some have been sent away before they could say anything.
+        // Some were dropped before they could send anything.
         let _ = unauthenticated_peer.write_all(says);
         unauthenticated_peers.push(unauthenticated_peer);
         if number % 100 == 0 {
@@ -78,7 +80,7 @@ fn crowd(
     assert!(open < 1200, "{open} descriptors are open");
     server.wait_for_log("others came while it asked nothing");
     server.wait_for_log("more connections of unauthenticated_peers");
-    // Debug lines are on in tests; those of unauthenticated peers are few.
+    // Debug lines are enabled in tests; the lines about unauthenticated peers must be few.
     let lines = server.log().matches("closed the connection from").count();
     assert!(lines < 2000, "{lines} lines");
     drop(unauthenticated_peers);
@@ -120,7 +122,7 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
         ));
     };
     look(&mut standing);
-    // The beginning of a ClientHello that says it has 512 bytes.
+    // The start of a ClientHello that announces 512 bytes.
     let begun = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     crowd(
         &server,
@@ -139,8 +141,8 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
 #[test]
 fn a_crowd_from_one_address_takes_the_places_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    // With so few descriptors there are places for 64 unauthenticated peers, which a crowd fills
-    // within moments.
+    // With so few descriptors there are 64 places for unauthenticated peers, which are taken at
+    // once.
     let server = Server::command(directory.path(), &[]);
     let mut bounded = Command::new("sh");
     bounded.args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""]).arg(server.get_program());
@@ -149,7 +151,7 @@ fn a_crowd_from_one_address_takes_the_places_of_its_own() {
     let frame = encode(&Tagged { tag: 7, message: MetadataRequest::Status }).unwrap();
     let mut crowd = Vec::new();
     for _ in 0..5 {
-        // Half of a request, and the rest of it when more have come than have a place.
+        // Half of a request; the rest follows when more peers have come than there are places.
         let mut slow = server.connect_from(Ipv4Addr::new(127, 0, 0, 2));
         slow.stream.write_all(&frame[..2]).unwrap();
         crowd.extend((0..100).map(|_| TcpStream::connect(server.address).unwrap()));
@@ -165,7 +167,8 @@ fn a_crowd_from_one_address_takes_the_places_of_its_own() {
 fn who_says_nothing_is_let_go_after_a_while() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &[]);
-    // Before the server can know of them: nothing that this test waits for shortens their time.
+    // Taken before the server can know the peers, so that no wait in this test shortens the
+    // measured time.
     let began = Instant::now();
     let mut silent = TcpStream::connect(server.address).unwrap();
     let mut half = TcpStream::connect(server.address).unwrap();

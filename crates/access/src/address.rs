@@ -2,10 +2,10 @@ use std::net::SocketAddr;
 
 use crate::{AccessError, Credentials};
 
-/// Grants an address: without credentials only one that this host alone reaches.
+/// Checks an address that an option names: without credentials only a loopback address is allowed.
 ///
 /// # Errors
-/// Names the option that gave the address, and what to do.
+/// `NotLoopback` names the option and says what to do.
 pub fn require_loopback(
     option: &'static str,
     address: SocketAddr,

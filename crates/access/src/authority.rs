@@ -11,14 +11,14 @@ use crate::credentials::{AUTHORITY, CERTIFICATE, KEY};
 use crate::files::{self, PUBLIC, SECRET};
 use crate::{AccessError, Party};
 
-/// The authority's key. It stays where it was made.
+/// File name of the authority's private key. The key never leaves the authority's folder.
 const AUTHORITY_KEY: &str = "authority.key";
-/// How long an authority lasts, in days.
+/// Validity of an authority's certificate, in days.
 const AUTHORITY_DAYS: u32 = 3650;
-/// What a certificate is dated back by, for hosts whose clocks are late.
+/// Certificates are dated back by this much, so that hosts with slow clocks accept them.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 
-/// Who signs the certificates of a pool.
+/// The certificate authority that signs the certificates of a pool.
 pub struct Authority {
     folder: PathBuf,
     certificate: String,
@@ -26,10 +26,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority in a folder that has none.
+    /// Creates an authority in a folder that has none.
     ///
     /// # Errors
-    /// When there is one, or the folder can't be written.
+    /// When the folder has an authority, or can't be written.
     pub fn create(folder: &Path) -> Result<Self, AccessError> {
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));
         if path.exists() || key_path.exists() {
@@ -46,11 +46,11 @@ impl Authority {
         Ok(Self { folder: folder.to_owned(), certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// The authority in a folder.
+    /// Opens the authority in a folder.
     ///
     /// # Errors
-    /// When other users can replace files there, there is no authority, its files are damaged, or
-    /// its key is not secret.
+    /// When other users can replace files in the folder, it has no authority, the authority's files
+    /// are damaged, or its key can be read by other users.
     pub fn open(folder: &Path) -> Result<Self, AccessError> {
         let folder = &files::require_trusted(folder)?;
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));
@@ -64,11 +64,13 @@ impl Authority {
         Ok(Self { folder: folder.to_owned(), certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// Makes a party's folder with a key and a certificate that is valid for some days, and gives
-    /// its path. Those that it has are replaced only if `renew` says so.
+    /// Creates a party's folder with a key and a certificate that is valid for `days` days, and
+    /// returns the folder's path. An existing key and certificate are replaced only if `renew` is
+    /// set.
     ///
     /// # Errors
-    /// When there are some, or the folder can't be written.
+    /// When the party has a key or certificate and `renew` is not set, or the folder can't be
+    /// written.
     pub fn issue(&self, party: Party, days: u32, renew: bool) -> Result<PathBuf, AccessError> {
         let folder = self.folder.join(party.to_string());
         let (key_path, path) = (folder.join(KEY), folder.join(CERTIFICATE));
@@ -104,8 +106,8 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// Of an authority with this key: its name follows from the key, so that two authorities have two
-/// names, and the certificate need not be read to sign in its name.
+/// Returns the certificate parameters of an authority with this key. The name follows from the key:
+/// two authorities have two names, and `open` signs without reading the name from the certificate.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut name = "rackpool authority ".to_owned();

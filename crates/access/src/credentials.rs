@@ -15,11 +15,11 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use crate::{AccessError, Party, files};
 
-/// The certificate of the authority, in every party's folder.
+/// File name of the authority's certificate, in every party's folder.
 pub(crate) const AUTHORITY: &str = "authority.crt";
-/// A party's certificate.
+/// File name of a party's certificate.
 pub(crate) const CERTIFICATE: &str = "own.crt";
-/// A party's key.
+/// File name of a party's private key.
 pub(crate) const KEY: &str = "own.key";
 
 /// A party's certificate and key, and the authority it trusts.
@@ -32,12 +32,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads a party's folder and checks all of it.
+    /// Reads and checks all files of a party's folder.
     ///
     /// # Errors
-    /// When other users can replace files there, a file is missing or damaged, the key is not
-    /// secret or not the certificate's, the certificate is not valid now, or another authority
-    /// signed it.
+    /// When other users can replace files there, a file is missing or damaged, other users can read
+    /// the key, the key does not belong to the certificate, the certificate is not valid now, or
+    /// another authority signed it.
     pub fn load(folder: &Path) -> Result<Self, AccessError> {
         let folder = &files::require_trusted(folder)?;
         let (certificate_path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
@@ -66,10 +66,10 @@ impl Credentials {
         })
     }
 
-    /// The credentials of this party.
+    /// Loads the credentials of the party `wanted`.
     ///
     /// # Errors
-    /// As for [`load`](Self::load), and when they are somebody else's.
+    /// As for [`load`](Self::load), and when the folder has another party's credentials.
     pub fn load_of(folder: &Path, wanted: Party) -> Result<Self, AccessError> {
         let found = Self::load(folder)?;
         if found.party == wanted {
@@ -78,13 +78,13 @@ impl Credentials {
         Err(AccessError::Party { folder: found.folder, found: found.party, wanted })
     }
 
-    /// Whose they are.
+    /// Returns the party that the certificate names.
     #[must_use]
     pub const fn party(&self) -> Party {
         self.party
     }
 
-    /// Whether they will have expired after this time.
+    /// Returns true if the certificate will be invalid after `time` from now.
     #[must_use]
     pub fn expire_within(&self, time: Duration) -> bool {
         let then = UnixTime::now().as_secs().saturating_add(time.as_secs());
@@ -94,7 +94,7 @@ impl Credentials {
         })
     }
 
-    /// When their certificate expires, in seconds since 1970.
+    /// Returns when the certificate expires, in seconds since 1970.
     #[must_use]
     pub fn expiry(&self) -> Option<u64> {
         let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
@@ -105,10 +105,10 @@ impl Credentials {
         }
     }
 
-    /// TLS for a server, which asks every client for its certificate.
+    /// Returns the TLS configuration of a server. The server demands a certificate of every client.
     ///
     /// # Errors
-    /// When the TLS library refuses them.
+    /// When the TLS library refuses the credentials.
     pub fn server(&self) -> Result<Arc<ServerConfig>, AccessError> {
         let failed = |cause: String| AccessError::Tls { folder: self.folder.clone(), cause };
         let clients =
@@ -121,16 +121,16 @@ impl Credentials {
         let mut config = builder
             .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&self.own))));
-        // A certificate is looked at anew for every connection.
+        // Without session resumption every connection's certificate is verified anew.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
-    /// TLS for a client, which demands [`Self::server_name`].
+    /// Returns the TLS configuration of a client. The client demands [`Self::server_name`].
     ///
     /// # Errors
-    /// When the TLS library refuses them.
+    /// When the TLS library refuses the credentials.
     pub fn client(&self) -> Result<Arc<ClientConfig>, AccessError> {
         let failed = |error: Error| AccessError::Tls {
             folder: self.folder.clone(),
@@ -146,10 +146,10 @@ impl Credentials {
         Ok(Arc::new(config))
     }
 
-    /// What a client demands to find in the server's certificate, wherever it connects to.
+    /// The name that a client demands in the server's certificate, whatever address it connects to.
     ///
     /// # Errors
-    /// Never with the names that this crate gives.
+    /// Never with the names that this crate creates.
     pub fn server_name(&self) -> Result<ServerName<'static>, AccessError> {
         ServerName::try_from(Party::MetadataServer.certificate_name()).map_err(|error| {
             AccessError::Tls { folder: self.folder.clone(), cause: error.to_string() }

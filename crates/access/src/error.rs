@@ -6,33 +6,33 @@ use rackpool_shm::folder::FolderError;
 
 use crate::Party;
 
-/// Why access is not granted, or can't be prepared.
+/// Why access is refused, or credentials can't be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// An address that other hosts reach, without credentials.
+    /// An address that other hosts can reach was given without credentials.
     #[error(
         "{option} {address} is not on this host alone, which needs credentials: make them with `rackpool credentials init` and name a folder with --credentials; or use 127.0.0.1 or [::1]"
     )]
     NotLoopback {
-        /// The option that names it.
+        /// The option that gave the address.
         option: &'static str,
         /// The address.
         address: SocketAddr,
     },
-    /// A process of another user of this host, without credentials.
+    /// A process of another user of this host connected without credentials.
     #[error(
         "the process at {peer} belongs to user {user}, this one to user {own}: different users need credentials, make them with `rackpool credentials init` and name a folder with --credentials"
     )]
     OtherUser {
-        /// Its address.
+        /// The process's address.
         peer: SocketAddr,
-        /// Whose it is.
+        /// The user that the process belongs to.
         user: u32,
-        /// Whose this process is.
+        /// The user of this process.
         own: u32,
     },
-    /// A loopback connection that no process of this host has.
+    /// A loopback connection that belongs to no process of this host.
     #[error(
         "no process is known at {peer}: it has ended, or this host does not show it, and then credentials are needed; make them with `rackpool credentials init` and name a folder with --credentials"
     )]
@@ -40,14 +40,14 @@ pub enum AccessError {
         /// The address.
         peer: SocketAddr,
     },
-    /// The kernel does not say whose connections are.
+    /// The kernel's tables, which name the owners of sockets, can't be read.
     #[error(
         "can't read {table} to learn whose a connection is: {source}; mount /proc, or use --credentials"
     )]
     UnknownPeers {
         /// The kernel's table.
         table: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A file can't be read.
@@ -57,21 +57,21 @@ pub enum AccessError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file or folder can't be made.
+    /// A file or folder can't be written.
     #[error("can't write {path}: {source}; may this user write there?")]
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Other users can replace the credentials.
+    /// Other users can replace files in the credentials' folder.
     #[error("the credentials are not safe: {0}")]
     Folder(#[from] FolderError),
-    /// A key that is no secret.
+    /// Other users can read a key.
     #[error(
         "{path} can be read by others (mode {mode:o}): chmod 600 {path}, and if others have been there, make new credentials"
     )]
@@ -81,7 +81,7 @@ pub enum AccessError {
         /// Its permissions.
         mode: u32,
     },
-    /// A file holds something else.
+    /// A file does not hold what it should.
     #[error(
         "{path} is damaged ({cause}): copy the folder again, or renew it with `rackpool credentials add --renew`"
     )]
@@ -91,7 +91,7 @@ pub enum AccessError {
         /// What is wrong.
         cause: String,
     },
-    /// Key and certificate are no pair.
+    /// Key and certificate do not belong together.
     #[error(
         "own.key and own.crt in {folder} do not belong together: copy the folder again, or renew it with `rackpool credentials add --renew`"
     )]
@@ -99,7 +99,7 @@ pub enum AccessError {
         /// Their folder.
         folder: PathBuf,
     },
-    /// The certificate has expired, or its time has not come.
+    /// The certificate has expired, or is not valid yet.
     #[error(
         "{path} {cause}: look at this host's clock, or renew it with `rackpool credentials add --renew`"
     )]
@@ -109,7 +109,7 @@ pub enum AccessError {
         /// Expired, or not valid yet, and by how much.
         cause: String,
     },
-    /// Another authority signed it.
+    /// The authority beside the certificate did not sign it.
     #[error(
         "{path} was not signed by the authority.crt beside it: copy the whole folder from where `rackpool credentials` made it"
     )]
@@ -117,7 +117,7 @@ pub enum AccessError {
         /// The certificate.
         path: PathBuf,
     },
-    /// The certificate is of no use here.
+    /// The certificate names no party of a pool, or can't be used here.
     #[error(
         "{path} is no certificate of rackpool ({cause}): make one with `rackpool credentials add`"
     )]
@@ -127,19 +127,19 @@ pub enum AccessError {
         /// What is wrong.
         cause: String,
     },
-    /// Somebody else's credentials.
+    /// The credentials belong to another party.
     #[error(
         "{folder} has the credentials of {found}, those of {wanted} are needed: name another folder with --credentials"
     )]
     Party {
         /// The folder.
         folder: PathBuf,
-        /// Whose they are.
+        /// The party that they belong to.
         found: Party,
-        /// Whose they should be.
+        /// The party whose credentials are needed.
         wanted: Party,
     },
-    /// What is there is not overwritten.
+    /// A file that must not be overwritten exists.
     #[error("{path} is there already: {advice}")]
     Exists {
         /// The file.
@@ -147,12 +147,12 @@ pub enum AccessError {
         /// What to do.
         advice: &'static str,
     },
-    /// The TLS library refuses.
+    /// The TLS library refuses the credentials.
     #[error("TLS can't be set up with {folder}: {cause}")]
     Tls {
         /// The credentials' folder.
         folder: PathBuf,
-        /// What it says.
+        /// The library's error.
         cause: String,
     },
 }

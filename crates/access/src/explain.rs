@@ -2,7 +2,8 @@ use std::io;
 
 use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
 
-/// What the end of a TLS connection means, and what to do about it. The text goes on after a colon.
+/// Returns what the end of a TLS connection means and what to do about it. The text continues a
+/// line after a colon.
 #[must_use]
 pub fn explain(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
@@ -15,8 +16,8 @@ pub fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Whether the connection has ended, which a process that ends causes as well as one that expects
-/// no TLS.
+/// Returns true if the peer closed the connection. A peer that is stopped causes this, and so does
+/// one that expects no TLS.
 const fn is_end(kind: io::ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Files that hold keys and certificates.
+//! Reading and writing the files of keys and certificates.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
@@ -9,12 +9,12 @@ use rackpool_shm::folder::{self, FolderError};
 
 use crate::AccessError;
 
-/// Mode of a key.
+/// Mode of a key file.
 pub(crate) const SECRET: u32 = 0o600;
-/// Mode of a certificate.
+/// Mode of a certificate file.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// Makes a folder for its owner alone.
+/// Creates a folder that only its owner can use.
 pub(crate) fn make_folder(path: &Path) -> Result<(), AccessError> {
     match folder::create(path) {
         Err(FolderError::Io { source, .. }) => Err(AccessError::unwritable(path)(source)),
@@ -22,7 +22,8 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), AccessError> {
     }
 }
 
-/// The path of a folder without links; one in which other users can replace files is refused.
+/// Returns the folder's path without symbolic links. A folder in which other users can replace
+/// files is refused.
 pub(crate) fn require_trusted(path: &Path) -> Result<PathBuf, AccessError> {
     match folder::require_trusted(path) {
         Err(FolderError::Io { source, .. }) => Err(AccessError::unreadable(path)(source)),
@@ -30,7 +31,8 @@ pub(crate) fn require_trusted(path: &Path) -> Result<PathBuf, AccessError> {
     }
 }
 
-/// Writes a file so that it is there whole or not at all, never for more eyes than `mode` says.
+/// Writes a file atomically: after a crash the file is complete or unchanged. The file never has
+/// more permissions than `mode`.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), AccessError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
@@ -41,7 +43,7 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), AccessErro
         }
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(mode).open(&unfinished)?;
-        // Whatever the umask is.
+        // `set_permissions` is independent of the umask.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -55,7 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, AccessError> {
     fs::read(path).map_err(AccessError::unreadable(path))
 }
 
-/// Reads a key; one that others can read is none.
+/// Reads a key. A key that other users can read is refused.
 pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, AccessError> {
     let found = fs::metadata(path).map_err(AccessError::unreadable(path))?;
     let mode = found.permissions().mode() & 0o7777;

@@ -1,16 +1,16 @@
-//! Who may speak to whom when a pool spans hosts.
+//! Authentication between the processes of a pool.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `party` | the parties that have certificates, and their names |
 //! | `credentials` | a party's own certificate and key, checked, and the TLS that follows from them |
-//! | `authority` | who signs certificates: for the `rackpool credentials` command |
+//! | `authority` | the certificate authority, for the `rackpool credentials` command |
 //! | `address` | which addresses may be used without credentials |
-//! | `same_user` | whose process is at the other end of a loopback connection |
-//! | `socket_query` | one TCP socket, asked from the kernel |
+//! | `same_user` | the user of the process at the other end of a loopback connection |
+//! | `socket_query` | asks the kernel for one TCP socket |
 //! | `explain` | what a broken TLS connection means, and what to do |
 //!
-//! `docs/design/access.md` tells the whole.
+//! `docs/design/access.md` describes the whole.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -5,35 +5,35 @@ use rackpool_model::RackId;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// The domain of all names in certificates. It is looked up nowhere.
+/// The domain of all names in certificates. No resolver is asked for these names.
 const DOMAIN: &str = ".rackpool";
 
-/// Who has a certificate. `FromStr` and `Display` use the name of its folder: `metadata`,
-/// `operator`, `rack-7`.
+/// The owner of a certificate. `FromStr` and `Display` use the name of the party's folder:
+/// `metadata`, `operator`, `rack-7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
     /// The metadata server.
     MetadataServer,
     /// The daemon of a rack.
     Rack(RackId),
-    /// A person, or a program that watches.
+    /// A person, or a monitoring program.
     Operator,
 }
 
 impl Party {
-    /// The name in its certificate.
+    /// The DNS name in the party's certificate.
     #[must_use]
     pub fn certificate_name(self) -> String {
         format!("{self}{DOMAIN}")
     }
 
-    /// Whether it answers connections; the others begin them.
+    /// Returns true if the party accepts connections. The other parties connect to it.
     #[must_use]
     pub const fn is_server(self) -> bool {
         matches!(self, Self::MetadataServer)
     }
 
-    /// Whom a certificate names; `None` when it names nobody, or several.
+    /// Returns the party that a certificate names; `None` if it names no party, or several.
     #[must_use]
     pub fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let parsed = EndEntityCert::try_from(certificate).ok()?;
@@ -65,7 +65,7 @@ impl FromStr for Party {
                 rack.map(RackId).map(Self::Rack)
             }
         };
-        // One spelling for each: not `rack-07`.
+        // Each party has one spelling: `rack-07` is refused.
         party
             .filter(|party| party.to_string() == text)
             .ok_or_else(|| format!("'{text}' is neither metadata, operator nor like rack-7"))

@@ -1,7 +1,8 @@
-//! Whose process is at the other end of a loopback connection.
+//! Determines the user of the process at the other end of a loopback connection.
 //!
-//! Loopback says only that the peer is on this host. The kernel's tables of TCP sockets say whose
-//! it is. They show the own network namespace alone, and nothing else reaches its loopback.
+//! Loopback proves only that the peer is on this host. The kernel's tables of TCP sockets name the
+//! user of each socket. They show only this network namespace, and no other namespace reaches its
+//! loopback.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -14,16 +15,16 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 pub(crate) const ESTABLISHED: u8 = 0x01;
 const SYN_RECEIVED: u8 = 0x03;
-/// FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK and CLOSING: one of the two sends no more.
+/// FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK and CLOSING: at least one side sends no more.
 const HALF_CLOSED: [u8; 5] = [0x04, 0x05, 0x08, 0x09, 0x0b];
 const LISTEN: u8 = 0x0a;
 
-/// The kernel may leave out a line of a table that changes while it is read.
+/// Reads of a table. The kernel may omit a line of a table that changes during the read.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Returns `Ok` when the peer of an accepted loopback connection is a process of this user or of
-/// root. May read the kernel's tables: not for an event loop.
+/// root. May read the kernel's tables, which takes milliseconds: do not call it in an event loop.
 ///
 /// # Errors
 /// Names the other user, or says that no process of this host has the connection.
@@ -36,7 +37,7 @@ pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), Acce
 
 /// Returns `Ok` when the server of a loopback connection is a process of this user or of root. A
 /// connection that the server has not accepted yet belongs to its listener. May read the kernel's
-/// tables: not for an event loop.
+/// tables, which takes milliseconds: do not call it in an event loop.
 ///
 /// # Errors
 /// Names the other user, or says that no process of this host has the connection.
@@ -51,14 +52,15 @@ pub fn require_server_of_same_user(
         let found = sockets(|socket| socket.is_end(server, local) || socket.listens_at(server))?;
         let (listeners, ends): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|socket| socket.state == LISTEN);
-        // A connection that waits to be accepted closes with its listener, so that a listener that
-        // is in the same tables is the one that it waits at.
+        // A connection that waits to be accepted is closed with its listener. A listener found in
+        // the same read of the tables is therefore the one at which the connection waits.
         let listeners: Vec<_> = listeners.iter().map(|socket| socket.user).collect();
         judge(ends.first(), server, &listeners)
     })
 }
 
-/// The end of a connection that a process has, if the kernel answers a question about one socket.
+/// Returns the end of a connection that a process has accepted, if the kernel answers a query for
+/// this one socket.
 fn accepted(own: SocketAddr, other: SocketAddr) -> Option<Socket> {
     socket_query::find(own, other).filter(|end| end.is_end(own, other) && end.inode != 0)
 }
@@ -73,14 +75,14 @@ fn look(mut once: impl FnMut() -> Result<(), AccessError>) -> Result<(), AccessE
     once()
 }
 
-/// A TCP socket of this host, as the kernel tells of it.
+/// A TCP socket of this host, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Socket {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) state: u8,
     pub(crate) user: u32,
-    /// 0: no process has it, and `user` says nothing.
+    /// Is 0 when no process has the socket; `user` is meaningless then.
     pub(crate) inode: u64,
 }
 
@@ -89,15 +91,17 @@ impl Socket {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
         let state = u8::from_str_radix(fields.next()?, 16).ok()?;
-        // Queues, timer and retransmissions lie before the user, a timeout before the inode.
+        // The queues, the timer and the retransmissions precede the user; a timeout precedes the
+        // inode.
         let user = fields.nth(3)?.parse().ok()?;
         let inode = fields.nth(1)?.parse().ok()?;
         Some(Self { local, remote, state, user, inode })
     }
 
-    /// Whether this is the end at `own` of a connection with `other`.
+    /// Returns true if this is the end at `own` of a connection with `other`.
     pub(crate) fn is_end(&self, own: SocketAddr, other: SocketAddr) -> bool {
-        // A process may have half closed it and wait for answers; one that is closed is nobody's.
+        // A process may have half closed the connection and wait for answers. A closed socket
+        // belongs to no process.
         let is_open = matches!(self.state, ESTABLISHED | SYN_RECEIVED)
             || (HALF_CLOSED.contains(&self.state) && self.inode != 0);
         is_open && self.local == canonical(own) && self.remote == canonical(other)
@@ -111,7 +115,8 @@ impl Socket {
     }
 }
 
-/// An address as the kernel prints it: words of the network's order as numbers of the host's.
+/// Parses an address as the kernel prints it: 32-bit words in network byte order, printed as
+/// numbers of the host's byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| {
@@ -134,14 +139,14 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The sockets of this network namespace that are `wanted`.
+/// Returns the sockets of this network namespace that satisfy `wanted`.
 pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, AccessError> {
     let mut found = Vec::new();
     for table in TABLES {
         let unreadable = |source| AccessError::UnknownPeers { table, source };
         let file = match File::open(table) {
             Ok(file) => BufReader::new(file),
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound && table != TABLES[0] => continue,
             Err(error) => return Err(unreadable(error)),
         };

@@ -1,7 +1,7 @@
-//! One TCP socket of this host, asked from the kernel by its two addresses.
+//! Asks the kernel for one TCP socket of this host by its two addresses.
 //!
-//! The answer takes microseconds where the tables in `/proc` take milliseconds. A kernel without
-//! `tcp_diag` gives none.
+//! The query takes microseconds; reading the tables in `/proc` takes milliseconds. A kernel without
+//! `tcp_diag` does not answer.
 #![expect(clippy::host_endian_bytes, reason = "netlink messages are in the host's byte order")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,13 +18,13 @@ const INET: u8 = 2;
 const INET6: u8 = 10;
 const TCP: u8 = 6;
 
-/// Returns the socket whose own address is `own` and whose peer is `other`, if the kernel says so.
+/// Returns the socket with local address `own` and remote address `other`, if the kernel knows it.
 pub(crate) fn find(own: SocketAddr, other: SocketAddr) -> Option<Socket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(rustix::net::netlink::SOCK_DIAG);
     let kernel =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol).ok()?;
-    // The kernel has answered when this returns.
+    // The kernel executes the query within `send`: the answer can be received at once.
     rustix::net::send(&kernel, &request(canonical(own), canonical(other)), SendFlags::empty())
         .ok()?;
     let mut answer = [0; 512];
@@ -118,7 +118,7 @@ mod tests {
             assert_eq!((found.local, found.remote, found.state), (own, other, ESTABLISHED));
             let mut tables = sockets(|socket| socket.is_end(own, other)).unwrap();
             while tables.is_empty() {
-                // A line can be missing while others change.
+                // The table may omit a line while other sockets change.
                 tables = sockets(|socket| socket.is_end(own, other)).unwrap();
             }
             assert_eq!(tables, [found]);

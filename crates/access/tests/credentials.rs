@@ -1,4 +1,4 @@
-//! Credentials: what is made can be used by the party it names, and by nobody else.
+//! Credentials can be used by the party that they name, and by no other.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs;
@@ -21,7 +21,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// What the client and the server say of a handshake.
+/// Returns the results of the client's and the server's side of a handshake.
 fn shake(client: &Credentials, server: &Credentials) -> [Result<(), String>; 2] {
     let mut client =
         ClientConnection::new(client.client().unwrap(), client.server_name().unwrap()).unwrap();
@@ -61,7 +61,7 @@ fn a_rack_and_the_metadata_server_of_one_authority_know_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let made = Authority::create(folder.path()).unwrap();
     let server = issue(&made, Party::MetadataServer);
-    // Somebody who opens the folder later signs in the same name.
+    // A later process opens the folder and signs under the same authority name.
     let again = Authority::open(folder.path()).unwrap();
     let rack = issue(&again, RACK);
     assert_eq!(shake(&rack, &server), [Ok(()), Ok(())]);
@@ -141,7 +141,7 @@ fn a_folder_that_is_not_whole_is_refused_with_the_way_out() {
     expect("was not signed by the authority.crt beside it");
     fs::copy(folder.path().join("authority.crt"), path.join("own.crt")).unwrap();
     expect("no certificate of rackpool");
-    // As a killed `rackpool credentials` leaves it.
+    // A killed `rackpool credentials` leaves these files.
     fs::remove_file(path.join("own.crt")).unwrap();
     expect("can't read");
     expect("own.crt");

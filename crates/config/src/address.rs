@@ -1,8 +1,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The address to listen at that an option names: `ADDRESS:PORT`, or `NAME:PORT` of this host. A
-/// name that has several addresses stands for its first IPv4 one, else for its first one: so
-/// `localhost` is 127.0.0.1 for whoever listens, and clients try all of its addresses.
+/// Parses the listen address of an option: `ADDRESS:PORT`, or `NAME:PORT` with a name of this host.
+/// For a name with several addresses, returns the first IPv4 address, else the first address. So a
+/// server that listens at `localhost` listens at 127.0.0.1; clients try all addresses of a name.
 ///
 /// ```
 /// let address = rackpool_config::listen_address("[::1]:7400")?;
@@ -11,7 +11,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// ```
 ///
 /// # Errors
-/// What is wrong with it, and what it should look like.
+/// A message that says what is wrong and shows valid examples.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -52,7 +52,7 @@ mod tests {
             let error = listen_address(text).unwrap_err();
             assert!(error.contains("localhost:7400"), "{text}: {error}");
         }
-        // A label of 64 characters is longer than any name's.
+        // The 64-character label exceeds the limit of 63, so the name can't exist.
         let nowhere = format!("{}:1", "x".repeat(64));
         assert!(listen_address(&nowhere).unwrap_err().contains("is not found"));
     }

@@ -12,17 +12,17 @@ pub(crate) struct File {
     text: String,
 }
 
-/// A key and its value, and where they stand.
+/// A key and its value, with their position in the file.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
     value: Value,
     path: PathBuf,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
 }
 
-/// What an option can be given.
+/// The value of an option.
 #[derive(Debug)]
 enum Value {
     Switch(bool),
@@ -38,8 +38,8 @@ impl File {
         }
     }
 
-    /// The entries of a section; none if it is not there. No other sections than the known ones may
-    /// be there.
+    /// Returns the entries of a section, or none if the file lacks the section. A section that is
+    /// not in `known` is an error.
     pub(crate) fn section(&self, name: &str, known: &[&str]) -> Result<Vec<Entry>, ConfigError> {
         let document = DeTable::parse(&self.text).map_err(|error| ConfigError::Syntax {
             path: self.path.clone(),
@@ -86,7 +86,7 @@ impl File {
 }
 
 impl Entry {
-    /// The words that say the same on the command line.
+    /// Returns the command-line arguments that mean the same as this entry.
     pub(crate) fn words(&self, option: &Arg) -> Result<Vec<String>, ConfigError> {
         let name = &self.key;
         let is_switch = matches!(option.get_action(), ArgAction::SetTrue);

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there are no options.
+/// Why a program's options can't be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -10,10 +10,10 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is no TOML.
+    /// The file is not valid TOML.
     #[error("{path}:{line}: {message}")]
     Syntax {
         /// The file.
@@ -23,7 +23,7 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
-    /// A key is unknown, or its value is refused.
+    /// A key is unknown, or its value is invalid.
     #[error("{path}:{line}: {key}: {message}")]
     Entry {
         /// The file.

@@ -1,8 +1,8 @@
 //! Options of a program from a configuration file and from the command line.
 //!
-//! The file is TOML with a section for each program; its keys are the long names of the flags. What
-//! it says is put behind the command line as further flags, unless the command line has them. So
-//! flags win, and both have the same names, the same parsers and the same errors.
+//! The file is TOML with a section for each program; its keys are the long names of the flags.
+//! Entries of the file are appended to the command line as flags, unless the command line gives the
+//! same flag. So flags take precedence, and both sources have the same names, parsers and errors.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -20,7 +20,7 @@ pub use address::listen_address;
 use entries::{Entry, File};
 pub use error::ConfigError;
 
-/// The sections a file may have, each for one program.
+/// The sections that a file may have, one for each program.
 const SECTIONS: [&str; 5] = ["metaserver", "daemon", "rackpool", "kv", "fuse"];
 
 /// The option that names the file.
@@ -31,7 +31,7 @@ pub struct ConfigFile {
     pub config: Option<PathBuf>,
 }
 
-/// The options of this program. Ends the process, as `clap` does, when there is something wrong.
+/// Returns the options of this program. Ends the process on an error, as `clap` does.
 #[must_use]
 pub fn parse<O: Parser>(section: &str) -> O {
     match try_parse_from(section, std::env::args_os()) {
@@ -44,10 +44,10 @@ pub fn parse<O: Parser>(section: &str) -> O {
     }
 }
 
-/// The options that these words and the file they name stand for.
+/// Returns the options that `words` and the configuration file named in them give.
 ///
 /// # Errors
-/// Names the file, the line and the key, or what `clap` says of the command line.
+/// Names the file, the line and the key, or returns `clap`'s error for the command line.
 pub fn try_parse_from<O: Parser>(
     section: &str,
     words: impl IntoIterator<Item = OsString>,
@@ -55,7 +55,7 @@ pub fn try_parse_from<O: Parser>(
     let mut words: Vec<OsString> = words.into_iter().collect();
     let given = match O::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
-        // The file may have what is missing.
+        // The file may contain the missing argument.
         Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
             O::command().ignore_errors(true).try_get_matches_from(&words)?
         }
@@ -89,7 +89,7 @@ pub fn try_parse_from<O: Parser>(
     })
 }
 
-/// The subcommand that is called, with what it is given.
+/// Returns the called subcommand and its arguments.
 fn innermost<'a>(command: &'a Command, matches: &'a ArgMatches) -> (&'a Command, &'a ArgMatches) {
     match matches.subcommand() {
         Some((name, inner)) => match command.find_subcommand(name) {
@@ -101,17 +101,17 @@ fn innermost<'a>(command: &'a Command, matches: &'a ArgMatches) -> (&'a Command,
 }
 
 fn option<'a>(command: &'a Command, key: &str) -> Option<&'a clap::Arg> {
-    // A file that names a file would never end; the others end the program.
+    // A configuration file must not name another one; `help` and `version` would end the program.
     let barred = ["config", "help", "version"].contains(&key);
     command.get_arguments().find(|argument| argument.get_long() == Some(key) && !barred)
 }
 
-/// Whether the program or one of its subcommands has this option.
+/// Returns true if the program or one of its subcommands has this option.
 fn knows(command: &Command, key: &str) -> bool {
     option(command, key).is_some() || command.get_subcommands().any(|inner| knows(inner, key))
 }
 
-/// The entry that an error is about.
+/// Returns the entry of the file that caused an error.
 fn culprit<'a>(error: &clap::Error, used: &'a [(Vec<String>, Entry)]) -> Option<&'a Entry> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;

@@ -1,4 +1,4 @@
-//! What a file and a command line make together.
+//! Tests of a configuration file combined with a command line.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::ffi::OsString;

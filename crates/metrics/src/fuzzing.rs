@@ -1,12 +1,12 @@
-//! The parser of what a scraper asks, without sockets, for `rackpool-fuzz`.
+//! The parser of a scraper's HTTP request, without sockets, for `rackpool-fuzz`.
 
 use crate::request::{Asked, read};
 
-/// The longest head of a request, in bytes: longer ones are refused whether they end or not.
+/// The longest request head, in bytes. Longer heads are refused whether they are complete or not.
 pub const MAX_HEAD: usize = crate::request::MAX_HEAD;
 
-/// What these bytes ask: the metrics or the health, with their text or (`false`) only its headers,
-/// or something that is refused with this status line; `None` when more has to come.
+/// Parses a request. Returns whether the answer has a body (GET) or only headers (HEAD), or the
+/// status line of a refusal; `None` when the head is incomplete.
 #[must_use]
 pub fn asked(bytes: &[u8]) -> Option<Result<bool, &'static str>> {
     match read(bytes) {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// How many times something took how long. Many may record while somebody reads.
+/// A histogram of durations. Any number of threads may record while another reads.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,13 +14,13 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 /// ```
 #[derive(Debug)]
 pub struct Histogram {
-    /// Upper ends of the buckets, in nanoseconds; the last bucket has none.
+    /// Upper bounds of the buckets, in nanoseconds; the last bucket has none.
     ends_ns: &'static [u64],
     buckets: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
 }
 
-/// 1 us to 10 s, three to a decade: 1, 2, 5.
+/// 1 us to 10 s, three buckets a decade: 1, 2, 5.
 const TIMES_NS: [u64; 22] = [
     1_000,
     2_000,
@@ -53,14 +53,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// For times from a microsecond to ten seconds, three buckets to a decade.
+    /// Creates a histogram for 1 us to 10 s, with three buckets a decade.
     #[must_use]
     pub fn times() -> Self {
         let buckets = TIMES_NS.iter().map(|_| AtomicU64::new(0)).chain([AtomicU64::new(0)]);
         Self { ends_ns: &TIMES_NS, buckets: buckets.collect(), sum_ns: AtomicU64::new(0) }
     }
 
-    /// Counts one more.
+    /// Records one duration.
     pub fn record(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let bucket = self.ends_ns.partition_point(|end| *end < ns);
@@ -68,14 +68,14 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// How many have been recorded.
+    /// Returns the number of recorded durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts().iter().sum()
     }
 
-    /// The end of the bucket in which this share (0 to 1) of all is reached: an upper bound.
-    /// `None` when nothing was recorded; `Duration::MAX` when it lies beyond the last end.
+    /// Returns an upper bound of the quantile `share` (0 to 1): the upper bound of its bucket.
+    /// `None` when nothing was recorded; `Duration::MAX` when the quantile lies in the last bucket.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let counts = self.counts();
@@ -93,8 +93,8 @@ impl Histogram {
         Some(end.map_or(Duration::MAX, |end| Duration::from_nanos(*end)))
     }
 
-    /// How many took longer than the bound before and at most this one, in microseconds; `None` for
-    /// the last: without bound.
+    /// Returns each bucket's upper bound in microseconds and its count, not cumulated. The last
+    /// bucket has no bound: `None`.
     #[must_use]
     pub fn micros(&self) -> Vec<(Option<u64>, u64)> {
         let ends = self.ends_ns.iter().map(|ns| Some(ns / 1000)).chain([None]);
@@ -105,8 +105,8 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends in seconds, the last one infinite, each with what is in that bucket alone; and the sum
-    /// of all times in seconds.
+    /// Returns each bucket's upper bound in seconds (the last one infinite) with its count, not
+    /// cumulated, and the sum of all durations in seconds.
     pub(crate) fn buckets(&self) -> (Vec<(f64, u64)>, f64) {
         let ends = self.ends_ns.iter().map(|ns| to_f64(*ns) / 1e9).chain([f64::INFINITY]);
         let sum = to_f64(self.sum_ns.load(Ordering::Relaxed)) / 1e9;

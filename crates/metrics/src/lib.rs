@@ -1,9 +1,9 @@
 //! A process's metrics for Prometheus: `--metrics ADDRESS:PORT` of the metadata server, the rack
 //! daemon, the key-value service and the mount.
 //!
-//! A process implements [`Source`], binds with [`bind`] and runs [`serve`]; one without a runtime
-//! calls [`start`]. `GET /metrics` gives the metrics in Prometheus' text format, or in OpenMetrics
-//! where `Accept` prefers that; `GET /healthz` answers 200, or 503 with the reason.
+//! A process implements [`Source`], binds with [`bind`] and runs [`serve`]; a process without a
+//! runtime calls [`start`]. `GET /metrics` returns the metrics in Prometheus' text format, or in
+//! OpenMetrics where `Accept` prefers that; `GET /healthz` answers 200, or 503 with the reason.
 //! docs/operating.md lists all metrics.
 //!
 //! | bound | is |

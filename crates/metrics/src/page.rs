@@ -9,10 +9,10 @@ use prometheus_client::registry::{Registry, Unit as Suffix};
 
 use crate::{Histogram, process};
 
-/// What a figure counts; the end of its name.
+/// The unit of a metric, which becomes the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A number of things.
     None,
     /// Bytes.
     Bytes,
@@ -20,24 +20,24 @@ pub enum Unit {
     Seconds,
 }
 
-/// Whoever has metrics.
+/// A provider of metrics.
 pub trait Source: Send + Sync + 'static {
-    /// Puts all metrics on the page; asked at each scrape.
+    /// Writes all metrics to the page. Called at each scrape.
     ///
     /// # Errors
-    /// Passes on those of [`Page`].
+    /// Passes on the errors of [`Page`].
     fn show(&self, page: &mut Page<'_>) -> fmt::Result;
 
-    /// Whether the process does its work now, for `/healthz`; it must not block.
+    /// Returns `Ok` while the process does its work, for `/healthz`. Must not block.
     ///
     /// # Errors
-    /// Why not, in a line.
+    /// The reason, in one line.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// How the metrics are written.
+/// The text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The text format of Prometheus, version 0.0.4.
@@ -47,7 +47,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What an HTTP header calls it.
+    /// The value of the `Content-Type` header.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
@@ -56,13 +56,14 @@ impl Format {
     }
 }
 
-/// The metrics of one scrape. Names are without `rackpool_`, unit and `_total`, which are added.
+/// The metrics of one scrape. Callers give names without the prefix `rackpool_`, the unit and
+/// `_total`; the page adds them.
 pub struct Page<'a> {
     encoder: DescriptorEncoder<'a>,
 }
 
 impl Page<'_> {
-    /// A number that only grows.
+    /// Adds a counter.
     ///
     /// # Errors
     /// None in practice: the page is a string.
@@ -71,7 +72,7 @@ impl Page<'_> {
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    /// Numbers that only grow, told apart by a label.
+    /// Adds a family of counters, distinguished by a label.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -91,7 +92,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A number that goes up and down.
+    /// Adds a gauge.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -100,7 +101,7 @@ impl Page<'_> {
         self.metric(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    /// Numbers that go up and down, told apart by a label.
+    /// Adds a family of gauges, distinguished by a label.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -119,7 +120,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Words about the process: a gauge that is always 1, with these labels.
+    /// Adds facts about the process: a gauge that is always 1, with these labels.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -128,7 +129,7 @@ impl Page<'_> {
         metric.encode_family(&labels)?.encode_gauge(&1_i64)
     }
 
-    /// When the certificate of this process expires, in seconds since 1970.
+    /// Adds the expiry of this process's certificate, in seconds since 1970.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -137,18 +138,18 @@ impl Page<'_> {
         self.gauge("certificate_expiry_timestamp", help, Unit::Seconds, unix_seconds)
     }
 
-    /// A number of seconds that only grows.
+    /// Adds a counter of seconds.
     pub(crate) fn counter_seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.metric(name, help, Unit::Seconds, MetricType::Counter)?
             .encode_counter::<NoLabelSet, f64, f64>(&value, None)
     }
 
-    /// A number of seconds that goes up and down.
+    /// Adds a gauge of seconds.
     pub(crate) fn gauge_seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.metric(name, help, Unit::Seconds, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    /// How long something took, in seconds.
+    /// Adds a histogram of durations, in seconds.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
@@ -175,7 +176,7 @@ impl Page<'_> {
     }
 }
 
-/// What puts metrics on a page.
+/// A function that writes metrics to a page, as a collector.
 struct Shown<F>(F);
 
 impl<F> fmt::Debug for Shown<F> {
@@ -193,7 +194,7 @@ where
     }
 }
 
-/// The metrics as text.
+/// Renders the metrics as text.
 ///
 /// # Errors
 /// Those of the source.
@@ -216,8 +217,8 @@ pub fn render(source: &Arc<dyn Source>, format: Format) -> Result<String, fmt::E
     Ok(text)
 }
 
-/// The same in Prometheus' own format: there the name of a counter ends with `_total` in its
-/// descriptions too, and there are no units.
+/// Converts OpenMetrics to Prometheus' text format: `# HELP` and `# TYPE` lines of counters also
+/// have `_total` in the name, and there are no `# UNIT` lines.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut lines = text.lines().peekable();

@@ -1,4 +1,5 @@
-//! Figures that every process has. Those of the system have the names that all programs give them.
+//! Metrics that every process has. The `process_` metrics have the names that are usual for all
+//! programs.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,17 +10,17 @@ use nix::sys::time::TimeVal;
 
 use crate::{Page, Unit};
 
-/// When this process began to serve metrics, in seconds since 1970.
+/// When this process first called [`started`], at the start of its metrics, in seconds since 1970.
 static STARTED: OnceLock<f64> = OnceLock::new();
 
-/// Notes that the process has started.
+/// Records the start time at the first call, and returns it in seconds since 1970.
 pub(crate) fn started() -> f64 {
     *STARTED.get_or_init(|| {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
     })
 }
 
-/// Puts the metrics on the page that belong to rackpool.
+/// Adds the build and log metrics, which have the prefix `rackpool_`.
 pub(crate) fn show_build(page: &mut Page<'_>) -> fmt::Result {
     let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("RACKPOOL_COMMIT"))];
     page.info("build_info", "The release, and the commit that it was built from.", &build)?;
@@ -31,7 +32,8 @@ pub(crate) fn show_build(page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Puts the metrics on the page that any process has. What the system does not tell is left out.
+/// Adds the metrics of the operating system's view of the process. Values that the system does not
+/// provide are omitted.
 pub(crate) fn show(page: &mut Page<'_>) -> fmt::Result {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let seconds = seconds(usage.user_time()) + seconds(usage.system_time());
@@ -56,7 +58,7 @@ fn seconds(time: TimeVal) -> f64 {
     time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
 }
 
-/// Bytes of memory, as `/proc` tells.
+/// Returns the resident memory in bytes, from `/proc`.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

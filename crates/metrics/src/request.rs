@@ -1,19 +1,19 @@
-//! What a scraper asks.
+//! The HTTP request of a scraper.
 
 use crate::Format;
 
-/// The longest head of a request, in bytes.
+/// The longest request head, in bytes.
 pub(crate) const MAX_HEAD: usize = 8 << 10;
 const MAX_HEADERS: usize = 32;
 
-/// What came so far.
+/// The result of parsing the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The head has not ended.
+    /// The head is incomplete.
     Unfinished,
-    /// Something that is served; `with_text`: with its text, not only its headers.
+    /// A request that is served. `with_text` is set for GET (headers and body), not for HEAD.
     Served { what: Served, with_text: bool },
-    /// Something else: the status line's code and words.
+    /// A request that is refused, with the status line's code and words.
     Wrong(&'static str),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Served {
     Health,
 }
 
-/// Reads the head of a request.
+/// Parses the head of a request.
 pub(crate) fn read(bytes: &[u8]) -> Asked {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -52,8 +52,8 @@ pub(crate) fn read(bytes: &[u8]) -> Asked {
     Asked::Served { what, with_text }
 }
 
-/// The format that the `Accept` headers prefer: OpenMetrics only if it is named and plain text is
-/// not wanted more.
+/// Returns the format that the `Accept` headers prefer. OpenMetrics is chosen only if it is named
+/// with at least the weight of plain text.
 fn accepted(headers: &[httparse::Header<'_>]) -> Format {
     let of_accept = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("accept");
     let values = headers.iter().filter(of_accept);

@@ -13,42 +13,42 @@ use crate::page::render;
 use crate::process;
 use crate::request::{Asked, MAX_HEAD, Served, read};
 
-/// Connections at the same time.
+/// Maximum number of simultaneous connections.
 const CONNECTIONS: usize = 32;
-/// How long a connection may last.
+/// Maximum duration of a connection.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long nobody is accepted after accepting failed: somebody has to leave first.
+/// Pause after a failed `accept`: a connection has to end before the next can be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What is no metrics.
+/// Content type of answers other than metrics.
 const WORDS: &str = "text/plain; charset=utf-8";
 
 /// Why metrics are not served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Other hosts could read them.
+    /// Other hosts could connect to the address.
     #[error(
         "--metrics {0}: metrics are served to this host only: take a loopback address like 127.0.0.1:{port}, and let an agent on this host pass them on", port = .0.port()
     )]
     NotLoopback(SocketAddr),
-    /// The address can't be had.
+    /// The address can't be bound.
     #[error("can't listen on --metrics {address}: {source}; choose another one")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no thread to serve them.
+    /// The thread that serves metrics can't be started.
     #[error("no thread can be started for --metrics: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// Refuses an address of `--metrics` that others than this host could reach.
+/// Refuses an address of `--metrics` that other hosts could reach.
 ///
 /// # Errors
-/// When it is no loopback address.
+/// When the address is not a loopback address.
 pub fn check(address: SocketAddr) -> Result<(), BindError> {
     if address.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -56,11 +56,10 @@ pub fn check(address: SocketAddr) -> Result<(), BindError> {
     Err(BindError::NotLoopback(address))
 }
 
-/// Binds the address of `--metrics`, a loopback one; port 0 takes a free one. Says in the log where
-/// it listens.
+/// Binds the loopback address of `--metrics`; port 0 takes a free port. Logs the address.
 ///
 /// # Errors
-/// When others than this host could connect, or the address can't be had.
+/// When other hosts could connect, or the address can't be bound.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     check(address)?;
     process::started();
@@ -70,8 +69,8 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     Ok(listener)
 }
 
-/// Serves the metrics for ever; whatever unauthenticated peers send or do not take, each of them
-/// has 5 s.
+/// Serves the metrics for ever. A connection ends after 5 s at the latest, whatever its peer sends
+/// or fails to read.
 pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -95,7 +94,7 @@ pub async fn serve(listener: TcpListener, source: Arc<dyn Source>) -> Infallible
     }
 }
 
-/// One request, one answer.
+/// Reads one request and writes one answer.
 async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<()> {
     let mut head = Vec::new();
     let asked = loop {
@@ -137,7 +136,8 @@ async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<(
     }
     stream.write_all(&bytes).await?;
     stream.shutdown().await?;
-    // What else was sent is taken, so that closing does not take the answer back.
+    // Read the rest of the input: closing a socket with unread bytes would reset the connection,
+    // and the peer could lose the answer.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())

@@ -5,7 +5,7 @@ use tokio::runtime::Builder;
 
 use crate::{BindError, Source, bind, serve};
 
-/// Serves the metrics from a thread of its own until the process ends, for programs that have no
+/// Serves the metrics from a dedicated thread until the process ends, for programs without a
 /// runtime. The thread sleeps between scrapes.
 ///
 /// # Errors

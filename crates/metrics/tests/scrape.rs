@@ -1,4 +1,4 @@
-//! Scrapers and unauthenticated peers at the door.
+//! Tests with scrapers and with peers that break the protocol.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fmt;
@@ -71,7 +71,7 @@ async fn unauthenticated_peers_who_say_nothing_and_readers_who_take_nothing_do_n
         }
         idle.push(stream);
     }
-    // More than there are places: each gives its own up in time.
+    // More connections than the limit: each ends by its timeout.
     let text = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").await;
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
     drop(idle);

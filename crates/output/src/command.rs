@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use crate::queue::flush;
 use crate::server::exit_code;
 
-/// A command can't print.
+/// Why a command can't print.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The reader of the pipe has ended, like `head` after its lines: no failure.
+    /// The reader of the pipe has ended, like `head` after its lines. This is not a failure.
     #[error("nobody reads the output any more")]
     ReaderGone,
-    /// The file or device refuses.
+    /// The file or device refuses the write.
     #[error("can't write to standard output: {0}")]
     Refused(io::Error),
 }
@@ -33,7 +33,7 @@ pub fn print(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
     })
 }
 
-/// Prints a line to standard output; gives an [`OutputError`] where `println!` panics.
+/// Prints a line to standard output. Returns an [`OutputError`] where `println!` panics.
 #[macro_export]
 macro_rules! outln {
     () => { $crate::print(format_args!("\n")) };
@@ -42,8 +42,8 @@ macro_rules! outln {
     };
 }
 
-/// Runs a command, and says why it fails on standard error. A command whose reader has gone ends
-/// quietly, with success.
+/// Runs a command and prints its error to standard error. A command whose reader has gone ends with
+/// success and without a message.
 pub fn run_command(name: &str, run: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     let result = run().or_else(|error| {
         let is_gone = |cause: &(dyn Error + 'static)| {

@@ -1,18 +1,18 @@
-//! Why a program ends, in words and as an exit status.
+//! Errors of a program as text and as an exit status.
 
 use std::error::Error;
 use std::fmt;
 
-/// The command line or the configuration asks for something that can't be: exit status 2, whichever
-/// part of a program finds it.
+/// The command line or the configuration asks for something impossible. Exit status 2, whichever
+/// part of the program detects it.
 #[derive(Debug)]
 pub struct UsageError(Box<dyn Error + Send + Sync>);
 
 impl UsageError {
-    /// The exit status of a program that was called wrongly, as `clap` has it.
+    /// The exit status of a usage error, the same as `clap`'s.
     pub const STATUS: i32 = 2;
 
-    /// With this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(message.into())
     }
@@ -30,7 +30,8 @@ impl Error for UsageError {
     }
 }
 
-/// An error and its causes in one line. A cause that the text names already is not repeated.
+/// Returns an error and its causes in one line. A cause that the text already contains is not
+/// repeated.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

@@ -1,10 +1,10 @@
 //! What the programs of rackpool write to standard output and standard error.
 //!
-//! A server must not depend on the reader of its log. Its lines go to a bounded queue, and a thread
-//! of its own writes them. A line that can't be written (a full disk, a pipe that nobody reads or
-//! whose reader has gone) is dropped and counted; when writing works again, a line says how many
-//! were lost. [`run_server`] sets that up for logs, panics and the last error; [`banner`] is the
-//! same for standard output. docs/design/seeing.md has the rules.
+//! A server must not depend on the reader of its log. The server puts its lines into a bounded
+//! queue, and a dedicated thread writes them. A line that can't be written (the disk is full, the
+//! pipe is not read or has no reader) is dropped and counted; when writing works again, a line
+//! reports the number of lost lines. [`run_server`] sets this up for logs, panics and the last
+//! error; [`banner`] is the same for standard output. docs/design/seeing.md has the rules.
 //!
 //! A command prints with [`outln!`] and ends quietly when its reader has gone: [`run_command`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Lines on their way to standard error or standard output.
+//! The queues of lines for standard error and standard output.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::write;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Lines that wait at most.
+/// Capacity of a queue, in lines.
 const WAITING: usize = 1024;
-/// How long the end of a program waits for its lines to be written.
+/// How long a program's end waits for its lines to be written.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// How long the writer waits where the file says "not now", and `flush` for room.
+/// Retry interval of the writer after `EAGAIN`, and of `flush` while the queue is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Something for the writer.
+/// An entry of the queue, for the writer thread.
 enum Entry {
     Line(Vec<u8>),
-    /// All entries before were written or lost.
+    /// Answered by the writer once all earlier entries were written or lost.
     Flush(SyncSender<()>),
 }
 
-/// Lines that wait for one stream.
+/// The queue of one stream.
 struct Queue {
-    /// `None`: no writer could be started, all lines are lost.
+    /// `None` when the writer thread could not be started: all lines are lost.
     entries: Option<SyncSender<Entry>>,
     lost: Arc<AtomicU64>,
 }
@@ -43,48 +43,48 @@ fn error_queue() -> &'static Queue {
     ERROR.get_or_init(|| Queue::start(|bytes| write(io::stderr(), bytes)))
 }
 
-/// How many lines of logs and banners this process could not write.
+/// Returns the number of lines of logs and banners that this process could not write.
 #[must_use]
 pub fn lost_lines() -> u64 {
     queues().map(|queue| queue.lost.load(Ordering::Relaxed)).sum()
 }
 
-/// A line for standard output that may be lost. Never blocks.
+/// Queues a line for standard output. The line may be lost. Never blocks.
 pub fn banner(text: impl fmt::Display) {
     let queue = OUTPUT.get_or_init(|| Queue::start(|bytes| write(io::stdout(), bytes)));
     queue.line(format!("{text}\n").into_bytes());
 }
 
-/// A line for standard error, which waits for a second at most until it is written.
+/// Queues a line for standard error and waits at most a second until it is written.
 pub fn note(text: impl fmt::Display) {
     let queue = error_queue();
     queue.line(format!("{text}\n").into_bytes());
     queue.flush(LAST_WAIT);
 }
 
-/// Waits for a second at most until all lines are written or lost.
+/// Waits at most a second until all lines are written or lost.
 pub fn flush() {
     queues().for_each(|queue| queue.flush(LAST_WAIT));
 }
 
 impl Queue {
-    /// Lines that this function writes, which may block and fail.
+    /// Starts a thread that writes the queue's lines with `write`, which may block and fail.
     fn start(write: impl FnMut(&[u8]) -> nix::Result<usize> + Send + 'static) -> Self {
         let (entries, waiting) = sync_channel(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
         let mut writer = Writer::new(write, Arc::clone(&lost));
-        // The thread must not take signals that other threads wait for.
+        // The writer thread must not take signals that other threads wait for.
         let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
         let thread = std::thread::Builder::new().name("log".into());
         let thread = thread.spawn(move || writer.run(&waiting));
         if let Ok(mask) = blocked {
-            // It was valid before.
+            // Restoring the previous mask does not fail.
             let _ = mask.thread_set_mask();
         }
         Self { entries: thread.is_ok().then_some(entries), lost }
     }
 
-    /// Puts a line into the queue, or counts it as lost.
+    /// Queues a line, or counts it as lost if the queue is full.
     fn line(&self, line: Vec<u8>) {
         let sent = self.entries.as_ref().is_some_and(|to| to.try_send(Entry::Line(line)).is_ok());
         if !sent {
@@ -105,7 +105,7 @@ impl Queue {
             entry = back;
             std::thread::sleep(AGAIN);
         }
-        // Late lines are lost with the process.
+        // Lines that are not written by the deadline are lost with the process.
         let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
@@ -114,11 +114,11 @@ impl Queue {
 struct Writer<W> {
     write: W,
     lost: Arc<AtomicU64>,
-    /// How many lost lines the file knows of.
+    /// The number of lost lines that the file already reports.
     told: u64,
-    /// The last write failed.
+    /// Set when the last write failed.
     fails: bool,
-    /// The file ends with a part of a line.
+    /// Set when the file ends with a part of a line.
     cut: bool,
 }
 
@@ -133,7 +133,7 @@ impl<W: FnMut(&[u8]) -> nix::Result<usize>> Writer<W> {
                 Ok(entry) => entry,
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {
-                    // Lines were lost because the queue was full; it has been written out.
+                    // Lines may have been lost because the queue was full; the queue is empty now.
                     if !self.fails {
                         self.tell_lost();
                     }
@@ -158,7 +158,8 @@ impl<W: FnMut(&[u8]) -> nix::Result<usize>> Writer<W> {
         }
     }
 
-    /// Says how many lines were lost since it was last said.
+    /// Writes how many lines were lost since the last such report. Returns false if the write
+    /// fails.
     fn tell_lost(&mut self) -> bool {
         let all = self.lost.load(Ordering::Relaxed);
         let new = all - self.told;
@@ -175,7 +176,7 @@ impl<W: FnMut(&[u8]) -> nix::Result<usize>> Writer<W> {
         is_written
     }
 
-    /// Writes all of it, or as much as can be written.
+    /// Writes all bytes. On an error, writes as many as possible and returns false.
     fn put(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             match (self.write)(bytes) {
@@ -196,7 +197,7 @@ impl<W: FnMut(&[u8]) -> nix::Result<usize>> Writer<W> {
     }
 }
 
-/// A line of the log; it is sent when it ends.
+/// A log line under construction. Dropping it queues it.
 pub(crate) struct Line(Vec<u8>);
 
 impl Line {

@@ -1,4 +1,4 @@
-//! The frame of a server's `main`.
+//! The common setup and end of a server's `main`.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal, Write};
@@ -11,9 +11,9 @@ use crate::chain;
 use crate::failure::UsageError;
 use crate::queue::{Line, flush, note};
 
-/// Runs a server: its log goes to standard error (`RUST_LOG` chooses, `info` unless set), its
-/// panics and its last error too. Nothing of that blocks the server or ends it. It may have as many
-/// open files as its hard limit says: each client takes some.
+/// Runs a server. Its log (filtered by `RUST_LOG`, `info` if unset), its panics and its last error
+/// go to standard error; writing them neither blocks nor ends the server. The limit of open files
+/// is raised to the hard limit, because each client takes some.
 pub fn run_server(name: &str, serve: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -26,7 +26,7 @@ pub fn run_server(name: &str, serve: impl FnOnce() -> anyhow::Result<()>) -> Exi
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
         let mut line = Line::new();
-        // A line takes all that is written.
+        // Writing to a `Line` does not fail.
         let _ = writeln!(line, "the thread '{name}' panicked: {panic}");
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
@@ -41,7 +41,8 @@ pub fn run_server(name: &str, serve: impl FnOnce() -> anyhow::Result<()>) -> Exi
     code
 }
 
-/// The soft limit is for programs that use `select`.
+/// Raises the soft limit of open files to the hard limit. The low soft limit only protects programs
+/// that use `select`.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
@@ -51,7 +52,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Says why the program fails, if it does.
+/// Prints the error of a failed program and returns the exit code.
 pub(crate) fn exit_code(name: &str, result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     note(format_args!("{name}: {}", chain(error.as_ref())));

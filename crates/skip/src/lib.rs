@@ -1,16 +1,16 @@
-//! Tests that can't be done where they run: every crate's tests say so in the same words.
+//! How a test reports that it can't run here: the tests of all crates use the same words.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
 
-/// Says loudly that a test tests nothing here, and why. Past the harness, which keeps what tests
-/// that pass print to itself.
+/// Reports that a test tests nothing here, and why. Writes directly to standard error, because the
+/// test harness captures the output of tests that pass.
 ///
 /// ```
 /// rackpool_skip::skipped("there is no RDMA port");
 /// ```
 pub fn skipped(reason: &str) {
     let line = format!("\nSKIPPED, nothing was tested: {reason}\n");
-    // Nobody may listen.
+    // Standard error may be closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -28,15 +28,15 @@ use super::{Control, open_files};
 use crate::plane::{Command, get};
 use crate::{descriptors, process};
 
-/// How long an unauthenticated peer may take to say who it is.
+/// How long a connected peer may take to send its first message.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
 /// How a client's connection ended.
 enum End {
-    /// Its process has ended.
+    /// The client's process has ended.
     Gone,
-    /// The connection has: if its process lives and it has not closed the pool, it uses its memory
-    /// and may come back.
+    /// The connection has ended. If the process lives and has not closed the pool, it uses its
+    /// memory and may reconnect.
     Lost,
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
                 Err(refusal) => refuse(&mut stream, tag, refusal).await,
             }
         }
-        // People who only want to know: no client is made for them.
+        // A status request, for instance of an operator: no client is created.
         request => {
             let message = answer(control, request).await;
             stream.write_all(&encode(&Tagged { tag, message })?).await?;
@@ -116,7 +116,7 @@ async fn refuse(stream: &mut UnixStream, tag: u64, refusal: ControlRefusal) -> a
     Ok(())
 }
 
-/// A client that the data plane serves, and what is given to it.
+/// A client that the data plane serves, with the descriptors to pass to it.
 struct Admitted {
     client: ClientId,
     file: std::fs::File,
@@ -124,7 +124,8 @@ struct Admitted {
     bell: OwnedFd,
 }
 
-/// Makes or finds the client's file and has the data plane serve it.
+/// Creates the client's file, or finds that of a reconnecting client, and has the data plane serve
+/// it.
 async fn admit(
     control: &Arc<Control>,
     threads: u16,
@@ -162,7 +163,7 @@ async fn admit(
         Ok(file) => file,
         Err(error) => {
             match mapped {
-                // Nothing was ever noted there.
+                // Nothing was recorded in the new file.
                 Some(_) => drop(std::fs::remove_file(control.rack.directory.client(client))),
                 None => watch_orphan(control, client, owner),
             }
@@ -206,9 +207,10 @@ fn create(
     Ok(Arc::new(mapped))
 }
 
-/// A descriptor of a client's file to give away: the file is held for as long as the client has it,
-/// or what it has mapped with it, and not by this daemon. An open that failed or that this daemon
-/// does not survive is told by that from one whose client lives and may come back.
+/// Opens the client's file for passing to the client, and takes a hold on it. Only the client keeps
+/// the hold, by its descriptor or its mapping; this daemon does not. A file that is held therefore
+/// has a living client that may reconnect; a file that is not held is left by an open that failed,
+/// or during which the daemon ended.
 fn descriptor_for(control: &Control, client: ClientId) -> anyhow::Result<std::fs::File> {
     let path = control.rack.directory.client(client);
     let file = file::open(&path)?.context("the client's file is gone")?;
@@ -216,7 +218,7 @@ fn descriptor_for(control: &Control, client: ClientId) -> anyhow::Result<std::fs
     Ok(file)
 }
 
-/// Passes the descriptors and serves the client until it goes.
+/// Passes the descriptors and serves the client until its connection or its process ends.
 async fn welcome(
     stream: &mut UnixStream,
     frames: &mut FrameReader,
@@ -242,7 +244,7 @@ async fn welcome(
     ];
     descriptors::send(stream, &reply, &files).await?;
     drop((bell, metadata));
-    // The end of the process is the end of the client, even if a child holds the socket open.
+    // The client ends with its process, even if a child process keeps the socket open.
     #[expect(
         deprecated,
         reason = "its successor is unsafe; an `OwnedFd` keeps the promise it asks"
@@ -312,7 +314,7 @@ async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
     }
 }
 
-/// The data plane has ended.
+/// The answer when the data plane has ended.
 fn stopping() -> ControlReply {
     let text = "the daemon is about to stop: try again";
     ControlReply::Refused(ControlRefusal::Invalid(text.into()))

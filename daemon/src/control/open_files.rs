@@ -1,4 +1,4 @@
-//! The limit of open files, which limits the clients of a daemon.
+//! The limit of open files, which limits the number of clients of a daemon.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rackpool_output::chain;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// What is said to a client that could not be admitted because of `error`.
+/// Returns the message for a client that could not be admitted because of `error`.
 pub(super) fn explain(error: &anyhow::Error, rack: RackId) -> String {
     let errno = error.chain().find_map(|cause| {
         let code = cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
@@ -22,7 +22,7 @@ pub(super) fn explain(error: &anyhow::Error, rack: RackId) -> String {
     }
 }
 
-/// The limit that is reached, and who raises it.
+/// Describes the limit that is reached, and how to raise it.
 fn limit() -> String {
     let files = getrlimit(Resource::Nofile).current;
     let files = files.map_or_else(|| "as many".to_owned(), |files| files.to_string());

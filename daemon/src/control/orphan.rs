@@ -1,5 +1,5 @@
-//! Clients whose connection has ended but whose process may live: they use their memory and may
-//! come back, until their process ends or no longer has their file.
+//! Clients whose connection has ended but whose process may live. Such a client uses its memory and
+//! may reconnect, until its process ends or releases its file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::Control;
 use crate::plane::Command;
 use crate::process;
 
-/// Between two looks at a process.
+/// Interval between two checks of a process.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a client may stay away whose process can't be seen from here.
+/// How long a client whose process id is unknown here may take to reconnect.
 const UNSEEN: Duration = Duration::from_secs(60);
 
-/// The process that a client's file names as its owner: its id and when it started.
+/// Returns the process that a client's file names as its owner: its id and its start time.
 pub(super) fn owner_of(path: &Path) -> Option<(u64, u64)> {
     Some(map_block(path)?.view::<Superblock>(0).ok()?.owner())
 }
@@ -28,7 +28,7 @@ fn map_block(path: &Path) -> Option<Mapping> {
     Mapping::new(&file, SUPERBLOCK_BYTES).ok()
 }
 
-/// Waits until the client has come back or is gone for good.
+/// Waits until the client has reconnected; reports it as gone when it can't any more.
 pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64, u64)) {
     control.orphans().insert(client);
     let control = Arc::clone(control);
@@ -42,7 +42,7 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64
             block.is_some_and(Superblock::is_closed)
         };
         let may_live = || match pid {
-            // A process that has not got the file, or no more, can't come back with it.
+            // A process that does not have the file, or no longer, can't reconnect with it.
             _ if has_closed() || !file::is_held(&path) => false,
             0 => tokio::time::Instant::now() < deadline,
             pid => process::is_alive(pid, started),

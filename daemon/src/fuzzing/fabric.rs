@@ -8,21 +8,21 @@ use rackpool_fabric::{
     Unsent, WorkRequest,
 };
 
-/// What a fabric is asked and what it reports, as its test sees it.
+/// The calls that a fabric received and the events that it reports, as the test sees them.
 #[derive(Debug, Default)]
 pub(super) struct Scene {
     pub(super) events: Vec<Event>,
     pub(super) sent: Vec<(EndpointId, Vec<u8>)>,
-    /// Endpoints that are being connected, with their address.
+    /// Endpoints that are being connected, with their addresses.
     pub(super) connecting: Vec<(EndpointId, String)>,
     pub(super) open: Vec<EndpointId>,
     posted: Vec<(EndpointId, u64)>,
-    /// How many of the next posts and messages find no room.
+    /// Number of the next posts and messages that are refused as `RingFull`.
     pub(super) full: u8,
     endpoints: u64,
 }
 
-/// A fabric to nowhere: it does as it is told.
+/// A fabric without a network: it reports the events that the test prescribes.
 pub(super) struct Stage {
     scene: Arc<Mutex<Scene>>,
     regions: BTreeMap<RegionId, Arc<dyn MemoryRegion>>,
@@ -34,13 +34,13 @@ pub(super) fn lock(scene: &Mutex<Scene>) -> MutexGuard<'_, Scene> {
 }
 
 impl Scene {
-    /// A new endpoint.
+    /// Creates an endpoint id.
     pub(super) fn endpoint(&mut self) -> EndpointId {
         self.endpoints += 1;
         EndpointId(self.endpoints)
     }
 
-    /// Ends an endpoint: its requests fall, and it is heard of for the last time.
+    /// Ends an endpoint: its posted requests fail, and `Disconnected` is its last event.
     pub(super) fn end(&mut self, endpoint: EndpointId, reason: DisconnectReason) {
         if !self.open.contains(&endpoint) {
             return;
@@ -57,7 +57,7 @@ impl Scene {
         self.events.push(Event::Disconnected { endpoint, reason });
     }
 
-    /// Completes what was posted.
+    /// Completes all posted operations.
     pub(super) fn complete(&mut self) {
         for (endpoint, id) in std::mem::take(&mut self.posted) {
             self.events.push(Event::Completed { endpoint, id, result: Ok(()) });
@@ -113,7 +113,7 @@ impl Fabric for Stage {
         for request in list {
             let transfer = request.operation.transfer();
             let local = self.regions.get(&transfer.local);
-            // What the data plane has checked already must not need to be checked again.
+            // The data plane must have checked what it posts.
             assert!(transfer.len > 0, "a transfer of nothing");
             let end = transfer.local_offset.checked_add(u64::from(transfer.len));
             let fits = local.is_some_and(|region| end.is_some_and(|end| end <= region.len()));

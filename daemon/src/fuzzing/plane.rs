@@ -31,17 +31,17 @@ use crate::reserver::{Order, ReserveRules};
 use crate::slab::Slab;
 use crate::swap_options::SwapOptions;
 
-/// The rack that is served.
+/// The rack that the data plane serves.
 const RACK_ID: RackId = RackId(0);
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Files are mapped once and used again: faulting them in takes longer than all the rest.
+    /// Mapped files are reused: faulting them in would take longer than the rest of a run.
     static RACK: RefCell<Option<Memory>> = const { RefCell::new(None) };
     static FILES: RefCell<Vec<ClientUnderTest>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A rack whose files have no name any more.
+/// A rack whose files are unlinked.
 #[derive(Clone)]
 struct Memory {
     rack: Arc<Rack>,
@@ -49,7 +49,7 @@ struct Memory {
     buffers: Arc<dyn MemoryRegion>,
 }
 
-/// A data plane without its threads, sockets and clock.
+/// A data plane without threads, sockets and clock.
 pub struct PlaneUnderTest {
     memory: Memory,
     plane: DataPlane,
@@ -62,16 +62,16 @@ pub struct PlaneUnderTest {
     orders: Option<mpsc::Receiver<Order>>,
 }
 
-/// A client's file as its process has it.
+/// A client's file as its process maps it.
 pub struct ClientUnderTest {
     file: ClientFile,
-    /// The whole file, to write any bytes into.
+    /// The whole file, for writing arbitrary bytes.
     bytes: Mapping,
     served: Arc<ClientFile>,
 }
 
 impl Memory {
-    /// A rack without objects.
+    /// Returns a rack without objects.
     fn blank() -> anyhow::Result<Self> {
         let memory = match RACK.with_borrow_mut(Option::take) {
             Some(memory) => memory,
@@ -85,7 +85,7 @@ impl Memory {
 
     fn open() -> anyhow::Result<Self> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        // A rack's memory lies on a file system that is memory.
+        // Rack memory lies on a memory file system.
         let folder = std::path::Path::new("/dev/shm");
         let dir = folder.join(format!("rackpool-fuzz-{}-{number}", std::process::id()));
         let page_size = PlaneUnderTest::page_size().bytes();
@@ -126,7 +126,7 @@ impl Memory {
     }
 }
 
-/// Makes the bytes of a range zeroes.
+/// Zeroes a range of bytes.
 fn wipe(memory: &Mapping, from: u64, to: u64) -> anyhow::Result<()> {
     let zeroes = [0; 4096];
     for at in (from..to).step_by(zeroes.len()) {
@@ -137,7 +137,7 @@ fn wipe(memory: &Mapping, from: u64, to: u64) -> anyhow::Result<()> {
 }
 
 impl ClientUnderTest {
-    /// A new file for so many threads.
+    /// Returns an empty file for `threads` threads.
     fn blank(threads: u16) -> anyhow::Result<Self> {
         let known = FILES.with_borrow_mut(|files| {
             let at = files.iter().position(|file| file.file.threads() == threads)?;
@@ -147,7 +147,7 @@ impl ClientUnderTest {
             Some(client) => client,
             None => Self::open(threads)?,
         };
-        // The data ring is nobody's but the fabric's.
+        // Only the fabric uses the data ring.
         wipe(&client.bytes, 0, client.file.data_offset())?;
         Ok(client)
     }
@@ -161,13 +161,13 @@ impl ClientUnderTest {
         Ok(Self { file, bytes: map()?, served: Arc::new(served) })
     }
 
-    /// The file's structures.
+    /// Returns the file's structures.
     #[must_use]
     pub const fn file(&self) -> &ClientFile {
         &self.file
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     #[must_use]
     pub const fn bytes(&self) -> &Mapping {
         &self.bytes
@@ -175,18 +175,18 @@ impl ClientUnderTest {
 }
 
 impl PlaneUnderTest {
-    /// The first page of the rack.
+    /// The first page id of the rack.
     pub const FIRST: PageId = PageId(100);
-    /// Its frames.
+    /// Number of frames of the rack.
     pub const FRAMES: u32 = 16;
 
-    /// The page size of the rack.
+    /// Returns the page size of the rack.
     #[must_use]
     pub fn page_size() -> PageSize {
         PageSize::from_bytes(4096).unwrap_or(PageSize::DEFAULT)
     }
 
-    /// A daemon that has just formatted its rack.
+    /// Starts a daemon that has just formatted its rack.
     pub fn new() -> anyhow::Result<Self> {
         let memory = Memory::blank()?;
         let (scene, clients) = (Arc::default(), BTreeMap::new());
@@ -195,7 +195,7 @@ impl PlaneUnderTest {
         Ok(Self { memory, plane, scene, commands, notifications, clients, now, orders: None })
     }
 
-    /// The daemon is killed and started again.
+    /// Kills the daemon and starts it again.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         *lock(&self.scene) = Scene::default();
         let (plane, commands, notifications) =
@@ -208,7 +208,7 @@ impl PlaneUnderTest {
         Ok(self.commands.send(command)?)
     }
 
-    /// A client opens the pool.
+    /// Opens the pool for a client.
     pub fn open(&mut self, id: ClientId, threads: u16) -> anyhow::Result<()> {
         if self.clients.contains_key(&id) {
             return Ok(());
@@ -219,7 +219,7 @@ impl PlaneUnderTest {
         self.admit(id, file)
     }
 
-    /// A client comes back to a restarted daemon.
+    /// Reconnects a client to a restarted daemon.
     pub fn come_back(&self, id: ClientId) -> anyhow::Result<()> {
         self.admit(id, None)
     }
@@ -230,39 +230,39 @@ impl PlaneUnderTest {
         self.tell(Command::Admit { client, file, doorbell, admitted })
     }
 
-    /// What a client maps, as long as it lives.
+    /// Returns the client's file while the client is known.
     #[must_use]
     pub fn client(&self, id: ClientId) -> Option<&ClientUnderTest> {
         self.clients.get(&id)
     }
 
-    /// The life of the daemon, for requests.
+    /// Returns the daemon's incarnation, for requests.
     #[must_use]
     pub fn life(&self) -> u64 {
         self.memory.rack.incarnation.0
     }
 
-    /// A client dies.
+    /// Reports the end of a client's process.
     pub fn kill(&mut self, id: ClientId) -> anyhow::Result<()> {
         self.tell(Command::Gone { client: id })
     }
 
-    /// The metadata server names the members of the pool.
+    /// Passes the pool's members as the metadata server names them.
     pub fn members(&self, members: Vec<Member>) -> anyhow::Result<()> {
         self.tell(Command::Members(members))
     }
 
-    /// The metadata server says which rack is a page's home; `None`: there is no such page.
+    /// Passes the metadata server's answer about a page's home; `None`: there is no such page.
     pub fn located(&self, page: PageId, home: Option<RackId>) -> anyhow::Result<()> {
         self.tell(Command::Located { page, home: home.map_or(Located::NoSuchPage, Located::Home) })
     }
 
-    /// The metadata server says something about a swap.
+    /// Passes a swap message of the metadata server.
     pub fn server_sent(&self, message: FromServer) -> anyhow::Result<()> {
         self.tell(Command::ServerSent(message))
     }
 
-    /// A rack connects to this one.
+    /// Connects another rack to this one.
     pub fn accept(&self, peer: RackId) -> EndpointId {
         let mut scene = lock(&self.scene);
         let endpoint = scene.endpoint();
@@ -271,7 +271,7 @@ impl PlaneUnderTest {
         endpoint
     }
 
-    /// The oldest connection that this rack began is made, with whoever says to be there, or fails.
+    /// Completes the oldest connection attempt of this rack: with the peer `peer`, or as failed.
     pub fn connect(&self, peer: Option<RackId>) -> Option<EndpointId> {
         let mut scene = lock(&self.scene);
         if scene.connecting.is_empty() {
@@ -293,7 +293,7 @@ impl PlaneUnderTest {
         Some(endpoint)
     }
 
-    /// A message arrives, if the endpoint is open.
+    /// Delivers a message if the endpoint is open.
     pub fn message(&self, endpoint: EndpointId, bytes: &[u8]) {
         let mut scene = lock(&self.scene);
         if scene.open.contains(&endpoint) {
@@ -301,35 +301,36 @@ impl PlaneUnderTest {
         }
     }
 
-    /// An endpoint ends.
+    /// Ends an endpoint.
     pub fn disconnect(&self, endpoint: EndpointId, reason: DisconnectReason) {
         lock(&self.scene).end(endpoint, reason);
     }
 
-    /// The transfers under way are done; so many of the next posts and messages find no room.
+    /// Completes the transfers in progress; the next `full` posts and messages are refused.
     pub fn complete(&self, full: u8) {
         let mut scene = lock(&self.scene);
         scene.complete();
         scene.full = full;
     }
 
-    /// Whether the endpoint can be used.
+    /// Returns true if the endpoint can be used.
     #[must_use]
     pub fn is_open(&self, endpoint: EndpointId) -> bool {
         lock(&self.scene).open.contains(&endpoint)
     }
 
-    /// Nobody may use a page of this rack from afar any more, or everybody may again.
+    /// Starts (or ends) the need that no other rack has a lease of the page.
     pub fn need(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
         self.plane.need(page, is_needed)
     }
 
-    /// The home of a page has refused it: it is read-hot there too.
+    /// Makes the data plane request a copy of a page whose home has refused a swap because the page
+    /// is read-hot there too.
     pub fn want_copy(&mut self, page: PageId) -> anyhow::Result<()> {
         self.plane.want_copy(page)
     }
 
-    /// Messages that the daemon sent since the last call.
+    /// Returns the messages that the daemon sent since the last call.
     #[must_use]
     pub fn sent(&self) -> Vec<(EndpointId, Vec<u8>)> {
         std::mem::take(&mut lock(&self.scene).sent)
@@ -351,7 +352,7 @@ impl PlaneUnderTest {
         Ok(order.is_some())
     }
 
-    /// One round of the poll loop, so much later. Clients of which nothing is left are forgotten.
+    /// Runs one round of the poll loop, `later` after the previous one. Forgets reclaimed clients.
     pub fn step(&mut self, later: Duration) -> anyhow::Result<()> {
         self.now += later;
         self.plane.step(self.now)?;
@@ -363,25 +364,26 @@ impl PlaneUnderTest {
         Ok(())
     }
 
-    /// The rack's metadata.
+    /// Returns the rack's metadata.
     #[must_use]
     pub fn metadata(&self) -> &RackMetadata {
         &self.memory.rack.metadata
     }
 
-    /// Frames without a page, bytes in objects in use, and whether pages are leaving.
+    /// Returns the number of free frames, the bytes in allocated objects, and whether pages are
+    /// leaving.
     #[must_use]
     pub fn metrics(&self) -> (u32, u64, bool) {
         self.plane.memory_measurements()
     }
 
-    /// How many frames without a page others are told of.
+    /// Returns the number of free frames that the daemon publishes.
     #[must_use]
     pub fn published_free_frames(&self) -> u64 {
         self.plane.published_free_frames()
     }
 
-    /// Whether the address is an object of this rack in use.
+    /// Returns true if the address is an allocated object of this rack.
     #[must_use]
     pub fn has_object(&self, addr: GlobalAddr) -> bool {
         self.plane.has_object(addr)

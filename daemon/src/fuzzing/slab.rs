@@ -20,7 +20,7 @@ pub struct SlabUnderTest {
 }
 
 impl SlabUnderTest {
-    /// An empty rack whose frames are born with the ids from `first` on.
+    /// Creates an empty rack whose frames have the page ids from `first` on.
     pub fn new(page_size: PageSize, frames: u32, first: PageId) -> anyhow::Result<Self> {
         let layout = MetadataLayout::new(page_size, frames);
         let file = rustix::fs::memfd_create("slab", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -41,18 +41,18 @@ impl SlabUnderTest {
         Ok(Self { memory, metadata, marks, first, slab })
     }
 
-    /// Where everything lies.
+    /// Returns the layout of the metadata.
     #[must_use]
     pub fn layout(&self) -> MetadataLayout {
         *self.metadata.layout()
     }
 
-    /// Overwrites bytes of the metadata, as nothing but this daemon should.
+    /// Overwrites bytes of the metadata, which only this daemon should do.
     pub fn damage(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
         self.memory.write(offset, bytes)
     }
 
-    /// Another daemon starts: all it knows is the metadata.
+    /// Starts another daemon, which knows only the metadata.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         let page_size = self.layout().page_size();
         let (metadata, marks) = (Arc::clone(&self.metadata), self.marks.clone());
@@ -60,25 +60,25 @@ impl SlabUnderTest {
         Ok(())
     }
 
-    /// Hands out an object of at least `bytes` bytes, if there is room.
+    /// Allocates an object of at least `bytes` bytes, if there is room.
     pub fn alloc(&mut self, bytes: u64) -> anyhow::Result<Option<GlobalAddr>> {
         let Some(candidate) = self.slab.peek(bytes)? else { return Ok(None) };
         self.slab.commit(candidate, None)?;
         Ok(Some(candidate.addr))
     }
 
-    /// Takes an object back; whether it was one in use.
+    /// Frees an object. Returns true if it was allocated.
     pub fn free(&mut self, addr: GlobalAddr) -> anyhow::Result<bool> {
         Ok(self.slab.free(addr, ObjectHolder::DAEMON)?.is_ok())
     }
 
-    /// Whether the address is an object in use.
+    /// Returns true if the address is an allocated object.
     #[must_use]
     pub fn is_allocated(&self, addr: GlobalAddr) -> bool {
         self.slab.is_allocated(addr)
     }
 
-    /// Gives up empty pages, and frees the frames of all pages that are leaving.
+    /// Closes empty pages and frees the frames of all leaving pages.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         self.slab.close_empty_pages()?;
         for frame in self.slab.take_leaving() {
@@ -87,13 +87,13 @@ impl SlabUnderTest {
         Ok(())
     }
 
-    /// Frames without a page, and bytes in objects in use.
+    /// Returns the number of free frames and the bytes in allocated objects.
     #[must_use]
     pub fn metrics(&self) -> (u32, u64) {
         (self.slab.free_frames(), self.slab.allocated_bytes())
     }
 
-    /// The frame that a page is found in, whether it is in use or not.
+    /// Returns the frame of a page, whether the page is in use or not.
     #[must_use]
     pub fn frame_of(&self, page: PageId) -> Option<FrameId> {
         self.slab.lookup(page).map(|(frame, _, _)| frame)

@@ -1,4 +1,4 @@
-//! The link to a metadata server whose store writes nothing, or nothing yet.
+//! Tests of the link with a metadata server whose store does not commit, or not yet.
 
 use std::sync::mpsc;
 
@@ -11,25 +11,25 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// What the metadata server leaves unanswered before it reads no more.
+/// The number of unanswered requests at which the metadata server stops reading a connection.
 const UNANSWERED: usize = 32;
-/// How long anything may take before the test fails.
+/// Timeout of every wait in the test.
 const LONG: Duration = Duration::from_secs(20);
-/// No lease runs out during the test.
+/// Longer than the test, so that no lease expires.
 const LEASE: Duration = Duration::from_secs(600);
 const POSITION: StorePosition = StorePosition { store: 1, boot: 1, server: 1, commit: 1 };
 const PAGES: PageRange = PageRange { first: PageId(1), count: 16 };
 
-/// What the server has seen.
+/// What the server has received.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     beats: u64,
-    /// Changes that wait for the store, and as many as ever did at once.
+    /// Changes that wait for the store: now, and the maximum so far.
     held: usize,
     most_held: usize,
 }
 
-/// Answers one connection as the metadata server does, changes only when `writes` says so.
+/// Answers one connection as the metadata server does. Changes are answered while `writes` is true.
 async fn serve(
     listener: TcpListener,
     seen: watch::Sender<Seen>,
@@ -106,7 +106,7 @@ fn put(name: usize) -> MetadataRequest {
     MetadataRequest::PutRoot { name: name.to_string(), expected: None, new }
 }
 
-/// Asks until there is an answer: on a busy host one may come late.
+/// Repeats the request until an answer comes: on a busy host an answer may come too late.
 async fn ask(requester: &Requester, request: &MetadataRequest) -> MetadataReply {
     let asking = async {
         loop {
@@ -138,7 +138,7 @@ async fn heartbeats_and_look_ups_do_not_wait_for_the_writes_that_clients_wait_fo
     tokio::spawn(link.keep(Arc::new(Waker::new(commands, wake))));
     wait(&mut seen, |seen| seen.beats > 0).await;
 
-    // More clients than the server leaves unanswered, all at once.
+    // More clients at once than the server leaves requests unanswered.
     for client in 0..UNANSWERED + 8 {
         let requester = requester.clone();
         tokio::spawn(async move { requester.ask(put(client)).await });

@@ -1,4 +1,4 @@
-//! Which clients' rings are looked at in every look, and looking at them.
+//! The active set: the clients whose rings are polled in every look.
 
 use std::sync::Arc;
 
@@ -9,47 +9,48 @@ use rackpool_ring::request::Request;
 use super::command::count;
 use super::{DataPlane, ROUND};
 
-/// Looks at rings, of all clients together, between two looks at the fabric: a tenth of a
-/// microsecond.
+/// Looks at the rings, of all clients together, between two polls of the fabric. A look takes a
+/// tenth of a microsecond.
 const LOOKS: u32 = 16;
-/// The same while somebody waits for a transfer, which the next look at the fabric tells of.
-/// Looking there and at all else takes about as long as the looks that are left out, so those count
-/// too in what follows.
+/// The same while a client waits for a transfer, whose completion the next poll of the fabric
+/// reports. Polling the fabric and the rest of the round takes about as long as the omitted looks,
+/// so those count as looks below.
 const TRANSFER_LOOKS: u32 = 2;
-/// Sweeps in which a client may be silent without losing it.
+/// Sweeps without a request after which a client leaves the active set.
 const MAX_SILENT_SWEEPS: u8 = 4;
-/// One look of so many for each client there is, is a sweep: looking at one that is silent costs
-/// about half a look, so sweeps take a sixtieth of the time however many there are.
+/// One look in `EVERY` times the number of clients is a sweep. Polling a silent client costs about
+/// half a look, so sweeps take a sixtieth of the time with any number of clients.
 const EVERY: u32 = 32;
-/// With few clients a sweep comes no sooner than this: so a client that was silent waits 2 us
-/// longer on average while others ask.
+/// Minimum number of looks between two regular sweeps. A client that was silent therefore waits 2
+/// us longer on average while others send requests.
 const LEAST: u32 = 128;
-/// So is the look after so many in a row that found nothing, about a microsecond: more than
-/// somebody needs between two requests who asks all the time. Where many clients share a core,
-/// whoever of them runs next is found by it before it stops looking for its answer and gives the
-/// core away.
+/// After this many looks without a request, about a microsecond, the next look is a sweep too. That
+/// is longer than a busy client pauses between two requests. Where many clients share a core, the
+/// sweep finds the request of the next client to run before that client stops spinning and gives up
+/// the core.
 const IDLE: u32 = 40;
 
-/// Clients that have asked lately have the daemon's active set: their rings are looked at each
-/// time, all others' in a *sweep* now and then. So who asks is not held up by many who do not.
-/// While nobody asks every look is a sweep. `F` is what it takes to look at a client's rings.
+/// Clients that sent a request lately are in the active set. Their rings are polled in every look,
+/// the rings of all other clients only in a *sweep* now and then, so many silent clients do not
+/// delay the active ones. While no client is active, every look is a sweep. `F` is what is needed
+/// to poll a client's rings.
 #[derive(Debug)]
 pub(super) struct ActiveSet<F> {
     /// Looks since the last regular sweep.
     looks: u32,
-    /// Looks since somebody asked.
+    /// Looks since the last request.
     idle: u32,
-    /// Whether the sweep of this look comes whoever asks.
+    /// Set if this look is a regular sweep, which does not depend on requests.
     is_regular: bool,
     held: Vec<Held<F>>,
 }
 
-/// A client that has it.
+/// A client in the active set.
 #[derive(Debug)]
 struct Held<F> {
     client: ClientId,
     file: F,
-    /// Regular sweeps since it last asked.
+    /// Regular sweeps since the client's last request.
     silent: u8,
 }
 
@@ -60,7 +61,7 @@ impl<F> Default for ActiveSet<F> {
 }
 
 impl<F> ActiveSet<F> {
-    /// The next look at one or all of so many clients begins: whether it is a sweep.
+    /// Begins the next look, with `clients` clients in total. Returns true if it is a sweep.
     pub(super) fn is_sweep(&mut self, clients: usize) -> bool {
         self.looks = self.looks.saturating_add(1);
         self.idle = self.idle.saturating_add(1);
@@ -76,7 +77,7 @@ impl<F> ActiveSet<F> {
         self.held.is_empty() || self.is_regular || is_idle
     }
 
-    /// A round begins: how many looks there are until the fabric is looked at again.
+    /// Begins a round. Returns the number of looks until the next poll of the fabric.
     pub(super) fn round(&mut self, waits_for_transfer: bool) -> u32 {
         let clients = u32::try_from(self.held.len()).unwrap_or(u32::MAX).max(1);
         let looks = (LOOKS / clients).max(1);
@@ -89,12 +90,13 @@ impl<F> ActiveSet<F> {
         fewer
     }
 
-    /// The clients that have it.
+    /// Returns the clients in the active set.
     pub(super) fn held(&self) -> impl Iterator<Item = (ClientId, &F)> {
         self.held.iter().map(|held| (held.client, &held.file))
     }
 
-    /// A client has asked. `false`: it does not have it yet, [`give`](Self::give) it.
+    /// Records a request. Returns false if the client is not in the active set; the caller must
+    /// then [`give`](Self::give) it a place.
     pub(super) fn asked(&mut self, client: ClientId) -> bool {
         self.idle = 0;
         let held = self.held.iter_mut().find(|held| held.client == client);
@@ -104,18 +106,18 @@ impl<F> ActiveSet<F> {
         })
     }
 
-    /// A client gets it.
+    /// Adds a client to the active set.
     pub(super) fn give(&mut self, client: ClientId, file: F) {
         self.held.push(Held { client, file, silent: 0 });
     }
 
-    /// A client is not served any more.
+    /// Removes a client that is not served any more.
     pub(super) fn lose(&mut self, client: ClientId) {
         self.held.retain(|held| held.client != client);
     }
 
-    /// A sweep is over: who has been silent for long loses it. Sweeps that come sooner because
-    /// nobody asks say nothing about how long that is.
+    /// Ends a sweep. After a regular sweep, clients that were silent for too long leave the active
+    /// set. Other sweeps are not counted, because their number says nothing about the elapsed time.
     pub(super) fn swept(&mut self) {
         if self.is_regular {
             self.held.retain_mut(|held| {
@@ -127,8 +129,8 @@ impl<F> ActiveSet<F> {
 }
 
 impl DataPlane {
-    /// Looks at the rings so many times, or until there is a request; how many looks it made, and
-    /// how many requests it served.
+    /// Polls the rings up to `looks` times, or until there is a request. Returns the number of
+    /// looks and of requests served.
     pub(super) fn poll_clients(&mut self, looks: u32) -> anyhow::Result<(u32, usize)> {
         let mut requests = std::mem::take(&mut self.transfers.round);
         let mut made = 0;
@@ -137,7 +139,7 @@ impl DataPlane {
             self.look(&mut requests);
         }
         let served = requests.len();
-        // What others had to do meanwhile may have looked at the clock long ago.
+        // The time of this step may be old by now.
         self.moment = None;
         for (client, request) in requests.drain(..) {
             count(&self.metrics.requests);
@@ -156,10 +158,11 @@ impl DataPlane {
         Ok((made, served))
     }
 
-    /// Takes what is in the rings of the clients that have asked lately, or in all rings.
+    /// Takes the requests from the rings of the active set, or in a sweep from all rings.
     fn look(&mut self, requests: &mut Vec<(ClientId, Request)>) {
         if self.active_set.is_sweep(self.clients.all.len()) {
-            // What a client posted to an earlier daemon it posts again when it has come back.
+            // A client whose requests were posted to an earlier daemon posts them again when it
+            // reconnects.
             for (id, client) in self.clients.all.iter().filter(|(_, client)| client.is_served()) {
                 take_requests(id, &client.file, requests);
             }
@@ -170,7 +173,7 @@ impl DataPlane {
     }
 }
 
-/// Takes what a client asks.
+/// Takes the requests of one client.
 #[inline]
 fn take_requests(id: ClientId, file: &ClientFile, requests: &mut Vec<(ClientId, Request)>) {
     for route in [Route::Rack, Route::Remote] {
@@ -185,7 +188,7 @@ mod tests {
     const A: ClientId = ClientId(7);
     const B: ClientId = ClientId(9);
 
-    /// A client asks.
+    /// Sends a request.
     fn ask(active_set: &mut ActiveSet<()>, client: ClientId) {
         if !active_set.asked(client) {
             active_set.give(client, ());
@@ -196,8 +199,8 @@ mod tests {
         active_set.held().map(|(client, ())| client).collect()
     }
 
-    /// Looks at so many clients until after the next regular sweep, somebody asking in each; how
-    /// many looks there were.
+    /// Looks until after the next regular sweep, with a request of `asks` in each look. Returns the
+    /// number of looks.
     fn until_swept(active_set: &mut ActiveSet<()>, clients: usize, asks: ClientId) -> u32 {
         let mut looks = 0;
         loop {
@@ -250,7 +253,7 @@ mod tests {
         assert_eq!((active_set.looks, active_set.idle), (LOOKS - TRANSFER_LOOKS, active_set.looks));
         [A, B].into_iter().for_each(|client| ask(&mut active_set, client));
         assert_eq!((active_set.round(false), active_set.round(true)), (LOOKS / 2, 1));
-        // A round of one look takes as long as one of eight.
+        // A round of one look counts as eight looks.
         ask(&mut active_set, A);
         let rounds = (1..).find(|_| active_set.round(true) == 1 && active_set.is_sweep(1000));
         assert_eq!(rounds, Some(IDLE / (LOOKS / 2)));

@@ -1,5 +1,5 @@
-//! Compare-and-swap and fetch-and-add, carried out by the home of the page; and how clients hear
-//! what a home has carried out for them.
+//! Compare-and-swap and fetch-and-add, executed by the home of the page; and the answers to clients
+//! about operations that a home has executed for them.
 
 use rackpool_model::{Access, GlobalAddr, PageId, RackId};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use super::clients::Caller;
 use super::peers::Purpose;
 use super::swap::Work;
 
-/// What the home of a page carries out for a client.
+/// An operation that the home of a page executes for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) caller: Caller,
     pub(super) page: PageId,
-    /// A write in a page that moves, one of this batch. `None`: an atomic operation.
+    /// The batch of a write to a page that moves; `None` for an atomic operation.
     pub(super) batch: Option<u64>,
 }
 
-/// An operation on 8 bytes of this rack.
+/// An atomic operation on 8 bytes of this rack.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Atomic {
     CompareAndSwap { expected: u64, new: u64 },
@@ -28,7 +28,7 @@ pub(super) enum Atomic {
 }
 
 impl DataPlane {
-    /// Sends an atomic operation to the home of its page, which needs no lease.
+    /// Sends an atomic operation to the home of its page. No lease is needed.
     pub(super) fn forward_atomic(
         &mut self,
         caller: Caller,
@@ -47,7 +47,7 @@ impl DataPlane {
                 return Ok(());
             }
         };
-        // Refused here: another rack would answer a broken request, which is to be seen in the log.
+        // Refused here: the other rack would answer a malformed request and log an error.
         if !addr.raw().is_multiple_of(8) {
             self.clients.finish(caller, RackAnswer::Invalid);
             return Ok(());
@@ -75,15 +75,15 @@ impl DataPlane {
                     self.wait_for_swap(page, Work::Atomic(caller, message));
                     return Ok(());
                 }
-                // Translating finds it, or says why not.
+                // The client's next translation finds the page, or its answer says why not.
                 self.clients.finish(caller, RackAnswer::Moved);
                 Ok(())
             }
         }
     }
 
-    /// The home of a page has carried out an operation of a client, or has not and never will: then
-    /// the client translates again, which waits until the page can be used.
+    /// The home of a page has executed a client's operation, or refused it and never will execute
+    /// it. After a refusal the client translates again, and that waits until the page can be used.
     pub(super) fn operation_answered(
         &mut self,
         operation: Operation,
@@ -120,14 +120,14 @@ impl DataPlane {
             }
         };
         self.finish_operation(operation, answer);
-        // Last: nobody waits for it.
+        // Last, because no caller waits for this.
         if matches!(answer, RackAnswer::DoneAt(_)) {
             self.lease_to_write(page, home)?;
         }
         Ok(())
     }
 
-    /// An operation of a client that another rack was to carry out has ended like that.
+    /// Ends an operation that another rack was to execute, with this answer.
     pub(super) fn finish_operation(&mut self, operation: Operation, answer: RackAnswer) {
         let Operation { caller, batch, .. } = operation;
         let Some(batch) = batch else { return self.clients.finish(caller, answer) };
@@ -138,13 +138,14 @@ impl DataPlane {
         }
     }
 
-    /// On this rack's CPU, so that it is atomic to what the rack's own clients do. The page can't
-    /// be frozen or taken away meanwhile: only this thread does that. So it is done in a page that
-    /// is live, or moves and is written by this rack for others, or not at all.
+    /// Executes an atomic operation on this rack's CPU, so that it is atomic with respect to the
+    /// rack's own clients. Only this thread freezes or revokes pages, so the page's state does not
+    /// change meanwhile. The operation is executed if the page is live, or if it moves and this
+    /// rack writes it for others; else it is refused.
     pub(super) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> PeerReply {
         let page_size = self.rack.geometry.page_size;
         let Some(page) = addr.page(page_size) else { return PeerReply::NotAllocated };
-        // Who adds nothing reads.
+        // Adding 0 is a read.
         let access = match atomic {
             Atomic::FetchAndAdd { delta: 0 } => Access::Read,
             _ => Access::Write,

@@ -1,4 +1,4 @@
-//! The data plane one step at a time, with a clock of the caller's.
+//! Runs the data plane one step at a time, with the caller's clock. For fuzz targets.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use rackpool_proto::lease::Users;
 use super::{DataPlane, get};
 
 impl DataPlane {
-    /// One round of the poll loop, in which it is `now`.
+    /// Runs one round of the poll loop at the time `now`.
     pub(crate) fn step(&mut self, now: Instant) -> anyhow::Result<()> {
         self.clock = Some(now);
         self.take_commands()?;
@@ -23,32 +23,33 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The time, as far as the caller of [`Self::step`] says.
+    /// Returns the time of the last [`Self::step`].
     pub(super) fn now(&self) -> Instant {
         self.clock.unwrap_or_else(Instant::now)
     }
 
-    /// A page is needed, or not any more.
+    /// Starts or ends the need of a page: see `page_needed` and `page_spared`.
     pub(crate) fn need(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
         if is_needed { self.page_needed(page, Users::Everyone) } else { self.page_spared(page) }
     }
 
-    /// A page's home has said that the page stays there, and is read there too.
+    /// Handles the answer of a page's home that the page stays there because it is read there too.
     pub(crate) fn want_copy(&mut self, page: PageId) -> anyhow::Result<()> {
         self.copy_wanted(page)
     }
 
-    /// Frames without a page, bytes in objects in use, and whether pages are leaving.
+    /// Returns the number of free frames, the bytes in allocated objects, and whether pages are
+    /// leaving.
     pub(crate) fn memory_measurements(&self) -> (u32, u64, bool) {
         (self.slab.free_frames(), self.slab.allocated_bytes(), self.slab.is_leaving())
     }
 
-    /// How many frames without a page others are told of.
+    /// Returns the number of free frames that the daemon publishes.
     pub(crate) fn published_free_frames(&self) -> u64 {
         get(&self.metrics.free_frames)
     }
 
-    /// Whether the address is an object of this rack in use.
+    /// Returns true if the address is an allocated object of this rack.
     pub(crate) fn has_object(&self, addr: GlobalAddr) -> bool {
         self.slab.is_allocated(addr)
     }

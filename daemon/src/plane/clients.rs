@@ -1,4 +1,4 @@
-//! The clients of the rack as the data plane sees them.
+//! The clients of the rack, as the data plane knows them.
 
 mod by_id;
 
@@ -19,7 +19,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use by_id::ById;
 
-/// Who waits for an answer.
+/// A call: the call cell of a client's thread that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) client: ClientId,
@@ -33,35 +33,35 @@ pub(crate) struct Caller {
 pub(crate) struct Client {
     pub(crate) file: Arc<ClientFile>,
     pub(crate) region: RegionId,
-    /// `None` while the client of an earlier daemon has not come back.
+    /// `None` while a client of an earlier daemon has not reconnected.
     pub(crate) doorbell: Option<OwnedFd>,
-    /// It has gone; what it held is on the way back.
+    /// Set when the client has gone; its objects are being reclaimed.
     pub(crate) gone: bool,
-    /// Exchanges with other racks that take back what it held.
+    /// Number of exchanges with other racks that return its objects.
     pub(crate) returning: usize,
-    /// The last batch of each thread.
+    /// The latest batch of each thread.
     pub(crate) batches: BTreeMap<u16, Batch>,
     /// For each thread and cell the number of the call that waits for an answer; 0 for none.
     open: Vec<[u32; CELLS_PER_THREAD]>,
 }
 
-/// Transfers of a thread, which are done in their order.
+/// A thread's transfers, which are executed in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
     pub(crate) number: u64,
-    /// The endpoint over which some were posted: what goes another way could overtake them.
+    /// The endpoint over which some were posted. A transfer on another path could overtake them.
     pub(crate) over: Option<EndpointId>,
-    /// A part of it was not done, so nothing after that is.
+    /// Set when a part of the batch failed; the rest is not executed.
     pub(crate) refused: bool,
 }
 
-/// All of them.
+/// All clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) all: ById<Client>,
-    /// Answered since sleepers were last roused.
+    /// Calls answered since [`Clients::rouse`] last ran.
     answered: Vec<Caller>,
-    /// Somebody was woken since that was last asked.
+    /// Set when a thread was woken since [`Clients::has_woken`] was last called.
     has_woken: bool,
 }
 
@@ -78,12 +78,12 @@ impl Client {
         }
     }
 
-    /// Whether requests are taken from it now.
+    /// Returns true if requests of the client are served now.
     pub(crate) const fn is_served(&self) -> bool {
         !self.gone && self.doorbell.is_some()
     }
 
-    /// The batch of a thread with this number, which is its last one or begins now.
+    /// Returns the thread's batch with this number: its latest one, or a new one.
     pub(crate) fn batch(&mut self, thread: u16, number: u64) -> &mut Batch {
         let new = Batch { number, over: None, refused: false };
         let last = self.batches.entry(thread).or_insert(new);
@@ -101,14 +101,14 @@ impl Client {
         self.open.get_mut(usize::from(caller.thread))?.get_mut(usize::from(caller.cell))
     }
 
-    /// A thread's slot; `None` for a number the file has no room for.
+    /// Returns a thread's slot; `None` if the file has no such thread.
     pub(crate) fn thread(&self, thread: u16) -> Option<&ThreadSlot> {
         self.file.thread(thread).ok()
     }
 
-    /// How many thread slots, from the first on, have asked something. A thread that uses pages of
-    /// the rack has asked where they are; after a restart of the daemon it is known with its next
-    /// request.
+    /// Returns the number of thread slots, from the first on, that have sent a request. A thread
+    /// that uses pages of the rack has requested their translation. After a restart of the daemon,
+    /// a thread is known from its next request on.
     pub(crate) fn used_threads(&self) -> u16 {
         u16::try_from(self.open.len()).unwrap_or(u16::MAX)
     }
@@ -119,22 +119,23 @@ impl Client {
     }
 }
 
-/// Every place of a thread slot's arrays where an object can stand.
+/// Returns every cell of a thread slot's arrays that can hold an object.
 pub(crate) fn array_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
     slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten())
 }
 
-/// Every place of a thread slot where an object can stand that goes back when the client has gone.
+/// Returns every cell of a thread slot whose object is reclaimed when the client has gone.
 pub(crate) fn object_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
     array_cells(slot).chain(slot.reservations.iter().filter_map(ReservationRecord::noted))
 }
 
-/// The same, and the reservation records of which it is not decided what goes back.
+/// Returns the cells from which objects are removed: those of the arrays, and the reservation
+/// records for which it is not resolved yet what is reclaimed.
 pub(crate) fn struck_cells(slot: &ThreadSlot) -> impl Iterator<Item = &AtomicU64> {
     array_cells(slot).chain(slot.reservations.iter().filter_map(ReservationRecord::struck))
 }
 
-/// Strikes objects out of a thread slot.
+/// Removes the objects that satisfy `struck` from a thread slot's cells.
 pub(crate) fn strike(slot: &ThreadSlot, struck: impl Fn(GlobalAddr) -> bool) {
     objects::strike(struck_cells(slot), |found| struck(GlobalAddr::from_raw(found)));
 }
@@ -144,8 +145,8 @@ impl Clients {
         self.all.get_mut(caller.client).filter(|client| !client.gone)
     }
 
-    /// A call has come. `false` when its client has no such thread or cell, or when the cell waits
-    /// for an answer already: so a client never has more open than it has cells.
+    /// Records a call. Returns false if the client has no such thread or cell, or if the cell
+    /// already waits for an answer: a client never has more open calls than cells.
     pub(crate) fn begin(&mut self, caller: Caller) -> bool {
         let Some(client) = self.served(caller) else { return false };
         let threads = usize::from(client.file.threads());
@@ -165,7 +166,7 @@ impl Clients {
         }
     }
 
-    /// Delivers an answer, once; [`Self::rouse`] has to follow.
+    /// Delivers an answer, at most once. The caller must call [`Self::rouse`] afterwards.
     pub(crate) fn finish(&mut self, caller: Caller, answer: RackAnswer) {
         let Some(client) = self.served(caller) else { return };
         match client.open(caller) {
@@ -178,13 +179,13 @@ impl Clients {
         self.answered.push(caller);
     }
 
-    /// Wakes those who sleep and have an answer now.
+    /// Wakes the sleeping threads among those that were answered.
     pub(crate) fn rouse(&mut self) {
         if self.answered.is_empty() {
             return;
         }
-        // SYNC: pairs with the fence in `CallCell::will_sleep`: the sleeper is seen here, or the
-        // answer there.
+        // SYNC: pairs with the fence in `CallCell::will_sleep`: either this thread sees the
+        // sleeper, or the sleeper sees the answer.
         fence(Ordering::SeqCst);
         for caller in self.answered.drain(..) {
             let cell = self.all.get(caller.client).and_then(|client| client.cell(caller));
@@ -195,12 +196,12 @@ impl Clients {
         }
     }
 
-    /// Whether somebody was woken since this was last asked.
+    /// Returns true if a thread was woken since the last call of this function.
     pub(crate) const fn has_woken(&mut self) -> bool {
         std::mem::replace(&mut self.has_woken, false)
     }
 
-    /// Whether the caller still waits.
+    /// Returns true if the call is still unanswered.
     pub(crate) fn is_waiting(&self, caller: Caller) -> bool {
         let client = self.all.get(caller.client).filter(|client| !client.gone);
         let open = client
@@ -209,7 +210,7 @@ impl Clients {
         caller.call != 0 && open.is_some_and(|open| *open == caller.call)
     }
 
-    /// The access slots of everyone who may be using a frame.
+    /// Returns the access slots of all threads that may be using a frame.
     pub(crate) fn access_slots(&self) -> impl Iterator<Item = &AccessSlot> {
         self.all
             .values()

@@ -1,4 +1,4 @@
-//! What the control plane and the data plane tell each other.
+//! Messages between the control plane and the data plane, and the metrics that they share.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,104 +18,111 @@ use tokio::sync::oneshot;
 use super::share::ShareMetrics;
 use super::swap::SwapMetrics;
 
-/// From the control plane.
+/// A command of the control plane.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A client has connected, or come back.
+    /// A client has connected or reconnected.
     Admit {
         client: ClientId,
-        /// Its file; `None` when it comes back to a daemon that has adopted it.
+        /// The client's file; `None` for a client that reconnects to a daemon that has adopted the
+        /// file.
         file: Option<Arc<ClientFile>>,
-        /// The event that it rings.
+        /// The eventfd by which the data plane is woken for the client's requests.
         doorbell: OwnedFd,
-        /// Told whether the client is served now.
+        /// Receives whether the client is served now.
         admitted: oneshot::Sender<bool>,
     },
-    /// A client has gone, in whatever way.
+    /// A client has closed the pool or its process has ended.
     Gone { client: ClientId },
-    /// The members of the pool.
+    /// The members of the pool have changed.
     Members(Vec<Member>),
-    /// What the metadata server says of a page.
+    /// The metadata server's answer about a page's home.
     Located { page: PageId, home: Located },
-    /// The metadata server's last commit: noted before anything is done because of it.
+    /// The metadata server's last commit. It is stored before the data plane acts on what follows.
     Committed(StorePosition),
-    /// What the metadata server says about a swap.
+    /// A swap message of the metadata server.
     ServerSent(FromServer),
-    /// What is known of a page?
+    /// Request for a page's history.
     PageHistory { page: PageId, answer: oneshot::Sender<PageHistory> },
-    /// Which pages are the hottest?
+    /// Request for the hottest pages.
     TopPages { limit: u16, answer: oneshot::Sender<Vec<PageHeat>> },
-    /// The reserver has got memory for a frame, or there is none.
+    /// The reserver has allocated memory for a frame, or (`is_there` false) could not.
     Reserved { frame: FrameId, is_there: bool },
-    /// The reserver has given a frame's memory back.
+    /// The reserver has returned a frame's memory to the file system.
     Released { frame: FrameId },
-    /// The daemon shall end.
+    /// Stop the data plane.
     Stop,
 }
 
-/// What the metadata server says of a page.
+/// The metadata server's answer about a page's home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
+    /// The page's home.
     Home(RackId),
+    /// The metadata server knows no such page.
     NoSuchPage,
+    /// The memory of the page's home is lost, and the page with it.
     Lost,
+    /// The metadata server did not answer.
     Unreachable,
 }
 
-/// To the control plane.
+/// A notification for the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlNotification {
-    /// Ask the metadata server who the members are.
+    /// Ask the metadata server for the members of the pool.
     Meet,
-    /// Ask the metadata server where the page is.
+    /// Ask the metadata server for the page's home.
     Locate(PageId),
-    /// Everything of the client has been taken back: its file can go.
+    /// Everything that the client held is reclaimed: its file can be removed.
     Reclaimed(ClientId),
-    /// Tell the metadata server this about a swap. It may get lost.
+    /// Send the metadata server this swap message. The message may be lost.
     TellServer(ToServer),
 }
 
-/// Counts for people, written by the data plane.
+/// Metrics for operators, written by the data plane.
 #[derive(Debug, Default)]
 pub(crate) struct PlaneMetrics {
     pub(crate) free_frames: AtomicU64,
-    /// Of the other racks that can be reached: all frames, and free ones.
+    /// All frames, and the free frames, of the other reachable racks.
     pub(crate) other_frames: AtomicU64,
     pub(crate) other_free_frames: AtomicU64,
     pub(crate) allocated_bytes: AtomicU64,
     pub(crate) clients: AtomicU64,
-    /// 1 while the daemon is registered and the metadata server answers, else 0. The link's.
+    /// 1 while the daemon is registered and the metadata server answers, else 0. Written by the
+    /// link.
     pub(crate) is_member: AtomicU64,
     pub(crate) remote_operations: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) sleeps: AtomicU64,
-    /// Requests to other racks that were answered, by how their data travelled.
+    /// Answered requests to other racks, by how their data travelled.
     pub(crate) pure_requests: AtomicU64,
     pub(crate) then_one_sided_requests: AtomicU64,
     pub(crate) zero_copy_requests: AtomicU64,
-    /// One-sided operations posted, messages sent, and the doorbells for both.
+    /// Posted one-sided operations, sent messages, and doorbells for both.
     pub(crate) posted: AtomicU64,
     pub(crate) messages: AtomicU64,
     pub(crate) doorbells: AtomicU64,
-    /// Accesses in the rack that clients have noted, each for as many as it stands for.
+    /// Accesses within the rack that clients have sampled, each weighted by the accesses it stands
+    /// for.
     pub(crate) local_accesses: AtomicU64,
-    /// How long one-sided operations of clients took, of a sample.
+    /// Durations of a sample of the clients' one-sided operations.
     pub(crate) remote_times: Histogram,
     pub(crate) swaps: SwapMetrics,
     pub(crate) sharing: ShareMetrics,
-    /// What the fabric asked of its device.
+    /// Counters of the fabric's device.
     pub(crate) device_requests: AtomicU64,
     pub(crate) device_doorbells: AtomicU64,
     pub(crate) device_completions: AtomicU64,
     pub(crate) device_signalled: AtomicU64,
     pub(crate) device_inlined: AtomicU64,
-    /// For each rack this one is connected to. The data plane writes it while connections of the
-    /// control plane read it: it waits at most until one of them has copied a few entries.
+    /// Thresholds for each connected rack. The data plane writes the map while connections of the
+    /// control plane read it; a write waits at most while a reader copies a few entries.
     thresholds: DashMap<RackId, Thresholds>,
 }
 
 impl PlaneMetrics {
-    /// What has been asked of other racks so far.
+    /// Sets the counters of requests to other racks.
     pub(crate) fn set_requests(&self, metrics: &rackpool_rrpc::RpcMetrics) {
         set(&self.pure_requests, metrics.pure);
         set(&self.then_one_sided_requests, metrics.then_one_sided);
@@ -125,7 +132,7 @@ impl PlaneMetrics {
         set(&self.doorbells, metrics.doorbells);
     }
 
-    /// What has been asked of the fabric's device so far.
+    /// Sets the counters of the fabric's device.
     pub(crate) fn set_device(&self, metrics: DeviceCounters) {
         set(&self.device_requests, metrics.requests);
         set(&self.device_doorbells, metrics.doorbells);
@@ -134,17 +141,17 @@ impl PlaneMetrics {
         set(&self.device_inlined, metrics.inlined);
     }
 
-    /// How requests to a rack are done from now on.
+    /// Stores the thresholds for requests to a rack.
     pub(crate) fn note_thresholds(&self, rack: RackId, thresholds: Thresholds) {
         self.thresholds.insert(rack, thresholds);
     }
 
-    /// There is no connection to the rack any more.
+    /// Removes the thresholds of a rack whose connection has ended.
     pub(crate) fn forget_thresholds(&self, rack: RackId) {
         self.thresholds.remove(&rack);
     }
 
-    /// For each connected rack, for people.
+    /// Returns the thresholds of each connected rack as text, for operators.
     pub(crate) fn thresholds(&self) -> Vec<(RackId, String)> {
         let entries = self.thresholds.iter();
         let mut all: Vec<_> = entries.map(|entry| (*entry.key(), *entry.value())).collect();
@@ -158,7 +165,7 @@ pub(crate) fn set(counter: &AtomicU64, value: u64) {
     counter.store(value, Ordering::Relaxed);
 }
 
-/// Counts one more; only the data plane counts, so this needs no atomic addition.
+/// Adds 1. Only the data plane counts, so no atomic addition is needed.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

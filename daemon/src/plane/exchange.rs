@@ -1,9 +1,9 @@
-//! Handing objects over between racks exactly once, although either daemon may die at any time.
+//! Exactly-once transfer of objects between racks, although either daemon may die at any time.
 //!
 //! Both sides keep a record of the last exchange in their metadata. The requester writes its record
-//! before it sends, and sends again until it is answered; the server writes its record before it
-//! changes anything, and answers a repeated request from the record. There is at most one
-//! exchange under way from one rack to another.
+//! before it sends the request, and repeats the request until it is answered. The server writes its
+//! record before it changes anything, and answers a repeated request from the record. There is at
+//! most one exchange at a time from one rack to another.
 
 mod asked;
 mod homeless;
@@ -20,32 +20,33 @@ use rackpool_wire::rack::RackAnswer;
 use super::DataPlane;
 use super::clients::Caller;
 
-/// What an exchange is for.
+/// The purpose of an exchange.
 #[derive(Clone, Debug)]
 pub(super) enum Job {
-    /// Objects for a client of this rack.
+    /// Allocates objects for a client of this rack.
     Allocate {
-        /// `None` once it has been told that there is no answer: then they go back.
+        /// The waiting caller. `None` once it was told that no answer came: the objects are then
+        /// returned.
         caller: Option<Caller>,
         bytes: u64,
         count: u64,
-        /// Racks that had nothing.
+        /// Racks that were asked before and had no memory.
         tried: Vec<Tried>,
     },
-    /// Objects that go home.
+    /// Returns objects to their home.
     Free {
-        /// Where they stand until the record holds them.
+        /// The client and thread whose outbox holds the objects until the record holds them.
         client: Option<(ClientId, u16)>,
         release: Option<u64>,
         addrs: Vec<GlobalAddr>,
     },
 }
 
-/// A rack that was asked for memory in vain.
+/// A rack that was asked for memory without success.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried {
     rack: RackId,
-    /// The frames that it had free then; `None`: it did not answer.
+    /// The number of free frames in its answer; `None` if it did not answer.
     free_frames: Option<u32>,
 }
 
@@ -58,18 +59,18 @@ struct Active {
 #[derive(Debug, Default)]
 struct Line {
     active: Option<Active>,
-    /// Objects that the other rack did not take back because their pages have moved away.
+    /// Objects that the other rack did not take back because their pages have moved.
     moved: Option<moved::Moved>,
     waiting: VecDeque<Job>,
 }
 
 impl Line {
-    /// Whether its record holds nothing.
+    /// Returns true if the record of the exchange holds nothing.
     const fn is_idle(&self) -> bool {
         self.active.is_none() && self.moved.is_none()
     }
 
-    /// Whether those who wait for it have waited long enough.
+    /// Returns true if the callers that wait for the exchange have waited long enough.
     fn is_overdue(&self, now: Instant) -> bool {
         let active = self.active.as_ref().map(|active| active.deadline);
         let moved = self.moved.as_ref().map(moved::Moved::deadline);
@@ -77,13 +78,13 @@ impl Line {
     }
 }
 
-/// A client's request to free, part of which is done by other racks.
+/// A client's request to free objects, a part of which other racks execute.
 #[derive(Debug)]
 struct Release {
     caller: Caller,
     refused: u64,
     jobs: usize,
-    /// Why some of the objects stay where they are.
+    /// The answer if some of the objects stay in the outbox.
     away: Option<RackAnswer>,
 }
 
@@ -101,21 +102,21 @@ impl Exchanges {
         self.lines.values().any(|line| !line.is_idle()) || self.homeless.has_deadlines()
     }
 
-    /// A request to free begins.
+    /// Begins a request to free, of which `refused` objects were not in use. Returns its id.
     pub(super) fn open_release(&mut self, caller: Caller, refused: u64) -> u64 {
         self.next_release += 1;
         self.releases.insert(self.next_release, Release { caller, refused, jobs: 0, away: None });
         self.next_release
     }
 
-    /// One more job belongs to it.
+    /// Adds a job to a request to free.
     pub(super) fn count_job(&mut self, release: Option<u64>) {
         if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
             release.jobs += 1;
         }
     }
 
-    /// So many of its objects were not in use.
+    /// Counts objects of the request that were not in use.
     pub(super) fn refuse(&mut self, release: Option<u64>, refused: u64) {
         if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
             release.refused += refused;
@@ -133,7 +134,7 @@ impl DataPlane {
         }
     }
 
-    /// A job of a client ends without having been begun: its objects stay in the outbox.
+    /// Ends a client's job that was not begun: its objects stay in the outbox.
     fn job_dropped(
         &mut self,
         client: Option<(ClientId, u16)>,
@@ -146,7 +147,7 @@ impl DataPlane {
         self.job_ended(client, release, 0);
     }
 
-    /// A job has ended, so many of its objects not having been in use.
+    /// Ends a job of which `refused` objects were not in use.
     fn job_ended(&mut self, client: Option<(ClientId, u16)>, release: Option<u64>, refused: u64) {
         if let Some((id, _)) = client {
             if let Some(client) = self.clients.all.get_mut(id) {
@@ -167,7 +168,7 @@ impl DataPlane {
         }
     }
 
-    /// Allocates in another rack: the one with most free frames that has not been tried.
+    /// Allocates in another rack: the untried rack with the most free frames.
     pub(super) fn refill_elsewhere(
         &mut self,
         caller: Caller,
@@ -196,7 +197,7 @@ impl DataPlane {
         }
     }
 
-    /// The metrics of the other racks that can be reached, as the metadata server last said.
+    /// Returns the memory of the reachable other racks, as the metadata server last reported it.
     pub(super) fn others(&self) -> Others {
         let own = self.rack.geometry.rack;
         let mut others = Others::default();
@@ -207,15 +208,15 @@ impl DataPlane {
         others
     }
 
-    /// The bytes of the largest rack of the pool, whether it is there or not; `None` before the
-    /// metadata server has told of the others.
+    /// Returns the memory of the pool's largest rack in bytes, reachable or not; `None` before the
+    /// metadata server has named the members.
     pub(super) fn largest_rack(&self) -> Option<u64> {
         let frames = self.members.iter().map(|member| member.pages.count).max()?;
         let frames = frames.max(self.rack.geometry.frames).min(PageUse::MAX_RUN);
         Some(u64::from(frames) * self.rack.geometry.page_size.bytes())
     }
 
-    /// Nothing is said of a rack but what it has said itself when it was asked.
+    /// Only racks that answered this request are counted with their numbers.
     fn out_of_memory(&self, tried: &[Tried]) -> RackAnswer {
         let own = self.rack.geometry.rack;
         let (mut asked, mut unreachable, mut other_frames, mut other_free) = (0_u16, 0_u16, 0, 0);
@@ -242,11 +243,11 @@ impl DataPlane {
     }
 }
 
-/// PlaneMetrics of the other racks that can be reached.
+/// Memory of the reachable other racks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Others {
-    /// Frames of their memory.
+    /// Number of frames.
     pub(super) frames: u64,
-    /// Those that hold no page.
+    /// Number of frames without a page.
     pub(super) free: u64,
 }

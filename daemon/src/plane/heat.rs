@@ -1,8 +1,8 @@
-//! How much this rack uses which page: what its clients note of their local accesses, and what goes
-//! to other racks through this daemon.
+//! Page usage of this rack: the local accesses that its clients sample, and the accesses to other
+//! racks that go through this daemon.
 //!
-//! Operations of other racks on pages of this one are their use, not this rack's: they are counted
-//! there. So a page moves to where more of its accesses come from.
+//! Accesses of other racks to pages of this rack are counted by those racks, not here. So a page
+//! moves to the rack that makes more of its accesses.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,33 +14,35 @@ use super::DataPlane;
 use super::clients::Client;
 use super::command::{PlaneMetrics, get, set};
 
-/// Between two collections of what the clients note.
+/// Interval between two collections of the clients' samples.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Rounds of the poll loop between two looks at the clock: a millisecond or so.
+/// Rounds of the poll loop between two reads of the clock, about a millisecond.
 const LOOK_EVERY: u32 = 1 << 12;
-/// Notes after which a collection lets others get on, and thread slots: some 10 us.
+/// Samples, and thread slots, after which a collection is interrupted: about 10 us.
 const NOTES: usize = 512;
 const SLOTS: usize = 128;
-/// Places of the table of hot pages that are looked through with each collection for pages that
-/// are not used any more.
+/// Entries of the table of hot pages that each collection checks for pages that are not used any
+/// more.
 const PLACES: usize = 256;
-/// Hot pages that are remembered as told of. While there are so many no other one is told of.
+/// Maximum number of reported hot pages that are remembered. At this number no other page is
+/// reported.
 const TOLD: usize = 1024;
 
-/// When what is collected.
+/// The state of the collection.
 #[derive(Debug)]
 pub(super) struct Collector {
     next: Instant,
     rounds: u32,
-    /// The thread slot to go on with.
+    /// The thread slot at which the next collection continues.
     at: (ClientId, u16),
-    /// Hot pages of other racks, and until when nobody is told of them again.
+    /// Reported hot pages of other racks, with the end of the pause in which each is not reported
+    /// again.
     told: BTreeMap<PageId, Instant>,
     pause: Duration,
 }
 
 impl Collector {
-    /// A page that is hot is told of once in so long.
+    /// Creates a collector that reports a hot page at most once in each `pause`.
     pub(super) const fn new(now: Instant, pause: Duration) -> Self {
         Self { next: now, rounds: 0, at: (ClientId(0), 0), told: BTreeMap::new(), pause }
     }
@@ -61,7 +63,7 @@ impl Collector {
 }
 
 impl DataPlane {
-    /// A page of another rack is used by a client of this one.
+    /// Counts `times` accesses of this rack's clients to a page of another rack.
     pub(super) fn remote_access(
         &mut self,
         page: PageId,
@@ -76,8 +78,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Collects what clients have noted when it is time. Looks at the clock now and then, and
-    /// around each sleep, so that nothing is done while nobody does anything.
+    /// Collects the clients' samples when it is time. Reads the clock only now and then and around
+    /// each sleep, so that an idle daemon does nothing.
     pub(super) fn collect_heat(&mut self, sleeps: bool) {
         self.heat.rounds = self.heat.rounds.wrapping_add(1);
         if sleeps || self.heat.rounds.is_multiple_of(LOOK_EVERY) {
@@ -88,7 +90,7 @@ impl DataPlane {
         }
     }
 
-    /// Collects from some of the thread slots.
+    /// Collects the samples of some thread slots.
     pub(super) fn collect_heat_at(&mut self, now: Instant) {
         let (mut slots, mut notes) = (0, 0);
         let mut at = Some(self.heat.at);
@@ -113,13 +115,13 @@ impl DataPlane {
         }
         self.swaps.forget_some(now, PLACES);
         self.heat.at = at.unwrap_or((ClientId(0), 0));
-        // Not all were looked at: the next look at the clock goes on.
+        // Some slots are left: the next read of the clock continues with them.
         self.heat.next = if at.is_some() { now } else { now + INTERVAL };
     }
 }
 
-/// Takes in what a thread has noted; how much that was. Nothing in it is trusted: a client can only
-/// lie about what it uses.
+/// Collects the samples of a thread and returns their number. The samples are not trusted, but a
+/// client can only misreport its own usage.
 fn collect(
     swaps: &mut super::swap::Swaps,
     sharing: &mut super::share::Sharing,
@@ -135,7 +137,8 @@ fn collect(
         notes += 1;
         let used = &metrics.local_accesses;
         set(used, get(used).saturating_add(accesses.into()));
-        // Who was in the frame has used what was there then, as a rule the same page.
+        // The sampled access used the frame's contents at that time, which is usually the same
+        // page.
         let Some(word) = slab.word_of(frame).filter(|word| word.is_readable()) else {
             if let Some(page) = sharing.frame_read(frame) {
                 let reads = &metrics.sharing.reads;

@@ -1,4 +1,4 @@
-//! Requests of other racks: this rack is the home.
+//! Serves requests of other racks for pages whose home is this rack.
 
 use std::time::Instant;
 
@@ -31,8 +31,8 @@ impl DataPlane {
         self.serve_peer_until(ask, request, None)
     }
 
-    /// The same for a request that has waited for a page, and may until then. `None`: it has just
-    /// come.
+    /// Serves a request. `until` is the end of its wait for a page that moves; `None` for a new
+    /// request.
     pub(super) fn serve_peer_until(
         &mut self,
         ask: RequestId,
@@ -95,7 +95,7 @@ impl DataPlane {
                 return self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
             }
         };
-        // Until it can be done here, or elsewhere.
+        // Wait until the page can be used here, or has moved.
         if reply == PeerReply::Busy
             && let Some(page) = used.filter(|page| self.slab.is_moving(*page))
         {
@@ -111,13 +111,13 @@ impl DataPlane {
         (ask, request): (RequestId, PeerRequest),
         until: Option<Instant>,
     ) {
-        // After a lease without an answer the other rack cuts this one off.
+        // The other rack cuts this one off after a lease time without an answer.
         let until = until.unwrap_or_else(|| self.now() + self.lease / 4);
         self.wait_for_swap(page, Work::Serve(ask, request, until));
     }
 
-    /// Gives a lease to a rack that is known at the other end: of a live page for writing, of a
-    /// frozen one for reading, of a shared one for a copy if one is to be kept.
+    /// Grants a lease: of a live page for writing, of a frozen page for reading, of a shared page
+    /// for a copy if the requester keeps one (`keep`).
     fn serve_lookup(
         &mut self,
         page: PageId,
@@ -125,7 +125,7 @@ impl DataPlane {
         keep: bool,
         endpoint: EndpointId,
     ) -> anyhow::Result<PeerReply> {
-        // Who wants to write a page that moves is given it to read, and has it written.
+        // A rack that writes a page that moves gets a read lease; this rack executes its writes.
         let forwards = self.writes_for_others(page);
         let access = if forwards { Access::Read } else { access };
         let (frame, word, usage) = match self.usable(page, access) {
@@ -136,8 +136,8 @@ impl DataPlane {
         self.give(page, endpoint, (frame, word, usage), most, forwards)
     }
 
-    /// Gives a lease for reading; to the rack from which the page has come for writing, too, once
-    /// that has left it.
+    /// Grants a read lease of a page that has just arrived. The rack from which the page came may
+    /// also write once it has quiesced the page.
     fn serve_redirect(
         &mut self,
         swap: SwapId,
@@ -157,7 +157,7 @@ impl DataPlane {
         self.give(page, endpoint, found, most, self.writes_for_others(page))
     }
 
-    /// Gives a lease that is good for so much at most.
+    /// Grants a lease of at most the kind `most`.
     fn give(
         &mut self,
         page: PageId,
@@ -181,8 +181,9 @@ impl DataPlane {
         Ok(PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing })
     }
 
-    /// A page that other racks may use now like that, or what they are told. A page that leaves may
-    /// have moved: whether it is gone or elsewhere shows when its frame is free.
+    /// Returns a page that other racks may access now, or the refusal to send them. For a leaving
+    /// page the refusal is `Busy`: whether it is freed or has moved is known only when its frame is
+    /// free.
     pub(super) fn usable(
         &self,
         page: PageId,
@@ -219,7 +220,7 @@ impl DataPlane {
         }
     }
 
-    /// Tries again for other racks that wait for a leaving page.
+    /// Retries the allocations of other racks that wait for a leaving page.
     pub(super) fn feed_starved_peers(&mut self) -> anyhow::Result<()> {
         for starved in std::mem::take(&mut self.starved_peers) {
             self.allocate_for(starved)?;

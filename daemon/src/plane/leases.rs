@@ -1,5 +1,6 @@
-//! Location leases: who may use a page of another rack by one-sided operations. The rules are the
-//! machines of `rackpool_proto::lease`; here is what they say and are told.
+//! Location leases: the timed right to use a page of another rack by one-sided operations. The
+//! rules are the machines of `rackpool_proto::lease`; this module executes their actions and passes
+//! them events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -19,44 +20,45 @@ use super::DataPlane;
 use super::peers::Purpose;
 use super::swap::MESSAGE;
 
-/// A lease, the endpoint it is good for, and whose right to use the page is called back.
+/// A lease, the endpoint that it is valid for, and the users whose right is revoked.
 type GrantedLease = (PageId, EndpointToken, LeaseId, Users);
 
-/// All leases, given and held.
+/// All leases, granted and held.
 #[derive(Debug)]
 pub(super) struct Leases {
     rules: LeaseRules,
-    /// The start of the machines' clock.
+    /// The zero of the machines' clock.
     start: Instant,
     home: LeaseHome,
     holder: LeaseHolder,
-    /// Until then leases of another memory of this rack may be in use.
+    /// Until this time, leases granted by an earlier memory of this rack may be in use.
     forgotten_end: Time,
-    /// The home's machine has been told something since its deadline was looked at.
+    /// Set when the home machine has had an event since its deadline was read.
     home_told: bool,
     home_due: Option<Time>,
-    /// Called back, and neither answered nor in vain.
+    /// Revocations that are under way: neither answered nor failed.
     called_back: BTreeSet<GrantedLease>,
-    /// Endpoints over which nothing lands here any more, and which have not ended.
+    /// Endpoints from which nothing can land here any more and that have not ended.
     fenced: BTreeSet<EndpointToken>,
-    /// Homes that wait for a lease of theirs.
+    /// Requests of homes that wait for the return of their lease.
     waiting_homes: BTreeMap<GrantedLease, Vec<RequestId>>,
-    /// Where pages of other racks were found last.
+    /// Where pages of other racks were last found.
     found: BTreeMap<PageId, Found>,
 }
 
-/// Where a page was found, and what it was used for.
+/// The last known location of a page and its usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) home: RackId,
     pub(super) usage: u64,
-    /// It moves, and its home writes it for others.
+    /// Set while the page moves and its home executes writes for others.
     pub(super) forwards: bool,
-    /// When it has gone there from this rack, if nothing has been heard of it since.
+    /// When the page went there from this rack, if this rack has no later information.
     pub(super) gone: Option<Instant>,
 }
 
-/// The fabric never gives a number twice, for endpoints that it accepted and connected alike.
+/// The token of an endpoint. The fabric never reuses a number, for accepted and connected endpoints
+/// alike.
 pub(super) const fn token(endpoint: EndpointId) -> EndpointToken {
     EndpointToken(endpoint.0)
 }
@@ -67,14 +69,14 @@ pub(super) const fn endpoint_of(token: EndpointToken) -> EndpointId {
 }
 
 impl Leases {
-    /// No leases. `restarted`: an earlier daemon may have given some.
+    /// Creates the state without leases. `restarted`: an earlier daemon may have granted some.
     pub(super) fn new(
         start: Instant,
         rules: LeaseRules,
         life: Incarnation,
         restarted: bool,
     ) -> Self {
-        // Nanoseconds: they grow faster than leases and questions are numbered.
+        // The incarnation, in nanoseconds, grows faster than the numbers of leases and questions.
         let first = life.0;
         let wait = rules.good_at_home().saturating_add(rules.flight);
         let forgotten_end = if restarted { Time::ZERO } else { Time::ZERO.after(wait) };
@@ -93,67 +95,68 @@ impl Leases {
         }
     }
 
-    /// The time of the machines.
+    /// Converts to the machines' time.
     pub(super) fn at(&self, now: Instant) -> Time {
         Time::ZERO.after(now.saturating_duration_since(self.start))
     }
 
-    /// Whether this memory is so new that leases of pages of the one before it may be in use.
+    /// Returns true while leases of pages of this rack's previous memory may be in use.
     pub(super) fn may_be_used_by_the_dead(&self, now: Instant) -> bool {
         self.at(now) < self.forgotten_end
     }
 
-    /// Whether the home's machine wants to be woken some time.
+    /// Returns true if the home machine has, or may have, a deadline.
     pub(super) const fn has_deadlines(&self) -> bool {
         self.home_told || self.home_due.is_some()
     }
 
-    /// The number of a question for a page's lease, which is sent now.
+    /// Returns the number of a lease request for a page, which the caller sends now.
     pub(super) fn ask(&mut self, now: Instant, page: PageId) -> u64 {
         let now = self.at(now);
         self.holder.ask(now, page)
     }
 
-    /// The lease of a page, if it is good, and good for that.
+    /// Returns the page's lease if it is valid and permits this access.
     pub(super) fn lease(&self, now: Instant, page: PageId, access: Access) -> Option<Lease> {
         let lease = self.holder.lease(self.at(now), page)?;
         (access == Access::Read || lease.kind == LeaseKind::Write).then_some(lease)
     }
 
-    /// The lease of a page, if it is good, and until when it is.
+    /// Returns the page's lease and its end, if it is valid.
     pub(super) fn lease_until(&self, now: Instant, page: PageId) -> Option<(Lease, Time)> {
         self.holder.lease_until(self.at(now), page)
     }
 
-    /// Clients read a copy of the page: its lease is asked for again in time.
+    /// Records that clients read a copy of the page, so that its lease is renewed in time.
     pub(super) fn used_by_copy(&mut self, now: Instant, page: PageId) {
         let now = self.at(now);
         self.holder.used_by_copy(now, page);
     }
 
-    /// Begins an operation; [`DataPlane::operation_ended`] has to follow.
+    /// Begins an operation under the page's lease. The caller must report its end with
+    /// [`DataPlane::operation_ended`].
     pub(super) fn begin(&mut self, now: Instant, page: PageId, access: Access) -> Option<Lease> {
         let now = self.at(now);
         self.holder.begin(now, page, access)
     }
 
-    /// Where a page of another rack was found last.
+    /// Returns where a page of another rack was last found.
     pub(super) fn found(&self, page: PageId) -> Option<Found> {
         self.found.get(&page).copied()
     }
 
-    /// A page lies in another rack, as that rack has said.
+    /// Records a page's location as another rack has reported it.
     pub(super) fn note_found(&mut self, page: PageId, found: Found) {
         self.found.insert(page, found);
     }
 
-    /// The metadata server has said where a page is.
+    /// Records the home that the metadata server has named.
     pub(super) fn note_home(&mut self, page: PageId, home: RackId) {
         let usage = self.found.get(&page).map_or(0, |found| found.usage);
         self.found.insert(page, Found { home, usage, forwards: false, gone: None });
     }
 
-    /// A page has gone to another rack.
+    /// Records that a page has gone from this rack to another.
     pub(super) fn note_gone(&mut self, now: Instant, page: PageId, home: RackId) {
         self.note_home(page, home);
         if let Some(found) = self.found.get_mut(&page) {
@@ -161,15 +164,15 @@ impl Leases {
         }
     }
 
-    /// The home of the page does not write it for others, or not any more.
+    /// Records that the page's home does not write it for others any more.
     pub(super) fn note_unforwarded(&mut self, page: PageId) {
         if let Some(found) = self.found.get_mut(&page) {
             found.forwards = false;
         }
     }
 
-    /// The home of a page that it writes for this rack without a lease for that: it goes away, or
-    /// has come from here no longer than a lease ago.
+    /// Returns the home that writes the page for this rack without a write lease: the page is
+    /// leaving that home, or went there from this rack within the last lease time.
     pub(super) fn writing_home(&self, now: Instant, page: PageId) -> Option<RackId> {
         let found = self.found(page)?;
         match found.gone {
@@ -178,45 +181,48 @@ impl Leases {
         }
     }
 
-    /// The home of a page that is leased for reading, if it writes it for others.
+    /// Returns the home of a page that is leased for reading, if the home executes writes for
+    /// others.
     pub(super) fn forward(&self, now: Instant, page: PageId) -> Option<RackId> {
         let (lease, found) = (self.lease(now, page, Access::Read)?, self.found(page)?);
         let is_meant = found.forwards && lease.home == found.home && lease.kind == LeaseKind::Read;
         is_meant.then_some(found.home)
     }
 
-    /// Its home has said that the page is not there.
+    /// Forgets a page that its home does not have.
     pub(super) fn forget(&mut self, page: PageId) {
         self.found.remove(&page);
         self.holder.forget(page);
     }
 
-    /// What was leased from this rack is gone with its memory.
+    /// Forgets everything leased from a rack whose memory is gone.
     pub(super) fn forget_home(&mut self, home: RackId) {
         self.found.retain(|_, found| found.home != home);
         self.holder.forget_home(home);
     }
 
-    /// The lease of a page is not used any more.
+    /// Gives up the use of a page's lease.
     pub(super) fn drop_lease(&mut self, page: PageId) {
         self.holder.forget(page);
     }
 }
 
 impl DataPlane {
-    /// Nobody may write this page from afar any more, or use it at all. [`Self::page_clean`]
-    /// follows, perhaps before this returns; meanwhile, and as long as the page's word does not
-    /// allow more, nobody gets a lease that is good for it.
+    /// Requires that no other rack writes the page (`Users::Writers`) or uses it
+    /// (`Users::Everyone`). [`Self::page_clean`] is called when that holds, perhaps before this
+    /// function returns. Until then, and while the page word does not allow more, no lease that
+    /// would violate it is granted.
     pub(super) fn page_needed(&mut self, page: PageId, users: Users) -> anyhow::Result<()> {
         self.tell_home(HomeEvent::PageNeeded(page, users))
     }
 
-    /// The page is not needed any more: nobody waits for [`Self::page_clean`].
+    /// Ends the requirement of [`Self::page_needed`]: no code waits for [`Self::page_clean`] any
+    /// more.
     pub(super) fn page_spared(&mut self, page: PageId) -> anyhow::Result<()> {
         self.tell_home(HomeEvent::PageSpared(page))
     }
 
-    /// A page that was needed is written by nobody from afar, or used by nobody.
+    /// Called when no other rack writes, or uses, a needed page any more.
     fn page_clean(&mut self, page: PageId, users: Users) {
         if users == Users::Everyone {
             self.leaving.clean(page);
@@ -225,8 +231,8 @@ impl DataPlane {
         self.share_page_clean(page);
     }
 
-    /// Another rack asks for a lease over this endpoint of a page that lies here, and whose word
-    /// allows `most`.
+    /// Grants another rack a lease over this endpoint of a page in this rack. `most` is the most
+    /// that the page word allows.
     pub(super) fn grant(
         &mut self,
         page: PageId,
@@ -256,7 +262,8 @@ impl DataPlane {
                     if let Some(rack) = self.peers.rack_at(endpoint) {
                         tracing::warn!("{rack} does not give a lease back: it is cut off");
                     }
-                    // Torn down first, so that no late write can land; then its leases are void.
+                    // The endpoint is torn down first, so that no late write can land. Then its
+                    // leases are void.
                     self.fabric.disconnect(endpoint);
                 }
                 HomeAction::Clean(page, users) => self.page_clean(page, users),
@@ -265,7 +272,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A request that was sent arrives unless its endpoint ends: it is not sent again meanwhile.
+    /// Sends a revocation, unless one is under way: a request that was sent arrives unless its
+    /// endpoint ends.
     fn call_back(&mut self, now: Instant, granted: GrantedLease) -> anyhow::Result<()> {
         if !self.leases.called_back.insert(granted) {
             return Ok(());
@@ -273,14 +281,13 @@ impl DataPlane {
         let (page, endpoint, lease, users) = granted;
         let keep_reading = users == Users::Writers;
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
-        // The machine fences before.
+        // The machine fences the endpoint before this deadline.
         let deadline = now + self.leases.rules.grace * 2;
         let purpose = Purpose::Revoke { page, lease, users };
         self.ask_over(endpoint_of(endpoint), request, purpose, deadline)
     }
 
-    /// The other rack has given a lease back, or the right to write, over the endpoint that the
-    /// lease is good for.
+    /// The other rack has returned a lease, or its right to write, over the lease's endpoint.
     pub(super) fn returned(
         &mut self,
         page: PageId,
@@ -293,7 +300,7 @@ impl DataPlane {
         self.tell_home(HomeEvent::Returned(page, endpoint, lease, users))
     }
 
-    /// A call could not be made or was not answered: it may be made again.
+    /// A revocation could not be sent or was not answered. It may be sent again.
     pub(super) fn call_back_failed(
         &mut self,
         page: PageId,
@@ -304,7 +311,7 @@ impl DataPlane {
         self.leases.called_back.remove(&(page, token(endpoint), lease, users));
     }
 
-    /// Does what is due with time.
+    /// Handles the deadlines of leases.
     pub(super) fn drive_leases(&mut self, now: Instant) -> anyhow::Result<()> {
         if std::mem::take(&mut self.leases.home_told) {
             self.leases.home_due = self.leases.home.deadline();
@@ -315,8 +322,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A page's home calls a lease back, or the right to write. It is answered when the operations
-    /// on their way have ended.
+    /// A page's home revokes a lease, or the right to write. The answer is sent when the operations
+    /// in progress have ended.
     pub(super) fn revoked(
         &mut self,
         page: PageId,
@@ -325,13 +332,13 @@ impl DataPlane {
         ask: RequestId,
     ) -> anyhow::Result<()> {
         let endpoint = token(ask.endpoint);
-        // Before it is answered.
+        // Hide the published copy before the answer is sent.
         self.hide_copy(page)?;
         self.leases.waiting_homes.entry((page, endpoint, lease, users)).or_default().push(ask);
         self.tell_holder(HolderEvent::Revoked(page, endpoint, lease, users))
     }
 
-    /// An operation that [`Leases::begin`] began has ended, well or not.
+    /// An operation begun with [`Leases::begin`] has ended, successfully or not.
     pub(super) fn operation_ended(
         &mut self,
         page: PageId,
@@ -342,12 +349,12 @@ impl DataPlane {
     }
 
     fn tell_holder(&mut self, event: HolderEvent) -> anyhow::Result<()> {
-        // Nothing that happens to a holder depends on the clock.
+        // The holder machine's events do not depend on the clock.
         self.leases.holder.handle(Time::ZERO, event);
         self.do_for_holder()
     }
 
-    /// Gives leases back, and asks for new ones in time.
+    /// Executes the holder machine's actions: returns leases and renews them in time.
     pub(super) fn do_for_holder(&mut self) -> anyhow::Result<()> {
         while let Some(action) = self.leases.holder.poll() {
             match action {
@@ -362,7 +369,7 @@ impl DataPlane {
                         None if users == Users::Everyone => {
                             self.give_back_unasked(page, endpoint_of(endpoint), lease)?;
                         }
-                        // The right to write goes back only when it is called back.
+                        // The right to write is returned only on a revocation.
                         None => {}
                     }
                 }
@@ -372,15 +379,16 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A page has come here. Its old home need not call back what was leased from it, and hears of
-    /// that before it hears that the page can be read here.
+    /// A page has arrived here. Its lease is returned to the old home, which need not revoke it.
+    /// The return reaches the old home before the report that the page can be read here.
     pub(super) fn arrived(&mut self, page: PageId) -> anyhow::Result<()> {
-        // Before the lease is back.
+        // Hide the published copy before the lease is returned.
         self.hide_copy(page)?;
         self.tell_holder(HolderEvent::Arrived(page))
     }
 
-    /// This rack has left a page that it gives: its clients may write it at its new home.
+    /// This rack has quiesced a page that it gives away. Its clients may write the page at the new
+    /// home.
     pub(super) fn left(&mut self, page: PageId) -> anyhow::Result<()> {
         self.tell_holder(HolderEvent::Quiesced(page))?;
         self.finish_leased(page);
@@ -397,7 +405,7 @@ impl DataPlane {
         self.ask_over(endpoint, request, Purpose::Swap, self.now() + MESSAGE)
     }
 
-    /// A page's home has answered a question with a lease.
+    /// A page's home has answered a lease request with a lease.
     pub(super) fn granted(
         &mut self,
         page: PageId,
@@ -408,8 +416,8 @@ impl DataPlane {
         self.keep(page)
     }
 
-    /// Nothing lands here any more that comes over the endpoint: what was leased over it is void.
-    /// What this side has posted may still be under way.
+    /// Nothing that comes over the endpoint can land here any more: leases granted over it are
+    /// void. Operations that this side has posted may still be under way.
     pub(super) fn endpoint_fenced(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
         self.forget_asks(|ask| ask.endpoint == endpoint);
         let endpoint = token(endpoint);

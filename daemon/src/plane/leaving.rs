@@ -1,5 +1,5 @@
-//! Pages on their way out: clean of the racks that leased them, quiesced of this rack's clients,
-//! then free.
+//! Leaving pages: first every other rack's lease is returned, then this rack's clients have
+//! quiesced the page, then its frame is free.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use rackpool_sync::barrier;
 
 use super::DataPlane;
 
-/// How far leaving pages have got.
+/// The progress of the leaving pages.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     needed: BTreeSet<PageId>,
@@ -18,7 +18,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// No other rack uses the page any more; pages that do not leave are none of this one's.
+    /// Records that no other rack uses the page any more. Pages that are not leaving are ignored.
     pub(super) fn clean(&mut self, page: PageId) {
         if self.needed.contains(&page) {
             self.clean.insert(page);
@@ -27,7 +27,7 @@ impl Leaving {
 }
 
 impl DataPlane {
-    /// Takes every leaving page one step further.
+    /// Advances every leaving page.
     pub(super) fn drive_leaving(&mut self) -> anyhow::Result<()> {
         if !self.slab.is_leaving() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Pages of other racks: finding their home and leasing their location.
+//! Pages of other racks: finding their homes and leasing their locations.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::leases::{Found, token};
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
 
-/// The first pause before a question is repeated; each is twice as long.
+/// The first pause before a request is repeated; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Searches {
     all: BTreeMap<PageId, Search>,
-    /// When this daemon last looked whether somebody has waited long enough.
+    /// When this daemon last checked for callers that have waited long enough.
     looked: Option<Instant>,
 }
 
@@ -31,39 +31,39 @@ pub(super) struct Searches {
 struct Search {
     callers: Vec<Waiting>,
     step: Step,
-    /// What those hear who have waited long enough.
+    /// The answer to callers that have waited long enough.
     trouble: RackAnswer,
     pause: Duration,
-    /// What the metadata server said last: a rack that it named and that does not have the page is
-    /// asked about again after a pause.
+    /// The home that the metadata server named last. If that rack does not have the page, the
+    /// server is asked again only after a pause.
     named: Option<RackId>,
 }
 
-/// A client that wants to use a page like that, and until when it waits.
+/// A caller that waits for access to a page, and the end of its wait.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     caller: Caller,
     access: Access,
     until: Instant,
-    /// It has been given its whole time once more.
+    /// Set when the caller's time has started again, which happens once.
     begun_anew: bool,
-    /// The first question that a home was asked since this waits, and whether the metadata server
-    /// was. Before, the page may not have been there yet: its absence then says nothing to this
-    /// one.
+    /// The first request sent to a home, and whether the metadata server was asked, since this
+    /// caller began to wait. A denial of an earlier request does not concern this caller: the page
+    /// may have been allocated since.
     home_asked: Option<u64>,
     server_asked: bool,
 }
 
-/// What said that a page is not there.
+/// The source of an answer that a page does not exist.
 #[derive(Clone, Copy, Debug)]
 enum Denial {
-    /// A home, to the question of this number. Later ones have larger numbers.
+    /// A home, in answer to the request with this number. Numbers increase.
     Home(u64),
     Server,
 }
 
 impl Denial {
-    /// Whether it was asked after this began to wait.
+    /// Returns true if the denied request was sent after this caller began to wait.
     fn concerns(self, waiting: &Waiting) -> bool {
         match self {
             Self::Home(question) => waiting.home_asked.is_some_and(|first| first <= question),
@@ -73,20 +73,21 @@ impl Denial {
 }
 
 impl Search {
-    /// Whether somebody wants to read: more can be read than written.
+    /// Returns true if a caller reads the page. More pages can be read than written.
     fn reads(&self) -> bool {
         self.callers.iter().any(|waiting| waiting.access == Access::Read)
     }
 }
 
-/// Who has to do the next thing.
+/// The party whose action a search waits for. Searches do not survive a crash: clients post their
+/// requests again to the next daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The home that is asked.
+    /// A home has the request. Its answer or the end of its endpoint leaves this state.
     Home,
-    /// The metadata server.
+    /// The metadata server has the request. `located` leaves this state.
     Server,
-    /// This daemon, then: the home that is known is asked, or the metadata server.
+    /// This daemon: after the pause it asks the metadata server (`server`) or the known home.
     Pause { until: Instant, server: bool },
 }
 
@@ -97,8 +98,9 @@ impl Searches {
 }
 
 impl DataPlane {
-    /// The home of a page, as far as it is known here: where it was found last, or where it was
-    /// born. `None` for a page of this rack, and for one that was born here and has left.
+    /// Returns the home of a page as far as this rack knows: where the page was last found, or
+    /// where it was born. `None` for a page in this rack, and for a page that was born here and has
+    /// left.
     pub(super) fn home_of(&self, page: PageId) -> Option<RackId> {
         if self.slab.lookup(page).is_some() {
             return None;
@@ -110,12 +112,12 @@ impl DataPlane {
         (home.rack != self.rack.geometry.rack).then_some(home.rack)
     }
 
-    /// Whether the rack's lease with the metadata server is known to have run out.
+    /// Returns true if the rack's lease with the metadata server is known to have expired.
     pub(super) fn is_dead(&self, rack: RackId) -> bool {
         self.members.iter().any(|member| member.rack == rack && !member.alive)
     }
 
-    /// Says where a page of another rack is, once it is known and leased.
+    /// Answers where a page of another rack is, once its home is known and has granted a lease.
     pub(super) fn translate_remote(
         &mut self,
         caller: Caller,
@@ -138,7 +140,7 @@ impl DataPlane {
         if let Some(search) = self.searches.all.get_mut(&page) {
             let first_reader = access == Access::Read && !search.reads();
             search.callers.push(waiting);
-            // What writers wait for may take longer.
+            // The access that writers wait for may take longer.
             let asks_home = matches!(search.step, Step::Home | Step::Pause { server: false, .. });
             return if first_reader && asks_home { self.seek(page) } else { Ok(()) };
         }
@@ -148,7 +150,7 @@ impl DataPlane {
         self.seek(page)
     }
 
-    /// What is answered for a page of which there is a lease that is good for that.
+    /// Returns the answer for a page whose lease permits this access.
     fn leased(&self, now: Instant, page: PageId, access: Access) -> Option<RackAnswer> {
         let found = self.leases.found(page)?;
         let lease = self.leases.lease(now, page, access);
@@ -157,19 +159,18 @@ impl DataPlane {
         is_good.then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
     }
 
-    /// Asks whoever is thought to be the page's home, or else the metadata server, if somebody
-    /// still wants to know.
+    /// Asks the presumed home of the page, or else the metadata server, if a caller still waits.
     pub(super) fn seek(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.searches.all.contains_key(&page) {
             return Ok(());
         }
         match self.home_of(page) {
-            // It has come here: the next translation finds it.
+            // The page has come here: the next translation finds it.
             None if self.slab.lookup(page).is_some() => {
                 self.answer_search(page, RackAnswer::Moved);
                 Ok(())
             }
-            // It may have moved before its home died.
+            // The page may have moved before its home died.
             Some(home) if self.is_dead(home) => {
                 self.ask_server(page, RackAnswer::RackUnavailable(home));
                 Ok(())
@@ -218,7 +219,7 @@ impl DataPlane {
         self.ask(home, request, purpose, now + self.lease)
     }
 
-    /// Goes on after a pause, with the metadata server or with the home that is known.
+    /// Continues the search after a pause, with the metadata server or with the known home.
     fn pause(&mut self, page: PageId, server: bool, trouble: RackAnswer) {
         let now = self.now();
         if let Some(search) = self.searches.all.get_mut(&page) {
@@ -228,12 +229,12 @@ impl DataPlane {
         }
     }
 
-    /// Goes on where a pause is over, and answers those who have waited long enough.
+    /// Continues the searches whose pause is over, and answers callers that have waited long
+    /// enough.
     pub(super) fn drive_searches(&mut self, now: Instant) -> anyhow::Result<()> {
         let (mut late, mut due) = (Vec::new(), Vec::new());
-        // If this daemon itself has stood still, for as long as it takes to miss a heartbeat,
-        // others may have cut it off, but were not silent: so who waits gets the whole time again,
-        // once.
+        // If this daemon was stopped long enough to miss a heartbeat, other racks may have cut it
+        // off without having been silent. Each waiting caller then gets its whole time again, once.
         let (lease, looked) = (self.lease, self.searches.looked.replace(now));
         let has_stood_still = looked.is_some_and(|then| now > then + lease / 4);
         self.searches.all.retain(|page, search| {
@@ -263,7 +264,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The metadata server has said where a page is.
+    /// The metadata server has answered where a page is.
     pub(super) fn located(&mut self, page: PageId, home: Located) -> anyhow::Result<()> {
         let own = self.rack.geometry.rack;
         let home = match home {
@@ -294,7 +295,7 @@ impl DataPlane {
             Located::Home(_) if self.slab.lookup(page).is_some() => {
                 self.answer_search(page, RackAnswer::Moved);
             }
-            // It is on its way here or away, or the answer is old.
+            // The page is moving here or away, or the answer is old.
             Located::Home(own) => self.pause(page, true, RackAnswer::PageBusy(own)),
             Located::NoSuchPage => {
                 return self.deny(page, Denial::Server, RackAnswer::NotAllocated);
@@ -305,15 +306,15 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A rack that joined after the last heartbeat, or before the first one of this daemon, is
-    /// not known yet: its address is asked for at once.
+    /// Requests the members at once if `rack` is unknown: the rack joined after the last heartbeat,
+    /// or this daemon has had none yet.
     pub(super) fn meet(&self, rack: RackId) {
         if self.members.iter().all(|member| member.rack != rack) {
             self.notify(ControlNotification::Meet);
         }
     }
 
-    /// A page's home has answered those who wait for it.
+    /// A home has answered the request for a page that callers wait for.
     pub(super) fn lookup_answered(
         &mut self,
         page: PageId,
@@ -349,9 +350,9 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Answers those whom the lease of a page is good for. The others ask again: now, if readers
-    /// were in their way, who do not wait with them; after a pause, if the lease was called back
-    /// before it came or has run out.
+    /// Answers the callers that the page's lease permits. For the others the home is asked again:
+    /// at once if readers were answered, which forced the weaker request; after a pause if the
+    /// lease was revoked before it arrived or has expired.
     fn answer_leased(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let Some(search) = self.searches.all.get(&page) else { return Ok(()) };
         let before = search.callers.len();
@@ -365,7 +366,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Answers those who wait for a page and whom its lease is good for.
+    /// Answers the callers of a page that its lease permits.
     pub(super) fn finish_leased(&mut self, page: PageId) {
         let now = self.now();
         let [read, write] = [Access::Read, Access::Write].map(|a| self.leased(now, page, a));
@@ -383,8 +384,8 @@ impl DataPlane {
         }
     }
 
-    /// Says that a page is not there to those who waited when that was asked. It is asked again for
-    /// the others.
+    /// Answers the callers that the denial concerns: the page does not exist. Repeats the request
+    /// for the others.
     fn deny(&mut self, page: PageId, denial: Denial, answer: RackAnswer) -> anyhow::Result<()> {
         let Some(search) = self.searches.all.get_mut(&page) else { return Ok(()) };
         let clients = &mut self.clients;
@@ -402,8 +403,8 @@ impl DataPlane {
         self.seek(page)
     }
 
-    /// Asks in time for another lease of a page that is in use. It is done without if that can't
-    /// be.
+    /// Requests another lease of a page in use before the lease ends. Does nothing if there is no
+    /// connection.
     pub(super) fn renew(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
         let now = self.now();
@@ -414,12 +415,12 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// Asks for a lease of a page in which a home has written something for this rack: the next
-    /// writes need no message. It is done without if that can't be.
+    /// Requests a lease of a page that its home has just written for this rack, so that the next
+    /// writes need no message. Does nothing if there is no connection.
     pub(super) fn lease_to_write(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
         let now = self.now();
-        // Of several questions only the last one's answer counts: whoever waits for another one
-        // would wait on.
+        // Only the answer to the latest request of a page counts: a second request would make the
+        // answer that callers already wait for useless.
         if self.leases.lease(now, page, Access::Write).is_some() || self.peers.is_asked_for(page) {
             return Ok(());
         }
@@ -430,8 +431,8 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// What a home's answer tells of a page, whoever wanted to know, and what its lease is if it is
-    /// good for writing.
+    /// Records a home's answer about a page, whatever the purpose of the request. `for_writing` is
+    /// the kind of a lease that permits writing.
     pub(super) fn renewed(
         &mut self,
         page: PageId,
@@ -459,7 +460,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Answers everybody who waits for a page.
+    /// Answers all callers of a page.
     pub(super) fn answer_search(&mut self, page: PageId, answer: RackAnswer) {
         let search = self.searches.all.remove(&page);
         for waiting in search.into_iter().flat_map(|search| search.callers) {

@@ -1,5 +1,5 @@
-//! The data plane: one thread that runs every request to its end, or to the point where it waits
-//! for another rack, and sleeps when there is nothing to do.
+//! The data plane: one thread that executes each request to its end, or to the point where the
+//! request waits for another rack. The thread sleeps when there is nothing to do.
 
 mod active_set;
 mod atomics;
@@ -61,12 +61,12 @@ use stalls::Stalls;
 use swap::{Swaps, is_copy};
 use transfers::Transfers;
 
-/// Requests taken from one ring before the next one has its turn.
+/// Maximum number of requests taken from one ring before the next ring is polled.
 const ROUND: usize = 32;
-/// Rounds between two looks at the commands of the control plane: a microsecond or so. A look costs
-/// as much as a client's rings.
+/// Rounds between two checks of the control plane's commands, about a microsecond. A check costs as
+/// much as polling one client's rings.
 const COMMANDS_EVERY: u32 = 16;
-/// The place of the buffers for requests in the list of exports.
+/// Index of the request buffers in the list of exported regions.
 const BUFFERS: RemoteRegion = RemoteRegion(1);
 
 /// The state of the data plane.
@@ -74,7 +74,7 @@ pub(crate) struct DataPlane {
     rack: Arc<Rack>,
     slab: Slab,
     fabric: Box<dyn Fabric>,
-    /// Everything between this rack and others goes through it.
+    /// All communication with other racks goes through this.
     rrpc: Rrpc,
     clients: Clients,
     active_set: ActiveSet<Arc<ClientFile>>,
@@ -100,41 +100,42 @@ pub(crate) struct DataPlane {
     busy_poll: sleep::BusyPollWindow,
     events: Vec<Event>,
     next_tick: Instant,
-    /// The time of this step of the poll loop, once somebody wanted to know.
+    /// The time of this step of the poll loop; `None` until a function reads it.
     moment: Option<Instant>,
-    /// A piece of a page has ended in this step.
+    /// Set when a page-copy chunk completed; the loop then yields once, since an emulated copy runs
+    /// on this core.
     has_read_a_piece: bool,
-    /// What time it is in a test.
+    /// The time in a fuzz target.
     #[cfg(feature = "fuzzing")]
     clock: Option<Instant>,
-    /// How long a request waits for a rack that does not answer: a lease.
+    /// The lease time: how long a request waits for a rack that does not answer.
     lease: Duration,
-    /// Until then racks may carry out requests of an earlier daemon.
+    /// Until this time racks may still execute requests of an earlier daemon.
     earlier_requests_end: Instant,
 }
 
-/// What a data plane is made of.
+/// The components of a data plane.
 pub(crate) struct Parts {
     pub(crate) rack: Arc<Rack>,
     pub(crate) slab: Slab,
     pub(crate) fabric: Box<dyn Fabric>,
-    /// What the fabric exports after the frames: buffers for requests.
+    /// The region that the fabric exports after the frames: buffers for requests.
     pub(crate) buffers: Arc<dyn MemoryRegion>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) notifications: UnboundedSender<ControlNotification>,
     pub(crate) metrics: Arc<PlaneMetrics>,
     pub(crate) wake: std::os::fd::OwnedFd,
-    /// For how long it goes on looking after the last request.
+    /// Length of the busy-poll window after the last request.
     pub(crate) poll: Duration,
-    /// Whether another daemon has served this memory before.
+    /// Set if another daemon has served this memory before.
     pub(crate) restarted: bool,
-    /// The same in the whole pool.
+    /// Must be the same in the whole pool.
     pub(crate) lease_rules: LeaseRules,
     pub(crate) swap: SwapSettings,
 }
 
 impl DataPlane {
-    /// A data plane without clients.
+    /// Creates a data plane without clients.
     pub(crate) fn new(mut parts: Parts) -> anyhow::Result<Self> {
         let sleeper = sleep::Sleeper::new(parts.wake, parts.fabric.wake_fd())?;
         let bytes = parts.buffers.len();
@@ -192,12 +193,12 @@ impl DataPlane {
             earlier_requests_end: start + if parts.restarted { lease } else { Duration::ZERO },
         };
         plane.begin_sharing()?;
-        // Others ask before it has had anything to do.
+        // Operators may ask before the first request.
         plane.publish_memory();
         Ok(plane)
     }
 
-    /// Runs until told to stop.
+    /// Runs until the control plane sends `Stop`.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         let mut spin = sleep::spin();
         let mut waits = false;
@@ -213,13 +214,14 @@ impl DataPlane {
             round = round.wrapping_add(1);
             busy |= self.poll_fabric()?;
             self.tick()?;
-            // Who waits for what came from afar is told before anything new is begun.
+            // Wake clients whose remote operations completed, before accepting new requests.
             self.clients.rouse();
-            // What comes from further away can wait for some looks at a few rings.
+            // Events of the fabric can wait for a few looks at the rings.
             let (mut looks, mut served) = (self.active_set.round(!self.transfers.is_empty()), 0);
             while looks > 0 && served < ROUND {
-                // What was asked of other racks goes on its way before another look that finds
-                // nothing; those who are answered at once may ask again within the next looks.
+                // Operations for other racks are posted before another look that finds no request.
+                // Clients that are answered at once may post their next requests within the
+                // following looks.
                 let gathered = self.rrpc.has_gathered();
                 let (made, found) = self.poll_clients(if gathered { 1 } else { looks })?;
                 (looks, served) = (looks - made, served + found);
@@ -242,7 +244,7 @@ impl DataPlane {
                 if std::mem::take(&mut waits) {
                     spin.end();
                 }
-                // An emulated fabric copies with this core.
+                // An emulated fabric copies on this core.
                 if std::mem::take(&mut self.has_read_a_piece) {
                     spin.pause();
                 }
@@ -255,15 +257,15 @@ impl DataPlane {
             if has_woken && std::mem::take(&mut waits) {
                 spin.end();
             }
-            // While pages move, messages are further apart than looks would bridge, and whoever
-            // takes part in that or waits for it wants the core.
+            // While pages move, messages are further apart than spinning bridges, and the processes
+            // that take part in the move or wait for it need the core.
             let moves = self.swaps.are_under_way();
             if !std::mem::replace(&mut waits, true) {
                 spin.begin(has_woken || moves);
             }
             if spin.turn() == Turn::Sleep || moves {
                 if self.swaps.is_urgent(self.now()) {
-                    // Whoever else needs the core for that gets it.
+                    // Another thread that the swap depends on gets the core.
                     std::thread::yield_now();
                     continue;
                 }
@@ -274,13 +276,13 @@ impl DataPlane {
                 self.collect_heat(true);
                 spin.end();
                 waits = false;
-                // Perhaps a command ended the sleep.
+                // A command may have ended the sleep: check for commands first.
                 round = 0;
             }
         }
     }
 
-    /// `None`: stop.
+    /// Executes the waiting commands. Returns whether there were any; `None` after `Stop`.
     fn take_commands(&mut self) -> anyhow::Result<Option<bool>> {
         self.moment = None;
         let mut any = false;
@@ -289,7 +291,7 @@ impl DataPlane {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(None),
                 Ok(Command::Admit { client, file, doorbell, admitted }) => {
                     let served = self.admit(client, file, doorbell)?;
-                    // A client that left meanwhile is reported as gone next.
+                    // The receiver is gone if the client has left meanwhile; `Gone` follows then.
                     let _ = admitted.send(served);
                 }
                 Ok(Command::Gone { client }) => self.client_gone(client)?,
@@ -331,8 +333,8 @@ impl DataPlane {
         Ok(busy)
     }
 
-    /// Sends and posts what has gathered for other racks in a round, with one doorbell for each,
-    /// and looks at what comes of it.
+    /// Sends and posts what was gathered for other racks in this round, with one doorbell for each
+    /// rack, and handles the resulting events.
     fn exchange_with_peers(&mut self) -> anyhow::Result<()> {
         loop {
             self.rrpc.flush(&mut *self.fabric);
@@ -365,7 +367,7 @@ impl DataPlane {
         self.hear_of_peers().map(drop)
     }
 
-    /// Whether there was something to hear.
+    /// Handles the events of calls and transfers. Returns true if there were any.
     fn hear_of_peers(&mut self) -> anyhow::Result<bool> {
         let mut any = false;
         while let Some(event) = self.rrpc.call_events() {
@@ -385,7 +387,8 @@ impl DataPlane {
                 CallEvent::Calibrated { endpoint, thresholds } => {
                     self.calibrated(endpoint, thresholds)
                 }
-                // Nothing is given up here, and answers to what was given up go nowhere.
+                // No other event needs an action: this daemon gives up no request that names a
+                // place.
                 _ => {}
             }
         }
@@ -403,7 +406,7 @@ impl DataPlane {
         if self.contents_failed(call)? { Ok(()) } else { self.call_failed(call, failure) }
     }
 
-    /// What happens with time: deadlines, leaving pages, requests that wait.
+    /// Does what is due: deadlines, leaving pages, waiting requests.
     fn tick(&mut self) -> anyhow::Result<()> {
         if self.has_deadlines() { self.tick_at(Instant::now()) } else { Ok(()) }
     }
@@ -426,7 +429,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Whether something happens by itself with time.
+    /// Returns true if anything has to be done at a later time without an event.
     fn has_deadlines(&self) -> bool {
         self.slab.is_leaving()
             || self.leases.has_deadlines()
@@ -441,7 +444,7 @@ impl DataPlane {
             || self.sharing.has_deadlines()
     }
 
-    /// What is free and what is in use, also while the daemon is too busy to sleep.
+    /// Publishes the counts of free and used memory, also while the daemon is too busy to sleep.
     fn publish_memory(&self) {
         set(&self.metrics.free_frames, u64::from(self.slab.free_frames()));
         let others = self.others();
@@ -467,13 +470,13 @@ impl DataPlane {
         let _ = self.notifications.send(notification);
     }
 
-    /// The time, looked up once in a round of requests.
+    /// Returns the time of this step, read from the clock at most once.
     fn moment(&mut self) -> Instant {
         let now = self.moment.unwrap_or_else(|| self.now());
         *self.moment.insert(now)
     }
 
-    /// The time.
+    /// Returns the current time.
     #[cfg(not(feature = "fuzzing"))]
     #[expect(clippy::unused_self, reason = "fuzz targets have a clock of their own")]
     fn now(&self) -> Instant {

@@ -16,31 +16,31 @@ use rackpool_wire::{decode, encode};
 use super::DataPlane;
 use super::atomics::Operation;
 
-/// Between two attempts to connect to the same rack.
+/// Interval between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
 
-/// What an answer is for.
+/// The purpose of a call, which decides what its answer is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A client's translation.
     Lookup { page: PageId, question: u64 },
-    /// Another lease of a page that is in use.
+    /// Renewal of the lease of a page in use.
     Renew { page: PageId, question: u64 },
-    /// A lease of a page that goes, at its new home.
+    /// Prefetch of a lease of a page that moves away, at its new home.
     PrefetchLease { swap: SwapId, page: PageId, question: u64 },
-    /// A client's operation, which the other rack carries out.
+    /// A client's operation, which the other rack executes.
     Operation(Operation),
-    /// An exactly-once exchange, which is sent again until it is answered.
+    /// An exactly-once exchange, which is repeated until it is answered.
     Exchange,
-    /// A lease called back, or the right to write.
+    /// Revocation of a lease, or of its right to write.
     Revoke { page: PageId, lease: LeaseId, users: Users },
-    /// A word that tells what became of a gone client's reservation.
+    /// Read of a word that tells whether a gone client's reservation was published.
     Reservation { question: u64 },
-    /// None: a message about a swap, which is repeated by those who need it or done without.
+    /// A swap message, whose answer is not used. The machines repeat the message or do without it.
     Swap,
 }
 
-/// A request that was sent, or waits to be.
+/// A request that was sent or waits to be sent.
 #[derive(Clone, Debug)]
 struct Call {
     rack: RackId,
@@ -50,17 +50,22 @@ struct Call {
 }
 
 impl Call {
-    /// Whether the other rack carries something out for the client.
+    /// Returns true if the other rack executes an operation for the client.
     fn is_done_for(&self, client: ClientId) -> bool {
         matches!(self.purpose, Purpose::Operation(Operation { caller, .. }) if caller.client == client)
     }
 }
 
+/// The connection over which this rack sends its requests to another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PeerLink {
+    /// No connection. Calls wait; `DataPlane::connect` leaves this state after `retry_at`.
     #[default]
     Idle,
+    /// A connection is being made. `Connected`, `ConnectFailed` or `Disconnected` leaves this
+    /// state.
     Connecting(EndpointId),
+    /// Calls are sent over this endpoint. `Disconnected` leaves this state.
     Connected(EndpointId),
 }
 
@@ -68,7 +73,7 @@ enum PeerLink {
 struct Peer {
     link: PeerLink,
     retry_at: Option<Instant>,
-    /// The last attempt to connect was in vain.
+    /// Set if the last attempt to connect failed.
     has_failed: bool,
     waiting: VecDeque<Call>,
 }
@@ -77,13 +82,13 @@ struct Peer {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     racks: BTreeMap<RackId, Peer>,
-    /// Whose endpoint it is; those the other side connected included.
+    /// The rack of each endpoint, including endpoints that the other side has connected.
     endpoints: BTreeMap<EndpointId, RackId>,
     calls: BTreeMap<CallId, Call>,
 }
 
 impl Peers {
-    /// The endpoint on which requests to the rack are posted.
+    /// Returns the endpoint over which requests to the rack are sent.
     pub(super) fn connected_endpoint(&self, rack: RackId) -> Option<EndpointId> {
         match self.racks.get(&rack)?.link {
             PeerLink::Connected(endpoint) => Some(endpoint),
@@ -91,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// Whether a question for a lease of the page is on its way.
+    /// Returns true if a lease request for the page is under way.
     pub(super) fn is_asked_for(&self, page: PageId) -> bool {
         self.calls.values().any(|call| match call.purpose {
             Purpose::Lookup { page: asked, .. } | Purpose::Renew { page: asked, .. } => {
@@ -101,19 +106,19 @@ impl Peers {
         })
     }
 
-    /// Whether the rack is at the other end of the endpoint.
+    /// Returns true if the rack is at the other end of the endpoint.
     pub(super) fn belongs_to(&self, endpoint: EndpointId, rack: RackId) -> bool {
         self.endpoints.get(&endpoint) == Some(&rack)
     }
 
-    /// The rack that this side is connecting to over the endpoint.
+    /// Returns the rack to which this side is connecting with the endpoint.
     fn called_on(&self, endpoint: EndpointId) -> Option<RackId> {
         let mut racks = self.racks.iter();
         racks.find(|(_, peer)| peer.link == PeerLink::Connecting(endpoint)).map(|(rack, _)| *rack)
     }
 
-    /// A connection could not be made: it is tried again. Operators hear of the first time, until
-    /// one could.
+    /// A connection attempt failed and will be repeated. Only the first failure since the last
+    /// connection is logged.
     pub(super) fn connect_failed(&mut self, endpoint: EndpointId, error: &FabricError) {
         for (rack, peer) in &mut self.racks {
             if peer.link == PeerLink::Connecting(endpoint) {
@@ -126,13 +131,13 @@ impl Peers {
         }
     }
 
-    /// Whether an operation of the client may still be carried out by another rack.
+    /// Returns true if another rack may still execute an operation of the client.
     pub(super) fn does_anything_for(&self, client: ClientId) -> bool {
         let waiting = self.racks.values().flat_map(|peer| &peer.waiting);
         self.calls.values().chain(waiting).any(|call| call.is_done_for(client))
     }
 
-    /// Who is connected by an endpoint.
+    /// Returns the rack at the other end of an endpoint.
     pub(super) fn rack_at(&self, endpoint: EndpointId) -> Option<RackId> {
         self.endpoints.get(&endpoint).copied()
     }
@@ -143,7 +148,7 @@ impl Peers {
 }
 
 impl DataPlane {
-    /// Asks another rack, connecting first if need be.
+    /// Sends a request to another rack, after connecting if necessary.
     pub(super) fn ask(
         &mut self,
         rack: RackId,
@@ -161,7 +166,7 @@ impl DataPlane {
         }
     }
 
-    /// A client has gone: what was not sent for it is not carried out any more.
+    /// Drops a gone client's unsent operations: they are not executed any more.
     pub(super) fn drop_unsent_of(&mut self, client: ClientId) {
         self.transfers.forwarding.retain(|(of, _)| *of != client);
         for peer in self.peers.racks.values_mut() {
@@ -169,7 +174,7 @@ impl DataPlane {
         }
     }
 
-    /// Asks over a certain endpoint; nothing happens when it has ended.
+    /// Sends a request over this endpoint; does nothing if the endpoint has ended.
     pub(super) fn ask_over(
         &mut self,
         endpoint: EndpointId,
@@ -183,11 +188,11 @@ impl DataPlane {
         }
     }
 
-    /// A rack that has a request and does not answer within a lease is cut off: only then it is
-    /// certain that the request is not carried out later.
+    /// Sends a call. A rack that does not answer within a lease time is cut off: only then it is
+    /// certain that it does not execute the request later. Swap messages are given up instead.
     fn send_call(&mut self, endpoint: EndpointId, mut call: Call) -> anyhow::Result<()> {
         if call.purpose == Purpose::Exchange {
-            // It never expires; the peer gets its whole time again each time it is sent.
+            // An exchange never expires; each repetition gives the peer a whole lease time.
             call.deadline = self.now() + self.lease;
         }
         let body = encode(&call.request)?;
@@ -203,7 +208,7 @@ impl DataPlane {
                     tracing::error!("{} can't be asked: {error}", call.rack);
                 }
                 match call.purpose {
-                    // These mean this endpoint, and are repeated or done without.
+                    // These calls are for this endpoint only, and are repeated or not needed.
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
@@ -264,8 +269,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The other side has connected. What it asked over an earlier endpoint it has heard the end
-    /// of.
+    /// The other side has connected. It has already learned the end of earlier endpoints and of the
+    /// requests sent over them.
     pub(super) fn accepted(&mut self, endpoint: EndpointId, rack: RackId) {
         let own = self.peers.connected_endpoint(rack);
         let endpoints = self.peers.endpoints.iter();
@@ -277,8 +282,8 @@ impl DataPlane {
         self.peers.endpoints.insert(endpoint, rack);
     }
 
-    /// An endpoint has ended and nothing of it can happen any more. What was asked over it is told
-    /// by `call_failed`.
+    /// An endpoint has ended; nothing more can come over it. The calls over it are handled by
+    /// `call_failed`.
     pub(super) fn disconnected(
         &mut self,
         endpoint: EndpointId,
@@ -301,7 +306,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A request has no answer: its endpoint has ended, or the peer is of another release.
+    /// A call has no answer: its endpoint has ended, or the peer runs another release.
     pub(super) fn call_failed(&mut self, id: CallId, failure: &Failure) -> anyhow::Result<()> {
         let Some(call) = self.peers.calls.remove(&id) else { return Ok(()) };
         let is_late = call.purpose == Purpose::Swap && *failure == Failure::DeadlinePassed;
@@ -325,7 +330,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Another rack asks. Its bytes are not trusted.
+    /// Serves a request of another rack. Its bytes are not trusted.
     pub(super) fn peer_asks(&mut self, ask: RequestId, bytes: &[u8]) -> anyhow::Result<()> {
         match decode::<PeerRequest>(bytes) {
             Ok(request) => self.serve_peer(ask, request),
@@ -337,7 +342,7 @@ impl DataPlane {
         }
     }
 
-    /// Another rack has answered. Its bytes are not trusted.
+    /// Handles an answer of another rack. Its bytes are not trusted.
     pub(super) fn peer_answered(&mut self, id: CallId, bytes: &[u8]) -> anyhow::Result<()> {
         match decode::<PeerReply>(bytes) {
             Ok(reply) => match self.peers.calls.remove(&id) {
@@ -352,7 +357,7 @@ impl DataPlane {
         }
     }
 
-    /// It has been measured how requests to a rack are best done.
+    /// Records the measured thresholds between the modes of requests to a rack.
     pub(super) fn calibrated(&self, endpoint: EndpointId, thresholds: Thresholds) {
         if let Some(rack) = self.peers.endpoints.get(&endpoint) {
             tracing::info!("requests to {rack}: {thresholds}");
@@ -398,7 +403,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Gives up what has waited too long, and connects for what still waits.
+    /// Expires waiting calls, and connects to the racks for which calls wait.
     pub(super) fn drive_peers(&mut self, now: Instant) -> anyhow::Result<()> {
         let overdue = |call: &Call| now > call.deadline && call.purpose != Purpose::Exchange;
         let mut expired = Vec::new();
@@ -439,17 +444,17 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The membership has changed.
+    /// Handles a change of the pool's members.
     pub(super) fn members_changed(&mut self, members: Vec<Member>) -> anyhow::Result<()> {
         let (members, strange): (Vec<Member>, Vec<Member>) =
             members.into_iter().partition(|member| member.rack.0 < MAX_RACKS);
         for Member { rack, .. } in strange {
-            // There is no record to exchange objects by.
+            // The metadata has no exchange record for such a rack.
             tracing::error!("{rack} is left alone: racks are numbered 0 to {}", MAX_RACKS - 1);
         }
         for old in &self.members {
             let new = members.iter().find(|member| member.rack == old.rack);
-            // Another memory: whatever is leased there is gone.
+            // The rack has new memory: everything leased from it is gone.
             if new.is_none_or(|new| new.memory != old.memory) {
                 self.leases.forget_home(old.rack);
                 if let Some(endpoint) = self.peers.connected_endpoint(old.rack) {
@@ -461,7 +466,7 @@ impl DataPlane {
         self.drive_peers(self.now())
     }
 
-    /// How long an exchange waits before its requester is told that there is no answer.
+    /// Returns when a new exchange's caller is told that no answer came.
     pub(super) fn exchange_deadline(&self) -> Instant {
         self.now() + self.lease
     }

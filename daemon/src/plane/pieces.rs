@@ -1,5 +1,5 @@
-//! A page that is read from another rack piece by piece: what others want from that rack gets in
-//! between, and waits for two pieces and not for a page.
+//! Copies a page from another rack in chunks. Other operations to that rack are posted in between
+//! and wait for two chunks rather than for a page.
 
 use rackpool_fabric::{BULK_BYTES, EndpointId, Operation, RegionId, RemoteRegion, Transfer};
 use rackpool_model::FrameId;
@@ -7,13 +7,13 @@ use rackpool_model::FrameId;
 use super::DataPlane;
 use super::stalls::Progress;
 
-/// 5 us at 100 Gbit/s, and enough for stores that go past the caches.
+/// Bytes of a chunk: 5 us at 100 Gbit/s, and enough for non-temporal stores.
 const PIECE_BYTES: u64 = BULK_BYTES as u64;
-/// As many as keep the wire busy while the end of one is heard of.
+/// Chunks in flight: enough to keep the wire busy until the completion of one is handled.
 const AT_A_TIME: u32 = 2;
 
-/// How far it is. All pieces go over one endpoint, so that whoever fences it ends all of them. They
-/// are one operation for leases and swaps, which ends with the last piece that was posted.
+/// The progress of a page copy. All chunks use one endpoint, so fencing the endpoint ends all of
+/// them. For leases and swaps they are one operation, which ends with the last posted chunk.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub(super) endpoint: EndpointId,
@@ -23,14 +23,14 @@ pub(super) struct Pieces {
     page_bytes: u64,
     posted: u64,
     on_the_way: u32,
-    /// Pieces that have ended, well or not.
+    /// Chunks that have ended, successfully or not.
     ended: u32,
-    /// No more is posted: a piece has failed, or nobody wants the page any more.
+    /// Set when a chunk has failed or the copy was given up: no further chunk is posted.
     failed: bool,
 }
 
 impl Pieces {
-    /// Nothing has been posted yet.
+    /// Creates a copy of which nothing is posted yet.
     pub(super) const fn new(
         endpoint: EndpointId,
         local: RegionId,
@@ -42,7 +42,7 @@ impl Pieces {
         Self { endpoint, local, ours, theirs, page_bytes, posted, on_the_way, ended, failed }
     }
 
-    /// The next piece to be posted now; it counts as posted.
+    /// Returns the next chunk to post now, if any, and counts it as posted.
     pub(super) fn next(&mut self) -> Option<Operation> {
         let len = PIECE_BYTES.min(self.page_bytes - self.posted);
         if len == 0 || self.failed || self.on_the_way == AT_A_TIME {
@@ -61,24 +61,24 @@ impl Pieces {
         Some(Operation::Read(transfer))
     }
 
-    /// A posted piece has ended, or could not be posted.
+    /// A posted chunk has ended, or could not be posted.
     const fn ended(&mut self, whole: bool) {
         self.on_the_way = self.on_the_way.saturating_sub(1);
         self.ended += 1;
         self.failed |= !whole;
     }
 
-    /// Nobody wants the page any more: what is on its way is waited for, the rest is not asked for.
+    /// Gives up the copy: posts no further chunk. Chunks in flight still have to end.
     pub(super) const fn give_up(&mut self) {
         self.failed = true;
     }
 
-    /// How far it is, under the number of the whole page.
+    /// Returns the progress, with the transfer number of the whole page.
     pub(super) const fn progress(&self, id: u64) -> Progress {
         Progress { id, ended: self.ended, endpoint: self.endpoint }
     }
 
-    /// Whether the page is there; `None` as long as a piece is on its way or has to be posted.
+    /// Returns whether the copy is complete; `None` while a chunk is in flight or has to be posted.
     pub(super) const fn outcome(&self) -> Option<bool> {
         match (self.on_the_way, self.failed) {
             (0, true) => Some(false),
@@ -89,14 +89,14 @@ impl Pieces {
 }
 
 impl DataPlane {
-    /// A piece of the page with this number has ended, well or not; the next one is posted.
+    /// A chunk of the page with this number has ended; posts the next one.
     pub(super) fn piece_ended(&mut self, id: u64, pieces: &mut Pieces, whole: bool) {
         self.has_read_a_piece = true;
         pieces.ended(whole);
         self.post_pieces(id, pieces);
     }
 
-    /// Posts what may be on its way now, under the number of the whole page.
+    /// Posts the chunks that may be in flight now, with the transfer number of the whole page.
     pub(super) fn post_pieces(&mut self, id: u64, pieces: &mut Pieces) {
         while let Some(piece) = pieces.next() {
             if self.rrpc.transfer(pieces.endpoint, id, piece).is_err() {

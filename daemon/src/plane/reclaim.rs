@@ -1,4 +1,4 @@
-//! Clients that come, come back, and go; what the gone ones held is taken back.
+//! Clients that connect, reconnect and leave; reclaims what gone clients held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ use super::{ControlNotification, DataPlane};
 use crate::region::Region;
 
 impl DataPlane {
-    /// Takes over the file of a client that an earlier daemon served. Objects noted in it that
-    /// are not in use were on their way when that daemon died: they are struck out.
+    /// Adopts the file of a client that an earlier daemon served. Objects in it that are not
+    /// allocated were being handed over when that daemon died: they are removed from the file.
     pub(crate) fn adopt(&mut self, id: ClientId, file: Arc<ClientFile>) -> anyhow::Result<()> {
         for thread in 0..file.threads() {
             let slot = file.thread(thread)?;
@@ -35,7 +35,7 @@ impl DataPlane {
         self.clients.all.insert(id, Client::new(file, region, doorbell));
     }
 
-    /// Serves a client that has connected, or that has come back. Whether it is served.
+    /// Serves a client that has connected or reconnected. Returns whether it is served.
     pub(super) fn admit(
         &mut self,
         id: ClientId,
@@ -56,14 +56,14 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// A client has gone: everything that stands in its file goes back.
+    /// A client has gone: reclaims everything that its file holds.
     pub(super) fn client_gone(&mut self, id: ClientId) -> anyhow::Result<()> {
         let Some(client) = self.clients.all.get_mut(id).filter(|client| !client.gone) else {
             return Ok(());
         };
         client.gone = true;
         self.active_set.lose(id);
-        // Not forgotten before all of its threads have been looked at.
+        // Keeps the client known until all of its threads were handled.
         client.returning += 1;
         let (region, file) = (client.region, Arc::clone(&client.file));
         if let Some(doorbell) = client.doorbell.take() {
@@ -74,7 +74,7 @@ impl DataPlane {
         self.fabric.unregister(region);
         for thread in 0..file.threads() {
             let slot = file.thread(thread)?;
-            // Others may have seen what it has written.
+            // Other clients may have seen what it has written, so its logged lines are transferred.
             self.take_noted(id, thread);
             slot.access.clear();
             let held: BTreeSet<GlobalAddr> = array_cells(slot)
@@ -92,8 +92,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Takes back what a gone client had noted: here at once, by an exchange with its home, or when
-    /// the swap of its page has ended.
+    /// Frees objects that a gone client held: in this rack at once, elsewhere by an exchange with
+    /// the home, in a moving page when its swap has ended.
     pub(super) fn give_back(
         &mut self,
         id: ClientId,
@@ -123,8 +123,8 @@ impl DataPlane {
         let Some(file) = self.clients.all.get(id).map(|client| Arc::clone(&client.file)) else {
             return Ok(());
         };
-        // Free, then struck out: a daemon killed in between leaves notes of free objects, which
-        // its successor strikes out before it hands anything out.
+        // Free first, then remove: a daemon killed in between leaves free objects in the file,
+        // which its successor removes before it allocates anything.
         strike(file.thread(thread)?, |addr| freed.contains(&addr));
         for (page, addrs) in moving {
             if let Some(client) = self.clients.all.get_mut(id) {
@@ -138,7 +138,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The swap of their page has ended.
+    /// Continues [`Self::give_back`] when the swap of the objects' page has ended.
     pub(super) fn give_back_rest(
         &mut self,
         id: ClientId,
@@ -153,7 +153,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Removes a gone client once nothing of what it held is left.
+    /// Forgets a gone client once everything that it held is reclaimed.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
         let done = self.clients.all.get(id).is_some_and(|c| c.gone && c.returning == 0);
         if done {

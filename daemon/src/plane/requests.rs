@@ -17,7 +17,7 @@ use super::exchange::Job;
 use super::swap::Work;
 use super::transfers::Wanted;
 
-/// How long an allocation waits for pages of this rack that are leaving, or shared no more soon.
+/// How long an allocation waits for leaving pages, or for pages whose sharing ends.
 pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long an allocation waits for the memory of this rack's frames without one of them getting it.
@@ -37,11 +37,11 @@ pub(super) struct Starved {
 }
 
 impl DataPlane {
-    /// Serves one entry of a client's ring. Nothing in it is trusted.
+    /// Serves one entry of a client's ring. The entry is not trusted.
     pub(super) fn serve(&mut self, client: ClientId, request: &Request) -> anyhow::Result<()> {
         let Request { code, cell, thread, call, life, arguments } = *request;
         let caller = Caller { client, thread, cell, call };
-        // Posted to an earlier daemon; its thread knows that and asks again.
+        // Posted to an earlier daemon: the client's thread knows that and posts it again.
         if life != self.rack.incarnation.0 || !self.clients.begin(caller) {
             return Ok(());
         }
@@ -71,9 +71,9 @@ impl DataPlane {
         }
     }
 
-    /// Says where a page is. A frozen one can be read where it lies, one that arrives at its old
-    /// home. Who wants to write does it there and notes it, has it done by the old home, or waits
-    /// until that is so, or the page is thawed or elsewhere.
+    /// Answers where a page is. A frozen page can be read in its frame, an arriving page at its old
+    /// home. A write to a moving page is executed in its frame and logged, or forwarded to the old
+    /// home, or waits until either is possible or the move has ended.
     pub(super) fn translate(
         &mut self,
         caller: Caller,
@@ -107,7 +107,7 @@ impl DataPlane {
             self.clients.finish(caller, RackAnswer::Invalid);
             return Ok(());
         }
-        // As long as the other racks are not known, only what no rack can have is too large.
+        // Until the other racks are known, only a size that no rack can have is too large.
         let most = u64::from(PageUse::MAX_RUN) * page_size.bytes();
         let most = self.largest_rack().unwrap_or(most);
         if bytes > most {
@@ -133,8 +133,8 @@ impl DataPlane {
         self.refill_elsewhere(caller, bytes, count, Vec::new())
     }
 
-    /// Fills the caller's inbox from this rack; whether it could, or the caller has gone or asked
-    /// although something else stands there.
+    /// Fills the caller's inbox from this rack. Returns true if the call is settled: objects were
+    /// handed over, the caller has gone, or its inbox was not empty.
     fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<bool> {
         if !self.clients.is_waiting(caller) {
             return Ok(true);
@@ -142,7 +142,7 @@ impl DataPlane {
         let Some(client) = self.client(caller) else { return Ok(true) };
         let file = std::sync::Arc::clone(&client.file);
         let Ok(slot) = file.thread(caller.thread) else { return Ok(true) };
-        // Objects that an earlier daemon put there and died before it could say so.
+        // An earlier daemon put these objects there and died before it answered.
         let mut filled = 0;
         for cell in &slot.inbox {
             let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
@@ -153,18 +153,18 @@ impl DataPlane {
         }
         if filled == 0 {
             if slot.inbox.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
-                // Writing over it would lose what it notes.
+                // Overwriting the inbox would lose the objects in it.
                 self.clients.finish(caller, RackAnswer::Invalid);
                 return Ok(true);
             }
             let wanted = usize::try_from(count).unwrap_or(EXCHANGE).min(EXCHANGE);
-            // What goes into no magazine goes straight to the program.
+            // Objects that no magazine takes go directly to the program.
             let class = SizeClass::for_bytes(bytes, self.rack.geometry.page_size);
             let is_kept = class.is_some_and(|class| capacity(usize::from(class.index())) > 0);
             let holder = is_kept.then_some(ObjectHolder::of(caller.client));
             for cell in &slot.inbox[..wanted] {
                 let Some(candidate) = self.slab.peek(bytes)? else { break };
-                // The note first: see the module `slab`.
+                // Note first: see the module `slab`.
                 cell.store(candidate.addr.raw(), Ordering::Release);
                 self.slab.commit(candidate, holder)?;
                 filled += 1;
@@ -176,7 +176,7 @@ impl DataPlane {
         Ok(filled > 0)
     }
 
-    /// Tries again for those who wait for a leaving page.
+    /// Retries the allocations that wait for a leaving page.
     pub(super) fn feed_starved(&mut self, now: Instant) -> anyhow::Result<()> {
         if self.starved.is_empty() {
             return Ok(());
@@ -204,14 +204,14 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Frees what stands in the caller's outbox: objects of this rack at once, the others by an
+    /// Frees the objects in the caller's outbox: those of this rack at once, the others by an
     /// exchange with their home.
     fn release(&mut self, caller: Caller) -> anyhow::Result<()> {
         self.release_rest(caller, 0)
     }
 
-    /// The same, after so many objects were refused already. Objects of pages that move stay in the
-    /// outbox until the swap has ended.
+    /// Continues [`Self::release`], after `refused` objects were refused. Objects of moving pages
+    /// stay in the outbox until the swap has ended.
     pub(super) fn release_rest(&mut self, caller: Caller, refused: u64) -> anyhow::Result<()> {
         if !self.clients.is_waiting(caller) {
             return Ok(());
@@ -263,7 +263,7 @@ impl DataPlane {
         }
     }
 
-    /// Sends objects back to their homes. What is no address is struck out and counted.
+    /// Returns objects to their homes. Invalid addresses are removed and counted as refused.
     pub(super) fn free_elsewhere(
         &mut self,
         client: ClientId,

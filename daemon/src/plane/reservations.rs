@@ -1,5 +1,5 @@
-//! Reservation records of clients that have gone: whether each object was published, and so which
-//! one goes back, the reservation or what it replaced, and where to. The rules are in
+//! Resolves the reservation records of gone clients: was each object published, and so which object
+//! is freed, the reservation or the object that it replaced, and in which rack. The rules are in
 //! `docs/design/publication.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +19,10 @@ use recovery::{back_to, settle};
 
 mod recovery;
 
-/// Between two questions to a rack or metadata server that is away.
+/// Interval between two requests to a rack or metadata server that is away.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The record of a gone client.
+/// The position of a record of a gone client.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     client: ClientId,
@@ -30,21 +30,24 @@ struct Place {
     record: usize,
 }
 
-/// What is asked for next. The link comes first: whoever changes it afterwards has cleared the
-/// owner word before.
+/// The next word of a record's resolution. The link is read before the owner word: a client that
+/// changes the link after that read has cleared the owner word before. After a crash the next
+/// daemon starts with the link again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    /// Read the link.
     Link,
-    /// With what the link has said.
+    /// Read the owner word; `linked` is the result of reading the link.
     Owner {
         linked: bool,
     },
-    /// Of what was replaced.
+    /// Read the stamp of the replaced object.
     Stamp,
+    /// Execute a compare-and-swap, then continue with its `then`.
     Swap(Swap),
 }
 
-/// A change in the name of the client that has gone. Doing it twice is doing it once.
+/// A compare-and-swap on behalf of the gone client. Repeating it has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Swap {
     addr: GlobalAddr,
@@ -55,11 +58,12 @@ struct Swap {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// It is decided now whether the publication counts.
+    /// The swap has determined whether the publication counts: read the link again.
     LookAgain,
-    /// Nothing is left to be done.
+    /// Nothing is left to be done: clear the record.
     Clear,
-    /// The link is settled, unless bits have changed that do not count.
+    /// The link is settled, unless bits have changed that do not count: then settle it again. After
+    /// that, free the replaced object.
     TakeBack,
 }
 
@@ -67,8 +71,9 @@ enum Then {
 enum Waiting {
     /// For the answer of another rack.
     Answer,
-    /// For the metadata server to say where the page is.
+    /// For the metadata server's answer about the page's home.
     Home(PageId),
+    /// For this time; then the word is read or swapped again.
     Until(Instant),
 }
 
@@ -79,20 +84,20 @@ struct Question {
     waiting: Waiting,
 }
 
-/// What there is at an address.
+/// The result of reading a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Word(u64),
-    /// Memory that holds no object.
+    /// The memory holds no object.
     NoObject,
-    /// Nothing that could be looked at, now or later.
+    /// The word can't be read, now or later.
     Nowhere,
 }
 
-/// The records that are not decided yet.
+/// The records that are not resolved yet.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
-    /// Clients of which something may still be on its way.
+    /// Gone clients of which operations may still be under way.
     unsettled: BTreeSet<ClientId>,
     questions: BTreeMap<u64, Question>,
     next: u64,
@@ -106,14 +111,14 @@ impl Reservations {
 }
 
 impl DataPlane {
-    /// A client has gone: its reservations are decided as soon as nothing of it is on its way.
+    /// A client has gone: resolves its reservations as soon as none of its operations is under way.
     pub(super) fn resolve_reservations_of(&mut self, client: ClientId) -> anyhow::Result<()> {
         self.hold_client(client);
         self.reservations.unsettled.insert(client);
         self.settle_client(client)
     }
 
-    /// Takes up what waits for a client's last operations or for another rack.
+    /// Continues resolutions that wait for a client's last operations or for another rack.
     pub(super) fn drive_reservations(&mut self, now: Instant) -> anyhow::Result<()> {
         for client in self.reservations.unsettled.clone() {
             self.settle_client(client)?;
@@ -171,7 +176,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Works with the record at a place. The client's file is kept while there are questions.
+    /// Runs `work` with the record at a place. The client's file is kept while there are questions.
     fn with_record<R>(
         &mut self,
         place: Place,
@@ -188,7 +193,7 @@ impl DataPlane {
         Ok(self.with_record(place, |_, record| record.armed())?.flatten())
     }
 
-    /// The address of the word that the question is about.
+    /// Returns the address of the word that the question is about.
     fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutOfBounds> {
         let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
         else {
@@ -214,16 +219,16 @@ impl DataPlane {
         }
     }
 
-    /// Looks at the word that the question is about or swaps it, or has that done.
+    /// Reads or swaps the word of a question, here or by a request to its home.
     fn look_at(&mut self, id: u64) -> anyhow::Result<()> {
-        // A record that is not armed any more was changed by its own program, which has gone.
+        // A record that is not armed any more was changed by its own program before that ended.
         let Some(addr) = self.addr_asked(id)? else { return self.seen(id, Seen::Nowhere) };
         let Some(page) = addr.page(self.rack.geometry.page_size) else {
             return self.seen(id, Seen::Nowhere);
         };
         let here = self.slab.lookup(page);
         let is_shared = here.is_some_and(|(_, word, _)| word.state() == Some(PageState::Shared));
-        // Who only looks ends no sharing.
+        // A read does not end a sharing.
         if !(is_shared && self.swap_asked(id).is_none()) && self.must_wait(page) {
             self.reservation_unanswered(id);
             return Ok(());
@@ -246,7 +251,7 @@ impl DataPlane {
         }
     }
 
-    /// A word of this rack.
+    /// Reads a word of this rack.
     fn word_here(&self, addr: GlobalAddr, page: PageId) -> Seen {
         let Some((frame, word, _)) = self.slab.lookup(page) else { return Seen::NoObject };
         if !word.is_readable() {
@@ -263,7 +268,7 @@ impl DataPlane {
 
     fn ask_for_word(&mut self, id: u64, home: RackId, addr: GlobalAddr) -> anyhow::Result<()> {
         let now = Instant::now();
-        // An earlier daemon may have sent a swap that is not carried out yet.
+        // An earlier daemon may have sent a swap that the other rack has not executed yet.
         if now < self.earlier_requests_end {
             self.wait(id, Waiting::Until(self.earlier_requests_end));
             return Ok(());
@@ -287,7 +292,7 @@ impl DataPlane {
         }
     }
 
-    /// Another rack has said what the word is.
+    /// Handles another rack's answer with the word.
     pub(super) fn reservation_answered(
         &mut self,
         id: u64,
@@ -296,7 +301,7 @@ impl DataPlane {
         match reply {
             PeerReply::Value(word) => self.seen(id, Seen::Word(*word)),
             PeerReply::NotAllocated => self.seen(id, Seen::NoObject),
-            // It came back without its memory, or the page has moved.
+            // The rack has restarted without its memory, or the page has moved.
             PeerReply::NotHere => {
                 let page_size = self.rack.geometry.page_size;
                 match self.addr_asked(id)?.and_then(|addr| addr.page(page_size)) {
@@ -320,12 +325,12 @@ impl DataPlane {
         }
     }
 
-    /// Another rack does not answer: it is asked again.
+    /// Another rack does not answer: the request is repeated later.
     pub(super) fn reservation_unanswered(&mut self, id: u64) {
         self.wait(id, Waiting::Until(Instant::now() + AGAIN));
     }
 
-    /// The metadata server has said where a page is.
+    /// Handles the metadata server's answer about a page.
     pub(super) fn reservation_page_located(
         &mut self,
         page: PageId,
@@ -341,7 +346,7 @@ impl DataPlane {
             .collect();
         for id in asked {
             match home {
-                // It was asked just now.
+                // That home has just been asked.
                 Located::Home(home) if self.home_of(page) == Some(home) => {
                     self.reservation_unanswered(id);
                 }
@@ -350,7 +355,7 @@ impl DataPlane {
                         self.ask_for_word(id, home, addr)?;
                     }
                 }
-                // It has come, is on its way, or the answer is old.
+                // The page has arrived, is arriving, or the answer is old.
                 Located::Home(_) if self.is_near(page) => self.reservation_unanswered(id),
                 Located::Home(_) | Located::NoSuchPage => self.seen(id, Seen::NoObject)?,
                 Located::Lost => self.seen(id, Seen::Nowhere)?,

@@ -1,5 +1,5 @@
-//! Frames that get their memory before they are used, and lose it when they have been free for
-//! long.
+//! The data plane's side of the reserver: frames get memory before they are used, and lose it when
+//! they have been free for long.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use rackpool_model::FrameId;
 use super::DataPlane;
 use crate::reserver::{Order, ReserveRules};
 
-/// How long no stock is ordered after there was no memory for a frame.
+/// How long no stock is ordered after the allocation of a frame's memory failed.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Between two looks at how long frames have been free.
+/// Interval between two checks for frames that have been free for long.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
-/// Frames that are given back in one go.
+/// Maximum number of frames released in one check.
 const RELEASED_AT_ONCE: usize = 256;
 
-/// The way to the reserver.
+/// The connection to the reserver thread.
 #[derive(Debug)]
 pub(super) struct Reserves {
     orders: Sender<Order>,
     rules: ReserveRules,
-    /// No stock is ordered until then.
+    /// No stock is ordered before this time.
     refused_until: Option<Instant>,
     next_release: Instant,
     /// Frames that have got their memory since the daemon started.
@@ -29,7 +29,7 @@ pub(super) struct Reserves {
 }
 
 impl DataPlane {
-    /// From now on frames are reserved before they are used.
+    /// Starts to allocate the memory of frames before they are used.
     pub(crate) fn reserve_with(&mut self, orders: Sender<Order>, rules: ReserveRules) {
         self.slab.reserve_on_demand();
         let next_release = self.now();
@@ -47,7 +47,7 @@ impl DataPlane {
         }
     }
 
-    /// Orders frames ahead of who needs them.
+    /// Orders memory for frames before it is needed.
     pub(super) fn keep_stock(&mut self) {
         let Some(reserves) = &mut self.reserves else { return };
         let stock = reserves.rules.stock;
@@ -64,8 +64,8 @@ impl DataPlane {
         self.order(frames.into_iter().map(Order::Reserve));
     }
 
-    /// Orders frames for an object of `bytes` bytes. Returns whether the object may fit once the
-    /// reserver has carried out its orders.
+    /// Orders memory for an object of `bytes` bytes. Returns true if the object may fit once the
+    /// reserver has executed its orders.
     pub(super) fn reserve_for(&mut self, bytes: u64) -> bool {
         if self.reserves.is_none() {
             return false;
@@ -75,7 +75,7 @@ impl DataPlane {
         self.slab.is_reserving()
     }
 
-    /// The reserver is done with a frame.
+    /// The reserver has executed an order for a frame.
     pub(super) fn reserved(&mut self, frame: FrameId, is_there: bool) {
         self.slab.reserved(frame, is_there);
         match &mut self.reserves {
@@ -90,8 +90,8 @@ impl DataPlane {
         self.reserves.as_ref().map_or(0, |reserves| reserves.reserved)
     }
 
-    /// Has the memory of frames given back that have been free for as long as the operator says.
-    /// Not while pages move: a free frame may be meant for one.
+    /// Orders the release of frames that have been free for the time that the operator has set.
+    /// Does nothing while pages move, because a free frame may be meant for one of them.
     pub(super) fn release_frames(&mut self) {
         let under_way = self.swaps.are_under_way();
         let Some(reserves) = &mut self.reserves else { return };

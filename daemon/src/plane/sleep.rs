@@ -14,31 +14,31 @@ use rustix::time::{
 use super::command::count;
 use super::{Command, DataPlane};
 
-/// How long it looks without anything to do before it sleeps, at most: about what a sleep costs.
-/// Then there are some turns in which others on the core get on.
+/// Maximum spinning time before a sleep: about the cost of a sleep. A few turns follow in which
+/// other threads of the core can run.
 const LONGEST: Duration = Duration::from_micros(10);
-/// It always looks for so long: for what is just coming.
+/// Minimum spinning time, for requests that are about to arrive.
 const LEAST: Duration = Duration::from_micros(4);
 const YIELDS: u32 = 24;
-/// Tags of descriptors that are no client's doorbell.
+/// Epoll tags of descriptors that are not a client's doorbell.
 const WAKE: u64 = u64::MAX;
 const FABRIC: u64 = u64::MAX - 1;
 const ALARM: u64 = u64::MAX - 2;
-/// How long to sleep when something happens with time, and when nothing does.
+/// Maximum sleep with a deadline, and without one.
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How long the data plane looks before it sleeps.
+/// Returns the adaptive spin of the data plane.
 pub(super) const fn spin() -> AdaptiveSpin {
     AdaptiveSpin::new(LEAST, LONGEST, YIELDS)
 }
 
-/// How long the data plane goes on looking after the last thing that there was to do, although it
-/// could sleep: whoever asks next does not have to wake it.
+/// The busy-poll window: how long the data plane keeps polling after its last work, although it
+/// could sleep. The next request then needs no wake-up.
 #[derive(Debug)]
 pub(super) struct BusyPollWindow {
     time: Duration,
-    /// `None`: there has been something to do since it was last asked.
+    /// `None` when there was work since the last check.
     until: Option<Instant>,
 }
 
@@ -47,12 +47,12 @@ impl BusyPollWindow {
         Self { time, until: None }
     }
 
-    /// There was something to do.
+    /// Records that there was work.
     pub(super) const fn begin(&mut self) {
         self.until = None;
     }
 
-    /// Whether it looks on. The clock is not asked for a time of zero.
+    /// Returns true while the window is open. Does not read the clock if the window is zero.
     pub(super) fn goes_on(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.time.is_zero() {
             return false;
@@ -62,7 +62,7 @@ impl BusyPollWindow {
     }
 }
 
-/// What the data plane sleeps on.
+/// What the data plane waits for in its sleep.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     epoll: OwnedFd,
@@ -70,13 +70,14 @@ pub(super) struct Sleeper {
     wake_timer: WakeTimer,
 }
 
-/// Ends a short sleep. A timeout of the sleep itself that is nearer than the kernel's next tick
-/// would be set in the core's timer, and taken out of it again, with each sleep: 4 us in a virtual
-/// machine. This one stays set when something else ends the sleep, and is good for the next ones.
+/// The timer that ends a short sleep. A timeout of `epoll_wait` that is nearer than the kernel's
+/// next tick would be programmed into the core's timer, and removed again, in each sleep: 4 us in a
+/// virtual machine. This timer stays set when another event ends the sleep, and serves the next
+/// sleeps.
 #[derive(Debug)]
 struct WakeTimer {
     timer: OwnedFd,
-    /// It has not rung before this.
+    /// The timer does not expire before this time.
     rings: Instant,
 }
 
@@ -87,7 +88,7 @@ impl WakeTimer {
         Ok(Self { timer, rings: Instant::now() })
     }
 
-    /// Sees to it that it rings within [`SHORT`].
+    /// Makes the timer expire within [`SHORT`].
     fn set(&mut self, now: Instant) -> anyhow::Result<()> {
         if self.rings <= now {
             let once = Itimerspec { it_interval: Timespec::default(), it_value: SHORT.try_into()? };
@@ -114,7 +115,8 @@ impl Sleeper {
         Ok(())
     }
 
-    /// No longer watches a doorbell. Closing it would not be enough: its client has it too.
+    /// Stops watching a doorbell. Closing it would not be enough, because its client has a
+    /// descriptor too.
     pub(super) fn unwatch(&self, bell: &OwnedFd) -> anyhow::Result<()> {
         Ok(epoll::delete(&self.epoll, bell)?)
     }
@@ -126,13 +128,13 @@ impl Sleeper {
 }
 
 fn drain(event: impl AsFd) {
-    // Nothing to read means that nobody rang.
+    // Nothing to read means that the event was not signalled.
     let _ = rustix::io::read(event, &mut [0; 8]);
 }
 
 impl DataPlane {
-    /// Whether it looks on, although there is nothing to do. The data planes of other racks may
-    /// share the processor, and have had it meanwhile.
+    /// Returns true while the data plane keeps polling without work. Yields first, because data
+    /// planes of other racks may share the processor.
     pub(super) fn polls(&mut self) -> bool {
         let polls = self.busy_poll.goes_on(Instant::now);
         if polls {
@@ -141,11 +143,12 @@ impl DataPlane {
         polls
     }
 
-    /// Sleeps until somebody rings, or for a while.
+    /// Sleeps until an event, or for at most [`LONG`].
     pub(super) fn go_to_sleep(&mut self) -> anyhow::Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
         let sleeping = rack.metadata.superblock()?.sleeping();
-        // A request pushed before is seen below, a request pushed after finds the flag set.
+        // A request pushed before this is found below; a thread that pushes one after this sees the
+        // flag.
         sleeping.set();
         let quiet = self.rings_are_empty() && self.fabric.arm();
         let mut ready = Vec::with_capacity(16);
@@ -201,7 +204,7 @@ impl Waker {
         Self { commands, wake }
     }
 
-    /// Tells the data plane something; whether it is still there.
+    /// Sends a command. Returns false if the data plane has ended.
     pub(crate) fn tell(&self, command: Command) -> bool {
         if self.commands.send(command).is_err() {
             return false;
@@ -237,7 +240,7 @@ mod tests {
         timerfd_gettime(&wake_timer.timer).unwrap().it_value != Timespec::default()
     }
 
-    /// Waits until it rings, not forever.
+    /// Waits until the timer expires, at most [`LONG`].
     fn hear(wake_timer: &WakeTimer) {
         let mut rung = [PollFd::new(&wake_timer.timer, PollFlags::IN)];
         assert_eq!(poll(&mut rung, Some(&LONG)).unwrap(), 1, "it does not ring");

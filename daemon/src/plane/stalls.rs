@@ -1,4 +1,4 @@
-//! Transfers that don't end: their rack is cut off, or its host has stopped.
+//! Transfers that do not end: their rack is cut off, or its host has stopped.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,20 +7,20 @@ use rackpool_fabric::EndpointId;
 
 use super::DataPlane;
 
-/// Rounds between two looks at the clock while there is always something to do: some milliseconds.
+/// Rounds between two reads of the clock while there is always work, some milliseconds.
 const LOOK_EVERY: u32 = 1 << 14;
 
-/// How far a transfer is that has not ended.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) id: u64,
-    /// How many of its pieces have ended: one that has many goes on as long as this grows.
+    /// Number of its chunks that have ended. A transfer of many chunks is alive while this grows.
     pub(super) ended: u32,
     pub(super) endpoint: EndpointId,
 }
 
-/// The oldest transfer on each endpoint, and since when it is known to be that, and to be where it
-/// is.
+/// The oldest transfer of each endpoint, and since when it is known to be the oldest with this
+/// progress.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
     oldest: BTreeMap<EndpointId, (Progress, Instant)>,
@@ -28,8 +28,8 @@ pub(super) struct Stalls {
 }
 
 impl Stalls {
-    /// Takes in what is on the way, oldest first, and gives the endpoints whose oldest transfer has
-    /// been that for longer than a lease and of which nothing has ended meanwhile.
+    /// Updates the state with the transfers in flight, the oldest first. Returns the endpoints
+    /// whose oldest transfer has made no progress for longer than a lease.
     fn look(
         &mut self,
         now: Instant,
@@ -52,7 +52,7 @@ impl Stalls {
 }
 
 impl DataPlane {
-    /// Cuts off racks whose transfers don't end. Looks at the clock now and then, and around each
+    /// Cuts off racks whose transfers do not end. Reads the clock now and then, and around each
     /// sleep.
     pub(super) fn cut_off_stalled(&mut self, sleeps: bool) {
         self.stalls.rounds = self.stalls.rounds.wrapping_add(1);
@@ -69,7 +69,7 @@ impl DataPlane {
             let Some(rack) = self.peers.rack_at(endpoint) else { continue };
             tracing::warn!("transfers with {rack} don't end: it is cut off");
             self.transfers.give_up(endpoint, rack);
-            // They end now, with an error.
+            // Ends the transfers with an error.
             self.fabric.disconnect(endpoint);
         }
     }
@@ -107,7 +107,7 @@ mod tests {
         let mut stalls = Stalls::default();
         let start = Instant::now();
         assert_eq!(stalls.look(start, LEASE, way(&[(1, one), (2, two), (3, one)])), []);
-        // The second goes on, slowly.
+        // The transfers of the second endpoint make slow progress.
         assert_eq!(stalls.look(start + LEASE, LEASE, way(&[(1, one), (3, one), (4, two)])), []);
         let now = start + LEASE + LATER;
         assert_eq!(stalls.look(now, LEASE, way(&[(1, one), (3, one), (4, two)])), [one]);

@@ -1,4 +1,4 @@
-//! One-sided transfers for clients: straight between a page of another rack and the client's data
+//! One-sided transfers for clients, directly between a page of another rack and the client's data
 //! ring. All transfers of a poll round to one rack are posted as one list.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,10 @@ use super::command::count;
 use super::leases::endpoint_of;
 use super::stalls::Progress;
 
-/// The time of one transfer of so many is taken.
+/// One in this many transfers is timed.
 const TIMED: u64 = 16;
 
-/// A transfer on the way.
+/// A transfer in flight.
 #[derive(Clone, Copy, Debug)]
 struct OnTheWay {
     caller: Caller,
@@ -28,18 +28,18 @@ struct OnTheWay {
     batch: u64,
     home: RackId,
     endpoint: EndpointId,
-    /// When it was asked for, of those whose time is taken.
+    /// When it was requested, if it is timed.
     since: Option<Instant>,
-    /// The rack, if it has been cut off because this did not end.
+    /// The rack, if it was cut off because this transfer did not end.
     given_up: Option<RackId>,
 }
 
-/// What a client wants to be moved.
+/// A client's transfer request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) addr: GlobalAddr,
     pub(super) len: u64,
-    /// Where in the client's data ring.
+    /// Offset in the client's data ring.
     pub(super) data: u64,
     pub(super) batch: u64,
     pub(super) is_read: bool,
@@ -51,7 +51,7 @@ impl Wanted {
     }
 }
 
-/// What a client wants, in a page and in the client's file.
+/// A checked transfer request: its place in the page and in the client's file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Within {
     pub(super) page: PageId,
@@ -66,31 +66,31 @@ pub(super) struct Within {
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     on_the_way: BTreeMap<u64, OnTheWay>,
-    /// Threads whose last write another rack carries out in a page that moves.
+    /// Threads whose last write is forwarded to another rack, because its page moves.
     pub(super) forwarding: BTreeSet<(ClientId, u16)>,
     next: u64,
-    /// Room for the requests of a poll round, kept between rounds.
+    /// Buffer for the requests of a poll round, reused.
     pub(super) round: Vec<(ClientId, Request)>,
 }
 
 impl Transfers {
-    /// Whether none is on its way.
+    /// Returns true if no transfer is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.on_the_way.is_empty()
     }
 
-    /// Whether transfers of the client are on their way.
+    /// Returns true if transfers of the client are in flight.
     pub(super) fn has_any_of(&self, client: ClientId) -> bool {
         self.on_the_way.values().any(|transfer| transfer.caller.client == client)
     }
 
-    /// All that have been started and have not ended, the oldest first.
+    /// Returns the transfers in flight, the oldest first.
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.on_the_way.iter();
         all.map(|(id, transfer)| Progress { id: *id, ended: 0, endpoint: transfer.endpoint })
     }
 
-    /// Those on an endpoint are not done again when they end with an error.
+    /// Marks the endpoint's transfers: clients do not repeat them when they end with an error.
     pub(super) fn give_up(&mut self, endpoint: EndpointId, rack: RackId) {
         for transfer in self.on_the_way.values_mut() {
             if transfer.endpoint == endpoint {
@@ -105,7 +105,8 @@ impl DataPlane {
         let batch = wanted.batch;
         let Some(client) = self.clients.all.get_mut(caller.client) else { return Ok(()) };
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
-        // One after the other: what is posted now could be done before that.
+        // A thread's operations are executed in order: a transfer posted now could overtake the
+        // forwarded write.
         let waits = self.transfers.forwarding.contains(&(caller.client, caller.thread));
         if refused || waits || wanted.is_read && self.has_copy_of(wanted.addr) {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
@@ -121,8 +122,9 @@ impl DataPlane {
         self.post_transfer(caller, within, wanted.access(), (batch, over))
     }
 
-    /// Posts what is wanted if there is a lease for it, which is good over the endpoint that this
-    /// batch has used before. A write without one may be done by another daemon, or here.
+    /// Posts a transfer if the page's lease permits it and is valid over the endpoint that the
+    /// batch has used so far. A write without a lease may be forwarded to another daemon or
+    /// executed here.
     pub(super) fn post_transfer(
         &mut self,
         caller: Caller,
@@ -132,7 +134,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let page = within.page;
         match self.transfer_request(caller, within, access) {
-            // It could overtake what goes the other way.
+            // The transfer could overtake those on the other endpoint.
             Ok((_, endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
                 self.operation_ended(page, endpoint, access)?;
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
@@ -177,20 +179,20 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The batch of this number, if no other of its thread has begun since.
+    /// Returns the batch of this number, if the thread has begun no other since.
     fn last_batch(&mut self, caller: Caller, number: u64) -> Option<&mut Batch> {
         let client = self.clients.all.get_mut(caller.client)?;
         client.batches.get_mut(&caller.thread).filter(|last| last.number == number)
     }
 
-    /// Whether the client can read a copy itself: it is told so when it asks where the page is.
+    /// Returns true if the client can read a copy itself. Its next translation names the copy.
     fn has_copy_of(&mut self, addr: GlobalAddr) -> bool {
         let now = self.moment();
         let page = addr.page(self.rack.geometry.page_size);
         page.is_some_and(|page| self.copied(now, page).is_some())
     }
 
-    /// Nothing of a batch is done after a part of it was not done.
+    /// Refuses a transfer and with it the rest of its batch.
     pub(super) fn refuse_transfer(&mut self, caller: Caller, batch: u64, answer: RackAnswer) {
         if let Some(batch) = self.last_batch(caller, batch) {
             batch.refused = true;
@@ -198,7 +200,7 @@ impl DataPlane {
         self.clients.finish(caller, answer);
     }
 
-    /// Where the bytes that are wanted lie, once it is checked that they can be there.
+    /// Checks a transfer request, and returns its place in the page and in the client's file.
     fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
         let Wanted { addr, len, data, .. } = *wanted;
         let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
@@ -212,7 +214,7 @@ impl DataPlane {
         Ok(Within { page, offset, len, local_offset: client.file.data_offset() + data })
     }
 
-    /// The operation that moves what is wanted, begun under a lease.
+    /// Begins an operation under the page's lease, and returns the transfer to post.
     fn transfer_request(
         &mut self,
         caller: Caller,
@@ -223,7 +225,7 @@ impl DataPlane {
         let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
         let page_size = self.rack.geometry.page_size;
         let now = self.moment();
-        // Last: what is begun must be ended.
+        // Last, because an operation that was begun must be ended.
         let lease = self.leases.begin(now, page, access).ok_or(RackAnswer::Moved)?;
         let transfer = Transfer {
             local,
@@ -256,7 +258,7 @@ impl DataPlane {
             (Err(_), Some(rack)) => {
                 self.refuse_transfer(caller, batch, RackAnswer::RackUnavailable(rack));
             }
-            // Reads and writes may be done again, at wherever the page is found then.
+            // The client repeats the transfer at the page's current home.
             (Err(error), None) if error.class() != ErrorClass::Fatal => {
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }
@@ -266,7 +268,8 @@ impl DataPlane {
             }
         }
         self.operation_ended(page, endpoint, access)?;
-        // Last: nobody waits for it. What is done again counts then.
+        // Last, because no caller waits for this. A repeated transfer is counted when it has
+        // succeeded.
         if is_done {
             self.remote_access(page, access, 1)?;
             if access == Access::Read {
@@ -276,7 +279,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A client has gone: what it wanted and was not posted yet is not wanted any more.
+    /// A client has gone: withdraws its transfers that are not posted yet.
     pub(super) fn drop_unposted_of(&mut self, client: ClientId) -> anyhow::Result<()> {
         let on_the_way = &self.transfers.on_the_way;
         let of_client = |id| on_the_way.get(&id).is_some_and(|t| t.caller.client == client);

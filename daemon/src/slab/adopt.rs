@@ -1,4 +1,4 @@
-//! Deriving the allocator's state from the metadata a daemon finds when it starts.
+//! Deriving the allocator's state from the metadata when a daemon starts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use rackpool_sync::atomic::Ordering;
 use super::moving::departed;
 use super::{FrameState, PageTable, Slab, SlabError};
 
-/// The id that no page has.
+/// An id that no page has.
 const NO_PAGE: PageId = PageId(0);
 
 impl Slab {
-    /// Reads the metadata and mends what a daemon killed in the middle left: pages that were
-    /// leaving go on leaving, runs that were not committed are undone.
+    /// Reads the metadata and completes the work of a daemon that was killed: leaving pages
+    /// continue to leave, uncommitted runs are undone.
     pub(crate) fn adopt(
         metadata: Arc<RackMetadata>,
         marks: Marks,
@@ -50,7 +50,7 @@ impl Slab {
         slab.departed = known.into_iter().filter(|frame| slab.is_leaving_frame(*frame)).collect();
         for frame in (0..frames).map(FrameId) {
             if is_damaged && slab.is_leaving_frame(frame) {
-                // Perhaps its page lives in another rack: it must not become free here.
+                // The frame's page may be in another rack: the frame must not become free here.
                 tracing::error!("a record of a swap is damaged: {frame} stays out of use");
                 slab.departed.insert(frame);
             }
@@ -82,7 +82,7 @@ impl Slab {
             return Ok(());
         }
         if word.page() == NO_PAGE || self.frame_of(word.page()) != Some(frame) {
-            // An address would mean the memory of two frames, or none.
+            // An address in the page would mean two frames, or none.
             tracing::error!("{frame} claims {}: it stays out of use", word.page());
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Slab {
                 self.count_objects(frame, class)?;
                 self.list(frame, class);
             }
-            // Its swap goes on, or the copies of it go.
+            // The swap continues, or the copies are revoked.
             (Some(PageState::Frozen | PageState::Shared), PageUse::Slab(class)) => {
                 self.count_objects(frame, class)?;
             }
@@ -115,14 +115,14 @@ impl Slab {
         Ok(())
     }
 
-    /// Derives how many objects of a page are free.
+    /// Derives the number of free objects of a page.
     pub(super) fn count_objects(
         &mut self,
         frame: FrameId,
         class: SizeClass,
     ) -> Result<(), SlabError> {
         let objects = class.objects_per_page(self.page_size);
-        // Bits behind the last object mean nothing.
+        // Bits after the last object have no meaning.
         let meant = if objects < 64 { (1 << objects) - 1 } else { u64::MAX };
         let used: u32 = self
             .metadata
@@ -137,7 +137,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Whether the run's first page is in use as such.
+    /// Returns true if the run's first page is in use as such.
     fn run_is_committed(&self, page: PageId, index: u32, pages: u32) -> Result<bool, SlabError> {
         let head = page.0.checked_sub(index).and_then(|head| self.frame_of(PageId(head)));
         let Some(frame) = head else { return Ok(false) };

@@ -1,12 +1,12 @@
-//! Frames that copies of other racks' pages lie in. They are free: their words say so all the time,
-//! and a restarted daemon knows nothing of copies. Only this one keeps them from being given away.
+//! Frames that hold copies of other racks' pages. Their page words are free all the time, and a
+//! restarted daemon knows no copies; only this module keeps the frames from being allocated.
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord, SizeClass};
 
 use super::Slab;
 
 impl Slab {
-    /// A free frame for a copy, if more than so many stay for others.
+    /// Returns a free frame for a copy, if more than `stay` frames remain for other uses.
     pub(crate) fn frame_to_lend(
         &self,
         stay: usize,
@@ -19,7 +19,8 @@ impl Slab {
         free.find(|(page, _)| !busy(**page)).map(|(_, frame)| *frame)
     }
 
-    /// Keeps a free frame from being given away; whether it is free, or borrowed already.
+    /// Keeps a free frame from being allocated. Returns true if the frame was free or is borrowed
+    /// already.
     pub(crate) fn borrow(&mut self, frame: FrameId) -> bool {
         if self.borrowed.contains_key(&frame) {
             return true;
@@ -34,25 +35,25 @@ impl Slab {
         true
     }
 
-    /// Frames that are borrowed.
+    /// Returns the borrowed frames.
     pub(crate) fn borrowed(&self) -> impl Iterator<Item = FrameId> {
         self.borrowed.keys().copied()
     }
 
-    /// No copy is in the frame any more, or on its way.
+    /// Ends the borrowing of a frame that holds and receives no copy.
     pub(crate) fn end_loan(&mut self, frame: FrameId) {
         if let Some(page) = self.borrowed.remove(&frame) {
             self.free_pages.insert(page, frame);
         }
     }
 
-    /// Free frames without copies.
+    /// Returns the number of free frames without copies.
     pub(crate) fn unborrowed_frames(&self) -> usize {
         self.free_pages.len() + self.unreserved.len() + self.ordered.len()
     }
 
-    /// Whether an object of so many bytes could be handed out of a page that is shared if it were
-    /// not: or all of its objects are free, so that it is a page for anything.
+    /// Returns true if an object of `bytes` bytes could be allocated in a shared page after its
+    /// sharing, or if all of its objects are free, so that the page can be used for anything.
     pub(crate) fn has_room(&self, page: PageId, bytes: u64) -> bool {
         let Some(frame) = self.frame_of(page) else { return false };
         let Ok(Some(class)) = self.class_of(frame) else { return false };
@@ -61,7 +62,7 @@ impl Slab {
         free > 0 && (fits || free == class.objects_per_page(self.page_size))
     }
 
-    /// Pages that are shared with other racks, as their words say.
+    /// Returns the pages that are shared with other racks, by their words.
     pub(crate) fn shared_pages(&self) -> impl Iterator<Item = (FrameId, PageWord)> {
         let all = (0..self.metadata.frames()).map(FrameId);
         let words = all.filter_map(|frame| Some((frame, self.word_of(frame)?)));

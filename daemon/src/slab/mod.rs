@@ -1,9 +1,10 @@
-//! Which objects of this rack are in use: the slab allocator over the rack metadata.
+//! The slab allocator over the rack metadata, which records the objects that are in use.
 //!
-//! The metadata is the truth; what is kept here in private memory is derived from it when the
-//! daemon starts. Handing out is done in two steps, so that the caller can note the object where
-//! it goes before it counts as in use: a crash between the steps leaves a note of a free object,
-//! which is struck out at the next start, and never an object that nobody has.
+//! The metadata is authoritative; the state in private memory is derived from it when the daemon
+//! starts. An allocation has two steps, [`Slab::peek`] and [`Slab::commit`], so that the caller can
+//! note the object at its destination before it counts as in use. A crash between the steps leaves
+//! a note of a free object, which is removed at the next start; an object without an owner can't
+//! arise.
 
 mod adopt;
 mod borrowed;
@@ -26,7 +27,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use moving::Contents;
 
-/// Which frame holds a page. Page `first + f` is found in frame `f` by arithmetic, as the page word
+/// The frame of each page. Page `first + f` is found in frame `f` by arithmetic, as its page word
 /// confirms; only pages that have come from elsewhere are in the map.
 #[derive(Debug)]
 struct PageTable {
@@ -34,7 +35,7 @@ struct PageTable {
     elsewhere: HashMap<PageId, FrameId>,
 }
 
-/// A free object that is about to be handed out.
+/// A free object that is about to be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) addr: GlobalAddr,
@@ -47,10 +48,10 @@ enum CandidateKind {
     Run { first: PageId, pages: u32 },
 }
 
-/// What to do about damaged metadata.
+/// The advice for damaged metadata.
 pub(crate) const DAMAGED: &str = "start the daemon again, it goes on with what is sound; if it can't, remove the rack's folder to give its contents up";
 
-/// The rack's own metadata contradicts itself: the file was changed by something else.
+/// The rack's metadata contradicts itself: another program has changed the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SlabError {
     #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
@@ -59,62 +60,62 @@ pub(crate) enum SlabError {
     Transition(#[from] rackpool_model::PageTransitionError),
 }
 
-/// Why an object is not taken back.
+/// Why an object is not freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFreed {
-    /// The address is no object in use, or somebody else took the object back already.
+    /// The address is no object in use, or another party has freed the object already.
     NotAllocated,
-    /// Its page stands still while it moves: take it back when the swap has ended.
+    /// Its page is frozen or shared: free the object when the swap or the sharing has ended.
     Moving,
 }
 
-/// What the allocator derives of a frame.
+/// What the allocator derives for a frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct FrameState {
     free_objects: u32,
-    /// Where to look for a free object first, in words of the bitmap.
+    /// The word of the bitmap at which the search for a free object begins.
     hint: u32,
     listed: bool,
 }
 
-/// The allocator.
+/// The allocator of a rack.
 #[derive(Debug)]
 pub(crate) struct Slab {
     metadata: Arc<RackMetadata>,
-    /// Which objects of up to a page programs have. Clients change them, too.
+    /// Which objects of up to a page programs have. Clients change the marks, too.
     marks: Marks,
     page_size: PageSize,
     table: PageTable,
     frames: Vec<FrameState>,
-    /// Free pages by id, so that runs are found.
+    /// Free pages by id, so that runs can be found.
     free_pages: BTreeMap<PageId, FrameId>,
-    /// Free pages whose frames may have no memory: they are given to nobody.
+    /// Free pages whose frames may have no memory. They are not allocated.
     unreserved: BTreeMap<PageId, FrameId>,
-    /// Frames of free pages that the reserver is busy with.
+    /// Frames of free pages for which the reserver has an order.
     ordered: BTreeMap<FrameId, PageId>,
-    /// When a frame became free, where frames are given back.
+    /// When a frame became free, if frames are released.
     free_since: BTreeMap<FrameId, Instant>,
-    /// Frames of free pages that copies of other racks' pages lie in, or are on their way into.
+    /// Frames of free pages that hold copies of other racks' pages, or receive them.
     borrowed: BTreeMap<FrameId, PageId>,
     /// Frames of each class with free objects, the most recent last.
     partial: Vec<Vec<FrameId>>,
     /// Frames whose page is leaving and that wait for their last user.
     leaving: Vec<FrameId>,
-    /// Whether a page began to leave since [`Slab::take_newly_leaving`].
+    /// Set when a page began to leave after the last [`Slab::take_newly_leaving`].
     newly_leaving: bool,
     allocated_bytes: u64,
-    /// Frames whose page has gone to another rack, and which somebody may still be reading.
+    /// Frames whose page has gone to another rack and that may still have readers.
     departed: BTreeSet<FrameId>,
     /// Pages that are being copied into frames of this rack.
     arriving: BTreeSet<PageId>,
-    /// Stores to the metadata that this daemon makes before it is killed; `None`: it lives.
+    /// Number of stores to the metadata before this daemon is killed; `None`: it is not killed.
     #[cfg(test)]
     stores_left: std::cell::Cell<Option<u32>>,
 }
 
 impl Slab {
-    /// What is known of a page: its frame, its word, and what it is used for. One that arrives is
-    /// not here yet, one that has gone to another rack is here no more.
+    /// Returns a page's frame, its page word and its use. `None` for a page that is arriving and
+    /// for one that has gone to another rack.
     pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
         let frame = self.frame_of(page)?;
         let word = self.word(frame).ok()?;
@@ -122,7 +123,7 @@ impl Slab {
         Some((frame, word, usage))
     }
 
-    /// The frame a page is bound to, whether it is free or in use.
+    /// Returns the frame to which a page is bound, whether it is free or in use.
     fn frame_of(&self, page: PageId) -> Option<FrameId> {
         let native = self.native(page);
         let is_there = |frame| {
@@ -136,28 +137,29 @@ impl Slab {
         self.table.elsewhere.get(&page).copied().filter(|frame| is_there(*frame))
     }
 
-    /// The frame in which a page of this rack was born; nothing that exists for another one.
+    /// Returns the frame in which a page of this rack was born. For other pages no such frame
+    /// exists.
     const fn native(&self, page: PageId) -> FrameId {
         FrameId(page.0.wrapping_sub(self.table.first.0))
     }
 
-    /// Whether a page of this rack is not in the frame where it was born.
+    /// Returns true if a page of this rack is not in the frame in which it was born.
     pub(crate) fn has_moved(&self, page: PageId) -> bool {
         self.table.elsewhere.contains_key(&page)
     }
 
-    /// Frames that hold no page.
+    /// Returns the number of frames that hold no page.
     pub(crate) fn free_frames(&self) -> u32 {
         u32::try_from(self.unborrowed_frames() + self.borrowed.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes in objects in use.
+    /// Returns the bytes of all objects in use.
     pub(crate) const fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }
 
-    /// A free object of at least `bytes` bytes, or `None` when the rack has no room for it. The
-    /// caller notes it where it goes and then calls [`Self::commit`].
+    /// Returns a free object of at least `bytes` bytes, or `None` when the rack has no room for it.
+    /// The caller must note the object at its destination before it calls [`Self::commit`].
     pub(crate) fn peek(&mut self, bytes: u64) -> Result<Option<Candidate>, SlabError> {
         match SizeClass::for_bytes(bytes, self.page_size) {
             Some(class) => self.peek_object(class),
@@ -165,8 +167,8 @@ impl Slab {
         }
     }
 
-    /// The candidate is in use from now on, with `holder` until it hands it to a program; `None`:
-    /// with a program.
+    /// Marks the candidate as in use. `holder` has it until it hands it to a program; with `None` a
+    /// program has it.
     pub(crate) fn commit(
         &mut self,
         candidate: Candidate,
@@ -185,7 +187,7 @@ impl Slab {
         }
     }
 
-    /// Whether the address is an object in use.
+    /// Returns true if the address is an object in use.
     pub(crate) fn is_allocated(&self, addr: GlobalAddr) -> bool {
         let Some((frame, word, usage)) = addr.page(self.page_size).and_then(|p| self.lookup(p))
         else {
@@ -200,8 +202,8 @@ impl Slab {
             }
     }
 
-    /// Whether an object of this rack is of the size that `bytes` bytes are given. What is known of
-    /// another rack's objects is that they came for the same request.
+    /// Returns true if the object has the size of an allocation of `bytes` bytes. For an object of
+    /// another rack it returns true, because the object came for the same request.
     pub(crate) fn fits(&self, addr: GlobalAddr, bytes: u64) -> bool {
         let Some((_, _, usage)) = addr.page(self.page_size).and_then(|page| self.lookup(page))
         else {
@@ -216,7 +218,7 @@ impl Slab {
         }
     }
 
-    /// Whether [`Self::free`] would take the object back.
+    /// Returns true if [`Self::free`] would free the object.
     pub(crate) fn may_free(&self, addr: GlobalAddr, holder: ObjectHolder) -> bool {
         let mark = |(frame, class, index)| self.marks.of(frame, class, index);
         self.is_allocated(addr)
@@ -226,7 +228,7 @@ impl Slab {
                 .is_none_or(|mark| mark.is_with_program() || mark.is_held_by(holder))
     }
 
-    /// The frame, class and number of an object of up to a page.
+    /// Returns the frame, class and index of an object of up to a page.
     fn object_at(&self, addr: GlobalAddr) -> Option<(FrameId, SizeClass, u32)> {
         let (frame, _, usage) = self.lookup(addr.page(self.page_size)?)?;
         match PageUse::from_raw(usage, self.page_size) {
@@ -238,7 +240,7 @@ impl Slab {
         }
     }
 
-    /// Takes an object back that a program has, or `holder` took from one.
+    /// Frees an object that a program has, or that `holder` took from one.
     pub(crate) fn free(
         &mut self,
         addr: GlobalAddr,
@@ -269,34 +271,34 @@ impl Slab {
         Ok(Ok(()))
     }
 
-    /// Whether pages are leaving.
+    /// Returns true if pages are leaving.
     pub(crate) const fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// The frames whose page is leaving, to be looked at: those that are not quiesced come back by
-    /// [`Self::keep_leaving`].
+    /// Takes the frames whose page is leaving. The caller must return those that are not quiesced
+    /// with [`Self::keep_leaving`].
     pub(crate) fn take_leaving(&mut self) -> Vec<FrameId> {
         std::mem::take(&mut self.leaving)
     }
 
-    /// These frames' pages are still leaving.
+    /// Returns frames whose pages are still leaving.
     pub(crate) fn keep_leaving(&mut self, frames: Vec<FrameId>) {
         self.leaving = frames;
     }
 
-    /// Whether a page word was changed to leaving since the last call: then a barrier has to stand
-    /// before access slots are looked at.
+    /// Returns true if a page word was changed to leaving since the last call. The caller must then
+    /// issue the heavy barrier before it scans the access slots.
     pub(crate) fn take_newly_leaving(&mut self) -> bool {
         std::mem::take(&mut self.newly_leaving)
     }
 
-    /// The page that a frame holds or is bound to.
+    /// Returns the page that a frame holds or is bound to.
     pub(crate) fn page_of(&self, frame: FrameId) -> Result<PageId, SlabError> {
         Ok(self.word(frame)?.page())
     }
 
-    /// The last user of a leaving page has gone: its frame is free.
+    /// Frees the frame of a leaving page after its last user.
     pub(crate) fn quiesced(&mut self, frame: FrameId) -> Result<(), SlabError> {
         let word = self.word(frame)?;
         self.set_use(frame, PageUse::Unused)?;
@@ -323,7 +325,7 @@ impl Slab {
         }
     }
 
-    /// Notes what the page in a frame is used for.
+    /// Stores the use of the page in a frame.
     fn set_use(&self, frame: FrameId, usage: PageUse) -> Result<(), OutOfBounds> {
         let header = self.metadata.header(frame)?;
         if self.lives() {
@@ -332,14 +334,14 @@ impl Slab {
         Ok(())
     }
 
-    /// Whether this daemon is there to make one more store: tests end it between any two.
+    /// Returns true if this daemon may make one more store. Tests kill it between any two.
     #[cfg(not(test))]
     #[expect(clippy::unused_self, reason = "only tests kill daemons in here")]
     const fn lives(&self) -> bool {
         true
     }
 
-    /// The page of a frame is no longer in use; it leaves when nobody is in it.
+    /// Makes the page of a frame leave: its frame becomes free after its last user.
     fn leave(&mut self, frame: FrameId) -> Result<(), SlabError> {
         self.step(frame, PageEvent::Left)?;
         self.leaving.push(frame);

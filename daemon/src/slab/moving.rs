@@ -1,8 +1,8 @@
-//! Pages that come and go by swaps: what the allocator derives of a frame follows its word, and a
-//! page's header and bitmap go with its bytes.
+//! Pages that come and go by swaps: the allocator's derived state of a frame follows its page word,
+//! and a page's header and bitmap move with its bytes.
 //!
-//! A page that is frozen keeps its bits: nothing in it is handed out or taken back. One that
-//! arrives is not here before its word says that it is frozen.
+//! A frozen page keeps its bits: no object in it is allocated or freed. An arriving page counts as
+//! present only when its word is frozen.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use super::{Slab, SlabError};
 /// The header and the bitmap of a page, for its new home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// What the page is used for, as its slab header says.
+    /// The use of the page, from its slab header.
     pub(crate) usage: u64,
-    /// Objects in use, a bit each; 8 bytes at a time, little endian.
+    /// One bit for each object, set if in use; 8 bytes at a time, little endian.
     pub(crate) bitmap: Vec<u8>,
 }
 
-/// Why a page's header and bitmap are not taken.
+/// Why a page's header and bitmap are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadContents {
     #[error("a page came with a header or a bitmap that no page of objects has")]
@@ -31,8 +31,8 @@ pub(crate) enum BadContents {
     NoMemory,
 }
 
-/// The frames of committed swaps from which a page has gone, while they wait for their last reader;
-/// `None` when a record is damaged, so that this can't be told.
+/// Returns the frames of committed swaps whose page has gone and that wait for their last reader;
+/// `None` if a record is damaged, because the frames are then unknown.
 pub(super) fn departed(metadata: &RackMetadata) -> Result<Option<Vec<FrameId>>, SlabError> {
     let mut departed = Vec::new();
     for record in metadata.swaps()? {
@@ -53,11 +53,11 @@ pub(super) fn departed(metadata: &RackMetadata) -> Result<Option<Vec<FrameId>>, 
 }
 
 impl Slab {
-    /// The words of a swap's record, as the rack metadata has them.
+    /// Stores the words of a swap's record in the rack metadata.
     pub(crate) fn note_swap(&self, slot: usize, words: &[u64]) -> Result<(), SlabError> {
         let metadata = Arc::clone(&self.metadata);
         let Some(record) = metadata.swaps()?.get(slot) else { return Ok(()) };
-        // The first word last: without it there is no record.
+        // The first word is stored last: it makes the record valid.
         for (cell, word) in record.words.iter().zip(words).skip(1) {
             self.set(cell, *word);
         }
@@ -67,7 +67,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Strikes a swap's record out.
+    /// Erases a swap's record.
     pub(crate) fn erase_swap(&self, slot: usize) -> Result<(), SlabError> {
         if let Some(record) = self.metadata.swaps()?.get(slot) {
             self.set(&record.words[0], 0);
@@ -75,7 +75,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Stores the word that a swap gives a frame; everything derived of the frame follows.
+    /// Stores the page word that a swap gives a frame, and updates the derived state.
     pub(crate) fn follow_swap(&mut self, frame: FrameId, next: PageWord) -> Result<(), SlabError> {
         let was = self.word(frame)?;
         self.forget_frame(frame, was, next)?;
@@ -95,7 +95,7 @@ impl Slab {
         match was.state() {
             Some(PageState::Free) => {
                 self.free_pages.remove(&was.page());
-                // Chosen by a daemon that had reserved it.
+                // The daemon that chose the frame had allocated its memory.
                 self.unreserved.remove(&was.page());
                 self.free_since.remove(&frame);
             }
@@ -170,7 +170,7 @@ impl Slab {
         self.frames[Self::index(frame)].free_objects
     }
 
-    /// No object is handed out of this frame.
+    /// Removes a frame from the lists, so that no object in it is allocated.
     fn unlist(&mut self, frame: FrameId) -> Result<(), SlabError> {
         if let Some(class) = self.class_of(frame)? {
             self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
@@ -187,9 +187,9 @@ impl Slab {
         }
     }
 
-    /// Whether a page is between two homes as far as this rack knows: frozen, or not here yet; or
-    /// shared with other racks. What waits for it can be done here or elsewhere when the swap or
-    /// the sharing has ended.
+    /// Returns true if the page is between two homes (frozen, or arriving) or is shared with other
+    /// racks. Operations that wait for it can be executed here or elsewhere when the swap or the
+    /// sharing has ended.
     pub(crate) fn is_moving(&self, page: PageId) -> bool {
         match self.lookup(page) {
             Some((_, word, _)) => {
@@ -199,24 +199,24 @@ impl Slab {
         }
     }
 
-    /// The word of a frame; `None` when there is no such frame.
+    /// Returns the word of a frame; `None` if there is no such frame.
     pub(crate) fn word_of(&self, frame: FrameId) -> Option<PageWord> {
         self.word(frame).ok()
     }
 
-    /// A free frame for a page to come. The last one: runs are made of the first ones.
+    /// Returns a free frame for an arriving page: the last one, because runs are made of the first
+    /// ones.
     pub(crate) fn spare(&self) -> Option<FrameId> {
         self.free_pages.values().next_back().copied()
     }
 
-    /// A free page that may be given away: none if it is the last.
+    /// Returns a free page that may be given away, unless it is the last one.
     pub(crate) fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
         let spares = self.free_pages.len() > 1;
         self.free_pages.keys().rev().find(|page| spares && !busy(**page)).copied()
     }
 
-    /// Live pages of objects among `count` frames from `first` on, the first one following the
-    /// last.
+    /// Returns live pages of objects among `count` frames from `first` on, wrapping around.
     pub(crate) fn movable_pages(&self, first: u32, count: u32) -> impl Iterator<Item = PageId> {
         let frames = self.metadata.frames();
         (0..count.min(frames)).filter_map(move |step| {
@@ -228,15 +228,15 @@ impl Slab {
         })
     }
 
-    /// Whether the page is one of objects of up to a page. Those of a run lie side by side and
-    /// stay.
+    /// Returns true if the page holds objects of up to a page. Pages of a run must stay adjacent
+    /// and never move.
     pub(crate) fn is_of_objects(&self, page: PageId) -> bool {
         let frame = self.frame_of(page);
         frame.is_some_and(|frame| self.class_of(frame).is_ok_and(|class| class.is_some()))
     }
 
-    /// The header and the bitmap of a page of this epoch in which nobody allocates; `None` when it
-    /// is not here or does not.
+    /// Returns the header and the bitmap of a frozen page of this epoch; `None` if the page is not
+    /// here or not frozen.
     pub(crate) fn contents(
         &self,
         page: PageId,
@@ -252,8 +252,8 @@ impl Slab {
         Ok(Some(Contents { usage, bitmap: bitmap.collect() }))
     }
 
-    /// Puts a page's header and bitmap where they belong while it arrives in this frame. Its word
-    /// gives them a meaning.
+    /// Stores the header and bitmap of a page that arrives in this frame. They take effect with its
+    /// word.
     pub(crate) fn take_contents(
         &self,
         frame: FrameId,
@@ -274,7 +274,8 @@ impl Slab {
         for (first, (word, bytes)) in (0..).step_by(64).zip(words.iter().zip(chunks)) {
             let bits = u64::from_le_bytes(*bytes);
             if bits != 0 {
-                // Their marks stay behind: who holds an object of another rack has no mark there.
+                // The marks of the old home do not move: an object without a mark is with a
+                // program.
                 self.marks.hand_out_64(frame, first)?;
             }
             self.set(word, bits);
@@ -283,7 +284,7 @@ impl Slab {
         Ok(Ok(()))
     }
 
-    /// Bytes of the longest bitmap.
+    /// Returns the size of the longest bitmap in bytes.
     pub(crate) const fn bitmap_bytes(&self) -> u64 {
         self.page_size.bytes() >> (SizeClass::MIN_BITS + 3)
     }

@@ -27,7 +27,7 @@ impl Slab {
                 let kind = CandidateKind::Object { frame, class, index };
                 return Ok(Some(Candidate { addr, kind }));
             }
-            // The count said that there is one: derive it anew.
+            // The count was too high. Correct it.
             self.frames[Self::index(frame)].free_objects = 0;
         }
     }
@@ -47,7 +47,8 @@ impl Slab {
         Ok(None)
     }
 
-    /// Makes a free page a page of this class. The word comes last: until then the page is free.
+    /// Makes a free page a page of this class. The page word is stored last: until then the page is
+    /// free.
     fn open_page(&mut self, class: SizeClass) -> Result<bool, SlabError> {
         let Some((page, frame)) = self.free_pages.first_key_value() else { return Ok(false) };
         let (page, frame) = (*page, *frame);
@@ -123,7 +124,7 @@ impl Slab {
             state.listed = true;
             partial.push(frame);
         }
-        // One empty page of each class stays, so that a program that allocates and frees around a
+        // One empty page of each class is kept, so that a program that allocates and frees around a
         // page boundary does not open and close pages all the time.
         if empty && partial.len() > 1 {
             self.close_page(frame, class)?;
@@ -137,7 +138,7 @@ impl Slab {
         self.leave(frame)
     }
 
-    /// Gives up the empty pages that are kept for their class; whether there were any.
+    /// Closes the empty pages that are kept for their class. Returns true if there were any.
     pub(crate) fn close_empty_pages(&mut self) -> Result<bool, SlabError> {
         let mut any = false;
         for index in 0..self.partial.len() {

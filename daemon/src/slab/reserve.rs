@@ -1,5 +1,5 @@
-//! Free frames that have no memory yet, or none any more: another thread gets it for them, or gives
-//! it back (`crate::reserver`). They belong to nobody meanwhile.
+//! Free frames without memory. The reserver thread (`crate::reserver`) allocates or releases the
+//! memory; meanwhile the frames are not used.
 
 use std::time::{Duration, Instant};
 
@@ -7,38 +7,38 @@ use rackpool_model::{FrameId, PageId};
 
 use super::Slab;
 
-/// Frames that are tried for an object.
+/// Number of frames that are tried for an object.
 const TRIES: usize = 8;
 
 impl Slab {
-    /// Free frames may have no memory: all of them are to be reserved before they are used.
+    /// Makes all free frames wait for their memory before they are used.
     pub(crate) fn reserve_on_demand(&mut self) {
         self.unreserved.append(&mut self.free_pages);
     }
 
-    /// Whether frames are being reserved or given back.
+    /// Returns true while the reserver has orders.
     pub(crate) fn is_reserving(&self) -> bool {
         !self.ordered.is_empty()
     }
 
-    /// Whether fewer than half of `stock` free frames have memory, and others could get it.
+    /// Returns true if fewer than half of `stock` free frames have memory, and others could get it.
     pub(crate) fn lacks_stock(&self, stock: usize) -> bool {
         !self.unreserved.is_empty() && (self.free_pages.len() + self.ordered.len()) * 2 < stock
     }
 
-    /// The frames that are to be reserved so that `stock` are there. They are the reserver's now.
+    /// Takes frames to be allocated until `stock` frames have memory. The reserver has them now.
     pub(crate) fn order_stock(&mut self, stock: usize) -> Vec<FrameId> {
         let wanted = stock.saturating_sub(self.free_pages.len() + self.ordered.len());
         let pages: Vec<PageId> = self.unreserved.keys().take(wanted).copied().collect();
         self.order(&pages)
     }
 
-    /// The same for an object of `bytes` bytes, if there is none without: a frame for one of up to
-    /// a page, all that are missing in the lowest run that is long enough for a larger one.
+    /// Takes frames to be allocated for an object of `bytes` bytes: some frames for an object of up
+    /// to a page; for a larger one all frames without memory in the lowest run that is long enough.
     pub(crate) fn order_for(&mut self, bytes: u64) -> Vec<FrameId> {
         let pages = self.page_size.pages_for(bytes);
         if pages <= 1 {
-            // Several: one of them may have its memory from before, where there is no more.
+            // Several: one of them may still have memory, while the file system has no more.
             let first: Vec<PageId> = self.unreserved.keys().take(TRIES).copied().collect();
             return self.order(&first);
         }
@@ -74,15 +74,15 @@ impl Slab {
         ordered
     }
 
-    /// The reserver is done with a frame, which has its memory or not.
+    /// The reserver has executed an order; `is_there` says whether the frame has memory now.
     pub(crate) fn reserved(&mut self, frame: FrameId, is_there: bool) {
         let Some(page) = self.ordered.remove(&frame) else { return };
         let place = if is_there { &mut self.free_pages } else { &mut self.unreserved };
         place.insert(page, frame);
     }
 
-    /// Pages of frames that have been free for `long`, if more than `stock` are free: `most` of
-    /// them, the last ones first, as runs are made of the first ones.
+    /// Returns up to `most` pages whose frames have been free for `long`, if more than `stock`
+    /// frames are free. The last ones come first, because runs are made of the first ones.
     pub(crate) fn free_for(
         &mut self,
         (now, long): (Instant, Duration),
@@ -100,7 +100,7 @@ impl Slab {
         due
     }
 
-    /// The frames of these free pages are to be given back. They are the reserver's now.
+    /// Takes the frames of these free pages to be released. The reserver has them now.
     pub(crate) fn order_release(&mut self, pages: &[PageId]) -> Vec<FrameId> {
         let mut released = Vec::new();
         for page in pages {

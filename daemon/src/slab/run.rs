@@ -1,5 +1,5 @@
-//! Objects of several whole pages: pages with consecutive ids in consecutive frames, because
-//! whoever is in the first of them goes on into the next. They never move.
+//! Objects of several whole pages: pages with consecutive ids in consecutive frames, because an
+//! access may cross from one page into the next. Such pages never move.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState};
 use rackpool_shm::metadata::PageUse;
@@ -7,8 +7,8 @@ use rackpool_shm::metadata::PageUse;
 use super::{Candidate, CandidateKind, Slab, SlabError};
 
 impl Slab {
-    /// The lowest run of free pages with consecutive ids and frames that is long enough. Swaps
-    /// shuffle the ids of frames.
+    /// Returns the lowest run of free pages with consecutive ids and frames that is long enough.
+    /// Swaps shuffle the ids of frames.
     pub(super) fn peek_run(&self, bytes: u64) -> Option<Candidate> {
         let pages = u32::try_from(self.page_size.pages_for(bytes)).ok()?;
         if pages == 0 || pages > PageUse::MAX_RUN {
@@ -37,7 +37,8 @@ impl Slab {
         None
     }
 
-    /// The first page's word is the commit: a run without it is undone at the next start.
+    /// Allocates a run. The first page's word is the commit: a run without it is undone at the next
+    /// start.
     pub(super) fn commit_run(&mut self, first: PageId, pages: u32) -> Result<(), SlabError> {
         for index in (0..pages).rev() {
             let Some(frame) = self.free_pages.remove(&PageId(first.0 + index)) else { continue };
@@ -49,11 +50,12 @@ impl Slab {
         Ok(())
     }
 
-    /// The first page goes first: without it the others are undone at the next start.
+    /// Frees a run. The first page leaves first: without it the others are undone at the next
+    /// start.
     pub(super) fn free_run(&mut self, head: FrameId, pages: u32) -> Result<(), SlabError> {
         let first = self.page_of(head)?;
         for index in 0..pages {
-            // Only what belongs to the run: a damaged header may claim pages of others.
+            // Check each page: a damaged header may claim pages of other objects.
             let Some(page) = first.0.checked_add(index) else { break };
             let Some(frame) = self.frame_of(PageId(page)) else { continue };
             let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);

@@ -73,7 +73,7 @@ impl Fixture {
 }
 
 impl Slab {
-    /// Whether this daemon still makes a store.
+    /// Returns true if this daemon still makes a store.
     pub(super) fn lives(&self) -> bool {
         match self.stores_left.get() {
             None => true,
@@ -140,7 +140,7 @@ fn a_page_whose_objects_are_all_free_can_be_used_for_another_size() {
     assert!(fixture.alloc(16).is_some());
 }
 
-/// What a daemon is doing when it is killed.
+/// The operation during which a daemon is killed.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Alloc(u64),
@@ -149,7 +149,8 @@ enum Doing {
     Drain,
 }
 
-/// Does the same as every other daemon of this seed, so that each can be killed somewhere else.
+/// Executes the same operations for the same seed, so that each daemon can be killed at another
+/// store.
 fn live_a_while(fixture: &mut Fixture, mut seed: u64) -> Vec<GlobalAddr> {
     let mut held = Vec::new();
     for _ in 0..40 {
@@ -170,8 +171,8 @@ fn live_a_while(fixture: &mut Fixture, mut seed: u64) -> Vec<GlobalAddr> {
     held
 }
 
-/// A daemon is killed before each of its stores in turn. Its successor has every object that was
-/// not the one being handed out or taken back, that one is in use or not, and nothing is lost.
+/// A daemon is killed before each of its stores in turn. Its successor finds every other object in
+/// use; the object that was being allocated or freed is in use or not; nothing is lost.
 #[test]
 fn a_daemon_killed_between_any_two_stores_loses_nothing() {
     let doings = [
@@ -245,7 +246,7 @@ fn a_run_that_claims_pages_of_others_frees_only_its_own() {
     assert_eq!(object.page(page_size()), Some(PageId(100)));
     damage(&mut fixture, 15, live(115), PageUse::Run { index: 0, pages: 3 });
     damage(&mut fixture, 14, live(99), PageUse::Run { index: 0, pages: 5 });
-    // Counted was what is there, so that taking it back leaves nothing less than nothing.
+    // Only the pages that exist were counted, so freeing them does not underflow.
     for page in [99, 115] {
         let head = GlobalAddr::new(PageId(page), 0, page_size()).unwrap();
         assert_eq!(fixture.free(head), Ok(()));
@@ -307,7 +308,7 @@ fn bits_behind_the_last_object_hide_no_object() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Against a plain set, with restarts in between: nothing overlaps, nothing is lost.
+    /// Compared with a plain set, with restarts in between: no objects overlap, none are lost.
     #[test]
     fn behaves_like_a_set_of_ranges(steps in proptest::collection::vec((0_u8..10, 1_u64..200_000), 1..200)) {
         let mut fixture = Fixture::new();

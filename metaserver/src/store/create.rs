@@ -8,8 +8,9 @@ use redb::backends::FileBackend;
 
 use super::{StoreError, builder, secret, tables};
 
-/// Makes an empty store. It is made beside its place and linked there when it is whole, so that a
-/// server that is killed meanwhile leaves no half of a store, and never in place of another file.
+/// Creates an empty store. It is created under another name and linked to its place when it is
+/// complete: a server that is killed meanwhile leaves no partial store, and an existing file is
+/// never replaced.
 pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::io(path, source);
     let mut unfinished = path.as_os_str().to_owned();
@@ -28,7 +29,7 @@ pub(super) fn create(path: &Path) -> Result<(), StoreError> {
         Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // Under the lock: another server may have finished the store in the meantime.
+    // Checked under the lock: another server may have finished the store meanwhile.
     if !path.try_exists().map_err(failed)? {
         file.set_len(0).map_err(failed)?;
         fill(path, file, unfinished)?;
@@ -52,7 +53,7 @@ fn fill(path: &Path, file: File, unfinished: &Path) -> Result<(), StoreError> {
         Ok(())
     };
     format().map_err(|error| failed(io::Error::other(error)))?;
-    // Before the database is closed and with it the lock.
+    // Before the database is closed, which releases the lock.
     fs::hard_link(unfinished, path).map_err(failed)
 }
 

@@ -26,13 +26,13 @@ pub enum StoreError {
         /// The format it should have.
         known: u64,
     },
-    /// The file is something else.
+    /// The file is not a store.
     #[error("{path} is no metadata store: choose another --store; it was left as it is")]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The file was altered or cut.
+    /// The file was changed or truncated.
     #[error(
         "{path} is damaged ({cause}): restore it from a copy or choose another --store; it was left as it is"
     )]
@@ -42,14 +42,14 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The system refuses to open or make the file.
+    /// The system refuses to open or create the file.
     #[error(
         "can't open {path}: {source}; does the directory of --store exist, and may this user write there?"
     )]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Other users can replace the file.
@@ -58,7 +58,7 @@ pub enum StoreError {
     /// A change could not be written, now or earlier.
     #[error("{cause}; free space or mend the disk, then start the metadata server again")]
     Failed {
-        /// What went wrong first.
+        /// The first error.
         cause: String,
     },
 }

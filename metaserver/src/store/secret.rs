@@ -11,10 +11,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 const SECRETS: TableDefinition<&str, [u8; 32]> = TableDefinition::new("secrets");
 const KEY_FABRIC: &str = "fabric";
 
-/// Mode of the store's file: nobody else's to read.
+/// Mode of the store's file: other users can't read it.
 pub(super) const MODE: u32 = 0o600;
 
-/// Makes a file unreadable for others.
+/// Makes a file unreadable for other users.
 pub(super) fn hide(path: &Path) -> io::Result<()> {
     if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(path, Permissions::from_mode(MODE))?;

@@ -16,16 +16,16 @@ use super::StoreError;
 
 /// The version of the tables below.
 const FORMAT: u64 = 3;
-/// The version before the store had a history: the same without [`STARTS`].
+/// The version without [`STARTS`], before the store had a history.
 const WITHOUT_HISTORY: u64 = 2;
-/// The version before pages moved: without [`MOVED`], too.
+/// The version without [`MOVED`] and [`STARTS`], before pages moved.
 const UNMOVED: u64 = 1;
 
 /// Single values under [`KEY_FORMAT`], [`KEY_BOOT`] and [`KEY_PAGE_BYTES`].
 const HEADER: TableDefinition<&str, u64> = TableDefinition::new("rackpool");
 /// Start -> the random id of the server, its last commit.
 const STARTS: TableDefinition<u32, (u64, u64)> = TableDefinition::new("starts");
-/// First page id -> how many ids, rack, memory.
+/// First page id -> number of ids, rack, memory.
 const RUNS: TableDefinition<u32, (u32, u16, u128)> = TableDefinition::new("runs");
 /// Rack -> memory, incarnation, control path, fabric address, whether it left.
 const RACKS: TableDefinition<u16, (u128, u64, &str, &str, bool)> = TableDefinition::new("racks");
@@ -63,7 +63,7 @@ impl<E: Into<redb::Error>> From<E> for ReadError {
     }
 }
 
-/// Makes the tables of an empty store.
+/// Creates the tables of an empty store.
 pub(super) fn format(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     transaction.open_table(RUNS)?;
     transaction.open_table(RACKS)?;
@@ -74,7 +74,7 @@ pub(super) fn format(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     Ok(())
 }
 
-/// Makes the store what one of the format before pages moved is.
+/// Converts the store to the format before pages moved.
 #[cfg(test)]
 pub(super) fn make_unmoved(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     transaction.delete_table(MOVED)?;
@@ -83,7 +83,7 @@ pub(super) fn make_unmoved(transaction: &WriteTransaction) -> Result<(), redb::E
     Ok(())
 }
 
-/// Puts the changes into the tables.
+/// Applies the changes to the tables.
 pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Result<(), redb::Error> {
     let mut header = transaction.open_table(HEADER)?;
     let mut starts = transaction.open_table(STARTS)?;
@@ -133,8 +133,8 @@ pub(super) fn write(transaction: &WriteTransaction, changes: &[Change]) -> Resul
     Ok(())
 }
 
-/// All records, in the order in which they can be restored. A store that an earlier release wrote
-/// gets today's tables, once it has been read.
+/// Returns all records, in the order in which they can be restored. A store of an earlier release
+/// is converted to the current format after it was read.
 pub(super) fn read(database: &Database) -> Result<Vec<Change>, ReadError> {
     let transaction = database.begin_read()?;
     let (format, header) = read_header(&transaction)?;
@@ -162,7 +162,8 @@ fn read_tables(
             records.push(Change::Advanced { commit });
         }
     }
-    // Of the last start more is known there, unless a release without that table made it.
+    // `STARTS` has more about the last start than the header, unless a release without that table
+    // made it.
     if !records.is_empty() {
         header.retain(|change| !matches!(change, Change::Started { .. }));
     }
@@ -200,7 +201,7 @@ fn read_tables(
     Ok(records)
 }
 
-/// Checks that this is a store this program can read: its format, and what the header says.
+/// Checks that this program can read the store. Returns its format and the records of its header.
 fn read_header(transaction: &ReadTransaction) -> Result<(u64, Vec<Change>), ReadError> {
     let header = match transaction.open_table(HEADER) {
         Err(TableError::Storage(error)) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! A metadata server in a process of its own, and a plain client of it.
+//! A metadata server in a separate process, and a plain client of it.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::collections::VecDeque;
@@ -18,10 +18,10 @@ use rackpool_wire::metadata::{
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
 
-/// How long anything may take before the test fails.
+/// Timeout of every wait in the tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Looks again and again until there is an answer.
+/// Calls `look` repeatedly until it returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -41,7 +41,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The command that starts a server whose files are in `directory`.
+    /// Returns the command that starts a server whose files are in `directory`.
     pub(crate) fn command(directory: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rackpool-metaserver"));
         command.args(["--listen", "127.0.0.1:0", "--store"]).arg(directory.join("store"));
@@ -54,7 +54,7 @@ impl Server {
         Self::run(Self::command(directory, arguments), directory)
     }
 
-    /// Runs a command that becomes a server, and waits until that is ready.
+    /// Runs a command that becomes a server, and waits until the server is ready.
     pub(crate) fn run(mut command: Command, directory: &Path) -> Self {
         let log = directory.join("log");
         let file = std::fs::File::create(&log).unwrap();
@@ -71,7 +71,7 @@ impl Server {
         Self { child, log, address: address.trim().parse().unwrap() }
     }
 
-    /// Runs a server that is expected to give up; its exit code and what it said.
+    /// Runs a server that must not start. Returns its exit code and its output.
     pub(crate) fn fail(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let output = Self::command(directory, arguments).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -81,7 +81,7 @@ impl Server {
         Self::talk(TcpStream::connect(self.address).unwrap())
     }
 
-    /// A connection from another address of this host.
+    /// Connects from another address of this host.
     pub(crate) fn connect_from(&self, source: Ipv4Addr) -> Connection {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -112,7 +112,7 @@ impl Server {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
-    /// SIGKILL: nothing is finished.
+    /// SIGKILL: the server finishes nothing.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -140,7 +140,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for its answer.
     pub(crate) fn ask(&mut self, request: MetadataRequest) -> MetadataReply {
         let tag = self.send(request).unwrap();
         loop {
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// The oldest list of members that came unasked and was not looked at; waits for one.
+    /// Returns the oldest unread list of members that the server has pushed; waits for one.
     pub(crate) fn pushed(&mut self) -> MetadataReply {
         if let Some(members) = self.members.pop_front() {
             return members;
@@ -172,7 +172,7 @@ impl Connection {
         Ok(tag)
     }
 
-    /// The next answer; `None` when the connection has ended.
+    /// Returns the next answer; `None` when the connection has ended.
     pub(crate) fn receive(&mut self) -> Option<Tagged<MetadataReply>> {
         loop {
             if let Some(answer) = self.frames.next().unwrap() {
@@ -219,7 +219,7 @@ impl Connection {
     }
 }
 
-/// A connection of somebody with credentials.
+/// A connection with credentials.
 pub(crate) struct Tls {
     stream: StreamOwned<ClientConnection, TcpStream>,
     frames: FrameReader,
@@ -274,7 +274,7 @@ pub(crate) fn announcement(rack: u16, memory: u128, incarnation: u64) -> RackAnn
     }
 }
 
-/// A request to give a name to an address, where there was none.
+/// Returns a request that gives a name to an address, if the name has none.
 pub(crate) fn put(name: &str, addr: u64) -> MetadataRequest {
     let new = Some(GlobalAddr::from_raw(addr));
     MetadataRequest::PutRoot { name: name.into(), expected: None, new }

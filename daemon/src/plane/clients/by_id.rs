@@ -1,19 +1,19 @@
-//! What is known of clients, by their ids.
+//! A map keyed by client id.
 
 use std::cell::Cell;
 
 use rackpool_model::ClientId;
 
-/// One `T` for each client, in the order of the ids. Serving a request looks its client up four
-/// times, and most requests come from who asked last: that one is found with one comparison however
-/// many there are.
+/// A sorted map with one `T` for each client. Serving a request looks up its client four times, and
+/// most requests come from the same client as the last one: that client is found with one
+/// comparison, with any number of clients.
 #[derive(Debug)]
 pub(crate) struct ById<T> {
-    /// Ascending.
+    /// In ascending order.
     ids: Vec<ClientId>,
-    /// As many.
+    /// One value for each id.
     values: Vec<T>,
-    /// Where the last lookup found what it looked for, if there still is one.
+    /// The index that the last lookup found; may be out of range.
     last: Cell<usize>,
 }
 
@@ -34,20 +34,20 @@ impl<T> ById<T> {
         Some(found)
     }
 
-    /// What is known of a client.
+    /// Returns the value of a client.
     #[inline]
     pub(crate) fn get(&self, id: ClientId) -> Option<&T> {
         self.values.get(self.find(id)?)
     }
 
-    /// The same, to change it.
+    /// Returns the value of a client, mutably.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut T> {
         let found = self.find(id)?;
         self.values.get_mut(found)
     }
 
-    /// From now on this is known of a client, and nothing else.
+    /// Sets the value of a client.
     pub(crate) fn insert(&mut self, id: ClientId, value: T) {
         match self.ids.binary_search(&id) {
             Ok(found) => self.values[found] = value,
@@ -58,7 +58,7 @@ impl<T> ById<T> {
         }
     }
 
-    /// Forgets a client.
+    /// Removes a client.
     pub(crate) fn remove(&mut self, id: ClientId) {
         if let Some(found) = self.find(id) {
             self.ids.remove(found);
@@ -66,22 +66,22 @@ impl<T> ById<T> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of clients.
     pub(crate) const fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// All of them.
+    /// Iterates over ids and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &T)> {
         self.ids.iter().copied().zip(&self.values)
     }
 
-    /// The same without their ids.
+    /// Iterates over the values.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.iter()
     }
 
-    /// The first one from this id on.
+    /// Returns the first client with an id of at least `id`.
     pub(crate) fn first_from(&self, id: ClientId) -> Option<(ClientId, &T)> {
         let place = self.ids.partition_point(|known| *known < id);
         Some((*self.ids.get(place)?, self.values.get(place)?))

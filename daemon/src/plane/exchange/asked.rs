@@ -1,4 +1,4 @@
-//! The asking side.
+//! The requester's side of an exchange. The constants are the states of its record.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -15,13 +15,17 @@ use crate::plane::DataPlane;
 use crate::plane::clients::{object_cells, strike};
 use crate::plane::peers::Purpose;
 
-/// Nothing is under way.
+/// No exchange is under way. A new exchange leaves this state.
 const IDLE: u64 = 0;
-/// The request may have been sent.
+/// The request may have been sent. The other rack's answer leaves this state. After a crash the
+/// daemon sends the request again.
 const SENT: u64 = 1;
-/// The objects have come and are being handed over.
+/// The allocated objects have arrived and are being handed over. After a crash the objects that no
+/// client file holds are returned to their home.
 const RECEIVED: u64 = 2;
-/// The other rack has answered: the pages of these objects are not there. They go elsewhere.
+/// The other rack has answered that these objects' pages are not there. The state ends when all
+/// objects are freed or in the records of their pages' homes. After a crash the daemon asks for the
+/// homes again.
 pub(super) const MOVED: u64 = 3;
 
 const ALLOCATE: u64 = 1;
@@ -48,7 +52,7 @@ impl DataPlane {
         Ok(&self.rack.metadata.peer(rack)?.asked)
     }
 
-    /// Begins an exchange, or queues it behind the one under way.
+    /// Begins an exchange, or queues it behind the current one.
     pub(in crate::plane) fn begin_exchange(
         &mut self,
         rack: RackId,
@@ -62,10 +66,11 @@ impl DataPlane {
         self.start_exchange(rack, job).map(|_| ())
     }
 
-    /// Starts an exchange; whether there was still something to do.
+    /// Starts an exchange. Returns false if the job had nothing left to do.
     pub(super) fn start_exchange(&mut self, rack: RackId, mut job: Job) -> anyhow::Result<bool> {
         if let Job::Free { client: Some(owner), release, addrs } = &mut job {
-            // What has been struck out meanwhile has gone home by another exchange.
+            // Objects that were removed from the outbox meanwhile have been returned by another
+            // exchange.
             self.keep_noted(*owner, addrs);
             if addrs.is_empty() {
                 self.job_ended(Some(*owner), *release, 0);
@@ -86,7 +91,7 @@ impl DataPlane {
             }
         }
         log.sequence.store(sequence, Ordering::Release);
-        // The commit: from here on the record is the truth.
+        // The commit point: from here on the record owns the objects.
         log.state.store(SENT, Ordering::Release);
         if let Job::Free { client: Some((client, thread)), addrs, .. } = &job
             && let Some(slot) = self.clients.all.get(*client).and_then(|c| c.thread(*thread))
@@ -100,8 +105,8 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// Keeps the objects that still stand where their owner noted them for the daemon: in the
-    /// outbox, or anywhere if the owner has gone.
+    /// Keeps the objects that are still in a cell from which the daemon may take them: the outbox,
+    /// or any cell if the client has gone.
     pub(super) fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
         let client = self.clients.all.get(id);
         let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(thread)?))) else {
@@ -131,7 +136,7 @@ impl DataPlane {
         self.ask(rack, request, Purpose::Exchange, self.exchange_deadline())
     }
 
-    /// The other rack has answered.
+    /// Handles the other rack's answer.
     pub(in crate::plane) fn exchange_answered(
         &mut self,
         rack: RackId,
@@ -160,7 +165,8 @@ impl DataPlane {
                 let taker = self.hand_over(caller, addrs);
                 let unwanted = if taker.is_some() { Vec::new() } else { addrs.clone() };
                 self.send_home(rack, unwanted)?;
-                // Told last: once it may take them, the record must not hold them any more.
+                // Answer last: once the client may take the objects, the record must not hold them
+                // any more.
                 if let Some((caller, count)) = taker {
                     self.clients.finish(caller, RackAnswer::Done(count));
                 }
@@ -187,9 +193,10 @@ impl DataPlane {
         }
     }
 
-    /// Whether these can be what another rack handed out when asked for `count` objects: no more
-    /// than a record holds, each of them once, none of them of this rack: or of a page that swaps
-    /// have brought to where it is, and nobody's else.
+    /// Returns true if these can be objects that another rack allocated for a request of `count`:
+    /// at most as many as a record holds, no duplicates, none of this rack. The exception are
+    /// objects of a page that a swap has brought here meanwhile, if they are allocated and no
+    /// client holds them.
     fn are_objects_elsewhere(&self, addrs: &[GlobalAddr], count: u64) -> bool {
         let page_size = self.rack.geometry.page_size;
         let is_elsewhere = |addr: &GlobalAddr| {
@@ -205,7 +212,8 @@ impl DataPlane {
             && addrs.iter().collect::<BTreeSet<_>>().len() == addrs.len()
     }
 
-    /// Puts objects into the caller's inbox; returns who takes them and how many, if anyone does.
+    /// Puts objects into the caller's inbox. Returns the caller and the number it takes, if it
+    /// takes any.
     fn hand_over(
         &mut self,
         caller: Option<crate::plane::Caller>,
@@ -214,7 +222,7 @@ impl DataPlane {
         let caller = caller.filter(|caller| self.clients.is_waiting(*caller))?;
         let slot = self.client(caller)?.thread(caller.thread)?;
         if slot.inbox.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
-            // Writing over it would lose what it notes.
+            // Overwriting the inbox would lose the objects in it.
             self.clients.finish(caller, RackAnswer::Invalid);
             return None;
         }
@@ -224,9 +232,9 @@ impl DataPlane {
         Some((caller, addrs.len().min(slot.inbox.len()) as u64))
     }
 
-    /// Ends an exchange whose objects have been handed over but for these, which go home next. The
-    /// record goes from one exchange to the other without saying that nothing is under way: each
-    /// step of rewriting it leaves all of these objects in it.
+    /// Ends an allocation and returns `addrs`, the objects that were not handed over, to their
+    /// home. The record goes from one exchange to the next without the state `IDLE`, and every step
+    /// of rewriting it keeps all of these objects in it.
     fn send_home(&mut self, rack: RackId, addrs: Vec<GlobalAddr>) -> anyhow::Result<()> {
         if addrs.is_empty() {
             return self.finish_exchange(rack);
@@ -245,8 +253,8 @@ impl DataPlane {
         }
     }
 
-    /// Tells requesters that have waited too long. Their exchange goes on: it must not be
-    /// forgotten.
+    /// Answers callers that have waited too long. Their exchange continues, because it owns
+    /// objects.
     pub(in crate::plane) fn drive_exchanges(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut answers = Vec::new();
         let mut releases = Vec::new();
@@ -274,7 +282,7 @@ impl DataPlane {
                     Job::Free { client, release: Some(release), .. } => {
                         dropped.push((client, release, *rack));
                     }
-                    // What a client that has gone held waits as long as it takes.
+                    // Objects of a gone client wait for as long as necessary.
                     job @ Job::Free { .. } => line.waiting.push_back(job),
                 }
             }
@@ -283,7 +291,7 @@ impl DataPlane {
             self.refill_elsewhere(caller, bytes, count, tried)?;
         }
         for release in releases {
-            // The objects are in the record and will go home: nothing is left for the caller.
+            // The record holds the objects and returns them: the caller has nothing left to do.
             self.job_done(Some(release), 0);
         }
         for (client, release, rack) in dropped {
@@ -292,8 +300,8 @@ impl DataPlane {
         self.drive_homeless(now)
     }
 
-    /// Takes up the exchanges that an earlier daemon left. Called before anything is served, when
-    /// all client files have been adopted.
+    /// Continues the exchanges of an earlier daemon. Must be called before anything is served,
+    /// after all client files were adopted.
     pub(crate) fn resume_exchanges(&mut self) -> anyhow::Result<()> {
         for rack in (0..MAX_RACKS).map(RackId) {
             let log = self.asked_log(rack)?;
@@ -308,7 +316,7 @@ impl DataPlane {
                     self.resume_exchange(rack, job)?;
                 }
                 (SENT, _) => {
-                    // The outbox may still hold what the record holds.
+                    // The outbox may still hold objects that the record holds.
                     self.strike_everywhere(&addrs);
                     let job = Job::Free { client: None, release: None, addrs };
                     self.resume_exchange(rack, job)?;

@@ -1,5 +1,5 @@
-//! Objects on their way home while it is not known where that is: the metadata server is asked.
-//! They stay noted where they stand meanwhile.
+//! Freed objects whose page has an unknown home: the metadata server is asked. Meanwhile the
+//! objects stay in the client's cells.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::Job;
 use crate::plane::clients::strike;
 use crate::plane::{ControlNotification, DataPlane, Located};
 
-/// Between two questions to a metadata server that does not answer.
+/// Interval between two requests to a metadata server that does not answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Objects of one page.
+/// Freed objects of one page.
 #[derive(Debug)]
 struct Returning {
     client: (ClientId, u16),
@@ -23,7 +23,7 @@ struct Returning {
     addrs: Vec<GlobalAddr>,
 }
 
-/// All of them.
+/// All objects whose home is unknown.
 #[derive(Debug, Default)]
 pub(super) struct Homeless {
     waiting: BTreeMap<PageId, Vec<Returning>>,
@@ -38,7 +38,7 @@ impl Homeless {
 }
 
 impl DataPlane {
-    /// Has the metadata server asked for the home of a page to which these objects go back.
+    /// Asks the metadata server for the home of a page to which these objects are returned.
     pub(in crate::plane) fn find_home(
         &mut self,
         page: PageId,
@@ -53,7 +53,7 @@ impl DataPlane {
         }
     }
 
-    /// The metadata server has said where a page is.
+    /// Handles the metadata server's answer about a page.
     pub(in crate::plane) fn homeless_located(
         &mut self,
         page: PageId,
@@ -68,7 +68,7 @@ impl DataPlane {
                     let job = Job::Free { client: Some(client), release, addrs };
                     self.begin_exchange(home, job)?;
                 }
-                // It has come, is on its way, or the answer is old.
+                // The page has arrived, is arriving, or the answer is old.
                 (Located::Home(_), _) if self.is_near(page) => {
                     let returning = Returning { client, release, addrs };
                     kept.extend(self.free_returning(page, returning)?);
@@ -93,7 +93,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Takes back objects of a page that turned out to be here; gives those that have to wait.
+    /// Frees objects of a page that is in this rack. Gives them back if they have to wait.
     fn free_returning(
         &mut self,
         page: PageId,
@@ -115,7 +115,7 @@ impl DataPlane {
         Ok(None)
     }
 
-    /// Asks again where nobody answered.
+    /// Repeats the requests that were not answered.
     pub(super) fn drive_homeless(&mut self, now: Instant) -> anyhow::Result<()> {
         let due = |at: &Instant| now > *at;
         let again = &mut self.exchanges.homeless.again;

@@ -1,7 +1,7 @@
-//! Objects that a rack did not take back because their pages had moved away from it. They stay in
-//! the record of that rack, in the state `MOVED`, until the metadata server has said where the
-//! pages are; then they go on into the record of their home. Written there first and struck out
-//! here afterwards: what stands in both after a crash is struck out of the one that says `MOVED`.
+//! Objects that a rack did not take back because their pages had moved. They stay in the record of
+//! that rack, in the state `MOVED`, until the metadata server has named the pages' homes; then they
+//! go into the record of the home. They are written there first and removed here afterwards: after
+//! a crash, objects in both records are removed from the one in the state `MOVED`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use super::Job;
 use super::asked::{FREE, MOVED, addrs_of, set_addrs};
 use crate::plane::{ControlNotification, DataPlane, Located};
 
-/// Between two questions about a page, and between two tries to pass objects on.
+/// Interval between two requests for a page, and between two attempts to pass objects on.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The objects in the record of one rack.
+/// The moved objects in the record of one rack.
 #[derive(Debug)]
 pub(super) struct Moved {
-    /// Where their pages are, as far as that is known.
+    /// The homes of their pages, as far as they are known.
     homes: BTreeMap<PageId, RackId>,
-    /// When the others are asked for again.
+    /// When the other pages are asked for again.
     again: Instant,
-    /// Until then others wait for the record.
+    /// Until this time callers wait for the record.
     deadline: Instant,
 }
 
@@ -40,14 +40,14 @@ impl Moved {
 }
 
 impl DataPlane {
-    /// A rack has taken objects back, but for these.
+    /// Handles the answer of a rack that has freed all objects but these.
     pub(super) fn objects_moved(
         &mut self,
         rack: RackId,
         moved: &[GlobalAddr],
     ) -> anyhow::Result<()> {
         let log = self.asked_log(rack)?;
-        // In their order: each one stands in the record at any moment.
+        // In the record's order, so that each remaining object stays in the record throughout.
         let page_size = self.rack.geometry.page_size;
         let mut left = Vec::new();
         for addr in addrs_of(log) {
@@ -64,7 +64,7 @@ impl DataPlane {
         self.seek_moved(rack, &left)
     }
 
-    /// Asks where the pages of these objects are.
+    /// Asks the metadata server for the homes of these objects' pages.
     fn seek_moved(&mut self, rack: RackId, addrs: &[GlobalAddr]) -> anyhow::Result<()> {
         let now = self.now();
         let line = self.exchanges.lines.entry(rack).or_default();
@@ -79,7 +79,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// The metadata server has said where a page is.
+    /// Handles the metadata server's answer about a page.
     pub(in crate::plane) fn moved_located(
         &mut self,
         page: PageId,
@@ -107,7 +107,7 @@ impl DataPlane {
                         moved.homes.insert(page, home);
                     }
                 }
-                // It has come, is on its way, or the answer is old.
+                // The page has arrived, is arriving, or the answer is old.
                 Located::Home(_) if self.is_near(page) => self.free_moved(rack, page)?,
                 Located::Home(_) | Located::NoSuchPage | Located::Lost => {
                     self.strike_moved(rack, |addr| of_page(&addr))?;
@@ -119,7 +119,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Takes back objects of a page that is here now. Free, then struck out, as everywhere.
+    /// Frees objects of a page that is in this rack now. As everywhere, they are freed first and
+    /// removed from the record afterwards.
     fn free_moved(&mut self, rack: RackId, page: PageId) -> anyhow::Result<()> {
         if self.slab.lookup(page).is_none() || self.must_wait(page) {
             return Ok(());
@@ -147,7 +148,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Sends what has a home that is known to it, and ends the line when nothing is left.
+    /// Passes on the objects whose home is known, and ends the state when none are left.
     fn pass_on(&mut self, rack: RackId) -> anyhow::Result<()> {
         let page_size = self.rack.geometry.page_size;
         let Some(moved) = self.exchanges.lines.get_mut(&rack).and_then(|line| line.moved.as_mut())
@@ -180,14 +181,14 @@ impl DataPlane {
             return self.finish_exchange(rack);
         }
         if all {
-            // They are back where they were.
+            // The pages have returned to the rack of this record.
             let job = Job::Free { client: None, release: None, addrs: left };
             return self.start_exchange(rack, job).map(drop);
         }
         Ok(())
     }
 
-    /// Puts objects into the record of another rack, if there is room.
+    /// Puts objects into the record of another rack. Returns false if the record has no room.
     fn pass_to(&mut self, home: RackId, addrs: &[GlobalAddr]) -> anyhow::Result<bool> {
         if home.0 >= MAX_RACKS {
             return Ok(false);
@@ -210,7 +211,7 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// Asks again, and tries again to pass objects on.
+    /// Repeats requests, and retries passing objects on.
     pub(super) fn drive_moved(&mut self, now: Instant) -> anyhow::Result<()> {
         let due = |moved: &Moved| now >= moved.again;
         let lines = self.exchanges.lines.iter().filter(|(_, l)| l.moved.as_ref().is_some_and(due));
@@ -222,8 +223,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Takes up what an earlier daemon left. Nothing has been handed out yet: an object that is
-    /// here and not in use was taken back already.
+    /// Continues after a restart. Nothing has been allocated yet, so an object of a page in this
+    /// rack that is not allocated was freed before the crash.
     pub(super) fn resume_moved(
         &mut self,
         rack: RackId,

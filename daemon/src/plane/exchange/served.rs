@@ -1,4 +1,4 @@
-//! The serving side.
+//! The server's side of an exchange. The constants are the states of its record.
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, MemoryId, PageId, RackId};
 use rackpool_shm::marks::ObjectHolder;
@@ -8,17 +8,17 @@ use rackpool_wire::peer::PeerReply;
 
 use crate::plane::DataPlane;
 
-/// The record is being written: it means nothing yet.
+/// The record is being written: its fields mean nothing. After a crash the request counts as new.
 const WRITING: u64 = 1;
-/// What the record says is being done.
+/// The recorded exchange is being executed. After a crash the daemon completes it.
 const DOING: u64 = 2;
-/// It is done.
+/// The recorded exchange is done; a repeated request is answered from the record.
 const DONE: u64 = 3;
 
 const ALLOCATE: u64 = 1;
 const FREE: u64 = 2;
 
-/// How a request relates to the record.
+/// The relation of a request to the record.
 enum Order {
     Repeated,
     Next,
@@ -42,8 +42,8 @@ fn order(log: &PeerLog, memory: MemoryId, sequence: u64) -> Order {
     }
 }
 
-/// Marks an object in the record that was not taken back, because its page had moved away. Objects
-/// begin at even addresses.
+/// Marks an object in the record that was not freed because its page had moved. Objects begin at
+/// even addresses.
 const MOVED: u64 = 1;
 
 fn addrs_of(log: &PeerLog) -> Vec<GlobalAddr> {
@@ -60,15 +60,15 @@ const fn is_marked(addr: GlobalAddr) -> bool {
     addr.raw() & MOVED != 0
 }
 
-/// The objects that were not taken back.
+/// Returns the objects that were not freed.
 fn marked_of(log: &PeerLog) -> Vec<GlobalAddr> {
     let marked = addrs_of(log).into_iter().filter(|addr| is_marked(*addr));
     marked.map(|addr| GlobalAddr::from_raw(addr.raw() & !MOVED)).collect()
 }
 
 impl DataPlane {
-    /// Hands out objects for another rack. `None`: pages are leaving, or are shared no more soon,
-    /// that may have room, ask again then; not answered if this is the last time.
+    /// Allocates objects for another rack. Returns `None` if leaving or shared pages may soon make
+    /// room: the caller retries then. With `at_last` the function always answers.
     pub(in crate::plane) fn serve_allocate(
         &mut self,
         rack: RackId,
@@ -104,8 +104,8 @@ impl DataPlane {
         write(log, memory, sequence, ALLOCATE, &[]);
         for (cell, taken) in log.addrs.iter().take(usize::from(count)).zip(1_u64..) {
             let Some(candidate) = self.slab.peek(bytes)? else { break };
-            // The note first: a daemon killed in between leaves a note, which its successor puts
-            // into effect.
+            // Record first: after a kill before the commit, the successor removes the object from
+            // the record, because it is not allocated.
             cell.store(candidate.addr.raw(), Ordering::Relaxed);
             log.count.store(taken, Ordering::Release);
             self.slab.commit(candidate, None)?;
@@ -114,7 +114,7 @@ impl DataPlane {
         Ok(Some(self.handed_out(log)))
     }
 
-    /// What an exchange has handed out, as its record says.
+    /// Returns the answer to an allocation from its record.
     fn handed_out(&self, log: &PeerLog) -> PeerReply {
         match addrs_of(log) {
             addrs if addrs.is_empty() => PeerReply::Full { free_frames: self.slab.free_frames() },
@@ -122,8 +122,8 @@ impl DataPlane {
         }
     }
 
-    /// Takes objects back for another rack; those of pages that are not here are named in the
-    /// answer. The error is a page that moves: nothing was done.
+    /// Frees objects for another rack. The answer names the objects of pages that are not here.
+    /// Returns `Err` with a page that is moving; then nothing was done.
     pub(in crate::plane) fn serve_free(
         &mut self,
         rack: RackId,
@@ -149,11 +149,11 @@ impl DataPlane {
         for addr in addrs {
             match addr.page(page_size) {
                 Some(page) if self.is_moving(page) => return Ok(Err(page)),
-                // It is nowhere else.
+                // The page's memory is lost, and no other rack has the page.
                 Some(page) if self.swap_has_lost(page) => noted.push(*addr),
                 Some(page) if self.slab.lookup(page).is_none() => noted.push(mark(*addr)),
-                // Not in the record: a successor, which finishes what stands there, would free it
-                // when a program has it again.
+                // Not recorded: after a crash, completing the record would free the object although
+                // a program may have allocated it again.
                 _ if !self.slab.may_free(*addr, ObjectHolder::DAEMON) => refused += 1,
                 _ => noted.push(*addr),
             }
@@ -166,8 +166,9 @@ impl DataPlane {
         Ok(Ok(PeerReply::Freed { refused, moved: marked_of(log) }))
     }
 
-    /// Ends what an earlier daemon was doing for other racks. Called before anything is handed
-    /// out, so whatever is not in use is free because of the record and not of something later.
+    /// Completes what an earlier daemon was doing for other racks. Must be called before anything
+    /// is allocated, so that an object of the record that is not allocated was freed by that
+    /// exchange.
     pub(crate) fn finish_served(&mut self) -> anyhow::Result<()> {
         let metadata = std::sync::Arc::clone(&self.rack.metadata);
         for rack in (0..MAX_RACKS).map(RackId) {
@@ -175,8 +176,8 @@ impl DataPlane {
             match log.state.load(Ordering::Acquire) {
                 DOING => {}
                 WRITING => {
-                    // Nothing was done: forget whose record it was to be, so that the request is
-                    // taken for a new one when it comes again.
+                    // Nothing was done. Clear the record's owner, so that the repeated request
+                    // counts as new.
                     write(log, MemoryId(0), 0, 0, &[]);
                     log.state.store(DONE, Ordering::Release);
                     continue;
@@ -185,7 +186,8 @@ impl DataPlane {
             }
             let addrs = addrs_of(log);
             if log.kind.load(Ordering::Relaxed) == ALLOCATE {
-                // An object noted but not in use was about to be handed out: leave it out.
+                // An object in the record that is not allocated was about to be allocated: remove
+                // it.
                 let used: Vec<GlobalAddr> =
                     addrs.into_iter().filter(|addr| self.slab.is_allocated(*addr)).collect();
                 for (cell, addr) in log.addrs.iter().zip(&used) {
@@ -205,10 +207,10 @@ impl DataPlane {
     }
 }
 
-/// Writes the record of a new exchange; the state comes last and makes it the truth.
+/// Writes the record of a new exchange. The state is stored last and makes the record valid.
 fn write(log: &PeerLog, memory: MemoryId, sequence: u64, kind: u64, addrs: &[GlobalAddr]) {
     log.state.store(WRITING, Ordering::Release);
-    // Keeps the fields behind the store that says they mean nothing.
+    // Orders the fields after the store of `WRITING`.
     fence(Ordering::SeqCst);
     let [low, high] = halves(memory);
     log.memory[0].store(low, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What follows from what was found: which object goes back, and where to.
+//! The decisions of a resolution: which object is freed.
 
 use std::time::Instant;
 
@@ -9,20 +9,20 @@ use rackpool_sync::atomic::Ordering;
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
 use crate::plane::DataPlane;
 
-/// Puts an object, or nothing, where one was taken out.
+/// The swap that puts an object, or 0, back into the word from which one was borrowed.
 pub(super) const fn back_to(place: u64, token: u64, back: u64) -> Swap {
     let addr = GlobalAddr::from_raw(place);
     Swap { addr, expected: token, new: back, then: Then::Clear }
 }
 
-/// Settles a link that is `found`.
+/// The swap that settles a link whose word is `found`.
 pub(super) fn settle(made: &Armed, found: u64) -> Swap {
     let new = made.settled(found).unwrap_or(found);
     Swap { addr: GlobalAddr::from_raw(made.link), expected: found, new, then: Then::TakeBack }
 }
 
 impl DataPlane {
-    /// Goes on with what was found.
+    /// Continues a resolution with the word that was read.
     pub(super) fn seen(&mut self, id: u64, seen: Seen) -> anyhow::Result<()> {
         let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
         else {
@@ -53,7 +53,8 @@ impl DataPlane {
             (Step::Owner { linked: true }, _) if compares && is_token => {
                 self.go_on(id, Step::Stamp)
             }
-            // It goes when somebody changes the link.
+            // The publication was aborted but the object is still linked: look again until another
+            // client has changed the link.
             (Step::Owner { linked: true }, Seen::Word(owner))
                 if compares && owner == !armed.token =>
             {
@@ -65,8 +66,8 @@ impl DataPlane {
             }
             (Step::Owner { linked }, seen) => {
                 let aborted = compares && seen == Seen::Word(!armed.token);
-                // If not the token, somebody has cleared it, or freed the object since, knowing it
-                // by its link.
+                // A changed owner word means that the object was published: another client found it
+                // by its link and cleared the owner word, or has freed the object since.
                 self.decided(id, place, &armed, linked || !(is_token || aborted))
             }
             (Step::Stamp | Step::Swap(_), seen) => {
@@ -86,7 +87,8 @@ impl DataPlane {
         self.look_at(id)
     }
 
-    /// It is known whether the swap was made: what is reachable by nobody goes back.
+    /// It is known whether the publication happened (`made`). The object that is unreachable now is
+    /// freed.
     fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> anyhow::Result<()> {
         if let PublishMode::Borrowed(word) = armed.mode {
             let back = if made { armed.replaced } else { armed.object };
@@ -94,7 +96,8 @@ impl DataPlane {
         }
         self.with_record(place, |_, record| match (made, armed.object) {
             (true, _) => record.mark_replaced(),
-            // Nothing was to be linked, only taken out; and it was not, as far as can be told.
+            // The publication had only to unlink an object, and did not, as far as can be
+            // determined.
             (false, 0) => record.clear(),
             (false, _) => record.disarm(),
         })?;
@@ -106,7 +109,7 @@ impl DataPlane {
         self.forget_question(id, place)
     }
 
-    /// A change has been made, or can't be: the word was another one, or is not there.
+    /// A swap was executed, or can't succeed: the word had another value, or does not exist.
     fn swapped(&mut self, id: u64, place: Place, swap: Swap, seen: Seen) -> anyhow::Result<()> {
         match swap.then {
             Then::LookAgain if seen != Seen::Nowhere => return self.go_on(id, Step::Link),
@@ -135,7 +138,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Frees what a decided record notes, here or by an exchange with its home.
+    /// Frees the object that a resolved record names, here or by an exchange with its home.
     pub(super) fn take_back(
         &mut self,
         place: Place,

@@ -1,4 +1,4 @@
-//! Copies that this rack keeps of pages of others.
+//! Copies of other racks' pages in this rack.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +14,32 @@ use crate::plane::command::{count, set};
 use crate::plane::leases::endpoint_of;
 use crate::plane::pieces::Pieces;
 
-/// Marks the numbers of copies among those of transfers.
+/// Marks transfer numbers that belong to copies.
 const KEPT: u64 = 1 << 62;
-/// A lease that is good for a copy is asked for once in so long.
+/// A lease for a copy is requested at most once in this time.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A page on its way into a frame.
+/// A copy in progress.
 #[derive(Debug)]
 pub(super) struct Reading {
     page: PageId,
     pub(super) pieces: Pieces,
 }
 
-/// Whether the number is one of a copy.
+/// Returns true if the transfer number belongs to a copy.
 pub(in crate::plane) const fn is_kept(id: u64) -> bool {
     id & KEPT != 0
 }
 
-/// Of so many frames copies leave these free, as long as there are as many: half of that is kept
-/// when programs take them.
+/// Returns how many of a rack's frames copies leave free. Copies are dropped when programs leave
+/// fewer than half of this number free.
 pub(super) const fn frames_that_stay(frames: u32) -> usize {
     let eighth = (frames / 8) as usize;
     if eighth < 4 { 4 } else { eighth }
 }
 
 impl DataPlane {
-    /// A page of another rack is read often, and its home does not give it away: a copy would do.
+    /// A page of another rack is read often and its home does not give it away: a copy is wanted.
     pub(in crate::plane) fn copy_wanted(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.sharing.enabled || !self.swaps.is_hardly_written(page) {
             return Ok(());
@@ -49,9 +49,9 @@ impl DataPlane {
         self.ask_for_copy(page)
     }
 
-    /// Asks the home for a lease that is good for a copy, if one is wanted and there is none.
+    /// Requests a lease that permits a copy, if a copy is wanted and the rack has no such lease.
     pub(in crate::plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        // It may have come here since it was read from afar.
+        // The page may have moved here since it was read remotely.
         if !self.sharing.wants_copy(page) || self.slab.lookup(page).is_some() {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl DataPlane {
         self.renew(page, home)
     }
 
-    /// What a client is told that wants to read a page of which a copy is published.
+    /// Returns the answer for a client that reads a page of which a copy is published.
     pub(in crate::plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
         if self.sharing.copies.is_empty() {
             return None;
@@ -78,7 +78,7 @@ impl DataPlane {
         Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
     }
 
-    /// There is a lease of a page: perhaps a copy of it can be made, or published.
+    /// Handles a new lease of a page: a copy may now be made, or published.
     pub(in crate::plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.sharing.wants_copy(page) {
             return Ok(());
@@ -96,13 +96,14 @@ impl DataPlane {
         self.run_copies()
     }
 
-    /// A page's home calls leases back: nobody reads the copy when that is answered.
+    /// A page's home revokes leases. No client reads the copy any more when the revocation is
+    /// answered.
     pub(in crate::plane) fn hide_copy(&mut self, page: PageId) -> anyhow::Result<()> {
         if self.sharing.copies.is_empty() {
             return Ok(());
         }
         let at = self.leases.at(self.now());
-        // At once, whatever else is being done.
+        // At once, even while other actions are being executed.
         self.sharing.copies.handle(at, CopiesEvent::Revoked(page));
         self.run_copies()?;
         while let Some(action) = self.sharing.copies.poll() {
@@ -111,7 +112,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Frames are needed for something else.
+    /// Drops copies, because other uses need their frames.
     pub(in crate::plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
         let frames: Vec<FrameId> = self.slab.borrowed().collect();
         let idle = |frame: &FrameId| self.sharing.copies.uses(*frame) == Some(false);
@@ -120,12 +121,12 @@ impl DataPlane {
         self.run_copies()
     }
 
-    /// Whether copies are on their way into frames that would be free without them.
+    /// Returns true if copies are being made into frames that would otherwise be free.
     pub(in crate::plane) fn is_copying(&self) -> bool {
         !self.sharing.reading.is_empty()
     }
 
-    /// Tells the machine what has happened and carries out all that follows.
+    /// Passes the waiting events to the machine and executes its actions.
     pub(super) fn run_copies(&mut self) -> anyhow::Result<()> {
         if std::mem::replace(&mut self.sharing.runs, true) {
             return Ok(());
@@ -189,7 +190,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Whether the copy was begun, under a lease of this sharing.
+    /// Begins a copy. Returns false without a lease of this sharing.
     fn begin_reading(
         &mut self,
         page: PageId,
@@ -210,7 +211,7 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// Whether any of it was posted. If not, the endpoint is ending.
+    /// Posts the first chunks. Returns false if none was posted, because the endpoint is ending.
     fn post_reading(&mut self, page: PageId, lease: &Lease, ours: FrameId) -> bool {
         let bytes = self.rack.geometry.page_size.bytes();
         let endpoint = endpoint_of(lease.endpoint);
@@ -225,7 +226,7 @@ impl DataPlane {
         posted
     }
 
-    /// Bytes of a copy have come, or will not.
+    /// A chunk of a copy has ended.
     pub(in crate::plane) fn copy_read(
         &mut self,
         id: u64,
@@ -234,7 +235,7 @@ impl DataPlane {
         let Some(mut reading) = self.sharing.reading.remove(&id) else { return Ok(()) };
         let lease = self.leases.lease_until(self.now(), reading.page);
         let good = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
-        // Nobody waits for the rest of a copy that will not be published.
+        // The rest of a copy that can't be published any more is not needed.
         self.piece_ended(id, &mut reading.pieces, result.is_ok() && good);
         let (page, endpoint) = (reading.page, reading.pieces.endpoint);
         let Some(whole) = reading.pieces.outcome() else {

@@ -1,4 +1,4 @@
-//! The home of pages that are shared.
+//! The home's side of shared pages.
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
 use rackpool_proto::Time;
@@ -12,20 +12,22 @@ use super::Sharing;
 use crate::plane::DataPlane;
 use crate::plane::command::{count, set};
 
-/// So many pages are not shared any more when objects are wanted: each has room for many.
+/// Maximum number of pages whose sharing is ended for one allocation: each has room for many
+/// objects.
 const UNSHARED_AT_ONCE: usize = 4;
 
-/// A page that nobody may write, and no rack may keep a copy of, any more.
+/// A page that becomes read-only, or unshared: other racks' leases and local writers are waited
+/// for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quiescing {
     frame: FrameId,
     page: PageId,
-    /// No lease is out that is good for writing or a copy.
+    /// Set when no lease is left that permits writing or a copy.
     clean: bool,
 }
 
 impl DataPlane {
-    /// Another rack wants to keep a copy of a page.
+    /// Another rack requests a lease for a copy of a page.
     pub(in crate::plane) fn share_if_possible(&mut self, page: PageId) -> anyhow::Result<()> {
         let may = self.sharing.enabled
             && self.slab.is_of_objects(page)
@@ -37,7 +39,7 @@ impl DataPlane {
         self.tell_shares(HomeEvent::Wanted { page, busy })
     }
 
-    /// What a lease of a page with this word is good for, at most.
+    /// Returns the strongest lease that the page's word permits.
     pub(in crate::plane) fn most_of(&self, page: PageId, word: PageWord, keep: bool) -> LeaseKind {
         match word.state() {
             Some(PageState::Live) => LeaseKind::Write,
@@ -61,7 +63,7 @@ impl DataPlane {
         self.run_home()
     }
 
-    /// Ends sharings that nobody uses.
+    /// Ends sharings that are not used any more.
     pub(super) fn end_idle_sharings(&mut self, now: Time) -> anyhow::Result<()> {
         if self.sharing.home_due.is_some_and(|due| now >= due) {
             self.tell_shares(HomeEvent::DeadlinePassed)?;
@@ -69,9 +71,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Objects of so many bytes are wanted, and there are none: pages that are shared, and have
-    /// some that are free, will not be shared any more soon. Whether there are such, or others on
-    /// their way.
+    /// No object of `bytes` bytes is free: ends the sharing of pages that have room for some.
+    /// Returns true if any sharing is ending.
     pub(in crate::plane) fn unshare_for(&mut self, bytes: u64) -> bool {
         let Sharing { home, needed, .. } = &mut self.sharing;
         let with_room = home.pages().filter(|page| self.slab.has_room(*page, bytes));
@@ -79,7 +80,7 @@ impl DataPlane {
         self.is_unsharing()
     }
 
-    /// Whether pages will not be shared any more soon.
+    /// Returns true if the sharing of pages is ending.
     pub(in crate::plane) fn is_unsharing(&self) -> bool {
         !self.sharing.needed.is_empty() || self.sharing.home.is_ending()
     }
@@ -137,7 +138,7 @@ impl DataPlane {
         let mut quiesced = Vec::new();
         let clients = &self.clients;
         self.sharing.quiesces.retain(|quiescing| {
-            // Those of this rack read on.
+            // Clients of this rack continue to read.
             let out = quiescing.clean
                 && is_quiesced(quiescing.frame, access::Occupants::Writers, clients.access_slots());
             if out {

@@ -1,5 +1,5 @@
-//! Pages that other racks only read: the shells of `proto::share`. What makes it safe is in
-//! `docs/design/sharing.md`.
+//! Sharing of pages that other racks only read: executes the machines of `proto::share`. The safety
+//! argument is in `docs/design/sharing.md`.
 
 mod copies;
 mod home;
@@ -28,49 +28,50 @@ use home::Quiescing;
 pub(super) use copies::is_kept;
 pub(crate) use metrics::ShareMetrics;
 
-/// Larger pages are not shared: a copy would not come within its lease over a slow fabric, and who
-/// calls everybody back waits until it has.
+/// Larger pages are not shared: over a slow fabric a copy would not arrive within its lease, and a
+/// writer that revokes the copies waits for it.
 const LARGEST_SHARED: u64 = 16 << 20;
 
-/// What this rack shares, and the copies that it keeps.
+/// The pages that this rack shares, and the copies that it keeps.
 #[derive(Debug)]
 pub(super) struct Sharing {
     enabled: bool,
-    /// The start of the machines' clock, in nanoseconds of the clock that clients look at, or a
-    /// little earlier.
+    /// The zero of the machines' clock, in nanoseconds of the clock that clients read, or a little
+    /// earlier.
     start_ns: u64,
     home: ShareHome,
-    /// When the home's machine wants to be woken.
+    /// The home machine's deadline.
     home_due: Option<Time>,
     quiesces: Vec<Quiescing>,
-    /// A word was changed since the last barrier.
+    /// Set when a page word was changed since the last heavy barrier.
     changed: bool,
-    /// Pages that somebody wants to write.
+    /// Pages that a thread waits to write.
     needed: BTreeSet<PageId>,
     copies: Copies,
-    /// What the machine of copies has not been told yet.
+    /// Events that the machine of copies has not handled yet.
     inputs: VecDeque<CopiesEvent>,
-    /// Its actions are being carried out: what happens meanwhile is told afterwards.
+    /// Set while the machine's actions are executed: new events are handled afterwards.
     runs: bool,
-    /// Whose copies are published.
+    /// The pages whose copies are published, by frame.
     pages: BTreeMap<FrameId, PageId>,
-    /// Copies on their way, by the numbers of their transfers.
+    /// Copies in progress, by transfer number.
     reading: BTreeMap<u64, Reading>,
     next: u64,
-    /// When a lease that is good for a copy was asked for last.
+    /// When a lease for a copy was last requested.
     asked: BTreeMap<PageId, Instant>,
-    /// Pages whose copies clients have read since this was looked at.
+    /// Pages whose copies clients have read since the last check.
     used: BTreeSet<PageId>,
-    /// The frames as the fabric knows them.
+    /// The frames as a region of the fabric.
     frames: RegionId,
-    /// Free frames that are left to others.
+    /// Number of free frames that copies leave to other uses.
     stay: usize,
 }
 
 impl Sharing {
-    /// Nothing is shared or kept; what an earlier daemon shared is called back, and its copies are
-    /// hidden: their frames may be given to anybody from now on. In a new memory nobody has
-    /// published any, and what is not looked at there takes no memory.
+    /// Creates the state without sharings and copies. Sharings of an earlier daemon are revoked,
+    /// and its published copies are hidden, because their frames can be used for anything from now
+    /// on. New memory has no published copies; its entries are not read, so that they take no
+    /// memory.
     pub(super) fn new(
         start: Instant,
         enabled: bool,
@@ -87,7 +88,7 @@ impl Sharing {
                 published.hide();
             }
         }
-        // In this order: too early is safe.
+        // In this order the start can only be too early, which is safe.
         let clock = monotonic_ns();
         let since = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let rules = ShareRules::DEFAULT;
@@ -114,32 +115,32 @@ impl Sharing {
         })
     }
 
-    /// Somebody wants to write a page, or to do something else that can't be done while it is
-    /// shared.
+    /// Ends the sharing of a page: a thread waits to write it, or for another change that a shared
+    /// page does not allow.
     pub(super) fn need(&mut self, page: PageId) {
         if !self.home.is_empty() {
             self.needed.insert(page);
         }
     }
 
-    /// A client has read what lies in a frame that is free: perhaps a copy.
+    /// A client has read the contents of a free frame. Returns the page if it is a published copy.
     pub(super) fn frame_read(&mut self, frame: FrameId) -> Option<PageId> {
         let page = *self.pages.get(&frame)?;
         self.used.insert(page);
         Some(page)
     }
 
-    /// Whether a copy of the page is kept, or wanted.
+    /// Returns true if a copy of the page is kept or wanted.
     pub(super) fn wants_copy(&self, page: PageId) -> bool {
         self.copies.is_wanted(page)
     }
 
-    /// The copies that have not ended, the oldest first.
+    /// Returns the copies in progress, the oldest first.
     pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = Progress> {
         self.reading.iter().map(|(id, reading)| reading.pieces.progress(*id))
     }
 
-    /// Whether something happens by itself with time.
+    /// Returns true if anything has to be done at a later time without an event.
     pub(super) fn has_deadlines(&self) -> bool {
         !self.quiesces.is_empty()
             || !self.needed.is_empty()
@@ -151,8 +152,8 @@ impl Sharing {
 }
 
 impl DataPlane {
-    /// Whether the page has to stay as it is: it moves, or is shared and will not be any more
-    /// soon.
+    /// Returns true if the page must not be changed now: it moves, or is shared. A sharing is
+    /// ended.
     pub(super) fn must_wait(&mut self, page: PageId) -> bool {
         let waits = self.is_moving(page);
         if waits {
@@ -161,12 +162,12 @@ impl DataPlane {
         waits
     }
 
-    /// What the machine of the home left to do at the start.
+    /// Executes the home machine's first actions.
     pub(super) fn begin_sharing(&mut self) -> anyhow::Result<()> {
         self.run_home()
     }
 
-    /// Does what is due with time.
+    /// Does what is due.
     pub(super) fn drive_sharing(&mut self, now: Instant) -> anyhow::Result<()> {
         for page in std::mem::take(&mut self.sharing.needed) {
             self.tell_shares(HomeEvent::Needed(page))?;

@@ -1,9 +1,9 @@
-//! How much of the fabric copies of pages may take.
+//! The bandwidth budget of page copies.
 
 use std::time::{Duration, Instant};
 
-/// A bucket of bytes that fills at a steady rate, up to a second's worth. A copy may take more than
-/// there is, once: the next ones wait until that is made up for.
+/// A token bucket of bytes that fills at a steady rate, up to a second's worth. One copy may take
+/// more than the bucket holds; the next copies wait until the debt is paid.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes_per_second: u64,
@@ -11,26 +11,26 @@ pub(super) struct Budget {
     full_at: Instant,
 }
 
-/// What the bucket holds when it is full.
+/// The capacity of the bucket, as time.
 const FULL: Duration = Duration::from_secs(1);
 
 impl Budget {
-    /// A full bucket. Nothing is ever refused with 0 bytes a second.
+    /// Creates a full bucket. With 0 bytes a second there is no limit.
     pub(super) const fn new(now: Instant, bytes_per_second: u64) -> Self {
         Self { bytes_per_second, full_at: now }
     }
 
-    /// Whether a copy may begin.
+    /// Returns true if a copy may begin.
     pub(super) fn has_any(&self, now: Instant) -> bool {
         self.full_at.saturating_duration_since(now) < FULL
     }
 
-    /// A copy begins.
+    /// Takes the bytes of a copy that begins.
     pub(super) fn take(&mut self, now: Instant, bytes: u64) {
         if self.bytes_per_second > 0 {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
             let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            // No debt outlives a minute, whatever is copied.
+            // Limits the debt to a minute.
             self.full_at = self.full_at.max(now) + wait.min(60 * FULL);
         }
     }
@@ -52,7 +52,7 @@ mod tests {
                 copies += 1;
             }
         }
-        // Two a second, and the second's worth that was there at first.
+        // Two a second, and the second's worth in the bucket at the start.
         assert!((20..=23).contains(&copies), "{copies} copies");
     }
 

@@ -1,5 +1,5 @@
-//! Copying a page: its bytes with one-sided reads, and beside that its slab header and bitmap
-//! with a request. Both are in place before the machine hears of it.
+//! Copying a page: its bytes by one-sided reads, its slab header and bitmap by a request. Both are
+//! in place before the machine receives `Copied`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use crate::plane::pieces::Pieces;
 use crate::plane::stalls::Progress;
 use crate::slab::Contents;
 
-/// How long a page's home may take to say what its header and bitmap are.
+/// How long a page's home may take to send its header and bitmap.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Marks the numbers of copies among those of transfers.
+/// Marks transfer numbers that belong to copies.
 const COPY: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Part {
     Ended { whole: bool },
 }
 
-/// A page on its way into a frame.
+/// A copy in progress.
 #[derive(Debug)]
 struct Copying {
     swap: SwapId,
@@ -37,23 +37,23 @@ struct Copying {
     contents: Part,
 }
 
-/// All of them, by the numbers of their transfers.
+/// All copies in progress, by transfer number.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     all: BTreeMap<u64, Copying>,
-    /// Which copy a question for a header and bitmap belongs to.
+    /// The copy that each request for a header and bitmap belongs to.
     asked: BTreeMap<CallId, u64>,
     next: u64,
 }
 
 impl Copies {
-    /// The numbers of those that have not ended, the oldest first.
+    /// Returns the copies of bytes in progress, the oldest first.
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.all.iter().filter(|(_, copy)| copy.bytes.outcome().is_none());
         all.map(|(id, copy)| copy.bytes.progress(*id))
     }
 
-    /// Nobody waits any more for what this swap copies.
+    /// Gives up the copies of an aborted swap.
     pub(super) fn give_up(&mut self, swap: SwapId) {
         for copying in self.all.values_mut().filter(|copying| copying.swap == swap) {
             copying.bytes.give_up();
@@ -61,7 +61,7 @@ impl Copies {
     }
 }
 
-/// Whether the number is one of a copy.
+/// Returns true if the transfer number belongs to a copy.
 pub(in crate::plane) const fn is_copy(id: u64) -> bool {
     id & COPY != 0
 }
@@ -85,7 +85,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Whether the copy was begun.
+    /// Begins a copy. Returns false if it could not begin.
     fn post_copy(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// Bytes of a page have come, or will not.
+    /// A chunk of a page has ended.
     pub(in crate::plane) fn page_read(
         &mut self,
         id: u64,
@@ -139,8 +139,8 @@ impl DataPlane {
         self.end_copy(id)
     }
 
-    /// Another rack has answered; whether it was asked for a header and bitmap. Its bytes are not
-    /// trusted.
+    /// Handles another rack's answer. Returns true if it answers a request for a header and bitmap.
+    /// The bytes are not trusted.
     pub(in crate::plane) fn contents_answered(
         &mut self,
         call: CallId,
@@ -161,7 +161,7 @@ impl DataPlane {
         Ok(true)
     }
 
-    /// The bytes that came with an answer.
+    /// Takes the bytes that came with an answer.
     fn take_data(&mut self, data: Data) -> Option<Vec<u8>> {
         match data {
             Data::None => Some(Vec::new()),
@@ -176,7 +176,7 @@ impl DataPlane {
         }
     }
 
-    /// A question has no answer; whether it was one for a header and bitmap.
+    /// A call has failed. Returns true if it was a request for a header and bitmap.
     pub(in crate::plane) fn contents_failed(&mut self, call: CallId) -> anyhow::Result<bool> {
         let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
         self.contents_ended(id, false)?;
@@ -205,7 +205,7 @@ impl DataPlane {
         self.tell_swaps(RackEvent::Copied { swap, whole: bytes && contents })
     }
 
-    /// Another rack wants the header and bitmap of a page that it is about to get.
+    /// Sends the header and bitmap of a page that the other rack is about to get.
     pub(in crate::plane) fn serve_contents(
         &mut self,
         ask: RequestId,

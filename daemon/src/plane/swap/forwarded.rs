@@ -1,5 +1,6 @@
-//! Writes in a page that moves, carried out by clients of this rack, which note them, or by this
-//! thread for clients and other racks: what was written where, and how the page's new home gets it.
+//! Writes to a page that moves. Clients of this rack write the page and log the lines; this thread
+//! writes it for clients without room in their log and for other racks (forwarded writes). This
+//! module collects the dirty lines and sends them to the page's new home.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -27,12 +28,12 @@ use crate::plane::peers::Purpose;
 use crate::plane::transfers::Within;
 use crate::slab::Slab;
 
-/// The most lines of a page that are written before who wants to write waits after all.
+/// Dirty lines of a page beyond which further forwarded writes wait.
 const LINES: usize = 512;
 
-/// The most that are sent. The last write that this thread carries out begins when there is room,
-/// and may begin and end in the midst of a line. Clients of this rack write on, until what they can
-/// note is used up.
+/// Maximum number of dirty lines that are sent. The last write that this thread executes begins
+/// while there is room, and may begin and end within a line. Clients of this rack continue to write
+/// until their dirty logs are full.
 const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
 
 const _: () = {
@@ -43,14 +44,14 @@ const _: () = {
     );
 };
 
-/// What has come from the old home of a page.
+/// Dirty lines that have come from the old home of a page.
 #[derive(Debug)]
 struct DirtyLines {
     lines: Vec<u32>,
     bytes: Vec<u8>,
 }
 
-/// Lines that were written, by the frames of their pages; and what other racks have written.
+/// Dirty lines of this rack's moving pages, by frame; and dirty lines received from other racks.
 #[derive(Debug, Default)]
 pub(super) struct Forwarded {
     written: BTreeMap<FrameId, BTreeSet<u32>>,
@@ -58,12 +59,12 @@ pub(super) struct Forwarded {
 }
 
 impl Forwarded {
-    /// The word of the frame is not *frozen* any more.
+    /// Forgets a frame whose word is not *frozen* any more.
     pub(super) fn forget(&mut self, frame: FrameId) {
         self.written.remove(&frame);
     }
 
-    /// Takes what a thread has noted, as far as it is of pages that move.
+    /// Takes the entries of a thread's dirty log that belong to moving pages.
     fn take(&mut self, slab: &Slab, page_size: PageSize, slot: &ThreadSlot) {
         slot.lines.take(|frame, lines| {
             let moves = |word: PageWord| word.state() == Some(PageState::Frozen);
@@ -73,25 +74,25 @@ impl Forwarded {
         });
     }
 
-    /// Clients write these lines. Nothing in that is trusted.
+    /// Adds lines to the dirty lines of a frame. The range is not trusted.
     fn remember(&mut self, page_size: PageSize, frame: FrameId, lines: RangeInclusive<u32>) {
         let last = u32::try_from(page_size.bytes() / LINE_BYTES as u64 - 1).unwrap_or(u32::MAX);
         let lines = *lines.start()..=last.min(*lines.end());
         self.written.entry(frame).or_default().extend(lines);
     }
 
-    /// What was written in a frame; `None` when that is too much to be sent: then the page is
-    /// copied once more.
+    /// Returns the dirty lines of a frame; `None` if they are too many to send: the page is then
+    /// copied again.
     fn lines(&self, frame: FrameId) -> Option<Vec<u32>> {
         let written = self.written.get(&frame);
         let lines: Vec<u32> = written.into_iter().flatten().copied().collect();
         (lines.len() <= MOST).then_some(lines)
     }
 
-    /// The frame in which this rack carries out what is to be written in the page: it moves,
-    /// clients of this rack may write it or the swap's machine says so, and there is room for more
-    /// to be remembered. When it is decided nobody waits for that: rather is the page copied once
-    /// more.
+    /// Returns the frame in which this rack executes writes to the page. The page is frozen, its
+    /// writers log their lines or the swap's machine allows forwarding, and there is room for more
+    /// lines. After the decision the limit on lines does not apply: rather than make writers wait,
+    /// the page is copied again.
     pub(super) fn frame(&self, machine: &SwapPeer, slab: &Slab, page: PageId) -> Option<FrameId> {
         let (frame, word, _) = slab.lookup(page)?;
         let may_write = word.is_dirty_logged() || machine.forwards(page);
@@ -103,30 +104,30 @@ impl Forwarded {
 }
 
 impl DataPlane {
-    /// Whether this rack carries out what is to be written in the page now.
+    /// Returns true if this rack executes writes to the page for others now.
     pub(in crate::plane) fn writes_for_others(&self, page: PageId) -> bool {
         self.moving_frame(page).is_some()
     }
 
-    /// Where it does so.
+    /// Returns the frame in which it does so.
     fn moving_frame(&self, page: PageId) -> Option<FrameId> {
         self.swaps.forwarded.frame(&self.swaps.machine, &self.slab, page)
     }
 
-    /// Whether the page was to come here and was lost on the way.
+    /// Returns true if the page was to come here and was lost on the way.
     pub(in crate::plane) fn swap_has_lost(&self, page: PageId) -> bool {
         self.swaps.machine.is_lost(page)
     }
 
-    /// Somebody writes the page, which may be moving, or waits to.
+    /// A client or another rack writes the page, which may be moving, or waits to write it.
     pub(in crate::plane) fn want_to_write(&mut self, page: PageId) {
         if self.swaps.machine.expects_no_writer(page) {
-            // The machine is told in this poll round: it may be at work.
+            // The machine gets the event in this poll round: it may be at work now.
             self.swaps.inputs.push_back(RackEvent::WriteWanted(page));
         }
     }
 
-    /// Takes what a thread has noted that it writes in pages that move.
+    /// Takes the entries of a thread's dirty log.
     pub(in crate::plane) fn take_noted(&mut self, client: ClientId, thread: u16) {
         let Some(slot) = self.clients.all.get(client).and_then(|client| client.thread(thread))
         else {
@@ -135,8 +136,9 @@ impl DataPlane {
         self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
     }
 
-    /// A page is frozen. Who has noted something of its frame last may be about to write it, since
-    /// an earlier swap; what he noted may have been taken then.
+    /// A page was frozen. A thread whose latest log entry names the page's frame may still be about
+    /// to write those lines, since an earlier swap, and that swap may have taken the entry. So the
+    /// lines count as dirty.
     pub(super) fn remember_noted_last(&mut self, frame: FrameId) {
         let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.forwarded);
         for slot in self.clients.all.values().flat_map(Client::threads) {
@@ -148,7 +150,7 @@ impl DataPlane {
         }
     }
 
-    /// Bytes of the page in this frame, which moves, are written for somebody.
+    /// Records that this thread writes bytes of a moving page.
     pub(in crate::plane) fn note_written(
         &mut self,
         page: PageId,
@@ -165,9 +167,9 @@ impl DataPlane {
         self.want_to_write(page);
     }
 
-    /// A client's write for which there is no lease. In a page of this rack that moves it is
-    /// carried out here, or waits; in one of another rack it is carried out there, or waits there.
-    /// Otherwise it is refused, and the client asks where the page is.
+    /// Executes a client's write for which there is no lease. In a moving page of this rack it is
+    /// executed here, or waits; in another rack's moving page it is executed there, or waits there.
+    /// Any other write is refused, and the client translates the page again.
     pub(in crate::plane) fn forward_transfer(
         &mut self,
         caller: Caller,
@@ -175,12 +177,13 @@ impl DataPlane {
         batch: u64,
     ) -> anyhow::Result<()> {
         let Within { page, offset, len, .. } = within;
-        // Perhaps it had no room left for what it writes by itself.
+        // The thread's dirty log may have been full: emptying it lets the thread write by itself
+        // again.
         self.take_noted(caller.client, caller.thread);
         if len <= LONGEST_DELEGATED {
             if self.slab.lookup(page).is_none() {
                 let now = self.moment();
-                // It has waited here until this rack had left the page.
+                // The write has waited until this rack had quiesced the page.
                 if self.leases.lease(now, page, Access::Write).is_some() {
                     return self.post_transfer(caller, within, Access::Write, (batch, None));
                 }
@@ -204,7 +207,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// A client's write has waited for a page of this rack that moved.
+    /// Continues a client's write that has waited for a moving page of this rack.
     pub(super) fn go_on_writing(
         &mut self,
         caller: Caller,
@@ -218,7 +221,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Another rack is asked to carry out a client's write.
+    /// Asks another rack to execute a client's write.
     fn have_written(
         &mut self,
         home: RackId,
@@ -240,7 +243,7 @@ impl DataPlane {
         self.ask(home, request, purpose, self.now() + self.lease)
     }
 
-    /// What stands in a client's data ring.
+    /// Reads a write's bytes from the client's data ring.
     fn bytes_of(&self, caller: Caller, within: Within) -> Option<Vec<u8>> {
         let mut bytes = vec![0; within.len as usize];
         let file = &self.client(caller)?.file;
@@ -248,7 +251,7 @@ impl DataPlane {
         Some(bytes)
     }
 
-    /// Writes in a page of this rack that moves, for somebody.
+    /// Writes to a moving page of this rack.
     fn write_moving(
         &mut self,
         page: PageId,
@@ -261,7 +264,7 @@ impl DataPlane {
         Ok(self.rack.frames.write(at, bytes)?)
     }
 
-    /// Another rack wants something written in a page of this one. Nothing in it is trusted.
+    /// Executes a write of another rack. Its arguments are not trusted.
     pub(in crate::plane) fn serve_write(
         &mut self,
         addr: GlobalAddr,
@@ -290,7 +293,7 @@ impl DataPlane {
         Ok(PeerReply::Written { moving: false })
     }
 
-    /// Sends the new home of a page what was written in it.
+    /// Sends the dirty lines of a page to its new home.
     pub(super) fn send_dirty_lines(
         &mut self,
         now: Instant,
@@ -314,7 +317,7 @@ impl DataPlane {
         self.ask(to, request, Purpose::Swap, now + MESSAGE)
     }
 
-    /// Another rack sends what it has written in a page that comes here. Nothing in it is trusted.
+    /// Handles the dirty lines of a page that comes here. They are not trusted.
     pub(in crate::plane) fn serve_delta(
         &mut self,
         ask: RequestId,
@@ -341,7 +344,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Stores what has come in the frame of a page that is not read yet.
+    /// Stores received dirty lines in the frame of a page that is not readable yet.
     pub(super) fn apply_dirty_lines(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
         let came = self.swaps.forwarded.came.remove(&swap);
         let DirtyLines { lines, bytes } = came.context("nothing has come that could be applied")?;

@@ -1,4 +1,4 @@
-//! What became of the wish to move pages, for `rackpool explain`.
+//! The history of each page's swaps and copies, for `rackpool explain`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,31 +7,31 @@ use rackpool_model::{PageId, RackId};
 use rackpool_wire::history::{PageHistoryEvent, PageNote};
 use rackpool_wire::swap::SwapId;
 
-/// Pages that are remembered: those that something happened to last.
+/// Number of pages remembered: those with the most recent events.
 const PAGES: usize = 1024;
-/// What is remembered of each.
+/// Number of entries for each page.
 const NOTES: usize = 16;
-/// Swaps whose pages are remembered.
+/// Number of swaps whose pages are remembered.
 const SWAPS: usize = 64;
 
 const _: () = assert!(PAGES * NOTES * size_of::<PageNote>() <= 1 << 20, "1 MiB is promised");
 
-/// Another rack's offer for a page.
+/// The page that a swap requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
-    /// What it wants.
+    /// The requested page.
     pub(super) page: PageId,
-    /// The rack that is asked for the page, or asks for it.
+    /// The other rack of the swap: the requester, or the home that is asked for the page.
     pub(super) peer: RackId,
-    /// How hot the page is at the requester, in thousandths.
+    /// The page's hotness at the requester, in thousandths.
     pub(super) milli: u64,
 }
 
-/// A ring of notes for each page. It takes at most 1 MiB and some 100 KiB to find them.
+/// A ring of entries for each page. The entries take at most 1 MiB, the indexes some 100 KiB.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pages: BTreeMap<PageId, PageLog>,
-    /// Pages by when something happened to them last.
+    /// Pages by the time of their last event.
     lately: BTreeMap<u64, PageId>,
     offers: BTreeMap<SwapId, Offer>,
     clock: u64,
@@ -44,7 +44,7 @@ struct PageLog {
 }
 
 impl History {
-    /// Something happened to a page whose hotness here is this, in thousandths.
+    /// Adds an event of a page. `milli` is the page's hotness here, in thousandths.
     pub(super) fn note(&mut self, page: PageId, milli: u64, event: PageHistoryEvent) {
         self.note_at(unix_ms(), page, milli, event);
     }
@@ -59,8 +59,8 @@ impl History {
         self.lately.remove(&log.stamp);
         log.stamp = stamp;
         self.lately.insert(stamp, page);
-        // A refusal says that it was asked for: so asking again and again does not push out the
-        // rest.
+        // A refusal implies the request and replaces its entry, so repeated requests do not push
+        // out the other entries.
         let refused = matches!(
             event,
             PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_)
@@ -94,12 +94,12 @@ impl History {
         }
     }
 
-    /// What is known of a page, the oldest first.
+    /// Returns the entries of a page, the oldest first.
     pub(super) fn of(&self, page: PageId) -> Vec<PageNote> {
         self.pages.get(&page).map(|log| log.notes.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// A swap is about this page. Swaps are numbered in order: the oldest are forgotten.
+    /// Records the page that a swap requests. Swap ids increase; the oldest are dropped.
     pub(super) fn offered(&mut self, swap: SwapId, offer: Offer) {
         self.offers.insert(swap, offer);
         if self.offers.len() > SWAPS {
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    /// The page that a swap is about.
+    /// Returns the page that a swap requests.
     pub(super) fn offer_of(&self, swap: SwapId) -> Option<Offer> {
         self.offers.get(&swap).copied()
     }

@@ -1,4 +1,4 @@
-//! What people want to know of single pages: `rackpool explain` and `rackpool top`.
+//! Queries about single pages: `rackpool explain` and `rackpool top`.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use super::history::Offer;
 use super::{DataPlane, Swaps};
 
 impl Swaps {
-    /// Another rack wants a page of this one.
+    /// Another rack requests a page of this one.
     pub(super) fn remember_offer(&mut self, requester: RackId, between: &Between) {
         if let SwapMessage::Prepare { wanted, milli, .. } = between.message {
             self.history.offered(between.swap, Offer { page: wanted, peer: requester, milli });
         }
     }
 
-    /// Remembers what an action of the machine tells of a page.
+    /// Adds the event that an action of the machine implies to a page's history.
     pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
         let told = match *action {
             RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
@@ -36,7 +36,7 @@ impl Swaps {
         }
     }
 
-    /// Remembers what has happened to a page.
+    /// Adds an event to a page's history.
     pub(in crate::plane) fn remember_news(
         &mut self,
         now: Instant,
@@ -84,7 +84,7 @@ impl Swaps {
             }
             SwapEvent::GaveUp(swap) => {
                 let page = self.history.offer_of(swap)?.page;
-                // A refusal ends the swap as well, and says more.
+                // A refusal also aborts the swap, and its entry contains more.
                 let last = self.history.of(page).last().map(|note| note.event);
                 let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
                 (!refused).then_some((page, PageHistoryEvent::GaveUp))
@@ -105,7 +105,7 @@ impl Swaps {
 }
 
 impl DataPlane {
-    /// What is known of a page.
+    /// Returns the history of a page.
     pub(in crate::plane) fn page_history(&self, page: PageId) -> PageHistory {
         let at = self.swaps.at(self.now());
         PageHistory {
@@ -116,8 +116,8 @@ impl DataPlane {
         }
     }
 
-    /// The hottest pages of this rack and of those it uses, the hottest first. Looks at every page
-    /// whose heat is known.
+    /// Returns the hottest pages that this rack holds or uses, the hottest first. Examines every
+    /// page with a known hotness.
     pub(in crate::plane) fn top_pages(&self, limit: u16) -> Vec<PageHeat> {
         let at = self.swaps.at(self.now());
         let limit = usize::from(limit.min(MAX_TOP_PAGES));

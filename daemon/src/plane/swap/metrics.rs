@@ -1,4 +1,4 @@
-//! What there is to count of swaps.
+//! Metrics of swaps.
 
 use rackpool_metrics::Histogram;
 use rackpool_proto::swap::SwapEvent;
@@ -8,35 +8,35 @@ use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
 use crate::plane::command::{count, get, set};
 
-/// Why a rack that wants a page does not get it, or gives none.
+/// Why a rack does not get a page that it requests, or does not request it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Refused {
-    /// This rack has nothing cold to give.
+    /// This rack has neither a free frame nor a colder page to exchange.
     NoColdPage,
-    /// This rack has copied as much as it may.
+    /// This rack's copies have used up the bandwidth budget.
     Budget,
-    /// The page is at home here by now.
+    /// The page's home is this rack by now.
     AtHome,
     /// The metadata server knows no such page.
     NoSuchPage,
-    /// What was offered is not this rack's.
+    /// The page to be exchanged does not belong to this rack.
     NotYours,
-    /// Too many racks want pages.
+    /// Too many racks request pages.
     QueueFull,
-    /// The home uses it as much.
+    /// The page is at least as hot at its home.
     Hotter,
-    /// The same, and it is mostly read.
+    /// The same, and the page is mostly read.
     ReadHot,
-    /// It has come to its home lately.
+    /// The page has come to its home recently.
     Rests,
-    /// It is in another swap, or holds nothing.
+    /// The page is in another swap, or holds no objects.
     Unavailable,
-    /// The home has no frame or no record left.
+    /// The home has no frame or no swap record left.
     Full,
 }
 
-/// Names of [`Refused`], in its order.
+/// Names of [`Refused`], in the order of its variants.
 const REFUSED: [&str; 11] = [
     "nothing to offer",
     "budget",
@@ -51,25 +51,25 @@ const REFUSED: [&str; 11] = [
     "full",
 ];
 
-/// Counts of swaps, written by the data plane.
+/// Metrics of swaps, written by the data plane.
 #[derive(Debug, Default)]
 pub(crate) struct SwapMetrics {
-    /// Swaps that this rack asked another one for.
+    /// Swaps that this rack requested of another one.
     pub(crate) asked: AtomicU64,
-    /// Swaps that another rack asked this one for.
+    /// Swaps that another rack requested of this one.
     pub(crate) served: AtomicU64,
-    /// Pages that have come by swaps.
+    /// Pages that have arrived by swaps.
     pub(crate) arrived: AtomicU64,
-    /// Pages that have gone by swaps.
+    /// Pages that have left by swaps.
     pub(crate) departed: AtomicU64,
-    /// Swaps that were begun and given up.
+    /// Swaps that were begun and aborted.
     pub(crate) given_up: AtomicU64,
-    /// Writes of others that were carried out here in pages that moved.
+    /// Forwarded writes that this rack executed in moving pages.
     pub(crate) forwarded: AtomicU64,
-    /// Bytes of pages that were copied here, those of swaps that were given up included.
+    /// Bytes of pages copied to this rack, including those of aborted swaps.
     pub(crate) copied_bytes: AtomicU64,
     refused: [AtomicU64; REFUSED.len()],
-    /// For how long those who wanted to write a page had to wait because it moved.
+    /// How long writers of a page had to wait because it moved.
     pub(crate) pauses: Histogram,
 }
 
@@ -81,17 +81,17 @@ impl SwapMetrics {
         }
     }
 
-    /// For each reason how often a swap was refused.
+    /// Returns the number of refusals for each reason.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REFUSED.into_iter().zip(self.refused.iter().map(get))
     }
 
-    /// So many bytes more have been copied.
+    /// Adds copied bytes.
     pub(super) fn add_copied(&self, bytes: u64) {
         set(&self.copied_bytes, get(&self.copied_bytes) + bytes);
     }
 
-    /// All of them, for people.
+    /// Returns all metrics, for operators.
     pub(crate) fn status(&self) -> SwapStatus {
         SwapStatus {
             asked: get(&self.asked),
@@ -106,7 +106,7 @@ impl SwapMetrics {
         }
     }
 
-    /// Counts what the machine has to tell.
+    /// Counts an event of the machine.
     pub(super) fn note(&self, event: &SwapEvent) {
         match event {
             SwapEvent::Arrived(_) => count(&self.arrived),

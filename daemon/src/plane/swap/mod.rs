@@ -1,5 +1,5 @@
-//! Swaps of pages with other racks: the shell of `proto::swap::SwapPeer`. The rules are in
-//! `docs/design/swap.md`; what becomes of everything else meanwhile is in
+//! Swaps of pages with other racks: executes the machine `proto::swap::SwapPeer`. The rules are in
+//! `docs/design/swap.md`; how other operations behave meanwhile is in
 //! `docs/design/swap-operations.md`.
 
 mod budget;
@@ -48,42 +48,42 @@ pub(super) use copy::is_copy;
 pub(crate) use metrics::SwapMetrics;
 pub(super) use waiters::Work;
 
-/// A message about a swap that could not be sent for so long is dropped: the machines repeat it, or
-/// do without.
+/// A swap message that could not be sent for this time is dropped. The machines repeat the message
+/// or do without it.
 pub(super) const MESSAGE: Duration = Duration::from_millis(50);
-/// Frames by which the look for the coldest page goes on with each want.
+/// Frames by which the search for the coldest page advances with each request.
 const STRIDE: u32 = 4096;
 
-/// What the operator says about swaps.
+/// The operator's settings of swaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SwapSettings {
-    /// Whether this rack asks for pages and gives them.
+    /// Whether this rack requests pages and gives pages away.
     pub(crate) enabled: bool,
     /// Whether racks keep copies of pages that they mostly read.
     pub(crate) share: bool,
     pub(crate) heat: HeatRules,
     pub(crate) rules: SwapRules,
-    /// Bytes a second that copies may take; 0 is without bound.
+    /// Bytes a second that copies may take; 0 for no limit.
     pub(crate) bytes_per_second: u64,
 }
 
-/// Swaps of this rack.
+/// The swaps of this rack.
 #[derive(Debug)]
 pub(super) struct Swaps {
     machine: SwapPeer<Sound>,
     enabled: bool,
-    /// The start of the machine's clock.
+    /// The zero of the machine's clock.
     start: Instant,
     heats: Heats,
-    /// When the machine wants to be told that time has passed.
+    /// The machine's deadline.
     due: Option<Time>,
-    /// Whether the machine has swaps under way: each look wants to know.
+    /// Whether the machine has swaps under way, cached for the poll loop.
     under_way: bool,
-    /// What the machine has not been told yet.
+    /// Events that the machine has not handled yet.
     inputs: VecDeque<RackEvent>,
-    /// Its actions are being carried out: what happens meanwhile is told afterwards.
+    /// Set while the machine's actions are executed: new events are handled afterwards.
     runs: bool,
-    /// The frames as the fabric knows them.
+    /// The frames as a region of the fabric.
     frames: RegionId,
     quiesces: Quiesces,
     copies: Copies,
@@ -96,7 +96,8 @@ pub(super) struct Swaps {
 }
 
 impl Swaps {
-    /// The swaps as the records left them, in a rack with so many `pages`.
+    /// Restores the swaps from the records in the metadata. `pages` is the number of the rack's
+    /// pages.
     pub(super) fn new(
         now: Instant,
         settings: &SwapSettings,
@@ -140,7 +141,7 @@ impl Swaps {
         Time::ZERO.after(now.saturating_duration_since(self.start))
     }
 
-    /// A page was used by this rack so often.
+    /// Counts `times` accesses of this rack to a page.
     pub(super) fn accessed(
         &mut self,
         now: Instant,
@@ -152,46 +153,47 @@ impl Swaps {
         self.heats.accessed(at, page, access, times)
     }
 
-    /// Whether this rack reads the page so much more than it writes it that a copy may be worth it.
+    /// Returns true if this rack's reads of the page outnumber its writes enough for a copy to pay
+    /// off.
     pub(super) fn is_hardly_written(&self, page: PageId) -> bool {
         let (reads, writes) = self.heats.counts(page);
         reads >= writes.saturating_mul(READS_A_WRITE)
     }
 
-    /// The page is free: what its next use will be nobody knows.
+    /// The page is free: its hotness does not predict its next use.
     pub(super) fn freed(&mut self, page: PageId) {
         self.heats.freed(page);
     }
 
-    /// Looks through a part of what is known of pages, and drops what is not used any more.
+    /// Examines a part of the hotness table and drops pages that are not used any more.
     pub(super) fn forget_some(&mut self, now: Instant, places: usize) {
         let at = self.at(now);
         self.heats.forget_some(at, places);
     }
 
-    /// Whether something happens by itself with time.
+    /// Returns true if anything has to be done at a later time without an event.
     pub(super) fn has_deadlines(&self) -> bool {
         let waits = !self.quiesces.is_empty() || !self.waiters.is_empty();
         self.due.is_some() || waits || !self.inputs.is_empty()
     }
 
-    /// Whether pages move.
+    /// Returns true if pages are moving.
     pub(super) const fn are_under_way(&self) -> bool {
         self.under_way
     }
 
-    /// Whether somebody waits whom a few messages will let go on: there is no time to sleep.
+    /// Returns true if a writer waits for a few messages only: then the data plane must not sleep.
     pub(super) fn is_urgent(&self, now: Instant) -> bool {
         self.waiters.has_recent_writer(now)
     }
 
-    /// The copies that have not ended, the oldest first.
+    /// Returns the copies in progress, the oldest first.
     pub(super) fn copies_on_their_way(&self) -> impl Iterator<Item = Progress> {
         self.copies.on_their_way()
     }
 }
 
-/// Why there can be no swaps.
+/// Why the swaps can't be restored.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NewError {
     #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
@@ -201,7 +203,7 @@ pub(super) enum NewError {
 }
 
 impl DataPlane {
-    /// A page of another rack is hot here, in thousandths.
+    /// A page of another rack is hot here; `milli` is its hotness in thousandths.
     pub(super) fn heated(
         &mut self,
         page: PageId,
@@ -218,44 +220,45 @@ impl DataPlane {
         self.tell_swaps(RackEvent::Heated { page, milli, read_hot })
     }
 
-    /// Whether a swap under way concerns the page.
+    /// Returns true if a swap under way concerns the page.
     pub(super) fn swap_is_busy(&self, page: PageId) -> bool {
         self.swaps.machine.is_busy(page) || self.slab.is_moving(page)
     }
 
-    /// Whether the page moves or is shared, and will not any more some time: what can't be done in
-    /// it waits for that. A page that was lost on its way here waits for nothing.
+    /// Returns true if the page moves or is shared: an operation that the page does not allow now
+    /// waits for the end of that. A page that was lost on its way here is not waited for.
     pub(super) fn is_moving(&self, page: PageId) -> bool {
         self.slab.is_moving(page) && !self.swap_has_lost(page)
     }
 
-    /// Whether the free page's frame may be given away at any time.
+    /// Returns true if a swap may use the free page or its frame at any time.
     pub(super) fn swap_offers(&self, page: PageId) -> bool {
         self.swaps.machine.offers(page) || self.swaps.machine.is_busy(page)
     }
 
-    /// Whether pages may be copied now, by what the operator said.
+    /// Returns true if the bandwidth budget allows a copy now.
     pub(super) fn may_copy(&mut self, now: Instant) -> bool {
         self.swaps.budget.has_any(now)
     }
 
-    /// A page is being copied.
+    /// Takes a page's bytes from the bandwidth budget.
     pub(super) fn copied_bytes(&mut self, now: Instant) {
         self.swaps.budget.take(now, self.rack.geometry.page_size.bytes());
     }
 
-    /// Whether a page that the metadata server takes for one of this rack is here, on its way here
-    /// or away, or known to have gone. If not it does not exist.
+    /// For a page whose home is this rack according to the metadata server: returns true if the
+    /// page is here, on its way here or away, or known to have gone. If not, the page does not
+    /// exist.
     pub(super) fn is_near(&self, page: PageId) -> bool {
         self.slab.lookup(page).is_some() || self.swap_is_busy(page) || self.home_of(page).is_some()
     }
 
-    /// The metadata server has said something about a swap.
+    /// Handles a swap message of the metadata server.
     pub(super) fn server_sent(&mut self, message: FromServer) -> anyhow::Result<()> {
         self.tell_swaps(RackEvent::ServerSent(message))
     }
 
-    /// Another rack has said something about a swap. Nothing in it is trusted.
+    /// Handles a swap message of another rack. The message is not trusted.
     pub(super) fn serve_swap(&mut self, ask: RequestId, between: Between) -> anyhow::Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
@@ -265,18 +268,19 @@ impl DataPlane {
         if between.message == SwapMessage::IsQuiesced
             && self.leases.may_be_used_by_the_dead(self.now())
         {
-            // Of a memory that is no more it is not known what was given. It is asked again.
+            // The leases that the rack's previous memory granted are unknown. The other rack asks
+            // again.
             return Ok(());
         }
         if let SwapMessage::Prepare { wanted, read_hot: false, .. } = between.message {
-            // It is refused as long as the page is shared, and comes again.
+            // `Prepare` is refused while the page is shared, and is sent again.
             self.sharing.need(wanted);
         }
         self.swaps.remember_offer(rack, &between);
         self.tell_swaps(RackEvent::RackSent(rack, between))
     }
 
-    /// Does what is due with time.
+    /// Does what is due.
     pub(super) fn drive_swaps(&mut self, now: Instant) -> anyhow::Result<()> {
         let due = self.swaps.due.is_some_and(|due| self.swaps.at(now) >= due);
         if due {
@@ -287,7 +291,7 @@ impl DataPlane {
         self.drive_waiters(now)
     }
 
-    /// Tells the machine something and carries out all that follows.
+    /// Passes an event to the machine and executes all resulting actions.
     fn tell_swaps(&mut self, event: RackEvent) -> anyhow::Result<()> {
         self.swaps.inputs.push_back(event);
         self.run_swaps()
@@ -384,7 +388,7 @@ impl DataPlane {
                 self.swaps.heats.arrived(at, page);
                 tracing::debug!("{page} has come");
                 self.arrived(page)?;
-                // Who looks for it elsewhere finds it here.
+                // Callers that search for the page elsewhere find it here.
                 self.seek(page)?;
             }
             SwapEvent::Thawed(page) => {

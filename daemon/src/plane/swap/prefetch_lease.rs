@@ -1,5 +1,5 @@
-//! Readers of a page that goes: before it can't be read here any more this rack has a lease of it
-//! at its new home, so that they ask nobody but this daemon.
+//! Lease prefetch: before a page that leaves can't be read here any more, this rack gets a lease of
+//! it at its new home, so that readers have to ask only this daemon.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::plane::DataPlane;
 use crate::plane::peers::Purpose;
 
 impl DataPlane {
-    /// Asks the new home for a lease. It answers when the page can be read there.
+    /// Requests a lease from the new home. The new home answers when the page can be read there.
     pub(super) fn begin_lease_prefetch(
         &mut self,
         now: Instant,
@@ -32,7 +32,7 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// The new home has answered, be it that the page has not come.
+    /// The new home has answered the request, possibly that the page has not come.
     pub(in crate::plane) fn lease_prefetched(
         &mut self,
         swap: SwapId,
@@ -49,8 +49,8 @@ impl DataPlane {
         self.not_redirected(swap)
     }
 
-    /// Whether the page has come from the rack at this endpoint with this swap, and waits for it to
-    /// leave it.
+    /// Returns true if the page has come from the rack at this endpoint with this swap, and that
+    /// rack has not reported it as quiesced yet.
     pub(in crate::plane) fn has_come_by(
         &self,
         swap: SwapId,
@@ -61,7 +61,7 @@ impl DataPlane {
         rack.is_some_and(|rack| self.swaps.machine.has_come_by(swap, page, rack))
     }
 
-    /// There is no answer: readers find their way by themselves.
+    /// There is no answer: readers look the page up as usual.
     pub(in crate::plane) fn not_redirected(&mut self, swap: SwapId) -> anyhow::Result<()> {
         self.tell_swaps(RackEvent::LeasePrefetched(swap))
     }

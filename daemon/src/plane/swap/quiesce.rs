@@ -1,5 +1,5 @@
-//! Waiting until nobody writes a page any more, or is in it: no lease of it is out, and no access
-//! slot of this rack names its frame.
+//! Quiescing a page: waiting until no other rack has a lease of it and no access slot of this rack
+//! names its frame, for writers or for all users.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,27 @@ use rackpool_wire::swap::SwapId;
 
 use crate::plane::DataPlane;
 
-/// How long after the last lease is back the barrier comes for those of this rack. Nobody waits for
-/// their frame but the next page that comes; and a barrier interrupts each core that runs a client
-/// (30 us of a virtual one), while just then all of them ask this daemon where the page is now.
+/// Delay between the return of the last lease and the heavy barrier for this rack's clients. Only
+/// the next page that arrives waits for the frame. A barrier interrupts each core that runs a
+/// client (30 us of a virtual one), just when all of these clients ask this daemon where the page
+/// is now.
 const LATER: Duration = Duration::from_millis(1);
 
-/// A frame that somebody must leave.
+/// A frame that is being quiesced.
 #[derive(Clone, Copy, Debug)]
 struct Quiescing {
     swap: SwapId,
     frame: FrameId,
     page: PageId,
     who: Quiesce,
-    /// No lease of the page is out.
+    /// Set when no lease of the page is left.
     clean: bool,
-    /// When a barrier has to stand before access slots are looked at, if it does not yet.
+    /// When the heavy barrier is due that must precede the scan of the access slots; `None` after
+    /// it.
     barrier_at: Option<Instant>,
 }
 
-/// All of them.
+/// All frames that are being quiesced.
 #[derive(Debug, Default)]
 pub(super) struct Quiesces {
     all: Vec<Quiescing>,
@@ -52,8 +54,8 @@ impl Quiesces {
         }
     }
 
-    /// Puts up a barrier if one is due by now. It stands before all that is looked at from then on:
-    /// the words of all who are waited for were stored before.
+    /// Issues the heavy barrier if one is due. One barrier serves all entries: the words of all
+    /// frames were stored before it.
     fn put_up_barrier(&mut self, now: Instant) {
         if self.all.iter().any(|quiescing| quiescing.barrier_at.is_some_and(|at| at <= now)) {
             barrier::heavy();
@@ -63,17 +65,17 @@ impl Quiesces {
 }
 
 impl Quiescing {
-    /// Whether those who are waited for are out.
+    /// Returns true if all users that are waited for have left.
     fn is_over<'a>(
         &self,
         is_dirty_logged: bool,
         slots: impl IntoIterator<Item = &'a AccessSlot>,
     ) -> bool {
         let looks_at_slots = match self.who {
-            // The others are known to write, or about to note it.
+            // Slots that log are ignored: their threads log their writes, or are about to.
             Quiesce::Writers if is_dirty_logged => Some(access::Occupants::NotDirtyLogged),
             Quiesce::Writers | Quiesce::DirtyLoggers => Some(access::Occupants::Writers),
-            // Those of this rack see bytes that stay until they are out, too.
+            // Clients of this rack may stay: the bytes that they see stay until they have left.
             Quiesce::Holders => None,
             Quiesce::Everyone => Some(access::Occupants::Everyone),
         };
@@ -97,14 +99,15 @@ impl DataPlane {
                 (Some(Users::Writers), Some(now))
             }
             Quiesce::DirtyLoggers => {
-                // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: who enters is
-                // seen in his slot, or sees the word that was stored before.
+                // SYNC: pairs with the fence of `AccessSlot::enter_dirty_logged`: this thread sees
+                // the slot of a thread that enters, or that thread sees the word that was stored
+                // before.
                 fence(Ordering::SeqCst);
                 (None, None)
             }
-            // Nobody's access slot says anything about a lease.
+            // Only leases are waited for, so no access slot is read.
             Quiesce::Holders => (Some(Users::Everyone), None),
-            // Their turn comes last: the leases are back.
+            // This is the last step: the leases were returned before.
             Quiesce::Everyone => (None, Some(now + LATER)),
         };
         let clean = leased_by.is_none();
@@ -119,11 +122,11 @@ impl DataPlane {
 
     /// No other rack writes the page any more, or uses it.
     pub(in crate::plane) fn swap_page_clean(&mut self, page: PageId, users: Users) {
-        // What follows is looked at in the next round, or by whoever is at it already.
+        // The next round continues with it, or the caller that is scanning now.
         self.swaps.quiesces.clean(page, users);
     }
 
-    /// Tells the machine which frames are quiesced; whether there were any.
+    /// Tells the machine which frames are quiesced. Returns true if there were any.
     pub(super) fn look_at_drains(&mut self) -> bool {
         if self.swaps.quiesces.is_empty() {
             return false;
@@ -163,7 +166,7 @@ mod tests {
         Quiescing { swap, frame, page, who, clean: true, barrier_at }
     }
 
-    /// How many of all are over.
+    /// Returns how many entries are over.
     fn over(quiesces: &Quiesces) -> usize {
         quiesces.all.iter().filter(|quiescing| quiescing.is_over(false, SLOTS)).count()
     }

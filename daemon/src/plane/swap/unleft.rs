@@ -1,5 +1,5 @@
-//! Pages that have come and can't be written, because their old home has not said that it has left
-//! them: people are told when that lasts.
+//! Pages that have arrived and can't be written, because their old home has not reported them as
+//! quiesced. Operators are warned when that lasts.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,8 @@ use rackpool_model::{PageId, RackId};
 
 use crate::plane::DataPlane;
 
-/// Since when each of them has been here, as far as this daemon knows, and whether that was told.
+/// Since when each of the pages has been here, as far as this daemon knows, and whether that was
+/// logged.
 #[derive(Debug, Default)]
 pub(super) struct Unleft {
     since: BTreeMap<PageId, (Instant, bool)>,
@@ -22,8 +23,8 @@ impl Unleft {
 }
 
 impl DataPlane {
-    /// A rack is asked whether it has left the pages that came from it. What takes longer than a
-    /// lease is told once for each page.
+    /// Called when a rack is asked whether it has quiesced the pages that came from it. Warns once
+    /// for each page if that takes longer than a lease.
     pub(super) fn tell_of_unleft(&mut self, now: Instant, rack: RackId) {
         let waits = self.swaps.machine.waits().filter(|waits| waits.peer == rack);
         let machine = &self.swaps.machine;

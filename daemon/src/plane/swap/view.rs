@@ -1,4 +1,4 @@
-//! What the swap machine sees of the rack's memory.
+//! The swap machine's view of the rack's memory.
 
 use rackpool_model::{FrameId, PageId, PageWord};
 use rackpool_proto::Time;
@@ -7,19 +7,19 @@ use rackpool_proto::swap::{Frames, Offered};
 
 use crate::slab::Slab;
 
-/// Frames that are looked at for the coldest page.
+/// Number of frames examined in a search for the coldest page.
 const LOOK: u32 = 4096;
 
-/// The memory at one moment.
+/// The memory at one point in time.
 pub(super) struct View<'a> {
     pub(super) slab: &'a Slab,
     pub(super) heats: &'a Heats,
     pub(super) now: Time,
-    /// Whether pages may be copied now.
+    /// Whether the bandwidth budget allows copies now.
     pub(super) may_copy: bool,
-    /// Whether pages may be given away at all.
+    /// Whether this rack gives pages away.
     pub(super) may_give: bool,
-    /// Where to begin to look for the coldest page.
+    /// The frame at which the search for the coldest page begins.
     pub(super) cursor: u32,
 }
 
@@ -40,7 +40,7 @@ impl Frames for View<'_> {
         if let Some(page) = self.slab.free_page_to_give(busy) {
             return Some(Offered { page, hot: false });
         }
-        // Without a spare frame there is nowhere to put what comes.
+        // Without a spare frame the arriving page has no place.
         self.slab.spare()?;
         let movable = self.slab.movable_pages(self.cursor, LOOK);
         let movable = movable.filter(|page| !busy(*page) && !self.stays(*page));

@@ -1,5 +1,5 @@
-//! What can't be done while a page moves, and is done when the swap has ended: here, or wherever
-//! the page is then.
+//! Operations that a page does not allow while it moves. They continue when the swap has ended:
+//! here, or at the page's new home.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,34 +13,34 @@ use crate::plane::DataPlane;
 use crate::plane::clients::Caller;
 use crate::plane::transfers::Within;
 
-/// Who wants to write a page that moves mostly waits for a few messages between two daemons. For so
-/// long a daemon in which somebody does so does not sleep.
+/// A writer of a moving page usually waits for a few messages between two daemons. While a writer
+/// has waited for less than this, the data plane does not sleep.
 const PROMPT: Duration = Duration::from_millis(1);
 
-/// What waits.
+/// A waiting operation.
 #[derive(Clone, Debug)]
 pub(in crate::plane) enum Work {
-    /// A client wants to know where the page is, to use it like that.
+    /// A client's translation, for this access.
     Translate(Caller, Access),
-    /// A client writes, in this batch, or changes 8 bytes.
+    /// A client's write, in this batch.
     Write(Caller, Within, u64),
     Atomic(Caller, RackRequest),
-    /// A client frees what stands in its outbox; so many were refused already.
+    /// A client's request to free the objects in its outbox, of which this many were refused
+    /// already.
     Release(Caller, u64),
-    /// What a gone client had noted goes back.
+    /// Objects of a gone client that are to be freed.
     GiveBack(ClientId, u16, Vec<GlobalAddr>),
-    /// Another rack frees objects, looks a page up, or wants something written in it; for
-    /// so long.
+    /// Another rack's request to free objects, look a page up, or write; it waits until this time.
     Serve(RequestId, PeerRequest, Instant),
 }
 
 impl Work {
-    /// What a page is used for that another rack wants; `None`: it only frees.
+    /// Returns the access that another rack's request needs; `None` if it only frees.
     const fn access(request: &PeerRequest) -> Option<Access> {
         match *request {
             PeerRequest::Lookup { access, .. } => Some(access),
             PeerRequest::PrefetchLease { .. } => Some(Access::Read),
-            // Who adds nothing reads.
+            // Adding 0 is a read.
             PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
             PeerRequest::Write { .. }
             | PeerRequest::CompareAndSwap { .. }
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// Whether somebody's bytes may be other ones when it has been done.
+    /// Returns true if the operation may change bytes.
     const fn changes(&self) -> bool {
         match self {
             Self::Write(..) | Self::Atomic(..) => true,
@@ -60,12 +60,12 @@ impl Work {
         }
     }
 
-    /// Whether a page that can be read is all that is waited for.
+    /// Returns true if the operation waits only until the page can be read.
     const fn is_reading(&self) -> bool {
         matches!(self, Self::Serve(_, request, _) if matches!(Self::access(request), Some(Access::Read)))
     }
 
-    /// Whether somebody waits who wants to write, and can have it done.
+    /// Returns true if the operation is a write, which can be forwarded.
     const fn is_writing(&self) -> bool {
         match self {
             Self::Translate(_, access) => matches!(access, Access::Write),
@@ -79,9 +79,9 @@ impl Work {
 #[derive(Debug)]
 struct Waiter {
     work: Work,
-    /// Since when it waits to write a page that moves; `None`: for something else.
+    /// Since when it waits to write a page that moves; `None` if it waits for something else.
     since: Option<Instant>,
-    /// `None`: as long as it takes.
+    /// The end of its wait; `None` if it waits for as long as necessary.
     until: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ impl Waiter {
     }
 }
 
-/// All who wait, by page.
+/// All waiting operations, by page.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     all: BTreeMap<PageId, Vec<Waiter>>,
@@ -102,7 +102,7 @@ impl Waiters {
         self.all.is_empty()
     }
 
-    /// Whether somebody has lately begun to wait who wants to write a page that moves.
+    /// Returns true if a writer of a moving page has begun to wait recently.
     pub(super) fn has_recent_writer(&self, now: Instant) -> bool {
         let is_recent = |since: Instant| now < since + PROMPT;
         self.all.values().flatten().any(|waiter| waiter.since.is_some_and(is_recent))
@@ -110,7 +110,7 @@ impl Waiters {
 }
 
 impl DataPlane {
-    /// Puts something off until the swap of the page has ended.
+    /// Queues an operation until the swap of the page has ended.
     pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
         self.sharing.need(page);
         let now = self.now();
@@ -124,14 +124,14 @@ impl DataPlane {
         let mut since = None;
         if work.is_writing() {
             self.want_to_write(page);
-            // Otherwise the page is shared.
+            // If no swap concerns the page, it is shared.
             since = Some(now).filter(|_| self.swaps.machine.is_busy(page));
         }
         self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since, until });
     }
 
-    /// The other rack can't be answered any more: what it has asked for is not done, for it may
-    /// have heard that it was not, and gone on.
+    /// Drops waiting requests of other racks that can't be answered any more. They must not be
+    /// executed: the other rack may have learned that they were not, and continued.
     pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
@@ -142,8 +142,8 @@ impl DataPlane {
         });
     }
 
-    /// Goes on with what waited for pages that do not move any more, or can be read by now. A
-    /// change that has waited for too long is answered by [`Self::drive_waiters`].
+    /// Continues operations on pages that do not move any more, or that can be read or written now.
+    /// A change that has waited for too long is answered by [`Self::drive_waiters`].
     pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
@@ -168,7 +168,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Counts for how long somebody has waited who wants to write a page that moves.
+    /// Records how long a writer has waited for a page that moves.
     fn time_pause(&self, since: Option<Instant>) {
         if let Some(since) = since {
             let pause = self.now().saturating_duration_since(since);
@@ -180,7 +180,7 @@ impl DataPlane {
         match work {
             Work::Translate(caller, access) => self.translate(caller, page, access),
             Work::Write(caller, within, batch) => self.go_on_writing(caller, within, batch),
-            // Of a client that has gone it is settled that it was not done.
+            // For a client that has gone it is settled that the operation was not executed.
             Work::Atomic(caller, _) if !self.clients.is_waiting(caller) => Ok(()),
             Work::Atomic(caller, request) => self.forward_atomic(caller, request),
             Work::Release(caller, refused) => self.release_rest(caller, refused),
@@ -189,7 +189,7 @@ impl DataPlane {
         }
     }
 
-    /// Answers those who have waited long enough.
+    /// Answers operations that have waited long enough.
     pub(super) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut late = Vec::new();
         self.swaps.waiters.all.retain(|_, waiters| {
@@ -200,17 +200,17 @@ impl DataPlane {
         for Waiter { work, since, .. } in late {
             self.time_pause(since);
             match work {
-                // What stands in the outbox stays there.
+                // The objects stay in the outbox.
                 Work::Translate(caller, _) | Work::Release(caller, _) => {
                     self.clients.finish(caller, busy);
                 }
-                // It comes again: a client has more time than that.
+                // The client repeats the write: its timeout is longer.
                 Work::Write(caller, _, batch) => {
                     self.transfers.forwarding.remove(&(caller.client, caller.thread));
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
-                // Nothing was done and nothing noted: the other rack asks where they are.
+                // Nothing was freed and nothing recorded: the other rack asks where the pages are.
                 Work::Serve(ask, PeerRequest::Free { addrs, .. }, _) => {
                     self.reply(ask, &PeerReply::Freed { refused: 0, moved: addrs })?;
                 }

@@ -1,4 +1,4 @@
-//! Frames that have no memory yet, or none any more.
+//! Tests of frames without memory.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A swap between the allocators of two racks, of which one is killed before each store of its
-//! metadata: word, record, header and bitmap alike.
+//! A swap between the allocators of two racks, one of which is killed before each store to its
+//! metadata: page word, record, header and bitmap.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::*;
 const SWAP: SwapId = SwapId(1);
 const SIZE: u64 = 3000;
 
-/// What the machine sees.
+/// The machine's view of the memory.
 struct View<'a> {
     slab: &'a Slab,
     offered: PageId,
@@ -82,7 +82,7 @@ fn restore(fixture: &Fixture, now: Time, life: u64) -> SwapPeer {
     SwapPeer::restore(now, SwapRules::DEFAULT, Incarnation(life << 32), &records, Sound)
 }
 
-/// Two racks, the metadata server between them, and nothing that gets lost but by a crash.
+/// Two racks and the metadata server between them. Messages are lost only in a crash.
 struct Pair {
     sides: [Side; 2],
     inputs: VecDeque<(usize, RackEvent)>,
@@ -132,7 +132,7 @@ impl Pair {
             RackAction::StoreWord(frame, word) => return slab.follow_swap(frame, word).unwrap(),
             RackAction::Quiesce { swap, page, who, .. } => {
                 if who == Quiesce::Writers {
-                    // Somebody always wants to write a page that goes.
+                    // A client always waits to write a page that leaves.
                     self.inputs.push_back((side, RackEvent::WriteWanted(page)));
                 }
                 RackEvent::Quiesced(swap, who)
@@ -151,7 +151,7 @@ impl Pair {
                 let whole = contents.is_some_and(|c| slab.take_contents(ours, &c).unwrap().is_ok());
                 RackEvent::Copied { swap, whole }
             }
-            // What objects hold is no matter of the allocator's.
+            // The contents of objects do not concern the allocator.
             RackAction::CancelQuiesce(..)
             | RackAction::ApplyDirtyLines { .. }
             | RackAction::Record(_) => return,
@@ -172,7 +172,7 @@ impl Pair {
         }
     }
 
-    /// Until nobody has anything to do.
+    /// Runs until there is nothing left to do.
     fn run(&mut self) {
         for _ in 0..10_000 {
             while let Some((side, event)) = self.inputs.pop_front() {
@@ -188,8 +188,8 @@ impl Pair {
     }
 }
 
-/// The home has a page of objects, the requester another one or a free page; the requester wants
-/// it.
+/// The home has a page of objects, the requester another one or a free page; the requester requests
+/// the home's page.
 fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     let mut sides = [Side::new(100), Side::new(500)];
     let mut held: Vec<_> = (0..9).map(|_| sides[0].fixture.alloc(SIZE).unwrap()).collect();
@@ -206,10 +206,10 @@ fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     (pair, held)
 }
 
-/// Every object is in use in one rack; freed there, nothing is left anywhere.
+/// Every object is in use in one rack. After all are freed there, none is left in any rack.
 fn check(pair: &mut Pair, held: &[GlobalAddr], what: &str) {
     for side in 0..2 {
-        // Derived anew it is the same.
+        // The derived state is the same after a restart.
         let before = pair.sides[side].fixture.slab.allocated_bytes();
         let free = pair.sides[side].fixture.slab.free_frames();
         pair.sides[side].restart(pair.now);
@@ -243,7 +243,7 @@ fn a_swap_moves_the_objects_of_both_pages() {
         let [home, requester] = &pair.sides;
         assert!(held[..9].iter().all(|addr| requester.fixture.slab.is_allocated(*addr)));
         assert!(held[9..].iter().all(|addr| home.fixture.slab.is_allocated(*addr)));
-        // What is handed out next comes from the page that has come, next to what is in use there.
+        // The next allocation is in the page that has arrived, beside the objects in use there.
         let next = pair.sides[1].fixture.alloc(SIZE).unwrap();
         assert!(!held.contains(&next) && next.page(page_size()) == held[0].page(page_size()));
         assert_eq!(pair.sides[1].fixture.free(next), Ok(()));
@@ -268,7 +268,7 @@ fn a_daemon_killed_between_any_two_stores_of_a_swap_loses_nothing() {
             }
         }
     }
-    // Some died before the commit, some after it.
+    // Some were killed before the commit, some after it.
     assert!(ends.contains(&(true, Some(false))) && ends.contains(&(true, Some(true))), "{ends:?}");
 }
 
