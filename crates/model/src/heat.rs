@@ -58,8 +58,9 @@ pub enum Access {
 }
 
 /// Access counters of one page in one rack. Times are nanoseconds of one clock of that rack, stored
-/// in ticks of 2^20 ns (about a millisecond). Ticks wrap around after 52 days; the owner must drop
-/// an entry that was unused for [`HeatRules::lifetime`] before that.
+/// in ticks of 2^20 ns (about a millisecond). Ticks wrap around after 52 days, and an entry that
+/// was unused for more than half of that looks just used; the owner must drop entries that are
+/// [expired](Self::is_expired) before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     reads: u32,

@@ -101,7 +101,7 @@ pub enum MetadataRequest {
     Swap {
         /// The sending rack.
         rack: RackId,
-        /// Its daemon's life.
+        /// Its daemon's incarnation.
         incarnation: Incarnation,
         /// The message.
         message: ToServer,
@@ -282,7 +282,7 @@ pub enum Refusal {
 pub struct Member {
     /// The rack.
     pub rack: RackId,
-    /// Its daemon's life.
+    /// Its daemon's incarnation.
     pub incarnation: Incarnation,
     /// The identity of its memory.
     pub memory: MemoryId,

@@ -143,7 +143,7 @@ pub enum PeerReply {
         frame: FrameId,
         /// The page's epoch.
         epoch: Epoch,
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
         /// Whether the lease permits writing too.
         writable: bool,

@@ -130,7 +130,7 @@ pub enum RackAnswer {
     OutOfMemory {
         /// Frames of this rack.
         rack_frames: u32,
-        /// Free ones of them.
+        /// Free frames of this rack.
         rack_free: u32,
         /// Other racks that were asked and have no room.
         asked: u16,
