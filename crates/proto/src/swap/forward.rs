@@ -50,7 +50,7 @@ impl<B: Bugs> SwapPeer<B> {
     /// Returns true if this rack's data plane executes writes of the page for all clients and
     /// racks. The page goes and its word is frozen. Before the decision, either the peer may not
     /// copy it yet, or its record says that the copy is incomplete; after the commit, only while
-    /// the page is open for a stopped writer. The caller must remember the lines written for
+    /// the page is open. The caller must remember the lines written for
     /// [`RackAction::SendDirtyLines`], and report
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if a write is [not
     /// expected](Self::expects_no_writer).

@@ -210,7 +210,7 @@ impl<B: Bugs> Server<B> {
         let until = self.now.after(self.rules.want);
         let queue = self.queues.entry(page).or_default();
         if let Some(known) = queue.iter_mut().find(|waiting| waiting.requester == requester) {
-            // A late copy of an older want must not displace a newer one.
+            // A delayed duplicate of an older request must not replace a newer one.
             if nonce >= known.nonce {
                 (known.offered, known.nonce, known.until) = (offered, nonce, until);
             }
