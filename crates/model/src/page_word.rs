@@ -57,7 +57,7 @@ pub enum PageEvent {
     Cancelled {
         /// The previous id of the frame.
         page: PageId,
-        /// The epoch of that id.
+        /// The epoch of that page id.
         epoch: Epoch,
     },
 }

@@ -30,7 +30,7 @@ pub(crate) struct Weather {
     kinds: Vec<Kind>,
     /// The mean time between two faults, in ns.
     pause: u64,
-    /// When the last rack joins.
+    /// The time when the last rack joins.
     pub(crate) joins: u64,
     /// The rack whose records are damaged.
     pub(crate) scribbled: Option<usize>,

@@ -173,7 +173,7 @@ pub enum PeerReply {
     /// The page is lost: it was to arrive here, but its old home lost the lines that this copy
     /// lacks.
     Lost,
-    /// The objects handed out.
+    /// The allocated objects.
     Allocated(Vec<GlobalAddr>),
     /// The rack has no room for even one of the objects.
     Full {

@@ -150,8 +150,8 @@ pub enum RackAnswer {
     MetadataUnreachable,
     /// The request violates a rule of this interface.
     Invalid,
-    /// The page could not be used for as long as the request waited: it was moving, or not at the
-    /// home that was named. The last rack asked is given.
+    /// The page could not be used until the request timed out: it was moving, or was not at the
+    /// home that was named. The value is the last rack asked.
     PageBusy(RackId),
 }
 

@@ -47,11 +47,11 @@ impl UnderWay {
 }
 
 impl<B: Bugs> SwapPeer<B> {
-    /// Returns true if this rack's data plane executes writes of the page for all clients and
-    /// racks. The page goes and its word is frozen. Before the decision, either the peer may not
-    /// copy it yet, or its record says that the copy is incomplete; after the commit, only while
-    /// the page is open. The caller must remember the lines written for
-    /// [`RackAction::SendDirtyLines`], and report
+    /// Returns true if this rack's data plane executes writes of the page for all clients and racks
+    /// (it also does so if the page word is dirty-logged, which the shell checks itself). The page
+    /// goes and its word is frozen. Before the decision, either the peer may not copy it yet, or
+    /// its record says that the copy is incomplete; after the commit, only while the page is open.
+    /// The caller must remember the lines written for [`RackAction::SendDirtyLines`], and report
     /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if a write is [not
     /// expected](Self::expects_no_writer).
     #[must_use]

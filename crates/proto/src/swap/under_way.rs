@@ -34,11 +34,13 @@ pub(super) struct UnderWay {
 }
 
 /// Whether a rack executes forwarded writes of a page that goes once the peer may copy it. Before
-/// that it always does. After a crash the state is `Never`.
+/// that it always does. After a crash the state is `Never`. It is independent of the page word: the
+/// shell also writes a page whose word is dirty-logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forwarding {
-    /// No forwarded writes until the decision: the dirty lines of an earlier incarnation are not
-    /// known.
+    /// After a restart: the dirty lines of the earlier incarnation are not known, and the whole
+    /// page will be copied again. A page whose word is dirty-logged is still written here; writers
+    /// of any other page wait for the decision.
     Never,
     /// No writer is expected. The first write leads to `Asked`, or before the copy to `Wanted`.
     Unwanted,

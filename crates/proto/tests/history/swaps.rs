@@ -1,4 +1,4 @@
-//! What must be true of swaps.
+//! The model of swaps: what must be true of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

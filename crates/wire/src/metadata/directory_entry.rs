@@ -8,7 +8,7 @@ use crate::swap::SwapId;
 pub struct DirectoryEntry {
     /// The page.
     pub page: PageId,
-    /// The rack for whose memory its id was handed out.
+    /// The rack whose memory was assigned its id.
     pub born: RackId,
     /// The memory that holds it, or held it last.
     pub memory: MemoryId,
