@@ -134,8 +134,8 @@ pub enum MetadataReply {
         position: StorePosition,
         /// The version of `members`.
         version: u64,
-        /// All members if the version is newer than `seen_version`, or if free frames have changed;
-        /// else empty.
+        /// All members if the daemon has another version, free frames have changed, or the daemon
+        /// was not sent them on this connection yet; else empty.
         members: Vec<Member>,
     },
     /// The rack's lease has ended as requested.

@@ -7,7 +7,8 @@ pub struct Outcome {
     pub accesses: u64,
     /// Accesses to pages of the same rack.
     pub local: u64,
-    /// Prepare messages for pages that were hot at another rack.
+    /// Requests to the metadata server for pages that were hot at another rack; repetitions of a
+    /// request do not count.
     pub asked: u64,
     /// Committed swaps.
     pub swaps: u64,
