@@ -69,8 +69,8 @@ enum Step {
     /// The word is shared and writers are being quiesced; no replica exists. Quiescence leads to
     /// `Shared`; a write makes the page live again. A crash counts as in `Shared`.
     Begin,
-    /// Leases for a replica are granted and nothing is written. A write, or no lease for `idle`, leads
-    /// to `End`; so does a restart.
+    /// Leases for a replica are granted and nothing is written. A write, or no lease for `idle`,
+    /// leads to `End`; so does a restart.
     Shared,
     /// Replicas are being called back and no lease for one is granted. Quiescence makes the page
     /// live. After a crash the next incarnation is in `End` again.
