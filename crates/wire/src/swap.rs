@@ -166,9 +166,9 @@ pub enum SwapMessage {
     /// Either to the other, after the commit: asks whether the receiver has quiesced the page that
     /// it gave.
     IsQuiesced,
-    /// Either to the other, after the commit: the sender's rack does not use the page that it gave
-    /// any more, and holds no lease of it given before. Also the answer of a rack that has no
-    /// record of the swap.
+    /// Either to the other, after the commit: no access to the page that the sender gave begins at
+    /// the sender any more, and all leases that it had granted of the page are back. Also the
+    /// answer of a rack that has no record of the swap.
     Quiesced,
     /// Either to the other: the swap is aborted, or the sender does not know it.
     Aborted,
